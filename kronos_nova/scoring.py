@@ -27,8 +27,9 @@ from kronos_nova import policy as policies
 #: A ratio computed from counters may leave [0, 1] by rounding.
 ROUNDING = 1e-9
 #: Instance usages that explain more than this much of their hosts' scores
-#: are in the wrong unit.
-MAX_COVERAGE = 1.5
+#: are worth a warning; above the second, they are in the wrong unit.
+HIGH_COVERAGE = 1.5
+MAX_COVERAGE = 3.0
 #: Placement's class that stands for a host's size when a policy names none.
 DEFAULT_CAPACITY = 'VCPU'
 
@@ -121,6 +122,8 @@ def score(policy: policies.Policy, samples: model.PolicySamples, cluster: model.
     capacity, capacity_problem, more = _capacities(policy, samples, cluster, names)
     problem = problem or _named('host_capacity_query', capacity_problem)
     warnings += more
+    if samples.profile is not None:
+        problem = problem or _named('vm_profile_query', samples.profile.error)
     usages, more = _usages(policy, samples.profile, cluster, hosts, capacity)
     warnings += more
     expected = {h for h in cluster.scope_hosts
@@ -132,11 +135,12 @@ def score(policy: policies.Policy, samples: model.PolicySamples, cluster: model.
                    f'{", ".join(sorted(missing)[:5])}')
     coverage = _coverage(cluster, hosts, capacity, usages)
     explained = _overall(hosts, coverage)
-    if explained is not None and explained > MAX_COVERAGE:
+    if explained is not None and explained > HIGH_COVERAGE:
         warnings.append(f'instances explain {explained:.0%} of their hosts\' load: '
                         f'vm_profile_query is not in the unit of vm_profile_unit '
                         f'({policy.vm_profile_unit})')
-        problem = problem or warnings[-1]
+        if explained > MAX_COVERAGE:
+            problem = problem or warnings[-1]
     return model.PolicyScores(
         policy=policy.name, hosts=hosts, fill=fill, capacity=capacity, usages=usages,
         coverage=coverage, missing=missing, untrusted=problem, age=samples.age,
@@ -185,9 +189,7 @@ def _usages(policy: policies.Policy, result: model.QueryResult | None, cluster: 
     here = [i for i in cluster.instances.values() if i.host in cluster.scope_hosts]
     usages: dict[str, float] = {}
     warnings: list[str] = []
-    if result is not None and result.error is not None:
-        warnings.append(f'vm_profile_query: {result.error}')
-    elif result is not None:
+    if result is not None and result.error is None:
         mapped = labels.map_instances(result.series, cluster.instances.values(),
                                       policy.vm_profile_label_type)
         if mapped.ambiguous:
