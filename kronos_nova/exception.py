@@ -122,3 +122,12 @@ class NovaClientError(MigrationError):
 
     code = 'kronos.migration.nova_client'
     wire_type = 'NovaClientError'
+
+
+class AmbiguousSubmit(MigrationError):
+    """The request may or may not have reached Nova: look, never repeat."""
+
+    msg_fmt = ('Instance %(instance_uuid)s: Nova did not answer the live migration request '
+               '(%(problem)s). It may be running; it is looked up before anything else is done.')
+    code = 'kronos.migration.ambiguous'
+    wire_type = 'NovaClientError'
