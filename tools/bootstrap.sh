@@ -118,8 +118,8 @@ make_venv() {
         cd "$BOOTSTRAP_TOP" && {
             pwd
             "$python" -VV
-            cat setup.cfg setup.py pyproject.toml requirements.txt test-requirements.txt \
-                doc/requirements.txt constraints.txt
+            cat setup.cfg setup.py requirements.txt test-requirements.txt doc/requirements.txt \
+                constraints.txt
         } | sha256sum
     ) || return 1
     stamp=$dir/kronos-nova.stamp
@@ -157,6 +157,12 @@ bootstrap_venv() {
         return 0
     fi
     python=$(bootstrap_python) || return 1
-    make_venv "$python" "$BOOTSTRAP_TOP/.venv" || return 1
+    # tools/test and tools/sandbox may start at the same time.
+    if ! (
+        flock 9 || exit 1
+        make_venv "$python" "$BOOTSTRAP_TOP/.venv" 9>&-
+    ) 9> "$BOOTSTRAP_TOP/.venv.lock"; then
+        return 1
+    fi
     VENV=$BOOTSTRAP_TOP/.venv
 }
