@@ -57,7 +57,7 @@ bootstrap_apt_install() (
     printf '#!/bin/sh\nexit 101\n' > "$policy"
     chmod 755 "$policy"
     export DEBIAN_FRONTEND=noninteractive
-    apt-get install -y -q --no-install-recommends "$@"
+    apt-get -o DPkg::Lock::Timeout=600 install -y -q --no-install-recommends "$@"
 )
 
 bootstrap_system() {
@@ -79,8 +79,10 @@ bootstrap_system() {
     fi
     bootstrap_say "installing Debian packages (no service is started): ${missing[*]}"
     log=$(mktemp) || return 1
-    if ! { apt-get update -q && bootstrap_apt_install "${missing[@]}"; } \
-            > "$log" 2>&1 < /dev/null; then
+    # tools/test and tools/sandbox may start at the same time: one after the other.
+    if ! ( flock 9 && apt-get -o DPkg::Lock::Timeout=600 update -q 9>&- &&
+            bootstrap_apt_install "${missing[@]}" 9>&- ) \
+            9> "$BOOTSTRAP_TOP/.bootstrap.lock" > "$log" 2>&1 < /dev/null; then
         tail -n 20 "$log" >&2
         rm -f "$log"
         bootstrap_fail "apt-get failed (its last lines are above). Repair that, or run: $command"
@@ -161,7 +163,7 @@ bootstrap_venv() {
     if ! (
         flock 9 || exit 1
         make_venv "$python" "$BOOTSTRAP_TOP/.venv" 9>&-
-    ) 9> "$BOOTSTRAP_TOP/.venv.lock"; then
+    ) 9> "$BOOTSTRAP_TOP/.bootstrap.lock"; then
         return 1
     fi
     VENV=$BOOTSTRAP_TOP/.venv
