@@ -18,8 +18,8 @@ that a plug-in can bring its own.
 
 import sys
 
-from kronos_nova.cmd import _entry
 from kronos_nova import version
+from kronos_nova.cmd import _entry
 
 
 def main(argv: list[str] | None = None) -> int:
