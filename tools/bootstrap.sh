@@ -6,7 +6,7 @@
 #
 # Each prints what it does and returns 1, with one clear message, when it cannot.
 
-BOOTSTRAP_TOP=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+BOOTSTRAP_TOP=$(cd "${BASH_SOURCE[0]%/*}/.." && pwd)
 
 bootstrap_say() { printf 'bootstrap: %s\n' "$*"; }
 bootstrap_fail() { printf 'bootstrap: error: %s\n' "$*" >&2; return 1; }
@@ -47,14 +47,16 @@ bootstrap_installed() {
 bootstrap_apt_install() (
     policy=/usr/sbin/policy-rc.d
     saved=$policy.before-kronos-nova
+    mark='kronos-nova: no service starts during this installation'
     trap 'rm -f "$policy"; [ ! -e "$saved" ] || mv -f "$saved" "$policy"' EXIT
     trap 'exit 130' INT
     trap 'exit 143' TERM HUP
-    # A $saved that exists was left by a killed install: it is the true one.
-    if [ -e "$policy" ] && [ ! -e "$saved" ]; then
+    # After an install that was killed: a policy with our mark is not to be kept,
+    # and a $saved is the one to bring back.
+    if [ -e "$policy" ] && [ ! -e "$saved" ] && ! grep -q "$mark" "$policy"; then
         mv "$policy" "$saved"
     fi
-    printf '#!/bin/sh\nexit 101\n' > "$policy"
+    printf '#!/bin/sh\n# %s\nexit 101\n' "$mark" > "$policy"
     chmod 755 "$policy"
     export DEBIAN_FRONTEND=noninteractive
     apt-get -o DPkg::Lock::Timeout=600 install -y -q --no-install-recommends "$@"
