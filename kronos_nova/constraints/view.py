@@ -17,12 +17,12 @@ through :class:`ClusterView`, an executor's pre-flight through a ClusterView
 of freshly read data: one truth, three users.
 """
 
-import contextlib
 from collections import defaultdict
 from collections.abc import Collection
 from collections.abc import Iterator
 from collections.abc import Mapping
 from collections.abc import Sequence
+import contextlib
 from typing import Protocol
 
 from kronos_nova import model

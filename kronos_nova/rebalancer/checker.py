@@ -17,8 +17,8 @@ waits for this one, counts at both ends. If every rule holds then, it holds in
 any order of completion and after any failure.
 """
 
-import dataclasses
 from collections.abc import Mapping
+import dataclasses
 
 from kronos_nova import constraints
 from kronos_nova import model

@@ -18,9 +18,9 @@ failed. So any order of completion and any failures stay legal, and a failure
 cancels only what required it.
 """
 
-import dataclasses
 from collections import Counter
 from collections.abc import Sequence
+import dataclasses
 
 from kronos_nova import constraints
 from kronos_nova import model

@@ -15,10 +15,10 @@
 Pure: the same request gives the same plan.
 """
 
-import dataclasses
 from collections import Counter
 from collections.abc import Callable
 from collections.abc import Sequence
+import dataclasses
 
 from kronos_nova import model
 from kronos_nova import policy as policies

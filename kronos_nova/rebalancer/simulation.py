@@ -18,10 +18,10 @@ P x N in the unit of ``capacity``; a move takes ``usage / capacity[source]``
 from its source's score and adds ``usage / capacity[destination]``.
 """
 
-import dataclasses
 from collections import Counter
 from collections.abc import Callable
 from collections.abc import Sequence
+import dataclasses
 from typing import Any
 
 import numpy as np

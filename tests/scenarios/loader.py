@@ -13,7 +13,7 @@
 """A scenario: a small cloud and policies as YAML, and what must come of it.
 
 ``hosts``: name -> {vcpu, memory_mb, ratio, status, state, reason, zone, traits,
-hypervisor_hostname, down}; ``instances``: name -> {on, vcpus, memory_mb, usage
+hypervisor_hostname, down}; ``instances``: name -> {at, vcpus, memory_mb, usage
 {policy: value}, status, locked, task_state, pinned}; names become UUIDs with
 :func:`uuid_of`. ``scores``: policy -> {host label: value}. ``expect`` is read by
 test_scenarios.py.
@@ -21,8 +21,8 @@ test_scenarios.py.
 
 import dataclasses
 import pathlib
-import uuid
 from typing import Any
+import uuid
 
 import yaml
 
@@ -80,7 +80,7 @@ def _cluster(data: dict[str, Any]) -> model.Cluster:
     for name, row in data.get('instances', {}).items():
         claims = {'VCPU': row.get('vcpus', 1), 'MEMORY_MB': row.get('memory_mb', 1024)}
         instances[uuid_of(name)] = model.Instance(
-            uuid=uuid_of(name), host=row['on'], name=row.get('name', name),
+            uuid=uuid_of(name), host=row['at'], name=row.get('name', name),
             internal_name=row.get('internal_name', f'instance-{name}'),
             vcpus=row.get('vcpus', 1), memory_mb=row.get('memory_mb', 1024),
             status=row.get('status', 'ACTIVE'), locked=row.get('locked', False),
