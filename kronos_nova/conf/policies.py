@@ -19,13 +19,10 @@ file can stand for gigabytes), tags, duplicate keys, a second document.
 import os
 from typing import Any
 
-from oslo_log import log as logging
 import yaml
 
 from kronos_nova import exception
 from kronos_nova import policy
-
-LOG = logging.getLogger(__name__)
 
 MAX_BYTES = 1024 * 1024
 MAX_DEPTH = 20
@@ -61,56 +58,6 @@ def load(path: str) -> policy.PolicySet:
     :raises PolicyFileError: names file, line or field, and remedy.
     """
     return policy.parse(_document(path, _read(path)), path)
-
-
-class PolicyFile:
-    """A policy file that is read again when it changes.
-
-    An invalid one is said once and the last good one stays in force. For one
-    thread at a time.
-    """
-
-    def __init__(self, path: str) -> None:
-        self.path = path
-        self._signature: object = None
-        self._good: policy.PolicySet | None = None
-        self._error: str | None = None
-
-    @property
-    def error(self) -> str | None:
-        """What is wrong with the file as it is now."""
-        return self._error
-
-    def current(self) -> policy.PolicySet | None:
-        """The newest good content, or None when there never was any."""
-        signature = self._stat()
-        if signature != self._signature or signature is None:
-            self._signature = signature
-            self._load()
-        return self._good
-
-    def _load(self) -> None:
-        try:
-            loaded = load(self.path)
-        except exception.PolicyFileError as e:
-            if e.message != self._error:
-                kept = 'The last good one stays in force.' if self._good else \
-                    'Nothing is scored until it is valid.'
-                LOG.error('%s %s', e.message, kept)
-            self._error = e.message
-            return
-        if self._error is not None or (self._good is not None and loaded != self._good):
-            LOG.info('%s: read again, %d policies are enabled', self.path, len(loaded.enabled))
-        self._error = None
-        if loaded != self._good:
-            self._good = loaded
-
-    def _stat(self) -> object:
-        try:
-            found = os.stat(self.path)
-        except OSError:
-            return None
-        return found.st_mtime_ns, found.st_size, found.st_ino, found.st_ctime_ns
 
 
 def _read(path: str) -> str:
