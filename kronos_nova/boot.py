@@ -26,9 +26,9 @@ import nova.conf
 from oslo_config import cfg
 
 from kronos_nova import background
-from kronos_nova.conf import scheduler as scheduler_conf
 from kronos_nova import published
 from kronos_nova import scoreboard
+from kronos_nova.conf import scheduler as scheduler_conf
 
 CONF = nova.conf.CONF
 scheduler_conf.register(CONF)

@@ -29,12 +29,13 @@ from oslo_config import cfg
 from oslo_log import log as logging
 
 from kronos_nova import background
-from kronos_nova.conf import policies as policy_files
+from kronos_nova import exception
 from kronos_nova import labels
 from kronos_nova import model
 from kronos_nova import plugins
 from kronos_nova import policy as policies
 from kronos_nova import scoring
+from kronos_nova.conf import policy_watch
 from kronos_nova.sources import base
 
 LOG = logging.getLogger(__name__)
@@ -90,7 +91,8 @@ class Scoreboard:
         self._snapshot = Snapshot(reason='nothing was asked yet')
         self._answered = False
         self._known: dict[str, str] = {}
-        self._file = policy_files.PolicyFile(conf.kronos.policies_file)
+        self._watch: policy_watch.PolicyWatch | None = None
+        self._refused: str | None = None
         self._source: tuple[threading.Thread, base.Source] | None = None
         self._held: dict[str, _Held] = {}
         self._said: object = None
@@ -147,8 +149,16 @@ class Scoreboard:
             self._answered = True
 
     def _policies(self) -> policies.PolicySet | None:
-        loaded = self._file.current()
-        if loaded is not None and loaded is not self._loaded:
+        if self._watch is None:
+            try:
+                self._watch = policy_watch.PolicyWatch(self._conf.kronos.policies_file)
+            except exception.PolicyFileError as e:
+                if e.message != self._refused:
+                    LOG.error('%s Until then Nova decides alone.', e)
+                self._refused = e.message
+                return None
+        loaded = self._watch.refresh()
+        if loaded is not self._loaded:
             self._loaded = loaded
             multiplier = self._conf.filter_scheduler.kronos_weight_multiplier
             if multiplier and (multiplier < 0) != (loaded.mode == 'pack'):

@@ -17,12 +17,12 @@ from typing import Any
 
 from kronos_nova import boot
 from kronos_nova import constraints
+from kronos_nova import model
+from kronos_nova import published
 from kronos_nova.constraints import server_groups
 from kronos_nova.constraints import service_state
 from kronos_nova.constraints import view as views
 from kronos_nova.filters import base
-from kronos_nova import model
-from kronos_nova import published
 
 
 class KronosPlacementFilter(base.KronosFilter):

@@ -59,7 +59,8 @@ def success(body: bytes) -> Any:
     return document.get('data')
 
 
-def vector(query: str, label: str, body: bytes, max_series: int) -> model.QueryResult:
+def vector(query: str, label: str, body: bytes, max_series: int,
+           sole: bool = False) -> model.QueryResult:
     """An instant vector by the value of one label.
 
     Not numbers (NaN, +Inf) are left out with a warning, as are series without
@@ -68,6 +69,7 @@ def vector(query: str, label: str, body: bytes, max_series: int) -> model.QueryR
     is unknown.
 
     :param label: '' keeps nothing and only checks the answer.
+    :param sole: one series without the label is allowed; its key is ''.
     :raises Malformed: it is not a vector, or too large.
     """
     data = success(body)
@@ -85,6 +87,10 @@ def vector(query: str, label: str, body: bytes, max_series: int) -> model.QueryR
                         f'({max_series}); aggregate the query')
     if not label:
         return model.QueryResult(query, model.Health.HEALTHY)
+    if sole and len(result) == 1:
+        metric, value = _sample(result[0])
+        if not metric.get(label) and math.isfinite(value):
+            return model.QueryResult(query, model.Health.HEALTHY, series={'': value})
     return _collect(query, label, result)
 
 

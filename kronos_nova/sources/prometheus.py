@@ -18,6 +18,8 @@ query has one deadline for all its attempts, a cap on bytes and on series, and
 follows no redirect. Secrets are in no message.
 """
 
+from collections.abc import Mapping
+import dataclasses
 import statistics
 import time
 from typing import Any
@@ -80,7 +82,8 @@ class PrometheusSource(base.Source):
         not stale. A host whose own samples are older than
         ``staleness_threshold``, or of unknown age, is left out of
         ``imbalance`` as if it had not answered: one dead exporter must not
-        make the others stale.
+        make the others stale. An ``age_query`` that returns one series
+        without ``host_label`` speaks of all hosts together.
         """
         taken_at = time.time()
         imbalance = self.query(policy.imbalance_query, policy.host_label)
@@ -96,7 +99,7 @@ class PrometheusSource(base.Source):
             elif imbalance.health is model.Health.UNREACHABLE:
                 asked[name] = model.QueryResult(query, imbalance.health, error=imbalance.error)
             else:
-                asked[name] = self.query(query, label)
+                asked[name] = self.query(query, label, sole=name == 'ages')
         age = None
         if (ages := asked.pop('ages')) is not None and imbalance.error is None:
             imbalance, age = apply_ages(imbalance, ages, self._conf.staleness_threshold)
@@ -128,18 +131,19 @@ class PrometheusSource(base.Source):
 
     # One query.
 
-    def query(self, query: str, label: str) -> model.QueryResult:
+    def query(self, query: str, label: str, sole: bool = False) -> model.QueryResult:
         """Ask one instant query; never raises for what the server does.
 
         :param label: whose value becomes the key; '' keeps no series and
             only checks that the server answers.
+        :param sole: one series without the label is allowed; its key is ''.
         """
         try:
             body = self._ask('POST', '/api/v1/query', {'query': query})
         except _Failed as e:
             return model.QueryResult(query, e.health, error=str(e))
         try:
-            return answer.vector(query, label, body, self._conf.max_series)
+            return answer.vector(query, label, body, self._conf.max_series, sole)
         except answer.Malformed as e:
             return model.QueryResult(query, model.Health.PARTIAL, error=str(e))
 
@@ -290,6 +294,8 @@ def apply_ages(imbalance: model.QueryResult, ages: model.QueryResult,
 
     if ages.error is not None:
         return failed(ages.error, ages.health)
+    if set(ages.series) == {''}:
+        ages = dataclasses.replace(ages, series=dict.fromkeys(imbalance.series, ages.series['']))
     known = {label: max(0.0, age) for label, age in ages.series.items()
              if label in imbalance.series}
     if not known:
@@ -313,12 +319,10 @@ def apply_ages(imbalance: model.QueryResult, ages: model.QueryResult,
     return imbalance, statistics.median(fresh.values())
 
 
-def _with(result: model.QueryResult, series: Any, health: model.Health,
+def _with(result: model.QueryResult, series: Mapping[str, float], health: model.Health,
           warning: str) -> model.QueryResult:
-    return model.QueryResult(
-        result.query, health, series=series, error=result.error,
-        warnings=(*result.warnings, warning), missing_labels=result.missing_labels,
-        duplicates=result.duplicates)
+    return dataclasses.replace(result, series=series, health=health,
+                               warnings=(*result.warnings, warning))
 
 
 def _address(url: str) -> tuple[str, str, tuple[str, str] | None]:

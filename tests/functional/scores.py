@@ -22,6 +22,7 @@ import yaml
 
 from kronos_nova import boot
 from kronos_nova import scoreboard
+
 from tests.fixtures import prometheus_api
 from tests.functional import base
 

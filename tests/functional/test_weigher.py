@@ -17,6 +17,7 @@ from unittest import mock
 
 from kronos_nova import boot
 from kronos_nova import scoreboard
+
 from tests.fixtures import prometheus_api
 from tests.functional import base
 from tests.functional import scores
@@ -71,7 +72,8 @@ class FollowScoresTestCase(scores.ScoredTestCase):
         self.wait_for_scores(**self.scores)
         with open(self.policies_file, 'w') as f:
             f.write('policies: [')
-        self.wait_for(lambda: boot.door().scores._file.error, 'the refusal of the file')
+        self.wait_for(lambda: 'The last good policies stay' in self.stdlog.logger.output,
+                      'the refusal of the file')
         self.assertEqual('host1', self.chosen())
         self.prometheus.series['memory'] = {'host1': 0.9, 'host2': 0.1, 'host3': 0.9}
         self.write_policies(name='memory', imbalance_query='memory')

@@ -23,9 +23,9 @@ import subprocess
 import pytest
 import yaml
 
-from kronos_nova.conf import policies as policy_files
 from kronos_nova import policy
 from kronos_nova import presets
+from kronos_nova.conf import policies as policy_files
 
 ROOT = pathlib.Path(__file__).parents[3]
 DIGITS = 0.0001
