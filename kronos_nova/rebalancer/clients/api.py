@@ -96,6 +96,8 @@ def connection_problem(error: Exception) -> str:
         case ks_exceptions.EndpointNotFound() | ks_exceptions.CatalogException():
             return 'the service catalogue has no endpoint for it; check [nova] region_name ' \
                    'and interface'
+        case ks_exceptions.DiscoveryFailure():
+            return 'the endpoint cannot be reached, or is another service\'s'
     return f'the request failed ({type(error).__name__})'
 
 
