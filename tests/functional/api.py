@@ -86,7 +86,7 @@ class Door:
         return self._app(environ, start_response)
 
 
-class _HangUp(ConnectionError):
+class _HangUp(ConnectionAbortedError):
     """wsgiref closes the connection on it and writes no answer."""
 
 

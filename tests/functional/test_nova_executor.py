@@ -264,7 +264,7 @@ class UnderWayTestCase(ExecutorCase):
         self.running(server)
         progress = self.executor.look(task, marker)
         self.assertEqual((Stage.RUNNING, 'running'), (progress.stage, progress.detail))
-        self.assert_refused('task-state', task)
+        self.assert_refused('not-active', task)
         self.assert_refused('group-in-flight', self.task(sibling))
         second = self.assertRaises(exception.AmbiguousSubmit, self.executor.submit, task)
         self.assertIn('migrating already', str(second))

@@ -36,7 +36,7 @@ _MESSAGE_LENGTH = 300
 
 _NO_CONNECTION = (
     urllib3_exceptions.NewConnectionError, urllib3_exceptions.ConnectTimeoutError,
-    ssl.SSLCertVerificationError)
+    ConnectionRefusedError, ssl.SSLCertVerificationError)
 
 
 class ApiError(Exception):
