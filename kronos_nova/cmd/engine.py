@@ -23,15 +23,16 @@ from kronos_nova.cmd import _entry
 PROG = 'kronos-engine'
 
 
+@_entry.needs_extra(PROG)
 def main(argv: Sequence[str] | None = None) -> int:
     """Run until SIGTERM or SIGINT; with ``--once``, one cycle and its report.
 
     :returns: 0; with ``--once`` 1 when a scope could not be planned.
     """
-    with _entry.needs_extra(PROG):
-        from oslo_config import cfg
+    from oslo_config import cfg
 
-        from kronos_nova.cmd import _wiring
+    from kronos_nova.cmd import _wiring
+
     conf = _wiring.configure(PROG, argv, [
         cfg.BoolOpt('once', default=False, help='Run one cycle, print its report as JSON, and '
                                                 'leave. Executors carry out what it planned.')])
