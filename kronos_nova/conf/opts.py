@@ -27,7 +27,9 @@ _MODULES = (engine, prometheus, executor, messaging, nova)
 def register(conf: cfg.ConfigOpts) -> None:
     """Register every option of the daemons and tools on ``conf``."""
     for module in _MODULES:
-        conf.register_group(module.GROUP)
+        # A new one each time: oslo.config shares a group's options between all
+        # that it is registered on, so one's auth plugin would bind the other.
+        conf.register_group(cfg.OptGroup(module.GROUP.name, title=module.GROUP.title))
         conf.register_opts(module.OPTS, group=module.GROUP)
     nova.register_auth(conf)
     database.register(conf)
