@@ -1,0 +1,117 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""[engine]: what is planned, how often, and how much may move."""
+
+from oslo_config import cfg
+
+from kronos_nova import model
+
+GROUP = cfg.OptGroup('engine', title='Planning')
+
+OPTS: list[cfg.Opt] = [
+    cfg.IntOpt('evaluation_interval', default=60, min=5,
+               help='Seconds between two planning cycles. Shorter than the scrape interval of '
+                    'Prometheus gains nothing.'),
+    cfg.BoolOpt('dry_run', default=True,
+                help='Plan, log and store the plan, but move nothing: no task, no message, no '
+                     'cooldown. Set to false when the plans have convinced you.'),
+    cfg.StrOpt('policies_file', default='/etc/kronos/policies.yaml',
+               help='The policy file; it is read again when it changes. An invalid one is '
+                    'refused and the last good one stays in force.'),
+    cfg.IntOpt('instance_cooldown', default=900, min=0,
+               help='Seconds during which an instance is not planned again, counted from its '
+                    'planning and again from its completion.'),
+    cfg.IntOpt('instance_quarantine_seconds', default=3600, min=-1,
+               help='Seconds during which an instance is left alone after its migration finally '
+                    'failed; -1 is for ever (until an operator clears it).'),
+    cfg.IntOpt('cooldown', default=600, min=0,
+               help='Seconds between two plans for the same aggregate. Drains that have begun go '
+                    'on regardless.'),
+    cfg.StrOpt('availability_zone', default='nova',
+               help='Accepted for compatibility with Kronos 0.2.0 and without effect: zones are '
+                    'read from Nova. See restrict_to_az.'),
+    cfg.ListOpt('aggregates', default=[],
+                help='Host aggregates to plan, each on its own: instances never cross between '
+                     'them.'),
+    cfg.BoolOpt('include_unassigned_hosts', default=True,
+                help='Also plan the pool of hosts that belong to no aggregate.'),
+    cfg.BoolOpt('enforce_hard_affinity', default=False,
+                help='Repair violated affinity and anti-affinity server groups.'),
+    cfg.BoolOpt('enforce_soft_affinity', default=False,
+                help='Repair violated soft-affinity and soft-anti-affinity server groups.'),
+    cfg.StrOpt('snapshot_dir', default='',
+               help='Directory into which SIGUSR1 writes a snapshot of all that the engine sees. '
+                    'Empty: the signal only logs that there is no directory.'),
+    cfg.BoolOpt('evacuate_disabled_hosts', default=False,
+                help='Live-migrate instances off hosts whose nova-compute is disabled and up. '
+                     'Hosts that are down are never drained: live migration needs the source.'),
+    cfg.BoolOpt('enforce_placement_claims', default=True,
+                help='Refuse a move whose destination has no room for the instance\'s allocation '
+                     'in Placement.'),
+    cfg.BoolOpt('enforce_placement_disk', default=False,
+                help='Count DISK_GB among the claims. Leave false with shared storage.'),
+    cfg.BoolOpt('require_cpu_compatibility', default=False,
+                help='Refuse a destination that lacks a CPU trait (HW_CPU_*) of the source.'),
+    # Ours.
+    cfg.BoolOpt('restrict_to_az', default=False,
+                help='Refuse moves between availability zones.'),
+    cfg.StrOpt('drain_reason_regex', default='',
+               help='Only hosts whose disabled_reason matches this regular expression are '
+                    'drained. Reasons that begin with AUTO: (set by Nova itself) never are.'),
+    cfg.FloatOpt('max_down_fraction', default=0.3, min=0.0, max=1.0,
+                 help='If a larger part of a scope\'s hosts is down, nothing moves: that is an '
+                      'outage, not an imbalance.'),
+    cfg.FloatOpt('max_drain_fraction', default=0.3, min=0.0, max=1.0,
+                 help='If a larger part of a scope\'s hosts is disabled, nothing moves. One host '
+                      'may always be drained.'),
+    cfg.IntOpt('max_missing_hosts', min=0,
+               help='How many hosts of a scope may lack a score before a policy is untrusted and '
+                    'imbalance moves stop. Default: 5 percent of the hosts, at least 1.'),
+    cfg.StrOpt('objective', default='balanced', choices=['balanced', 'kronos'],
+               help='balanced: break ties and plateaus by a convex measure. kronos: the greedy '
+                    'choice of Kronos 0.2.0.'),
+    cfg.FloatOpt('soft_affinity_weight', default=0.05, min=0.0, max=1.0,
+                 help='Cost of one more violated soft server group rule, in units of combined '
+                      'imbalance.'),
+    cfg.IntOpt('max_alternates', default=2, min=0, max=10,
+               help='Other legal destinations kept with each move, for when the first refuses.'),
+    cfg.ListOpt('pinned_instances', default=[],
+                help='UUIDs of instances that are never moved. They still count for scores, '
+                     'claims and groups.'),
+    cfg.IntOpt('settle_seconds', default=300, min=0,
+               help='Scores older than the completion of a move plus this many seconds do not '
+                    'show it yet: the scope waits. Use the longest range in your queries.'),
+    cfg.IntOpt('planning_deadline', default=30, min=1,
+               help='Safety stop in seconds; a plan cut off by it says so.'),
+    cfg.ListOpt('hypervisor_types', default=['QEMU', 'KVM'],
+                help='Hypervisor types, as os-hypervisors names them, whose hosts are planned.'),
+    cfg.StrOpt('source', default='prometheus',
+               help='Score source, a name in the entry points kronos_nova.sources.'),
+    cfg.BoolOpt('require_age', default=False,
+                help='Treat a policy without age_query as untrusted.'),
+    cfg.StrOpt('executor', default='nova',
+               help='How moves are carried out, a name in the entry points '
+                    'kronos_nova.executors. Used by kronos-executor.'),
+]
+
+
+def options(conf: cfg.ConfigOpts) -> model.Options:
+    """The planner's options as a frozen value."""
+    group = conf.engine
+    values = {name: getattr(group, name) for name in (
+        'dry_run', 'evacuate_disabled_hosts', 'drain_reason_regex', 'enforce_hard_affinity',
+        'enforce_soft_affinity', 'enforce_placement_claims', 'enforce_placement_disk',
+        'require_cpu_compatibility', 'restrict_to_az', 'max_down_fraction', 'max_drain_fraction',
+        'max_missing_hosts', 'objective', 'soft_affinity_weight', 'max_alternates',
+        'settle_seconds')}
+    return model.Options(pinned_instances=frozenset(group.pinned_instances), **values)

@@ -1,0 +1,47 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""[executor]: how moves are carried out."""
+
+from oslo_config import cfg
+
+GROUP = cfg.OptGroup('executor', title='Carrying out moves')
+
+OPTS: list[cfg.Opt] = [
+    cfg.IntOpt('max_concurrent_migrations', default=2, min=1, max=10,
+               help='Migrations one scope may have in flight.'),
+    cfg.IntOpt('migration_timeout', default=600, min=60,
+               help='Seconds a migration may take before its task becomes unknown. The deadline '
+                    'grows with memory and copied disk, as Nova\'s own does; this is its floor.'),
+    cfg.IntOpt('migration_poll_interval', default=10, min=1,
+               help='Seconds between two looks at a running migration.'),
+    cfg.IntOpt('max_retries', default=3, min=0,
+               help='How often a task that failed for a passing reason is tried again.'),
+    cfg.FloatOpt('retry_backoff', default=30.0, min=0.0,
+                 help='Seconds before the first retry, counted from the failure; it doubles '
+                      'each time.'),
+    cfg.IntOpt('stagger_seconds', default=30, min=0,
+               help='Seconds between the starts of two moves of one wave.'),
+    # Ours.
+    cfg.IntOpt('max_concurrent_migrations_total', default=8, min=1,
+               help='Migrations the whole cloud may have in flight through us.'),
+    cfg.FloatOpt('poll_interval', default=10.0, min=0.1, max=60.0,
+                 help='Seconds between two looks into the task table. Messages only shorten it.'),
+    cfg.FloatOpt('seconds_per_gib', default=800.0, min=0.0,
+                 help='What the deadline adds per GiB of memory and copied disk; Nova\'s '
+                      'live_migration_completion_timeout has the same default.'),
+    cfg.IntOpt('claim_seconds', default=60, min=10,
+               help='Seconds after which a task claimed by an executor that went silent may be '
+                    'taken over.'),
+    cfg.ListOpt('aggregates', default=[],
+                help='Scopes this executor serves; empty means all.'),
+]

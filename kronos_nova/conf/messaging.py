@@ -1,0 +1,62 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""[messaging]: Kronos 0.2.0's broker options, mapped to transport_url."""
+
+import urllib.parse
+
+from oslo_config import cfg
+
+_WHY = 'Use transport_url in [DEFAULT]: it takes several hosts and TLS.'
+
+GROUP = cfg.OptGroup('messaging', title='Deprecated broker options')
+
+
+def _old(opt: cfg.Opt) -> cfg.Opt:
+    opt.deprecated_for_removal = True
+    opt.deprecated_reason = _WHY
+    return opt
+
+
+OPTS: list[cfg.Opt] = [
+    _old(cfg.StrOpt('transport', default='rabbit', help='oslo.messaging driver.')),
+    _old(cfg.StrOpt('host', default='localhost', help='Broker host.')),
+    _old(cfg.PortOpt('port', default=5672, help='Broker port.')),
+    _old(cfg.StrOpt('username', help='Broker user.')),
+    _old(cfg.StrOpt('password', secret=True, help='Broker password.')),
+    _old(cfg.StrOpt('virtual_host', default='/', help='Broker virtual host.')),
+]
+
+
+def transport_url(conf: cfg.ConfigOpts) -> str | None:
+    """The URL that [messaging] stands for, or None when it is not used.
+
+    ``transport_url`` wins when both are set. Special characters in user,
+    password and virtual host are quoted.
+    """
+    group = conf.messaging
+    if not any((group.username, group.password, group.host != 'localhost',
+                group.port != 5672, group.virtual_host != '/')):
+        return None
+
+    def quote(text: str) -> str:
+        return urllib.parse.quote(text, safe='')
+
+    login = ''
+    if group.username:
+        login = quote(group.username)
+        if group.password:
+            login += ':' + quote(group.password)
+        login += '@'
+    host = f'[{group.host}]' if ':' in group.host else group.host
+    vhost = group.virtual_host.removeprefix('/')
+    return f'{group.transport}://{login}{host}:{group.port}/{quote(vhost)}'

@@ -1,0 +1,47 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""[nova]: how we log in to Keystone, and which endpoints we use."""
+
+from typing import Any
+
+from oslo_config import cfg
+
+GROUP = cfg.OptGroup('nova', title='Nova and Placement API access')
+
+OPTS: list[cfg.Opt] = [
+    cfg.StrOpt('endpoint_override',
+               help='URL of the compute API, instead of the catalogue\'s.'),
+    cfg.StrOpt('placement_endpoint_override',
+               help='URL of the Placement API, instead of the catalogue\'s.'),
+    cfg.StrOpt('region_name', help='Region whose endpoints are used.'),
+    cfg.StrOpt('interface', default='internal', choices=['internal', 'public', 'admin'],
+               help='Which endpoints of the catalogue are used.'),
+]
+
+
+def register_auth(conf: cfg.ConfigOpts) -> None:
+    """keystoneauth's own options; needs the extra ``rebalancer``."""
+    from keystoneauth1 import loading
+
+    loading.register_auth_conf_options(conf, GROUP.name)
+    loading.register_session_conf_options(conf, GROUP.name)
+
+
+def auth_opts() -> list[Any]:
+    """What the sample configuration shows of keystoneauth's options."""
+    from keystoneauth1 import loading
+
+    plugin: Any = loading.get_plugin_loader('password')
+    opts = loading.get_auth_common_conf_options() + loading.get_session_conf_options()
+    opts += loading.get_auth_plugin_conf_options(plugin)
+    return sorted(opts, key=lambda opt: str(opt.name))

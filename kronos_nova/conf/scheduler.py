@@ -1,0 +1,62 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""nova.conf: the options of our filters and weigher inside nova-scheduler.
+
+The multiplier lives beside Nova's own in [filter_scheduler]; the rest is in
+[kronos]; [prometheus] is the same group as in kronos.conf.
+"""
+
+from oslo_config import cfg
+
+from kronos_nova.conf import prometheus
+
+GROUP = cfg.OptGroup('kronos', title='Load-aware placement')
+
+FILTER_SCHEDULER_OPTS: list[cfg.Opt] = [
+    cfg.FloatOpt('kronos_weight_multiplier', default=1.0,
+                 help='Multiplier of KronosWeigher. Positive spreads load, negative packs it, 0 '
+                      'disables. Aggregate metadata of the same name overrides it per host.'),
+]
+
+OPTS: list[cfg.Opt] = [
+    cfg.StrOpt('policies_file', default='/etc/kronos/policies.yaml',
+               help='The policy file, the same one the rebalancer reads. It is read again when '
+                    'it changes; an invalid one is refused and the last good one stays.'),
+    cfg.StrOpt('source', default='prometheus',
+               help='Score source, a name in the entry points kronos_nova.sources.'),
+    cfg.FloatOpt('refresh_interval', default=30.0, min=1.0,
+                 help='Seconds between two background refreshes of the scores.'),
+    cfg.BoolOpt('require_age', default=False,
+                help='Treat a policy without age_query as untrusted.'),
+    cfg.BoolOpt('hard_ceiling', default=False,
+                help='Keep boot_ceiling even when every host is above it: then nothing is '
+                     'scheduled. Default: all hosts pass when all are above.'),
+    cfg.BoolOpt('fail_closed', default=False,
+                help='Refuse every host when there are no fresh scores. Default: without fresh '
+                     'scores everything passes, as if we were not there.'),
+]
+
+
+def register(conf: cfg.ConfigOpts) -> None:
+    """Register on Nova's configuration object; repeated calls do nothing."""
+    conf.register_opts(FILTER_SCHEDULER_OPTS, group='filter_scheduler')
+    conf.register_group(GROUP)
+    conf.register_opts(OPTS, group=GROUP)
+    conf.register_group(prometheus.GROUP)
+    conf.register_opts(prometheus.OPTS, group=prometheus.GROUP)
+
+
+def list_opts() -> list[tuple[str, list[cfg.Opt]]]:
+    """For oslo-config-generator: what goes into nova.conf."""
+    return [('filter_scheduler', FILTER_SCHEDULER_OPTS), (GROUP.name, OPTS),
+            (prometheus.GROUP.name, prometheus.OPTS)]

@@ -1,0 +1,77 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""The rules: one file per idea, each ``rule(view, move) -> Rejection | None``.
+
+A new rule is a function in a file here, its line in ``RULES``, a test and a
+release note. It must not change anything; its Rejection has a stable name.
+"""
+
+from collections.abc import Callable
+from collections.abc import Sequence
+
+from kronos_nova import model
+from kronos_nova.constraints import claims
+from kronos_nova.constraints import instance
+from kronos_nova.constraints import metrics
+from kronos_nova.constraints import placement
+from kronos_nova.constraints import server_groups
+from kronos_nova.constraints import service_state
+from kronos_nova.constraints import traits
+from kronos_nova.constraints import view as views
+
+Rule = Callable[[views.View, model.Move], model.Rejection | None]
+
+#: Cheap and telling rules first: the first no is the one reported.
+RULES: tuple[Rule, ...] = (
+    instance.identity,
+    instance.state,
+    instance.history,
+    placement.scope,
+    service_state.service_state,
+    service_state.closed_host,
+    placement.cell,
+    placement.zone,
+    server_groups.anti_affinity,
+    server_groups.affinity,
+    server_groups.group_in_flight,
+    traits.cpu_traits,
+    claims.claims,
+    metrics.scored,
+    metrics.ceiling,
+)
+
+#: What an executor judges again on fresh data: all but metrics and history.
+PRE_FLIGHT: tuple[Rule, ...] = tuple(
+    rule for rule in RULES
+    if rule not in (instance.history, metrics.scored, metrics.ceiling))
+
+
+def check(view: views.View, move: model.Move,
+          rules: Sequence[Rule] = RULES) -> model.Rejection | None:
+    """The first rejection, or None when the move is legal."""
+    for rule in rules:
+        rejection = rule(view, move)
+        if rejection is not None:
+            return rejection
+    return None
+
+
+def check_all(view: views.View, move: model.Move,
+              rules: Sequence[Rule] = RULES) -> tuple[model.Rejection, ...]:
+    """Every rejection; empty when the move is legal.
+
+    Stops after ``identity``: what is not there cannot be judged further.
+    """
+    if instance.identity in rules and (no := instance.identity(view, move)) is not None:
+        return (no,)
+    return tuple(no for rule in rules if (no := rule(view, move)) is not None)

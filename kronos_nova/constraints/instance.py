@@ -1,0 +1,58 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""The instance itself must be movable, and where the plan thinks it is."""
+
+from kronos_nova import model
+from kronos_nova.constraints import view as views
+
+
+def identity(view: views.View, move: model.Move) -> model.Rejection | None:
+    """The instance exists, is on the source, and really changes host."""
+    uuid = move.instance_uuid
+    if view.instance(uuid) is None:
+        return model.Rejection('no-such-instance', f'instance {uuid} is not in Nova')
+    if view.host_of(uuid) != move.from_host:
+        return model.Rejection('moved-away', f'instance {uuid} is on {view.host_of(uuid)}, not '
+                                             f'on {move.from_host}')
+    if move.from_host == move.to_host:
+        return model.Rejection('same-host', f'instance {uuid} is on {move.to_host} already')
+    return None
+
+
+def state(view: views.View, move: model.Move) -> model.Rejection | None:
+    """Only an ACTIVE, idle, unlocked instance that is not pinned is moved.
+
+    Nova lets an administrator migrate a locked instance, so the lock is ours
+    to respect.
+    """
+    instance = view.instance(move.instance_uuid)
+    assert instance is not None, 'identity runs first'
+    uuid = instance.uuid
+    if instance.locked:
+        return model.Rejection('locked', f'instance {uuid} is locked by its owner')
+    if instance.status != 'ACTIVE':
+        return model.Rejection('not-active', f'instance {uuid} is {instance.status}')
+    if instance.task_state is not None:
+        return model.Rejection('task-state', f'instance {uuid} is {instance.task_state}')
+    if uuid in view.options.pinned_instances:
+        return model.Rejection('opted-out', f'instance {uuid} is in pinned_instances')
+    if instance.pinned is not None:
+        return model.Rejection('pinned', f'instance {uuid}: {instance.pinned}')
+    if view.in_flight(uuid):
+        return model.Rejection('in-flight', f'instance {uuid} is migrating already')
+    return None
+
+
+def history(view: views.View, move: model.Move) -> model.Rejection | None:
+    """A cooling or quarantined instance stays where it is."""
+    return view.held(move.instance_uuid)

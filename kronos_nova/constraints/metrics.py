@@ -1,0 +1,41 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""What metrics say: imbalance moves need scores, no host is overfilled."""
+
+from kronos_nova import model
+from kronos_nova.constraints import view as views
+
+IMBALANCE = (model.Phase.SPREAD, model.Phase.PACK)
+
+#: Sums of ratios carry rounding errors.
+ROUNDING = 1e-9
+
+
+def scored(view: views.View, move: model.Move) -> model.Rejection | None:
+    """An imbalance move has trusted scores at both ends and a usage."""
+    return view.unscored(move) if move.phase in IMBALANCE else None
+
+
+def ceiling(view: views.View, move: model.Move) -> model.Rejection | None:
+    """No move lifts its destination above a policy's ceiling.
+
+    A spread is judged by imbalance instead: it may go to a host above the
+    ceiling when its source is worse off.
+    """
+    if move.phase is model.Phase.SPREAD:
+        return None
+    for name, (fill, limit) in view.ceilings(move).items():
+        if fill > limit + ROUNDING:
+            return model.Rejection('ceiling', f'host {move.to_host} would reach {fill:.2f} of '
+                                              f'{name}, above {limit:.2f}')
+    return None

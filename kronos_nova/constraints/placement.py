@@ -1,0 +1,50 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""Where a move may lead at all: scope, availability zone, cell."""
+
+from kronos_nova import model
+from kronos_nova.constraints import view as views
+
+
+def scope(view: views.View, move: model.Move) -> model.Rejection | None:
+    """Instances never cross between aggregates, or to and from the pool."""
+    for host in (move.from_host, move.to_host):
+        if view.host(host) is None or not view.in_scope(host):
+            return model.Rejection('out-of-scope', f'host {host} is not in this scope')
+    return None
+
+
+def zone(view: views.View, move: model.Move) -> model.Rejection | None:
+    """An instance booted into a zone stays there, as Nova demands; others
+    change zone unless ``restrict_to_az``."""
+    source, destination = view.service(move.from_host), view.service(move.to_host)
+    instance = view.instance(move.instance_uuid)
+    if source is None or destination is None or instance is None:
+        return None
+    if instance.pinned_zone is not None and destination.zone != instance.pinned_zone:
+        return model.Rejection('az-pinned', f'instance {instance.uuid} was booted into zone '
+                                            f'{instance.pinned_zone!r}')
+    if view.options.restrict_to_az and source.zone != destination.zone:
+        return model.Rejection('az-differs', f'{move.to_host} is in another zone than '
+                                             f'{move.from_host} (restrict_to_az)')
+    return None
+
+
+def cell(view: views.View, move: model.Move) -> model.Rejection | None:
+    """Nova live-migrates within a cell."""
+    source, destination = view.host(move.from_host), view.host(move.to_host)
+    if source is None or destination is None or None in (source.cell, destination.cell):
+        return None
+    if source.cell == destination.cell:
+        return None
+    return model.Rejection('cell-differs', f'{move.to_host} is in another cell')

@@ -1,0 +1,69 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""Hard server group policies, as Nova's filters judge them.
+
+Held to ``ServerGroupAntiAffinityFilter`` and ``ServerGroupAffinityFilter`` by
+a parity test. Members count wherever they are: cooling, quarantined, building,
+in another scope, and in flight at both ends.
+"""
+
+from kronos_nova import model
+from kronos_nova.constraints import view as views
+
+
+def anti_affinity(view: views.View, move: model.Move) -> model.Rejection | None:
+    """At most ``max_server_per_host`` members on the destination."""
+    for group in view.groups_of(move.instance_uuid):
+        if group.policy is not model.GroupPolicy.ANTI_AFFINITY:
+            continue
+        others = [u for u in view.members_on(group, move.to_host) if u != move.instance_uuid]
+        if len(others) >= group.max_server_per_host:
+            return model.Rejection(
+                'anti-affinity', f'server group {group.uuid} has {len(others)} members on '
+                                 f'{move.to_host}, {group.max_server_per_host} allowed')
+    return None
+
+
+def affinity(view: views.View, move: model.Move) -> model.Rejection | None:
+    """The destination holds a member.
+
+    Nova admits only hosts that hold a member and ignores the source, so a
+    group whose members share one host cannot be live-migrated at all.
+    """
+    for group in view.groups_of(move.instance_uuid):
+        if group.policy is not model.GroupPolicy.AFFINITY:
+            continue
+        if any(u != move.instance_uuid for u in view.members_on(group, move.to_host)):
+            continue
+        elsewhere = any(view.host_of(u) not in (None, move.from_host) for u in group.members)
+        if elsewhere:
+            return model.Rejection('affinity', f'server group {group.uuid} has no member on '
+                                               f'{move.to_host}')
+        return model.Rejection(
+            'affinity-unmovable', f'server group {group.uuid} has all its members on '
+                                  f'{move.from_host}; Nova migrates them to no other host')
+    return None
+
+
+def group_in_flight(view: views.View, move: model.Move) -> model.Rejection | None:
+    """At most one member of any group is in flight, cloud-wide.
+
+    Nova reads a group's hosts when it schedules: two members under way at
+    once can pass each other unseen.
+    """
+    for group in view.groups_of(move.instance_uuid):
+        for uuid in group.members:
+            if uuid != move.instance_uuid and view.in_flight(uuid):
+                return model.Rejection('group-in-flight', f'instance {uuid} of server group '
+                                                          f'{group.uuid} is migrating')
+    return None

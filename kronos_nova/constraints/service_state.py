@@ -1,0 +1,46 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""Both nova-computes must be able to do their part."""
+
+from kronos_nova import model
+from kronos_nova.constraints import view as views
+
+
+def service_state(view: views.View, move: model.Move) -> model.Rejection | None:
+    """Destination up and enabled; source up, and enabled unless it is drained.
+
+    Live migration needs the source's nova-compute, so a host that is down
+    gives nothing. Held to Nova's ComputeFilter by a parity test.
+    """
+    for host in (move.from_host, move.to_host):
+        service = view.service(host)
+        if service is None:
+            return model.Rejection('service-unknown', f'host {host} has no nova-compute service')
+        if not service.up:
+            why = 'forced down' if service.forced_down else 'down'
+            return model.Rejection('service-down', f'host {host}: nova-compute is {why}')
+    destination = view.service(move.to_host)
+    source = view.service(move.from_host)
+    assert destination is not None and source is not None
+    if not destination.enabled:
+        return model.Rejection('service-disabled', f'host {move.to_host}: nova-compute is '
+                                                   'disabled')
+    if not source.enabled and move.phase is not model.Phase.EVACUATE:
+        return model.Rejection('source-disabled', f'host {move.from_host} is disabled: only a '
+                                                  'drain takes instances from it')
+    return None
+
+
+def closed_host(view: views.View, move: model.Move) -> model.Rejection | None:
+    """A host that is being emptied, or that refuses moves, receives nothing."""
+    return view.closed(move.to_host)

@@ -1,0 +1,276 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""What a rule may ask, and the overlay over a Cluster that answers it.
+
+Rules read a :class:`View`. The checker and the planner's simulation answer
+through :class:`ClusterView`, an executor's pre-flight through a ClusterView
+of freshly read data: one truth, three users.
+"""
+
+from collections import defaultdict
+from collections.abc import Collection
+from collections.abc import Mapping
+from typing import Protocol
+
+from kronos_nova import model
+
+
+class View(Protocol):
+    """A state of the cloud that rules are judged on. Read-only."""
+
+    options: model.Options
+
+    def instance(self, uuid: str) -> model.Instance | None: ...
+
+    def host(self, name: str) -> model.Host | None: ...
+
+    def service(self, host: str) -> model.Service | None: ...
+
+    def in_scope(self, host: str) -> bool: ...
+
+    def host_of(self, uuid: str) -> str | None:
+        """Where the instance is; a departed one is still on its source."""
+
+    def in_flight(self, uuid: str) -> bool: ...
+
+    def groups_of(self, uuid: str) -> Collection[model.ServerGroup]: ...
+
+    def members_on(self, group: model.ServerGroup, host: str) -> Collection[str]:
+        """UUIDs of members on the host, coming to it or leaving it."""
+
+    def used(self, host: str, resource_class: str) -> float:
+        """Allocated on the host's provider, moves in flight at both ends."""
+
+    def claims_known(self) -> bool:
+        """False only for snapshots without Placement data."""
+
+    def held(self, uuid: str) -> model.Rejection | None:
+        """Why history forbids moving the instance (cooling, quarantine)."""
+
+    def closed(self, host: str) -> model.Rejection | None:
+        """Why the host may not receive although its service is available."""
+
+    def unscored(self, move: model.Move) -> model.Rejection | None:
+        """Why metrics do not carry an imbalance move."""
+
+    def ceilings(self, move: model.Move) -> Mapping[str, tuple[float, float]]:
+        """(projected fill, ceiling) of the destination by policy."""
+
+
+class ClusterView:
+    """A Cluster with moves laid over it. Mutable; one user at a time.
+
+    A move either lands at once (``land``, ``undo``: planning is sequential)
+    or departs (``depart``, ``recall``: while under way it counts at both
+    ends).
+
+    :param ceilings: highest fill of a destination by policy name.
+    :param now: with ``scores``: completed moves that the samples do not show
+        yet are laid over the scores.
+    """
+
+    def __init__(self, cluster: model.Cluster, options: model.Options,
+                 history: model.History | None = None, scores: model.Scores | None = None,
+                 ceilings: Mapping[str, float] | None = None,
+                 draining: Collection[str] = ()) -> None:
+        self.cluster = cluster
+        self.options = options
+        self.history = history or model.History()
+        self.draining = set(draining)
+        self._scores = scores.policies if scores is not None else {}
+        self._ceilings = dict(ceilings or {})
+        self._host = {uuid: i.host for uuid, i in cluster.instances.items()}
+        self._on: dict[str, set[str]] = defaultdict(set)
+        for uuid, host in self._host.items():
+            self._on[host].add(uuid)
+        self._groups: dict[str, list[model.ServerGroup]] = defaultdict(list)
+        self._members: dict[str, dict[str, set[str]]] = {}
+        for group in cluster.groups:
+            placed: dict[str, set[str]] = defaultdict(set)
+            for uuid in group.members:
+                self._groups[uuid].append(group)
+                if uuid in self._host:
+                    placed[self._host[uuid]].add(uuid)
+            self._members[group.uuid] = placed
+        self._extra: dict[tuple[str, str], float] = defaultdict(float)
+        self._fill = {name: dict(p.fill) for name, p in self._scores.items()}
+        self._flying: dict[str, str | None] = {}
+        self._lay_flights()
+        self._lay_completed()
+
+    # What rules ask.
+
+    def instance(self, uuid: str) -> model.Instance | None:
+        return self.cluster.instances.get(uuid)
+
+    def host(self, name: str) -> model.Host | None:
+        return self.cluster.hosts.get(name)
+
+    def service(self, host: str) -> model.Service | None:
+        return self.cluster.services.get(host)
+
+    def in_scope(self, host: str) -> bool:
+        return host in self.cluster.scope_hosts
+
+    def host_of(self, uuid: str) -> str | None:
+        return self._host.get(uuid)
+
+    def instances_on(self, host: str) -> Collection[str]:
+        return self._on.get(host, ())
+
+    def in_flight(self, uuid: str) -> bool:
+        return uuid in self._flying
+
+    def groups_of(self, uuid: str) -> Collection[model.ServerGroup]:
+        return self._groups.get(uuid, ())
+
+    def members_on(self, group: model.ServerGroup, host: str) -> Collection[str]:
+        return self._members[group.uuid].get(host, ())
+
+    def spread_of(self, group: model.ServerGroup) -> Mapping[str, Collection[str]]:
+        """Members by host; hosts without one are left out."""
+        return {h: m for h, m in self._members[group.uuid].items() if m}
+
+    def used(self, host: str, resource_class: str) -> float:
+        provider = self.cluster.hosts[host].provider
+        base = provider.used.get(resource_class, 0) if provider else 0
+        return base + self._extra.get((host, resource_class), 0.0)
+
+    def claims_known(self) -> bool:
+        return self.cluster.placement_known
+
+    def held(self, uuid: str) -> model.Rejection | None:
+        if uuid in self.history.quarantined:
+            left = self.history.quarantined[uuid]
+            text = 'for ever' if left < 0 else f'for another {left:.0f} s'
+            return model.Rejection('quarantined', f'instance {uuid} is quarantined {text}')
+        if uuid in self.history.cooling:
+            return model.Rejection('cooling', f'instance {uuid} cools down for another '
+                                              f'{self.history.cooling[uuid]:.0f} s')
+        return None
+
+    def closed(self, host: str) -> model.Rejection | None:
+        if host in self.draining:
+            return model.Rejection('host-draining', f'host {host} is being emptied')
+        if host in self.history.quarantined_hosts:
+            return model.Rejection('host-quarantined', f'host {host} refused moves lately')
+        return None
+
+    def unscored(self, move: model.Move) -> model.Rejection | None:
+        for name, policy in self._scores.items():
+            if policy.untrusted:
+                return model.Rejection('policy-untrusted', f'{name}: {policy.untrusted}')
+            for host in (move.from_host, move.to_host):
+                if host not in policy.hosts or host not in policy.capacity:
+                    return model.Rejection('host-frozen', f'host {host} has no score of {name}')
+            if move.instance_uuid not in policy.usages:
+                return model.Rejection(
+                    'no-profile', f'instance {move.instance_uuid} has no usage in {name}')
+        return None
+
+    def ceilings(self, move: model.Move) -> Mapping[str, tuple[float, float]]:
+        out = {}
+        for name, ceiling in self._ceilings.items():
+            policy = self._scores.get(name)
+            fill = self._fill.get(name, {}).get(move.to_host)
+            if policy is None or policy.untrusted or fill is None:
+                continue
+            out[name] = (fill + self.ratio(name, move.instance_uuid, move.to_host), ceiling)
+        return out
+
+    def ratio(self, policy: str, uuid: str, host: str) -> float:
+        """What the instance adds to the host's score; 0 when unknown."""
+        scores = self._scores[policy]
+        capacity = scores.capacity.get(host)
+        return scores.usages.get(uuid, 0.0) / capacity if capacity else 0.0
+
+    # What a planner or checker does.
+
+    def land(self, move: model.Move) -> None:
+        """The instance is at its destination and no longer at its source."""
+        self._shift(move.instance_uuid, move.from_host, move.to_host)
+
+    def undo(self, move: model.Move) -> None:
+        """Takes back the last ``land`` of this move."""
+        self._shift(move.instance_uuid, move.to_host, move.from_host)
+
+    def depart(self, move: model.Move) -> None:
+        """From now on the instance counts at both ends."""
+        self._depart(move.instance_uuid, move.to_host)
+
+    def recall(self, move: model.Move) -> None:
+        """Takes back ``depart``: the instance is at its source only."""
+        uuid = move.instance_uuid
+        del self._flying[uuid]
+        self._charge(uuid, move.to_host, -1)
+        self._leave(uuid, move.to_host)
+
+    def _depart(self, uuid: str, to_host: str | None) -> None:
+        self._flying[uuid] = to_host
+        if to_host is not None:
+            self._charge(uuid, to_host, 1)
+            for group in self._groups.get(uuid, ()):
+                self._members[group.uuid][to_host].add(uuid)
+
+    def _leave(self, uuid: str, host: str) -> None:
+        for group in self._groups.get(uuid, ()):
+            self._members[group.uuid][host].discard(uuid)
+
+    def _shift(self, uuid: str, from_host: str, to_host: str) -> None:
+        self._host[uuid] = to_host
+        self._on[from_host].discard(uuid)
+        self._on[to_host].add(uuid)
+        self._leave(uuid, from_host)
+        for group in self._groups.get(uuid, ()):
+            self._members[group.uuid][to_host].add(uuid)
+        self._charge(uuid, from_host, -1)
+        self._charge(uuid, to_host, 1)
+
+    def _charge(self, uuid: str, host: str, sign: int, loads: bool = True) -> None:
+        for resource_class, amount in self.cluster.instances[uuid].claims.items():
+            self._extra[host, resource_class] += sign * amount
+        if loads:
+            self._load(uuid, host, sign)
+
+    def _load(self, uuid: str, host: str, factor: float) -> None:
+        for name, fill in self._fill.items():
+            if host in fill:
+                fill[host] += factor * self.ratio(name, uuid, host)
+
+    def _lay_flights(self) -> None:
+        """Moves already under way: Placement charges both ends for those of
+        Nova; for tasks that have not been submitted we do."""
+        known_to_nova = {f.instance_uuid for f in self.cluster.flights if f.source == 'nova'}
+        for flight in self.cluster.flights:
+            uuid = flight.instance_uuid
+            if uuid not in self._host or uuid in self._flying:
+                continue
+            self._depart(uuid, flight.to_host)
+            if uuid in known_to_nova and flight.to_host is not None:
+                for resource_class, amount in self.cluster.instances[uuid].claims.items():
+                    self._extra[flight.to_host, resource_class] -= amount
+
+    def _lay_completed(self) -> None:
+        """Moves that the samples do not show yet, or only in part.
+
+        A range query over W seconds shows t / W of a change t seconds old.
+        """
+        window = self.options.settle_seconds
+        for move, completed_at in self.history.completed:
+            unseen = 1.0 - (self.cluster.taken_at - completed_at) / window if window else 0.0
+            uuid = move.instance_uuid
+            if unseen <= 0.0 or self._host.get(uuid) != move.to_host:
+                continue
+            unseen = min(1.0, unseen)
+            self._load(uuid, move.from_host, -unseen)
+            self._load(uuid, move.to_host, unseen)

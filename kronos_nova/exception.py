@@ -1,0 +1,133 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""Errors an operator may read: one sentence, and a code that never changes.
+
+Each class has a ``msg_fmt``, filled from keyword arguments, and a ``code``
+that appears in logs, in JSON output and in the documentation.
+"""
+
+from typing import Any
+
+
+class KronosException(Exception):
+    """Base of all our errors.
+
+    :param message: overrides ``msg_fmt`` when given.
+    :param kwargs: fill ``msg_fmt``; a missing one is a programming error.
+    """
+
+    msg_fmt = 'An unknown error occurred.'
+    code = 'kronos.error'
+
+    def __init__(self, message: str | None = None, **kwargs: Any) -> None:
+        self.kwargs = kwargs
+        self.message = message if message is not None else self.msg_fmt % kwargs
+        super().__init__(self.message)
+
+
+class ConfigError(KronosException):
+    """A setting cannot be used: names file, field and remedy."""
+
+    msg_fmt = '%(path)s: %(field)s: %(problem)s. %(remedy)s'
+    code = 'kronos.config'
+
+
+class PolicyFileError(ConfigError):
+    code = 'kronos.policy_file'
+
+
+class PluginNotFound(KronosException):
+    msg_fmt = ('No plugin named %(name)r in namespace %(namespace)s (found: %(found)s). '
+               'Install the package that provides it or correct the name.')
+    code = 'kronos.plugin_not_found'
+
+
+class CollectError(KronosException):
+    """Nova or Placement could not be read completely."""
+
+    msg_fmt = 'Could not read %(what)s from %(service)s: %(problem)s. Nothing is moved this cycle.'
+    code = 'kronos.collect'
+
+
+class SnapshotError(KronosException):
+    msg_fmt = '%(path)s: %(problem)s. %(remedy)s'
+    code = 'kronos.snapshot'
+
+
+class PlanRefused(KronosException):
+    """The checker found that a plan breaks a rule."""
+
+    msg_fmt = 'The plan for scope %(scope)s was refused and not stored: %(problem)s'
+    code = 'kronos.plan_refused'
+
+
+class StoreError(KronosException):
+    msg_fmt = 'The database %(problem)s. %(remedy)s'
+    code = 'kronos.store'
+
+
+class LeaseLost(StoreError):
+    msg_fmt = ('Scope %(scope)s is leased by another engine (epoch %(epoch)s is over). '
+               'Nothing was written.')
+    code = 'kronos.lease_lost'
+
+
+class MessageError(KronosException):
+    msg_fmt = 'Message field %(field)s: %(problem)s'
+    code = 'kronos.message'
+
+
+class MigrationError(KronosException):
+    """Base of the reasons a task can fail; ``wire_type`` is Kronos's name."""
+
+    msg_fmt = 'Instance %(instance_uuid)s: %(problem)s'
+    code = 'kronos.migration'
+    wire_type = 'MigrationFailed'
+    #: Trying again can help.
+    retriable = True
+
+
+class PreFlightError(MigrationError):
+    code = 'kronos.migration.pre_flight'
+    wire_type = 'PreFlightError'
+    retriable = False
+
+
+class MigrationFailed(MigrationError):
+    code = 'kronos.migration.failed'
+
+
+class MigrationTimeout(MigrationError):
+    code = 'kronos.migration.timeout'
+    wire_type = 'MigrationTimeout'
+
+
+class PlacementRejected(MigrationError):
+    code = 'kronos.migration.placement'
+    wire_type = 'PlacementRejected'
+
+
+class NovaClientError(MigrationError):
+    """The API failed, not the instance: never quarantines."""
+
+    code = 'kronos.migration.nova_client'
+    wire_type = 'NovaClientError'
+
+
+class AmbiguousSubmit(MigrationError):
+    """The request may or may not have reached Nova: look, never repeat."""
+
+    msg_fmt = ('Instance %(instance_uuid)s: Nova did not answer the live migration request '
+               '(%(problem)s). It may be running; it is looked up before anything else is done.')
+    code = 'kronos.migration.ambiguous'
+    wire_type = 'NovaClientError'

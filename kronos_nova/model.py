@@ -1,0 +1,467 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""The values everything else speaks of: frozen, complete, free of I/O.
+
+Units: memory in MiB, disk in GiB, time in seconds since the epoch (UTC), a
+score is a host's utilisation ratio in [0, 1], a usage is an instance's share
+in the unit of the policy's capacity (cores, bytes, bytes/s). Every identity
+is a UUID or a Nova service host name; names that tenants choose are carried
+for people to read and are never keys.
+"""
+
+import dataclasses
+import enum
+from collections.abc import Mapping
+from typing import Any
+
+#: Scope name of the hosts that are in no aggregate, as Kronos spells it.
+UNASSIGNED = '_unassigned_'
+
+
+def _empty() -> Any:
+    return dataclasses.field(default_factory=dict)
+
+
+class Phase(enum.StrEnum):
+    """Why an instance is moved; the values are Kronos's wire values."""
+
+    EVACUATE = 'evacuate'
+    AFFINITY = 'affinity'
+    SPREAD = 'spread'
+    PACK = 'pack'
+
+
+class GroupPolicy(enum.StrEnum):
+    """Nova's server group policies."""
+
+    AFFINITY = 'affinity'
+    ANTI_AFFINITY = 'anti-affinity'
+    SOFT_AFFINITY = 'soft-affinity'
+    SOFT_ANTI_AFFINITY = 'soft-anti-affinity'
+
+    @property
+    def hard(self) -> bool:
+        return self in (GroupPolicy.AFFINITY, GroupPolicy.ANTI_AFFINITY)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Service:
+    """A nova-compute service record of os-services."""
+
+    host: str
+    status: str = 'enabled'
+    state: str = 'up'
+    forced_down: bool = False
+    disabled_reason: str | None = None
+    zone: str = ''
+    binary: str = 'nova-compute'
+
+    @property
+    def up(self) -> bool:
+        """Nova can talk to it."""
+        return self.state == 'up' and not self.forced_down
+
+    @property
+    def enabled(self) -> bool:
+        return self.status == 'enabled'
+
+    @property
+    def available(self) -> bool:
+        """May receive instances."""
+        return self.up and self.enabled
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Inventory:
+    """One resource class of a provider, with Placement's field names."""
+
+    total: int
+    reserved: int = 0
+    allocation_ratio: float = 1.0
+    min_unit: int = 1
+    max_unit: int = 2**31 - 1
+    step_size: int = 1
+
+    @property
+    def capacity(self) -> float:
+        """What Placement lets consumers allocate in sum.
+
+        Source: placement.objects.allocation, (total - reserved) * ratio.
+        """
+        return (self.total - self.reserved) * self.allocation_ratio
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Provider:
+    """A resource provider: what a host has and what is allocated on it."""
+
+    uuid: str
+    generation: int = 0
+    inventories: Mapping[str, Inventory] = _empty()
+    used: Mapping[str, int] = _empty()
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Host:
+    """A compute service host with its one hypervisor.
+
+    ``name`` is the service host; ``hypervisor_hostname`` may differ from it.
+    ``provider`` is None when Placement was not read (an old snapshot).
+    """
+
+    name: str
+    hypervisor_hostname: str = ''
+    uuid: str = ''
+    hypervisor_type: str = 'QEMU'
+    zone: str = ''
+    cell: str | None = None
+    provider: Provider | None = None
+    traits: frozenset[str] = frozenset()
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Instance:
+    """An instance where Nova says it is.
+
+    ``claims`` are its allocations on its host's provider by resource class.
+    ``pinned`` is a reason why we must never move it (None: movable), such as
+    an allocation on a nested provider.
+    """
+
+    uuid: str
+    host: str
+    name: str = ''
+    internal_name: str = ''
+    vcpus: int = 0
+    memory_mb: int = 0
+    disk_gb: int = 0
+    status: str = 'ACTIVE'
+    task_state: str | None = None
+    locked: bool = False
+    claims: Mapping[str, int] = _empty()
+    pinned: str | None = None
+    pinned_zone: str | None = None
+    project_id: str = ''
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class ServerGroup:
+    """A server group; ``members`` are instance UUIDs, wherever they are."""
+
+    uuid: str
+    policy: GroupPolicy
+    members: frozenset[str] = frozenset()
+    max_server_per_host: int = 1
+    name: str = ''
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Flight:
+    """A migration that Nova or one of our tasks is carrying out.
+
+    ``to_host`` is None until the scheduler has chosen. The instance counts
+    at both ends.
+    """
+
+    instance_uuid: str
+    from_host: str
+    to_host: str | None
+    source: str = 'nova'
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Cluster:
+    """The whole cloud at one time, and the part of it being planned.
+
+    ``scope_hosts`` are the hosts that may give and take; every other host
+    still counts for groups and claims. ``placement_known`` is False only for
+    snapshots that carry no Placement data.
+    """
+
+    hosts: Mapping[str, Host]
+    instances: Mapping[str, Instance]
+    services: Mapping[str, Service]
+    groups: tuple[ServerGroup, ...] = ()
+    flights: tuple[Flight, ...] = ()
+    aggregates: Mapping[str, tuple[str, ...]] = _empty()
+    scope: str = UNASSIGNED
+    scope_hosts: frozenset[str] = frozenset()
+    placement_known: bool = True
+    taken_at: float = 0.0
+
+    def scoped(self, scope: str) -> 'Cluster':
+        """The same cloud with another part of it under plan."""
+        return dataclasses.replace(
+            self, scope=scope, scope_hosts=frozenset(self.hosts_of(scope)))
+
+    def hosts_of(self, scope: str) -> tuple[str, ...]:
+        """Hosts of an aggregate, or of the pool of hosts in none, sorted.
+
+        :raises KeyError: no such aggregate.
+        """
+        if scope == UNASSIGNED:
+            held = {h for hosts in self.aggregates.values() for h in hosts}
+            return tuple(sorted(h for h in self.hosts if h not in held))
+        return tuple(sorted(h for h in self.aggregates[scope] if h in self.hosts))
+
+
+class Health(enum.StrEnum):
+    """How far a source's answer can be believed."""
+
+    HEALTHY = 'HEALTHY'
+    STALE = 'STALE'
+    PARTIAL = 'PARTIAL'
+    UNREACHABLE = 'UNREACHABLE'
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class QueryResult:
+    """A source's answer to one query: values by label, or a named reason.
+
+    ``series`` maps the value of the asked label to the sample; it holds only
+    finite numbers. ``error`` says why the answer must not be used; then
+    ``series`` is empty. ``duplicates`` are label values that came more than
+    once: none of them is in ``series``.
+    """
+
+    query: str
+    health: Health
+    series: Mapping[str, float] = _empty()
+    error: str | None = None
+    warnings: tuple[str, ...] = ()
+    missing_labels: tuple[str, ...] = ()
+    duplicates: tuple[str, ...] = ()
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class PolicySamples:
+    """All a source knows about one policy at one time.
+
+    ``age`` is the age in seconds of the samples behind ``imbalance``; None
+    means that the policy has no ``age_query``: unverified.
+    """
+
+    policy: str
+    imbalance: QueryResult
+    profile: QueryResult | None = None
+    capacity: QueryResult | None = None
+    host_capacity: QueryResult | None = None
+    age: float | None = None
+    taken_at: float = 0.0
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class PolicyScores:
+    """One policy, mapped to Nova's hosts and instances.
+
+    ``hosts``: score in [0, 1] by host. ``fill``: what ceilings are compared
+    with, by host (a pack policy's ``capacity_query``, else the score).
+    ``capacity``: by host, in the unit of ``usages``. ``usages``: by instance
+    UUID, only of those that have a profile or a fallback. ``untrusted`` says
+    why imbalance moves must not use it. ``coverage``: by host, the share of
+    the score that its instances' usages explain.
+    """
+
+    policy: str
+    hosts: Mapping[str, float] = _empty()
+    fill: Mapping[str, float] = _empty()
+    capacity: Mapping[str, float] = _empty()
+    usages: Mapping[str, float] = _empty()
+    coverage: Mapping[str, float] = _empty()
+    missing: frozenset[str] = frozenset()
+    untrusted: str | None = None
+    age: float | None = None
+    warnings: tuple[str, ...] = ()
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Scores:
+    """Every enabled policy's scores at one time."""
+
+    policies: Mapping[str, PolicyScores]
+    taken_at: float = 0.0
+
+    @property
+    def untrusted(self) -> tuple[str, ...]:
+        """``policy: reason`` of each policy that must not be used."""
+        return tuple(f'{name}: {p.untrusted}' for name, p in sorted(self.policies.items())
+                     if p.untrusted)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Move:
+    """One instance, one source, one destination.
+
+    ``improvement`` is the fall in combined imbalance. ``wave`` counts from
+    0. ``requires`` are instance UUIDs of this plan whose moves must have
+    completed before.
+    """
+
+    instance_uuid: str
+    from_host: str
+    to_host: str
+    phase: Phase
+    improvement: float = 0.0
+    wave: int = 0
+    requires: tuple[str, ...] = ()
+    alternates: tuple[str, ...] = ()
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Rejection:
+    """A rule's no: ``rule`` is its stable name, ``detail`` is for people."""
+
+    rule: str
+    detail: str
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class History:
+    """What happened before and still matters, as of the plan's ``now``.
+
+    ``cooling`` and ``quarantined`` map instance UUIDs to seconds remaining
+    (-1: for ever). ``scope_cooling`` is in seconds. ``draining`` are hosts
+    whose pack drain began in an earlier cycle. ``completed`` are moves with
+    their completion times, newest last.
+    """
+
+    cooling: Mapping[str, float] = _empty()
+    quarantined: Mapping[str, float] = _empty()
+    quarantined_hosts: frozenset[str] = frozenset()
+    scope_cooling: float = 0.0
+    draining: frozenset[str] = frozenset()
+    completed: tuple[tuple[Move, float], ...] = ()
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class PolicyReport:
+    """A policy's imbalance before and after a plan."""
+
+    name: str
+    imbalance_before: float | None
+    imbalance_after: float | None
+    threshold: float
+    skipped: bool = False
+    reason: str | None = None
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Plan:
+    """What one cycle decided for one scope.
+
+    ``reason`` says why there are no moves and is None when there are some.
+    ``rejections`` counts candidate moves refused, by rule. ``draining`` are
+    hosts whose drain goes on in the next cycle.
+    """
+
+    scope: str
+    moves: tuple[Move, ...] = ()
+    policies: tuple[PolicyReport, ...] = ()
+    combined_before: float | None = None
+    combined_after: float | None = None
+    rejections: Mapping[str, int] = _empty()
+    warnings: tuple[str, ...] = ()
+    reason: str | None = None
+    draining: frozenset[str] = frozenset()
+    truncated: bool = False
+
+
+class TaskState(enum.StrEnum):
+    """A task's life; ``unknown`` keeps its slot until it is reconciled."""
+
+    PENDING = 'pending'
+    QUEUED = 'queued'
+    CLAIMED = 'claimed'
+    SUBMITTING = 'submitting'
+    SUBMITTED = 'submitted'
+    COMPLETED = 'completed'
+    FAILED = 'failed'
+    CANCELLED = 'cancelled'
+    UNKNOWN = 'unknown'
+
+    @property
+    def terminal(self) -> bool:
+        return self in (TaskState.COMPLETED, TaskState.FAILED, TaskState.CANCELLED)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Task:
+    """A move being carried out; field names are Kronos's wire names."""
+
+    task_id: str
+    plan_id: str
+    aggregate: str
+    instance_uuid: str
+    from_host: str
+    to_host: str
+    phase: Phase
+    policy_names: tuple[str, ...] = ()
+    instance_name: str = ''
+    improvement: float = 0.0
+    priority: int = 5
+    wave: int = 0
+    requires: tuple[str, ...] = ()
+    alternates: tuple[str, ...] = ()
+    max_retries: int = 3
+    retry_count: int = 0
+    not_before: float = 0.0
+    created_at: float = 0.0
+    deadline: float | None = None
+    state: TaskState = TaskState.QUEUED
+    memory_mb: int = 0
+    disk_gb: int = 0
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Result:
+    """How a task ended; ``error_type`` is one of Kronos's names."""
+
+    task_id: str
+    plan_id: str
+    aggregate: str
+    instance_uuid: str
+    from_host: str
+    to_host: str
+    success: bool
+    error: str | None = None
+    error_type: str | None = None
+    duration_seconds: float = 0.0
+    retry_count: int = 0
+    completed_at: float = 0.0
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Options:
+    """What an operator may set about planning; names are the options' names.
+
+    ``max_missing_hosts`` None means max(1, 5 % of the scope's hosts).
+    """
+
+    dry_run: bool = True
+    evacuate_disabled_hosts: bool = False
+    drain_reason_regex: str = ''
+    enforce_hard_affinity: bool = False
+    enforce_soft_affinity: bool = False
+    enforce_placement_claims: bool = True
+    enforce_placement_disk: bool = False
+    require_cpu_compatibility: bool = False
+    restrict_to_az: bool = False
+    max_down_fraction: float = 0.3
+    max_drain_fraction: float = 0.3
+    max_missing_hosts: int | None = None
+    objective: str = 'balanced'
+    soft_affinity_weight: float = 0.05
+    max_alternates: int = 2
+    pinned_instances: frozenset[str] = frozenset()
+    settle_seconds: float = 300.0
+    max_steps: int = 2_000_000

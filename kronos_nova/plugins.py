@@ -1,0 +1,67 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""stevedore namespaces, and how their plugins are found.
+
+A plugin is a class and one line in its package's entry points. Filters and
+weighers are loaded whole by nova-scheduler; sources, strategies and executors
+by name.
+"""
+
+from typing import Any
+
+from stevedore import driver
+from stevedore import exception as exceptions
+from stevedore import extension
+
+from kronos_nova import exception
+
+FILTERS = 'kronos_nova.filters'
+WEIGHERS = 'kronos_nova.weighers'
+SOURCES = 'kronos_nova.sources'
+STRATEGIES = 'kronos_nova.strategies'
+EXECUTORS = 'kronos_nova.executors'
+
+
+def _fail(manager: Any, entry_point: Any, error: BaseException) -> None:
+    raise error
+
+
+def all_classes(namespace: str) -> list[type]:
+    """Every class of a namespace, in order of name.
+
+    :raises ImportError: a plugin cannot be loaded; a scheduler must not start
+        with half of its filters.
+    """
+    manager: extension.ExtensionManager[Any] = extension.ExtensionManager(
+        namespace, on_load_failure_callback=_fail)
+    return [ext.plugin for ext in sorted(manager, key=lambda ext: str(ext.name))]
+
+
+def load(namespace: str, name: str) -> Any:
+    """The plugin of that name.
+
+    :raises PluginNotFound: there is none.
+    """
+    try:
+        manager: driver.DriverManager[Any] = driver.DriverManager(
+            namespace, name, on_load_failure_callback=_fail)
+    except exceptions.NoMatches:
+        known = _names(namespace)
+        raise exception.PluginNotFound(
+            namespace=namespace, name=name, found=', '.join(known) or 'none') from None
+    return manager.driver
+
+
+def _names(namespace: str) -> list[str]:
+    manager: extension.ExtensionManager[Any] = extension.ExtensionManager(namespace)
+    return sorted(manager.entry_points_names())

@@ -1,0 +1,226 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""The policy file's schema: what may be written, and what it means.
+
+Field names, defaults and bounds are Kronos 0.2.0's, so that its files load
+unchanged; fields that are ours are marked so. No file is read here: see
+:mod:`kronos_nova.conf.policies`.
+"""
+
+import math
+import re
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal, Self
+
+import pydantic
+
+from kronos_nova import exception
+
+#: How far the enabled weights may be off 1.0.
+WEIGHT_TOLERANCE = 1e-6
+
+Ratio = Annotated[float, pydantic.Field(ge=0.0, le=1.0, allow_inf_nan=False)]
+Query = Annotated[str, pydantic.Field(min_length=1, max_length=16384)]
+Label = Annotated[str, pydantic.Field(pattern=r'^[a-zA-Z_][a-zA-Z0-9_]*$', max_length=128)]
+
+
+class Policy(pydantic.BaseModel):
+    """One scoring: a host query, an instance query, a weight, a threshold."""
+
+    model_config = pydantic.ConfigDict(extra='forbid', frozen=True, strict=False)
+
+    name: Annotated[str, pydantic.Field(pattern=r'^[a-z][a-z0-9_-]*$', max_length=128)]
+    mode: Literal['spread', 'pack'] = 'spread'
+    weight: Ratio
+    imbalance_query: Query
+    vm_profile_query: Query | None = None
+    vm_profile_label: Label = 'instance_name'
+    vm_profile_label_type: Literal[
+        'nova_internal_name', 'nova_instance_uuid', 'nova_display_name'] = 'nova_internal_name'
+    vm_profile_fallback: Literal['skip', 'flavor_vcpu_ratio', 'host_average'] = 'skip'
+    host_label: Label = 'host'
+    threshold: Ratio = 0.15
+    capacity_query: Query | None = None
+    capacity_threshold: Ratio = 0.80
+    max_migrations_per_cycle: Annotated[int, pydantic.Field(ge=1, le=100)] = 3
+    enabled: bool = True
+
+    # Ours: units and capacity (an instance's ratio differs from host to host).
+    vm_profile_unit: Literal['absolute', 'host_ratio'] = 'host_ratio'
+    host_capacity_query: Query | None = None
+    host_capacity: Annotated[str, pydantic.Field(
+        pattern=r'^[A-Z][A-Z0-9_]*$', max_length=255)] | None = None
+    # Ours: seconds since the newest sample behind imbalance_query.
+    age_query: Query | None = None
+    # Ours: the operator's mapping of label values to Nova hosts; group 1.
+    host_regex: Annotated[str, pydantic.Field(min_length=1, max_length=1024)] | None = None
+    # Ours: new boots are kept off hosts above this projected score.
+    boot_ceiling: Ratio | None = None
+
+    @pydantic.field_validator('weight', 'threshold', 'capacity_threshold', 'boot_ceiling',
+                              'max_migrations_per_cycle', mode='before')
+    @classmethod
+    def _no_booleans(cls, value: Any) -> Any:
+        if isinstance(value, bool):
+            raise ValueError('true and false are not numbers')
+        return value
+
+    @pydantic.field_validator('imbalance_query', 'vm_profile_query', 'capacity_query',
+                              'host_capacity_query', 'age_query')
+    @classmethod
+    def _not_blank(cls, value: str | None) -> str | None:
+        if value is not None and not value.strip():
+            raise ValueError('the query is empty; write PromQL or leave the field out')
+        return value
+
+    @pydantic.field_validator('host_regex')
+    @classmethod
+    def _regex_with_a_group(cls, value: str | None) -> str | None:
+        if value is None:
+            return None
+        try:
+            groups = re.compile(value).groups
+        except re.error as e:
+            raise ValueError(f'not a regular expression: {e}') from None
+        if groups < 1:
+            raise ValueError('it needs one group, which captures the Nova host')
+        return value
+
+    @pydantic.model_validator(mode='after')
+    def _consistent(self) -> Self:
+        if self.mode == 'pack' and self.capacity_query is None:
+            raise ValueError('a pack policy needs capacity_query: PromQL that returns each '
+                             'host\'s utilisation, compared with capacity_threshold')
+        if self.host_capacity_query is not None and self.host_capacity is not None:
+            raise ValueError('host_capacity_query and host_capacity exclude each other; '
+                             'keep one')
+        if (self.vm_profile_unit == 'absolute' and self.host_capacity_query is None
+                and self.host_capacity is None):
+            raise ValueError('vm_profile_unit: absolute needs host_capacity_query or '
+                             'host_capacity, else a usage cannot become a ratio')
+        return self
+
+    @property
+    def queries(self) -> Mapping[str, str]:
+        """Each query that is set, by field name."""
+        fields = ('imbalance_query', 'vm_profile_query', 'capacity_query',
+                  'host_capacity_query', 'age_query')
+        return {f: q for f in fields if (q := getattr(self, f)) is not None}
+
+
+class PolicySet(pydantic.BaseModel):
+    """A whole file. Enabled weights sum to 1, all policies share one mode."""
+
+    model_config = pydantic.ConfigDict(extra='forbid', frozen=True)
+
+    policies: Annotated[tuple[Policy, ...], pydantic.Field(min_length=1)]
+    # Ours: the aggregates this file is for; empty means every scope.
+    aggregates: tuple[str, ...] = ()
+
+    @pydantic.model_validator(mode='after')
+    def _invariants(self) -> Self:
+        names = [p.name for p in self.policies]
+        twice = sorted({n for n in names if names.count(n) > 1})
+        if twice:
+            raise ValueError(f'policy names must be unique; written twice: {", ".join(twice)}')
+        modes = sorted({p.mode for p in self.policies})
+        if len(modes) > 1:
+            raise ValueError('spread and pack cannot be mixed in one file; '
+                             'write a second file for a second engine')
+        if not self.enabled:
+            raise ValueError('every policy is disabled; enable one or stop the engine')
+        total = math.fsum(p.weight for p in self.enabled)
+        if abs(total - 1.0) > WEIGHT_TOLERANCE:
+            parts = ' + '.join(f'{p.name} {p.weight:g}' for p in self.enabled)
+            raise ValueError(f'the weights of the enabled policies must sum to 1.0, '
+                             f'they sum to {total:g} ({parts})')
+        return self
+
+    @property
+    def enabled(self) -> tuple[Policy, ...]:
+        return tuple(p for p in self.policies if p.enabled)
+
+    @property
+    def mode(self) -> Literal['spread', 'pack']:
+        return self.policies[0].mode
+
+    @property
+    def budget(self) -> int:
+        """Moves per cycle: the largest of the enabled policies'."""
+        return max(p.max_migrations_per_cycle for p in self.enabled)
+
+    def policy(self, name: str) -> Policy:
+        """:raises KeyError: no such policy."""
+        return {p.name: p for p in self.policies}[name]
+
+
+def parse(mapping: Any, path: str = 'policies.yaml') -> PolicySet:
+    """Validate what a policy file holds.
+
+    :param mapping: the parsed document.
+    :param path: for the error's text only.
+    :raises PolicyFileError: names the first wrong field and the remedy.
+    """
+    if not isinstance(mapping, Mapping):
+        raise exception.PolicyFileError(
+            path=path, field='document', problem='it is not a mapping',
+            remedy='Begin the file with "policies:" and a list below it.')
+    try:
+        return PolicySet.model_validate(mapping)
+    except pydantic.ValidationError as e:
+        errors = e.errors(include_url=False, include_context=False)
+        errors.sort(key=lambda error: error['type'] != 'extra_forbidden')
+        raise exception.PolicyFileError(
+            path=path, field=_field(errors[0]['loc'], mapping),
+            problem=_problem(errors[0]), remedy=_remedy(errors)) from None
+
+
+def _field(loc: tuple[int | str, ...], mapping: Mapping[str, Any]) -> str:
+    """``policies[1] (cpu).weight`` from pydantic's location."""
+    out = ''
+    node: Any = mapping
+    for part in loc:
+        try:
+            node = node[part]
+        except (KeyError, IndexError, TypeError):
+            node = None
+        if isinstance(part, int):
+            name = node.get('name') if isinstance(node, Mapping) else None
+            out += f'[{part}]' + (f' ({name})' if isinstance(name, str) and name[:128] else '')
+        else:
+            out += f'.{part}' if out else str(part)
+    return out or 'policies'
+
+
+def _problem(error: Any) -> str:
+    message = str(error['msg']).removeprefix('Value error, ')
+    kind = error['type']
+    if kind == 'extra_forbidden':
+        return 'there is no such field'
+    if kind == 'too_short':
+        return 'the list is empty'
+    if kind == 'missing':
+        return 'the field is missing'
+    shown = repr(error.get('input'))
+    if kind == 'value_error' or len(shown) > 80:
+        return message
+    return f'{message[0].lower()}{message[1:]}, not {shown}'
+
+
+def _remedy(errors: list[Any]) -> str:
+    if errors[0]['type'] == 'extra_forbidden':
+        fields = ', '.join(Policy.model_fields)
+        text = f'Correct or remove it; the fields of a policy are: {fields}.'
+    else:
+        text = 'Correct the field and load the file again.'
+    return text + (f' ({len(errors) - 1} more errors.)' if len(errors) > 1 else '')

@@ -1,0 +1,89 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""The contract of an executor driver: how one move is carried out.
+
+A driver holds no state of its own between the calls: whatever it needs to
+find a migration again is in the marker, which the worker stores before the
+request is sent. So a successor can go on after a crash.
+"""
+
+import abc
+import dataclasses
+import enum
+
+from kronos_nova import model
+
+
+class Stage(enum.StrEnum):
+    """What a look at a submitted task found."""
+
+    ABSENT = 'absent'  # no migration of ours: the request never took effect
+    WAITING = 'waiting'  # accepted or queued, nothing copied yet
+    RUNNING = 'running'
+    COMPLETED = 'completed'
+    FAILED = 'failed'
+    CANCELLED = 'cancelled'  # by an operator, or nova-compute stopped
+
+    @property
+    def terminal(self) -> bool:
+        return self in (Stage.COMPLETED, Stage.FAILED, Stage.CANCELLED)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Progress:
+    """A look's result; ``detail`` is for people, ``reference`` names the
+    migration (its UUID) once it is known."""
+
+    stage: Stage
+    detail: str = ''
+    reference: str | None = None
+
+
+class Executor(abc.ABC):
+    """Carries out one task, step by step; every step may be repeated."""
+
+    @abc.abstractmethod
+    def pre_flight(self, task: model.Task) -> str:
+        """Check on fresh data that the move is still legal and wanted.
+
+        :returns: a marker (opaque text), stored before :meth:`submit`.
+        :raises PreFlightError: it is not; the message says which rule.
+        :raises PlacementRejected: the destination has no room.
+        :raises NovaClientError: the data could not be read.
+        """
+
+    @abc.abstractmethod
+    def submit(self, task: model.Task) -> str | None:
+        """Ask for the migration, once.
+
+        :returns: a reference for the logs (the request id).
+        :raises MigrationFailed: refused, nothing was started.
+        :raises PreFlightError: refused for good (gone, locked).
+        :raises NovaClientError: the request certainly had no effect.
+        :raises AmbiguousSubmit: it may have.
+        """
+
+    @abc.abstractmethod
+    def look(self, task: model.Task, marker: str) -> Progress:
+        """What became of the task since the marker was taken.
+
+        :raises NovaClientError: could not be read; look again later.
+        """
+
+    @abc.abstractmethod
+    def post_flight(self, task: model.Task) -> None:
+        """Verify that the instance is on ``to_host`` and ACTIVE.
+
+        :raises MigrationFailed: it is not.
+        :raises NovaClientError: could not be read; verify again later.
+        """

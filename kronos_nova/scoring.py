@@ -1,0 +1,248 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""Samples to scores: the one scoring behind both doors.
+
+Plain Python: it runs inside nova-scheduler as well as in the rebalancer.
+"""
+
+import math
+from collections import defaultdict
+from collections.abc import Iterable
+from collections.abc import Mapping
+
+from kronos_nova import labels
+from kronos_nova import model
+from kronos_nova import policy as policies
+
+#: A ratio computed from counters may leave [0, 1] by rounding.
+ROUNDING = 1e-9
+#: Instance usages that explain more than this much of their hosts' scores
+#: are worth a warning; above the second, they are in the wrong unit.
+HIGH_COVERAGE = 1.5
+MAX_COVERAGE = 3.0
+#: Placement's class that stands for a host's size when a policy names none.
+DEFAULT_CAPACITY = 'VCPU'
+
+
+def imbalance(values: Iterable[float]) -> float:
+    """max - min of host scores; 0 for fewer than two hosts."""
+    found = list(values)
+    return max(found) - min(found) if len(found) > 1 else 0.0
+
+
+def combine(values: Mapping[str, float], weights: Mapping[str, float]) -> float:
+    """Sum of weight x value over the policies (seed 000, Combined scoring)."""
+    return math.fsum(weights[name] * value for name, value in values.items())
+
+
+def headroom(scores: Mapping[str, float], weights: Mapping[str, float]) -> float:
+    """1 - weighted score of one host, in [0, 1]: the weigher's value + 0.5."""
+    return min(1.0, max(0.0, 1.0 - combine(scores, weights)))
+
+
+def host_scores(policy: policies.Policy, result: model.QueryResult,
+                names: labels.HostNames) -> tuple[dict[str, float], str | None, list[str]]:
+    """Map and check one answer of a policy's host query.
+
+    :returns: score by host in [0, 1]; why the policy must not be used, or
+        None; warnings.
+    """
+    if result.error is not None:
+        return {}, result.error, list(result.warnings)
+    warnings = list(result.warnings)
+    mapped = names.map(result.series)
+    scores = {}
+    for host, value in mapped.values.items():
+        if not math.isfinite(value):
+            warnings.append(f'host {host}: {value} is not a number; treated as missing')
+        elif not -ROUNDING <= value <= 1.0 + ROUNDING:
+            return {}, (f'host {host} has the value {value:g}, outside [0, 1]; '
+                        f'make {policy.name}\'s query return a ratio'), warnings
+        else:
+            scores[host] = min(1.0, max(0.0, value))
+    twice = {*mapped.ambiguous, *(h for d in result.duplicates if (h := names.find(d)))}
+    if twice:
+        return {}, (f'more than one series for host {", ".join(sorted(twice))}; aggregate the '
+                    f'query by ({policy.host_label})'), warnings
+    if not scores and result.series:
+        shown = ', '.join(repr(label) for label in sorted(result.series)[:3])
+        return {}, (f'no series of label {policy.host_label} is a Nova host (first: {shown}); '
+                    'correct host_label or set host_regex'), warnings
+    return scores, None, warnings
+
+
+def freshness(samples: model.PolicySamples, now: float, staleness: float,
+              require_age: bool) -> str | None:
+    """Why samples are too old to be used, or None.
+
+    :param staleness: seconds; [prometheus] staleness_threshold.
+    """
+    if samples.age is None and require_age:
+        return 'age: unverified, and require_age is set; give the policy an age_query'
+    age = (samples.age or 0.0) + max(0.0, now - samples.taken_at)
+    if not math.isfinite(age) or age > staleness:
+        return f'samples are {age:.0f} s old, more than staleness_threshold ({staleness:.0f} s)'
+    return None
+
+
+def missing_limit(expected: int, configured: int | None) -> int:
+    """How many hosts may lack a score: max(1, 5 %) unless configured."""
+    return configured if configured is not None else max(1, expected * 5 // 100)
+
+
+def score(policy: policies.Policy, samples: model.PolicySamples, cluster: model.Cluster, *,
+          now: float, staleness: float, require_age: bool = False,
+          max_missing_hosts: int | None = None) -> model.PolicyScores:
+    """One policy's scores over the cluster's scope.
+
+    Expected are the scope's hosts whose service is up; those without a score
+    (or capacity) are ``missing`` and frozen, and too many of them make the
+    policy untrusted.
+    """
+    names = labels.HostNames({h.name: h.hypervisor_hostname for h in cluster.hosts.values()},
+                             policy.host_regex)
+    hosts, problem, warnings = host_scores(policy, samples.imbalance, names)
+    problem = problem or freshness(samples, now, staleness, require_age)
+    if samples.age is None:
+        warnings.append('age: unverified')
+    fill = hosts
+    if samples.capacity is not None:
+        fill, fill_problem, more = host_scores(policy, samples.capacity, names)
+        problem, warnings = problem or _named('capacity_query', fill_problem), warnings + more
+    capacity, capacity_problem, more = _capacities(policy, samples, cluster, names)
+    problem = problem or _named('host_capacity_query', capacity_problem)
+    warnings += more
+    if samples.profile is not None:
+        problem = problem or _named('vm_profile_query', samples.profile.error)
+    usages, more = _usages(policy, samples.profile, cluster, hosts, capacity)
+    warnings += more
+    expected = {h for h in cluster.scope_hosts
+                if h in cluster.services and cluster.services[h].up}
+    missing = frozenset(h for h in expected
+                        if h not in hosts or h not in fill or h not in capacity)
+    if problem is None and len(missing) > missing_limit(len(expected), max_missing_hosts):
+        problem = (f'{len(missing)} of {len(expected)} hosts have no score: '
+                   f'{", ".join(sorted(missing)[:5])}')
+    coverage = _coverage(cluster, hosts, capacity, usages)
+    explained = _overall(hosts, coverage)
+    if explained is not None and explained > HIGH_COVERAGE:
+        warnings.append(f'instances explain {explained:.0%} of their hosts\' load: '
+                        f'vm_profile_query is not in the unit of vm_profile_unit '
+                        f'({policy.vm_profile_unit})')
+        if explained > MAX_COVERAGE:
+            problem = problem or warnings[-1]
+    return model.PolicyScores(
+        policy=policy.name, hosts=hosts, fill=fill, capacity=capacity, usages=usages,
+        coverage=coverage, missing=missing, untrusted=problem, age=samples.age,
+        warnings=tuple(dict.fromkeys(warnings)))
+
+
+def _named(query: str, problem: str | None) -> str | None:
+    return f'{query}: {problem}' if problem else None
+
+
+def _capacities(policy: policies.Policy, samples: model.PolicySamples, cluster: model.Cluster,
+                names: labels.HostNames) -> tuple[dict[str, float], str | None, list[str]]:
+    """Capacity by host, in the unit of the policy's usages."""
+    if policy.host_capacity_query is not None:
+        result = samples.host_capacity
+        if result is None or result.error is not None:
+            return {}, (result.error if result else None) or 'it was not asked', []
+        mapped = names.map(result.series)
+        if mapped.ambiguous:
+            return {}, f'more than one series for host {", ".join(mapped.ambiguous)}', []
+        good = {h: v for h, v in mapped.values.items() if math.isfinite(v) and v > 0}
+        bad = sorted(set(mapped.values) - set(good))
+        return good, None, [f'host {h}: its capacity is not positive; treated as missing'
+                            for h in bad]
+    resource_class = policy.host_capacity or DEFAULT_CAPACITY
+    totals = {}
+    for host in cluster.hosts.values():
+        inventory = host.provider.inventories.get(resource_class) if host.provider else None
+        if inventory is not None and inventory.total > 0:
+            totals[host.name] = float(inventory.total)
+    if policy.host_capacity is not None:
+        return totals, None, []
+    if any(h not in totals for h in cluster.scope_hosts):
+        return dict.fromkeys(cluster.hosts, 1.0), None, []
+    warnings = []
+    if len({totals[h] for h in cluster.scope_hosts}) > 1:
+        warnings.append('hosts differ in size and the policy names no capacity: instance ratios '
+                        f'are rescaled by {resource_class}; set host_capacity')
+    return totals, None, warnings
+
+
+def _usages(policy: policies.Policy, result: model.QueryResult | None, cluster: model.Cluster,
+            hosts: Mapping[str, float],
+            capacity: Mapping[str, float]) -> tuple[dict[str, float], list[str]]:
+    """Usage by instance UUID, in the unit of ``capacity``."""
+    here = [i for i in cluster.instances.values() if i.host in cluster.scope_hosts]
+    usages: dict[str, float] = {}
+    warnings: list[str] = []
+    if result is not None and result.error is None:
+        mapped = labels.map_instances(result.series, cluster.instances.values(),
+                                      policy.vm_profile_label_type)
+        if mapped.ambiguous:
+            warnings.append(f'{len(mapped.ambiguous)} instances share their '
+                            f'{policy.vm_profile_label} or have several series; not profiled '
+                            f'(first: {mapped.ambiguous[0]})')
+        for instance in here:
+            value = mapped.values.get(instance.uuid)
+            if value is None:
+                continue
+            if not math.isfinite(value) or value < 0:
+                warnings.append(f'instance {instance.uuid}: usage {value} is not usable')
+            elif policy.vm_profile_unit == 'absolute':
+                usages[instance.uuid] = value
+            elif instance.host in capacity:
+                usages[instance.uuid] = value * capacity[instance.host]
+    if policy.vm_profile_fallback != 'skip':
+        _fall_back(policy, here, hosts, capacity, usages)
+    return usages, warnings
+
+
+def _fall_back(policy: policies.Policy, here: list[model.Instance], hosts: Mapping[str, float],
+               capacity: Mapping[str, float], usages: dict[str, float]) -> None:
+    """Estimate what has no profile from its host's score (seed 000)."""
+    by_host: dict[str, list[model.Instance]] = defaultdict(list)
+    for instance in here:
+        by_host[instance.host].append(instance)
+    for host, instances in by_host.items():
+        if host not in hosts or host not in capacity:
+            continue
+        absolute = hosts[host] * capacity[host]
+        vcpus = sum(i.vcpus for i in instances)
+        for instance in instances:
+            if policy.vm_profile_fallback == 'flavor_vcpu_ratio' and vcpus:
+                share = instance.vcpus / vcpus
+            else:
+                share = 1.0 / len(instances)
+            usages.setdefault(instance.uuid, absolute * share)
+
+
+def _coverage(cluster: model.Cluster, hosts: Mapping[str, float], capacity: Mapping[str, float],
+              usages: Mapping[str, float]) -> dict[str, float]:
+    """Share of each host's score that its instances explain."""
+    sums: dict[str, float] = defaultdict(float)
+    for uuid, usage in usages.items():
+        sums[cluster.instances[uuid].host] += usage
+    return {h: sums[h] / capacity[h] / hosts[h] for h in sorted(cluster.scope_hosts)
+            if h in sums and h in capacity and hosts.get(h, 0.0) > 0.0}
+
+
+def _overall(hosts: Mapping[str, float], coverage: Mapping[str, float]) -> float | None:
+    """Coverage over all hosts together, weighted by their scores."""
+    total = math.fsum(hosts[h] for h in coverage)
+    if total < 0.05 * max(1, len(coverage)):
+        return None
+    return math.fsum(coverage[h] * hosts[h] for h in coverage) / total

@@ -1,0 +1,44 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""The contract of a score source: a live Prometheus, a snapshot, ...
+
+To add one: a class with these methods in one file, a line in setup.cfg under
+``kronos_nova.sources``, a test and a release note.
+"""
+
+import abc
+
+from kronos_nova import model
+from kronos_nova import policy as policies
+
+
+class Source(abc.ABC):
+    """Answers the queries of policies. It returns data and decides nothing."""
+
+    @abc.abstractmethod
+    def fetch(self, policy: policies.Policy, *, profile: bool = True) -> model.PolicySamples:
+        """Ask every query of one policy.
+
+        Never raises for what goes wrong outside: a failed query is a
+        :class:`~kronos_nova.model.QueryResult` with ``error`` set.
+
+        :param profile: also ask ``vm_profile_query`` (the boot door needs
+            only hosts).
+        """
+
+    @abc.abstractmethod
+    def health(self) -> tuple[model.Health, str]:
+        """The source's own state, and a sentence that explains it."""
+
+    def close(self) -> None:  # noqa: B027 (most sources hold nothing open)
+        """Release connections."""
