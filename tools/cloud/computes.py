@@ -50,6 +50,8 @@ def become(compute: Any, host: str, etc: pathlib.Path, log: pathlib.Path) -> Non
                          os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
     os.dup2(descriptor, 1)
     os.dup2(descriptor, 2)
+    # the name that status, ps and top show; at most 15 bytes
+    pathlib.Path('/proc/self/comm').write_text(host[:15])
     sys.argv = ['nova-compute']
     for name in ('nova', host):
         sys.argv += ['--config-file', str(etc / f'{name}.conf')]

@@ -169,6 +169,8 @@ def nova(cloud: Cloud, kronos: Sections, kronos_plugins: bool = True) -> str:
             # no agent answers for a port, so nobody waits for one
             'vif_plugging_is_fatal': 'false',
             'vif_plugging_timeout': 0,
+            # by default periodic tasks first run within a random minute
+            'periodic_fuzzy_delay': 0,
             'report_interval': 5,
             'service_down_time': 30,
             'update_resources_interval': 30,
