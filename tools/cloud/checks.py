@@ -17,7 +17,9 @@ import os
 import pathlib
 import shutil
 
-from tools.cloud import errors, rabbitmq, run
+from tools.cloud import errors
+from tools.cloud import rabbitmq
+from tools.cloud import run
 
 #: program -> Debian package
 PROGRAMS = {

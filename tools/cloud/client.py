@@ -12,8 +12,9 @@
 
 """The few API calls the sandbox makes, at pinned microversions and over keystoneauth alone."""
 
+from collections.abc import Callable
+from collections.abc import Mapping
 import time
-from collections.abc import Callable, Mapping
 from typing import Any
 
 from keystoneauth1 import exceptions as ksa_exceptions

@@ -14,7 +14,7 @@
 
 Nova is imported once and a child is forked per host, which saves seconds of
 CPU and about 100 MB for each; a child then is what ``nova-compute
---config-file nova.conf --config-file HOST.conf`` is.
+--config-file nova-compute.conf --config-file HOST.conf`` is.
 """
 
 import gc
@@ -29,7 +29,6 @@ def preload(config_file: pathlib.Path) -> Any:
     """Import what a nova-compute imports; returns nova.cmd.compute."""
     sys.argv = ['nova-compute', '--config-file', str(config_file)]
     from nova.cmd import compute  # decides on threads or greenthreads, so it is the first
-
     import nova.compute.manager
     import nova.network.neutron
     import nova.objects
@@ -53,7 +52,7 @@ def become(compute: Any, host: str, etc: pathlib.Path, log: pathlib.Path) -> Non
     # the name that status, ps and top show; at most 15 bytes
     pathlib.Path('/proc/self/comm').write_text(host[:15])
     sys.argv = ['nova-compute']
-    for name in ('nova', host):
+    for name in ('nova-compute', host):
         sys.argv += ['--config-file', str(etc / f'{name}.conf')]
     code = 1
     try:
@@ -69,7 +68,7 @@ def become(compute: Any, host: str, etc: pathlib.Path, log: pathlib.Path) -> Non
 def main() -> int:
     etc, log = pathlib.Path(sys.argv[1]), pathlib.Path(sys.argv[2])
     hosts = sys.argv[3:]
-    compute = preload(etc / 'nova.conf')
+    compute = preload(etc / 'nova-compute.conf')
     # the collector's marks would copy every shared page into every child
     gc.collect()
     gc.freeze()

@@ -12,9 +12,10 @@
 
 """Configuration files of the control plane, as text."""
 
+from collections.abc import Mapping
+from collections.abc import Sequence
 import dataclasses
 import pathlib
-from collections.abc import Mapping, Sequence
 
 PASSWORD = 'sandbox'
 REGION = 'RegionOne'
@@ -139,14 +140,42 @@ def glance(cloud: Cloud) -> str:
     })
 
 
-def nova(cloud: Cloud, kronos: Sections, kronos_plugins: bool = True) -> str:
-    """nova.conf of every Nova service; ``kronos`` are our sections for nova-scheduler."""
+def _nova(cloud: Cloud) -> dict[str, dict[str, object]]:
+    """What every Nova service is told."""
+    sections: dict[str, dict[str, object]] = {
+        'DEFAULT': {
+            'my_ip': '127.0.0.1',
+            'host': 'controller',
+            'use_stderr': 'true',
+            'concurrency_backend': 'threading',
+            'state_path': cloud.data / 'state/controller',
+            'transport_url': cloud.transport_url,
+            # by default periodic tasks first run within a random minute
+            'periodic_fuzzy_delay': 0,
+            'report_interval': 5,
+            'service_down_time': 30,
+        },
+        'oslo_concurrency': {'lock_path': cloud.data / 'locks'},
+        'service_user': {'send_service_user_token': 'true', **password_auth(cloud, 'nova')},
+        'placement': password_auth(cloud, 'nova'),
+        'neutron': password_auth(cloud, 'nova'),
+        'glance': {'service_type': 'image', **password_auth(cloud, 'nova')},
+    }
+    del sections['service_user']['region_name']
+    return sections
+
+
+def nova(cloud: Cloud, kronos: Sections | None) -> str:
+    """nova.conf of nova-api, -conductor and -scheduler.
+
+    ``kronos`` are our sections for nova-scheduler; None leaves our plug-ins out.
+    """
     filters: dict[str, object] = {
         'available_filters': ['nova.scheduler.filters.all_filters'],
         'enabled_filters': ','.join(NOVA_FILTERS),
         'weight_classes': 'nova.scheduler.weights.all_weighers',
     }
-    if kronos_plugins:
+    if kronos is not None:
         filters = {
             'available_filters': [
                 'nova.scheduler.filters.all_filters',
@@ -158,24 +187,7 @@ def nova(cloud: Cloud, kronos: Sections, kronos_plugins: bool = True) -> str:
             ),
         }
     sections: dict[str, dict[str, object]] = {
-        'DEFAULT': {
-            'my_ip': '127.0.0.1',
-            'host': 'controller',
-            'use_stderr': 'true',
-            'concurrency_backend': 'threading',
-            'state_path': cloud.data / 'state/controller',
-            'transport_url': cloud.transport_url,
-            'compute_driver': 'sandbox.SandboxDriver',
-            # no agent answers for a port, so nobody waits for one
-            'vif_plugging_is_fatal': 'false',
-            'vif_plugging_timeout': 0,
-            # by default periodic tasks first run within a random minute
-            'periodic_fuzzy_delay': 0,
-            'report_interval': 5,
-            'service_down_time': 30,
-            'update_resources_interval': 30,
-            'reserved_host_memory_mb': 0,
-        },
+        **_nova(cloud),
         'api': {'auth_strategy': 'keystone'},
         'wsgi': {'api_paste_config': cloud.venv / 'etc/nova/api-paste.ini'},
         'api_database': {'connection': cloud.database['nova_api']},
@@ -183,32 +195,40 @@ def nova(cloud: Cloud, kronos: Sections, kronos_plugins: bool = True) -> str:
         'conductor': {'workers': 1},
         'scheduler': {'workers': 1, 'discover_hosts_in_cells_interval': 2},
         'filter_scheduler': filters,
-        'compute': {'live_migration_wait_for_vif_plug': 'false'},
-        'sandbox': {
-            'vcpus': cloud.vcpus,
-            'memory_mb': cloud.memory_mb,
-            'disk_gb': cloud.disk_gb,
-            'migration_seconds': cloud.migration_seconds,
-        },
-        'oslo_concurrency': {'lock_path': cloud.data / 'locks'},
-        'vnc': {'enabled': 'false'},
         'quota': dict.fromkeys(
             ('instances', 'cores', 'ram', 'server_groups', 'server_group_members'), -1
         ),
-        'service_user': {'send_service_user_token': 'true', **password_auth(cloud, 'nova')},
-        'placement': password_auth(cloud, 'nova'),
-        'neutron': password_auth(cloud, 'nova'),
-        'glance': {'service_type': 'image', **password_auth(cloud, 'nova')},
         'keystone_authtoken': _token_check(cloud, 'nova'),
     }
-    del sections['service_user']['region_name']
-    for section, options in kronos.items() if kronos_plugins else ():
+    for section, options in (kronos or {}).items():
         sections.setdefault(section, {}).update(options)
     return render(sections)
 
 
+def computes(cloud: Cloud) -> str:
+    """What all nova-computes share; as anywhere, they are not told of any database."""
+    sections = _nova(cloud)
+    sections['DEFAULT'] |= {
+        'compute_driver': 'sandbox.SandboxDriver',
+        # no agent answers for a port, so nobody waits for one
+        'vif_plugging_is_fatal': 'false',
+        'vif_plugging_timeout': 0,
+        'update_resources_interval': 30,
+        'reserved_host_memory_mb': 0,
+    }
+    sections['compute'] = {'live_migration_wait_for_vif_plug': 'false'}
+    sections['vnc'] = {'enabled': 'false'}
+    sections['sandbox'] = {
+        'vcpus': cloud.vcpus,
+        'memory_mb': cloud.memory_mb,
+        'disk_gb': cloud.disk_gb,
+        'migration_seconds': cloud.migration_seconds,
+    }
+    return render(sections)
+
+
 def compute(cloud: Cloud, host: str) -> str:
-    """What differs from nova.conf for one nova-compute."""
+    """What one nova-compute is told besides."""
     return render({
         'DEFAULT': {'host': host, 'state_path': cloud.data / 'state' / host},
         'oslo_concurrency': {'lock_path': cloud.data / 'locks' / host},

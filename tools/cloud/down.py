@@ -12,10 +12,12 @@
 
 """``down``: stop what was started and delete its data."""
 
-from tools.cloud import errors, state
+from tools.cloud import errors
+from tools.cloud import state
 from tools.cloud.layout import Layout
 from tools.cloud.progress import Progress
-from tools.cloud.run import Run, interrupts_ignored
+from tools.cloud.run import interrupts_ignored
+from tools.cloud.run import Run
 from tools.cloud.up import locked
 
 

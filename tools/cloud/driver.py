@@ -16,9 +16,9 @@ import threading
 import time
 from typing import Any
 
-import nova.conf
 from nova import exception
 from nova.compute import power_state
+import nova.conf
 from nova.virt import fake
 from nova.virt import hardware
 from nova.virt import node

@@ -24,7 +24,10 @@ import threading
 import time
 from typing import Any
 
-from tools.cloud import client, exposition, load, state
+from tools.cloud import client
+from tools.cloud import exposition
+from tools.cloud import load
+from tools.cloud import state
 
 REFRESH_SECONDS = 1.0
 

@@ -12,13 +12,18 @@
 
 """Simulated counters under node_exporter's and (inovex) libvirt-exporter's metric names. Pure."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
+from collections.abc import Iterator
 
 from prometheus_client import CollectorRegistry
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.core import CounterMetricFamily
+from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.core import Metric
 from prometheus_client.exposition import generate_latest
 
-from tools.cloud.load import MIB, GuestCounters, HostCounters
+from tools.cloud.load import GuestCounters
+from tools.cloud.load import HostCounters
+from tools.cloud.load import MIB
 
 #: the modes of node_exporter; a simulated host is busy in user mode alone
 MODES = ('idle', 'iowait', 'irq', 'nice', 'softirq', 'steal', 'system', 'user')
@@ -36,7 +41,7 @@ class _Once:
 
 def _text(metrics: Iterable[Metric]) -> bytes:
     registry = CollectorRegistry(auto_describe=False)
-    registry.register(_Once(metrics))  # type: ignore[arg-type]
+    registry.register(_Once(metrics))
     return generate_latest(registry)
 
 

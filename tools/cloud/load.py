@@ -12,9 +12,10 @@
 
 """Simulated load: what instances use, and the counters of the hosts they use it on. Pure."""
 
+from collections.abc import Iterable
+from collections.abc import Mapping
 import dataclasses
 import math
-from collections.abc import Iterable, Mapping
 from typing import Any
 
 MIB = 1024 * 1024

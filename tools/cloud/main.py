@@ -13,13 +13,14 @@
 """``tools/sandbox``: the command line."""
 
 import argparse
+from collections.abc import Sequence
 import os
 import pathlib
 import sys
-from collections.abc import Sequence
 
 from tools.cloud import errors
-from tools.cloud.layout import CHECKOUT, Layout
+from tools.cloud.layout import CHECKOUT
+from tools.cloud.layout import Layout
 from tools.cloud.progress import Progress
 
 

@@ -12,11 +12,12 @@
 
 """A private MariaDB on a UNIX socket and one loopback port."""
 
-import pathlib
 from collections.abc import Iterable
+import pathlib
 from typing import Any
 
-from tools.cloud.run import Run, effective_user_is_root
+from tools.cloud.run import effective_user_is_root
+from tools.cloud.run import Run
 
 USER, PASSWORD = 'openstack', 'sandbox'
 
@@ -91,7 +92,7 @@ def execute(run: Run, statements: Iterable[str]) -> list[tuple[Any, ...]]:
 
     :raises ConnectionError: the server does not answer (yet)
     """
-    import pymysql
+    import pymysql  # type: ignore[import-untyped]
 
     try:
         connection = pymysql.connect(

@@ -12,7 +12,8 @@
 
 """A private memcached."""
 
-from tools.cloud.run import Run, effective_user_is_root
+from tools.cloud.run import effective_user_is_root
+from tools.cloud.run import Run
 
 
 def start(run: Run) -> None:

@@ -12,8 +12,9 @@
 
 """A stand-in for neutron: an API without networks, for servers without NICs."""
 
+from collections.abc import Callable
+from collections.abc import Iterable
 import json
-from collections.abc import Callable, Iterable
 from typing import Any
 
 EXTENSIONS = ('binding', 'binding-extended', 'security-group')

@@ -12,9 +12,9 @@
 
 """Free TCP ports of 127.0.0.1."""
 
+from collections.abc import Sequence
 import random
 import socket
-from collections.abc import Sequence
 
 from tools.cloud import errors
 
@@ -69,8 +69,8 @@ def choose(names: Sequence[str] = NAMES, base: int | None = None) -> dict[str, i
     candidates = iter(random.sample(range(LOWEST, HIGHEST), HIGHEST - LOWEST))
     found = {}
     for name in names:
-        port = next((p for p in candidates if is_free(p)), None)
-        if port is None:
+        free = next((p for p in candidates if is_free(p)), None)
+        if free is None:
             raise errors.NotPossibleHere(f'no free port between {LOWEST} and {HIGHEST}')
-        found[name] = port
+        found[name] = free
     return found

@@ -12,13 +12,13 @@
 
 """Processes that are ours for certain: by pid, start time and a mark in their environment."""
 
+from collections.abc import Iterable
 import contextlib
 import dataclasses
 import os
 import pathlib
 import signal
 import time
-from collections.abc import Iterable
 
 #: environment variable that carries the sandbox's directory into everything it starts
 MARK = 'KRONOS_SANDBOX_DIR'

@@ -12,11 +12,11 @@
 
 """A private Prometheus, and the few questions the sandbox itself asks it."""
 
+from collections.abc import Sequence
 import json
+from typing import Any
 import urllib.parse
 import urllib.request
-from collections.abc import Sequence
-from typing import Any
 
 from tools.cloud.run import Run
 

@@ -60,7 +60,7 @@ def start(run: Run) -> None:
 
 def wait(run: Run) -> None:
     """Wait until a client can log in and open a channel, not merely connect."""
-    import amqp
+    import amqp  # type: ignore[import-untyped]
 
     def ready() -> str | None:
         try:

@@ -12,6 +12,10 @@
 
 """One run of a sandbox: starts processes, remembers them, waits for what they should become."""
 
+from collections.abc import Callable
+from collections.abc import Iterator
+from collections.abc import Mapping
+from collections.abc import Sequence
 import contextlib
 import os
 import pathlib
@@ -21,10 +25,13 @@ import sys
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Iterator, Mapping, Sequence
 
-from tools.cloud import errors, ports, processes, state
-from tools.cloud.layout import CHECKOUT, Layout
+from tools.cloud import errors
+from tools.cloud import ports
+from tools.cloud import processes
+from tools.cloud import state
+from tools.cloud.layout import CHECKOUT
+from tools.cloud.layout import Layout
 
 #: clients of these hang at SIGTERM once they are gone, so they stop last
 BACKING = ('rabbitmq', 'mariadb', 'memcached')
@@ -131,7 +138,11 @@ class Run:
                 )
 
     def wait(
-        self, what: str, ready: Callable[[], str | None], timeout: float = 180, interval: float = 0.2
+        self,
+        what: str,
+        ready: Callable[[], str | None],
+        timeout: float = 180,
+        interval: float = 0.2,
     ) -> None:
         """Poll ``ready`` until it returns None; otherwise it says what is still missing.
 

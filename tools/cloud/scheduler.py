@@ -14,7 +14,8 @@
 
 from importlib import metadata
 
-from tools.cloud import config, errors
+from tools.cloud import config
+from tools.cloud import errors
 from tools.cloud.run import Run
 
 

@@ -14,12 +14,15 @@
 
 import base64
 import hashlib
+from importlib import metadata
 import os
 import pathlib
 import sys
-from importlib import metadata
 
-from tools.cloud import accounts, config, mariadb, rabbitmq
+from tools.cloud import accounts
+from tools.cloud import config
+from tools.cloud import mariadb
+from tools.cloud import rabbitmq
 from tools.cloud.client import Cloud
 from tools.cloud.run import Run
 

@@ -14,7 +14,10 @@
 
 import collections
 
-from tools.cloud import errors, processes, state, tables
+from tools.cloud import errors
+from tools.cloud import processes
+from tools.cloud import state
+from tools.cloud import tables
 from tools.cloud.layout import Layout
 from tools.cloud.progress import Progress
 

@@ -12,7 +12,8 @@
 
 """Plain tables for a terminal."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
+from collections.abc import Sequence
 
 
 def printable(value: object) -> str:

@@ -12,6 +12,7 @@
 
 """``up``: from nothing to a cloud whose own service list says that it works."""
 
+from collections.abc import Iterator
 import contextlib
 import dataclasses
 import fcntl
@@ -20,26 +21,25 @@ import pathlib
 import signal
 import sys
 import time
-from collections.abc import Iterator
 
-from tools.cloud import (
-    checks,
-    config,
-    errors,
-    mariadb,
-    memcached,
-    ports,
-    processes,
-    prometheus,
-    rabbitmq,
-    scheduler,
-    seed,
-    state,
-)
-from tools.cloud.client import ApiError, Cloud
+from tools.cloud import checks
+from tools.cloud import config
+from tools.cloud import errors
+from tools.cloud import mariadb
+from tools.cloud import memcached
+from tools.cloud import ports
+from tools.cloud import processes
+from tools.cloud import prometheus
+from tools.cloud import rabbitmq
+from tools.cloud import scheduler
+from tools.cloud import seed
+from tools.cloud import state
+from tools.cloud.client import ApiError
+from tools.cloud.client import Cloud
 from tools.cloud.layout import Layout
 from tools.cloud.progress import Progress
-from tools.cloud.run import Run, interrupts_ignored
+from tools.cloud.run import interrupts_ignored
+from tools.cloud.run import Run
 
 IMAGE = 'tiny'
 #: name, vCPUs, MiB, GiB
@@ -183,12 +183,13 @@ def write_files(run: Run, cloud: config.Cloud, size: Size) -> None:
     etc, data, hosts = run.layout.etc, run.layout.data, run.state.hosts
     for directory in ('locks', 'images/staging', 'images/tasks', 'state/controller'):
         (data / directory).mkdir(parents=True)
-    kronos = scheduler.sections(run) if size.kronos else {}
+    kronos = scheduler.sections(run) if size.kronos else None
     files = {
         'keystone.conf': config.keystone(cloud),
         'placement.conf': config.placement(cloud),
         'glance-api.conf': config.glance(cloud),
-        'nova.conf': config.nova(cloud, kronos, size.kronos),
+        'nova.conf': config.nova(cloud, kronos),
+        'nova-compute.conf': config.computes(cloud),
     }
     for host in hosts:
         (data / 'state' / host).mkdir()

@@ -15,7 +15,7 @@
 import importlib
 import sys
 
-import waitress
+import waitress  # type: ignore[import-untyped]
 
 
 def main() -> None:
