@@ -18,12 +18,12 @@ exactly one host and one label fit. Instances are found by UUID, or by a name
 that exactly one instance has.
 """
 
-import dataclasses
-import re
 from collections import defaultdict
 from collections.abc import Callable
 from collections.abc import Iterable
 from collections.abc import Mapping
+import dataclasses
+import re
 
 from kronos_nova import model
 

@@ -19,9 +19,9 @@ is a UUID or a Nova service host name; names that tenants choose are carried
 for people to read and are never keys.
 """
 
+from collections.abc import Mapping
 import dataclasses
 import enum
-from collections.abc import Mapping
 from typing import Any
 
 #: Scope name of the hosts that are in no aggregate, as Kronos spells it.

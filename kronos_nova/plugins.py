@@ -56,12 +56,13 @@ def load(namespace: str, name: str) -> Any:
         manager: driver.DriverManager[Any] = driver.DriverManager(
             namespace, name, on_load_failure_callback=_fail)
     except exceptions.NoMatches:
-        known = _names(namespace)
+        known = names(namespace)
         raise exception.PluginNotFound(
             namespace=namespace, name=name, found=', '.join(known) or 'none') from None
     return manager.driver
 
 
-def _names(namespace: str) -> list[str]:
+def names(namespace: str) -> list[str]:
+    """Names of all plugins of a namespace, sorted."""
     manager: extension.ExtensionManager[Any] = extension.ExtensionManager(namespace)
     return sorted(manager.entry_points_names())

@@ -17,9 +17,9 @@ unchanged; fields that are ours are marked so. No file is read here: see
 :mod:`kronos_nova.conf.policies`.
 """
 
+from collections.abc import Mapping
 import math
 import re
-from collections.abc import Mapping
 from typing import Annotated, Any, Literal, Self
 
 import pydantic

@@ -15,10 +15,10 @@
 Plain Python: it runs inside nova-scheduler as well as in the rebalancer.
 """
 
-import math
 from collections import defaultdict
 from collections.abc import Iterable
 from collections.abc import Mapping
+import math
 
 from kronos_nova import labels
 from kronos_nova import model

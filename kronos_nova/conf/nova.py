@@ -26,6 +26,10 @@ OPTS: list[cfg.Opt] = [
     cfg.StrOpt('region_name', help='Region whose endpoints are used.'),
     cfg.StrOpt('interface', default='internal', choices=['internal', 'public', 'admin'],
                help='Which endpoints of the catalogue are used.'),
+    cfg.IntOpt('collect_timeout', default=120, min=5,
+               help='Seconds in which everything a planning cycle reads from Nova and Placement '
+                    'must have been read. A cycle that takes longer is given up and moves '
+                    'nothing. A single request is bounded by timeout (default here: 60).'),
 ]
 
 

@@ -19,7 +19,10 @@ of freshly read data: one truth, three users.
 
 from collections import defaultdict
 from collections.abc import Collection
+from collections.abc import Iterator
 from collections.abc import Mapping
+from collections.abc import Sequence
+import contextlib
 from typing import Protocol
 
 from kronos_nova import model
@@ -188,6 +191,10 @@ class ClusterView:
             out[name] = (fill + self.ratio(name, move.instance_uuid, move.to_host), ceiling)
         return out
 
+    def fills(self, host: str) -> Mapping[str, float]:
+        """The host's fill by policy, where it is known."""
+        return {name: fill[host] for name, fill in self._fill.items() if host in fill}
+
     def ratio(self, policy: str, uuid: str, host: str) -> float:
         """What the instance adds to the host's score; 0 when unknown."""
         scores = self._scores[policy]
@@ -274,3 +281,20 @@ class ClusterView:
             unseen = min(1.0, unseen)
             self._load(uuid, move.from_host, -unseen)
             self._load(uuid, move.to_host, unseen)
+
+
+@contextlib.contextmanager
+def laid(view: ClusterView, landed: Sequence[model.Move],
+         flying: Sequence[model.Move]) -> Iterator[ClusterView]:
+    """The view with some moves done and others under way; restored after."""
+    for move in landed:
+        view.land(move)
+    for move in flying:
+        view.depart(move)
+    try:
+        yield view
+    finally:
+        for move in reversed(flying):
+            view.recall(move)
+        for move in reversed(landed):
+            view.undo(move)

@@ -9,3 +9,16 @@
 # WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
 # License for the specific language governing permissions and limitations
 # under the License.
+
+
+"""Our weighers inside nova-scheduler, one file each.
+
+nova.conf names the function below, so that a new one needs no change there.
+"""
+
+from kronos_nova import plugins
+
+
+def all_weighers() -> list[type]:
+    """Every class in the entry points kronos_nova.weighers."""
+    return plugins.all_classes(plugins.WEIGHERS)

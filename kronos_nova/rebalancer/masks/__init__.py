@@ -9,3 +9,30 @@
 # WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
 # License for the specific language governing permissions and limitations
 # under the License.
+
+"""Vectorised pre-checks of rules: quick noes for many candidates at once.
+
+A mask may permit too much, never too little: every chosen candidate is still
+judged by the scalar rule. A property test holds mask >= legal for each.
+"""
+
+from collections.abc import Callable
+
+import numpy as np
+
+from kronos_nova.rebalancer import simulation as sim
+from kronos_nova.rebalancer.masks import claims
+from kronos_nova.rebalancer.masks import groups
+from kronos_nova.rebalancer.masks import hosts
+
+Mask = Callable[[sim.Simulation, sim.Ints, sim.Ints], sim.Bools]
+
+MASKS: tuple[Mask, ...] = (hosts.receiving, claims.room, groups.hard_groups)
+
+
+def permitted(simulation: sim.Simulation, instances: sim.Ints, to_hosts: sim.Ints) -> sim.Bools:
+    """Candidates that no mask forbids: shape (instances, hosts)."""
+    allowed = np.ones((len(instances), len(to_hosts)), dtype=np.bool_)
+    for mask in MASKS:
+        allowed &= mask(simulation, instances, to_hosts)
+    return allowed

@@ -1,0 +1,36 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""Sphinx configuration of the documentation."""
+
+project = 'kronos-nova'
+copyright = 'OpenStack contributors'
+author = 'OpenStack contributors'
+
+extensions = [
+    'openstackdocstheme',
+    'oslo_config.sphinxext',
+    'sphinx.ext.autodoc',
+]
+exclude_patterns: list[str] = []
+html_theme = 'openstackdocs'
+html_static_path = ['_static']
+pygments_style = 'native'
+
+openstackdocs_repo_name = 'openstack/kronos-nova'
+openstackdocs_auto_name = False
+openstackdocs_auto_version = False
+openstackdocs_use_storyboard = False
+openstackdocs_bug_project = 'kronos-nova'
+
+autodoc_member_order = 'bysource'
+autodoc_typehints = 'description'

@@ -1,0 +1,37 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""Entry point of the ``kronos`` command.
+
+Its subcommands are the entry points of the ``kronos_nova.cli`` namespace, so
+that a plug-in can bring its own.
+"""
+
+import sys
+
+from kronos_nova import version
+from kronos_nova.cmd import _entry
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Run one subcommand and return its exit status."""
+    with _entry.needs_extra('kronos'):
+        from cliff import app
+        from cliff import commandmanager
+
+    kronos = app.App(
+        description='Inspect and steer kronos-nova.',
+        version=version.version_string(),
+        command_manager=commandmanager.CommandManager('kronos_nova.cli'),
+        deferred_help=True,
+    )
+    return int(kronos.run(sys.argv[1:] if argv is None else argv))

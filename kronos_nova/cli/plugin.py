@@ -1,0 +1,53 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""``kronos plugin list``: what is installed, and whether it loads."""
+
+import argparse
+from collections.abc import Iterator
+from importlib import metadata
+
+from cliff import lister
+
+NAMESPACES = (
+    'kronos_nova.filters',
+    'kronos_nova.weighers',
+    'kronos_nova.sources',
+    'kronos_nova.strategies',
+    'kronos_nova.executors',
+)
+
+
+class ListPlugins(lister.Lister):
+    """List every installed filter, weigher, source, strategy and executor."""
+
+    def take_action(
+        self, parsed_args: argparse.Namespace
+    ) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
+        """One row per entry point, in the order of NAMESPACES, then by name."""
+        return ('Namespace', 'Name', 'Class', 'Distribution', 'Loads'), list(_rows())
+
+
+def _rows() -> Iterator[tuple[str, ...]]:
+    for namespace in NAMESPACES:
+        for entry in sorted(metadata.entry_points(group=namespace), key=lambda e: e.name):
+            origin = entry.dist.name if entry.dist else ''
+            yield namespace, entry.name, entry.value, origin, _loads(entry)
+
+
+def _loads(entry: metadata.EntryPoint) -> str:
+    """``yes``, or the reason: a foreign plug-in may fail in any way at import."""
+    try:
+        entry.load()
+    except Exception as error:
+        return f'no: {error}'
+    return 'yes'

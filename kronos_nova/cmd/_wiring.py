@@ -1,0 +1,121 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""All wiring in one place: configuration in, working parts out.
+
+Only ``cmd`` touches ``cfg.CONF`` (oslo.messaging insists on it); everything
+below takes what it needs as arguments.
+"""
+
+from collections.abc import Callable
+from collections.abc import Mapping
+from collections.abc import Sequence
+import sys
+from typing import Any
+
+from oslo_config import cfg
+from oslo_log import log as logging
+
+from kronos_nova import exception
+from kronos_nova import model
+from kronos_nova import plugins
+from kronos_nova import published
+from kronos_nova import version
+from kronos_nova.conf import opts
+
+LOG = logging.getLogger(__name__)
+
+#: What the scheduler is told holds for this many cycles.
+PUBLISHED_CYCLES = 5
+
+
+def configure(prog: str, argv: Sequence[str] | None = None,
+              cli_opts: Sequence[cfg.Opt] = ()) -> cfg.ConfigOpts:
+    """Read the configuration and set up logging, once per process.
+
+    :raises SystemExit: 1 with one line on stderr: a file or value is wrong.
+    """
+    conf = cfg.CONF
+    logging.register_options(conf)
+    opts.register(conf)
+    published.register(conf)
+    if cli_opts:
+        conf.register_cli_opts(list(cli_opts))
+    try:
+        conf(list(sys.argv[1:] if argv is None else argv), project='kronos', prog=prog,
+             version=version.release())
+    except cfg.Error as e:
+        fail(prog, f'{e} Correct the configuration file or the command line.')
+    logging.setup(conf, 'kronos')
+    return conf
+
+
+def fail(prog: str, text: str) -> None:
+    """One clear line, and out."""
+    sys.stderr.write(f'{prog}: {text}\n')
+    raise SystemExit(1)
+
+
+def guarded(prog: str, run: Callable[[], int]) -> int:
+    """Run a command; an error of ours becomes one line, never a traceback."""
+    try:
+        return run()
+    except exception.KronosException as e:
+        fail(prog, str(e))
+    except KeyboardInterrupt:
+        return 130
+    raise AssertionError('fail() leaves')
+
+
+def collector(conf: cfg.ConfigOpts) -> Any:
+    """The reader of Nova and Placement."""
+    from kronos_nova.rebalancer import collector as collecting
+    from kronos_nova.rebalancer.clients import connection
+
+    return collecting.Collector(conf, connection.connect(conf))
+
+
+def source(conf: cfg.ConfigOpts) -> Any:
+    """The configured score source."""
+    return plugins.load(plugins.SOURCES, conf.engine.source)(conf)
+
+
+def store(conf: cfg.ConfigOpts) -> Any:
+    """The database, at this release's schema."""
+    from kronos_nova.rebalancer.store import api
+
+    found = api.Store(conf)
+    found.upgrade()
+    return found
+
+
+def publisher(conf: cfg.ConfigOpts) -> Callable[..., None] | None:
+    """Tells nova-scheduler what the rebalancer is doing, when [cache] is set."""
+    if not conf.cache.enabled:
+        return None
+    channel = published.Channel(conf)
+
+    def publish(plans: Mapping[str, model.Plan], history: model.History,
+                cluster: model.Cluster, now: float) -> None:
+        draining = {host for plan in plans.values() for host in plan.draining}
+        grouped = {uuid for group in cluster.groups for uuid in group.members}
+        try:
+            channel.write(published.Published(
+                draining=frozenset(draining), quarantined=history.quarantined_hosts,
+                flights=tuple(f for f in cluster.flights if f.instance_uuid in grouped),
+                written_at=now,
+                expires_at=now + PUBLISHED_CYCLES * conf.engine.evaluation_interval))
+        except Exception as e:  # a cache backend raises what it likes
+            LOG.warning('nova-scheduler could not be told about drains and moves under way: '
+                        '%s. Boots go on without it; see [cache].', e)
+
+    return publish

@@ -1,0 +1,106 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""kronos-engine: plans every interval, or once."""
+
+from collections.abc import Sequence
+import json
+import signal
+import threading
+from typing import Any
+
+from kronos_nova.cmd import _entry
+
+PROG = 'kronos-engine'
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run until SIGTERM or SIGINT; with ``--once``, one cycle and its report.
+
+    :returns: 0; with ``--once`` 1 when a scope could not be planned.
+    """
+    with _entry.needs_extra(PROG):
+        from oslo_config import cfg
+
+        from kronos_nova.cmd import _wiring
+    conf = _wiring.configure(PROG, argv, [
+        cfg.BoolOpt('once', default=False, help='Run one cycle, print its report as JSON, and '
+                                                'leave. Executors carry out what it planned.')])
+    return _wiring.guarded(PROG, lambda: _run(conf))
+
+
+def _run(conf: Any) -> int:
+    from kronos_nova.cmd import _wiring
+    from kronos_nova.rebalancer import engine
+
+    built = engine.Engine(
+        conf, collector=_wiring.collector(conf), source=_wiring.source(conf),
+        store=_wiring.store(conf), cast=None if conf.engine.dry_run else _wiring.caster(conf),
+        publish=_wiring.publisher(conf))
+    try:
+        if conf.once:
+            rows = built.cycle()
+            print(json.dumps({'aggregates': rows}, indent=2, sort_keys=True))
+            return int(any(row['hosts'] is None for row in rows))
+        return _serve(conf, built)
+    finally:
+        built.close()
+
+
+def _serve(conf: Any, built: Any) -> int:
+    """Cycles in a thread of oslo.service; the main thread takes signals."""
+    from oslo_log import log as logging
+    from oslo_service import backend
+
+    backend.init_backend(backend.BackendType.THREADING)
+    from oslo_service import loopingcall
+
+    log = logging.getLogger(__name__)
+    stop, dump = threading.Event(), threading.Event()
+    wake = threading.Event()
+
+    def leave(signum: int, frame: Any) -> None:
+        stop.set()
+        wake.set()
+
+    def snapshot(signum: int, frame: Any) -> None:
+        dump.set()
+        wake.set()
+
+    signal.signal(signal.SIGTERM, leave)
+    signal.signal(signal.SIGINT, leave)
+    signal.signal(signal.SIGUSR1, snapshot)
+    listeners = [] if conf.engine.dry_run else _listen(conf, built)
+    loop = loopingcall.FixedIntervalLoopingCall(built.safe_cycle)
+    loop.start(interval=conf.engine.evaluation_interval, stop_on_exception=False)
+    log.info('Planning every %d s%s', conf.engine.evaluation_interval,
+             ' (dry run: nothing is moved)' if conf.engine.dry_run else '')
+    while not stop.is_set():
+        wake.wait()
+        wake.clear()
+        if dump.is_set():
+            dump.clear()
+            built.write_snapshot()
+    log.info('Stopping; migrations under way go on without us')
+    loop.stop()
+    loop.wait()
+    for listener in listeners:
+        listener.stop()
+        listener.wait()
+    return 0
+
+
+def _listen(conf: Any, built: Any) -> list[Any]:
+    """Results of executors, to be told in the log; the database is the truth."""
+    from kronos_nova.cmd import _wiring
+
+    return _wiring.listeners(conf, built.scope_names(), built.on_result)

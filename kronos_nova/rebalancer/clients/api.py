@@ -1,0 +1,204 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""One REST service: requests, pages and versions, with errors people can read.
+
+Reads are validated and never retried silently: a caller that wants a second
+try says so. No answer, however odd, leaves here as anything but data or an
+:class:`ApiError`.
+"""
+
+from collections.abc import Iterator
+from collections.abc import Mapping
+from typing import Any
+from urllib import parse
+
+from keystoneauth1 import discover
+from keystoneauth1 import exceptions as ks_exceptions
+from openstack import exceptions as sdk_exceptions
+
+#: Statuses that a second reading can cure: what was listed a moment ago is
+#: gone, also as the marker of the next page (400).
+PASSING = (400, 404, 409)
+
+_MESSAGE_LENGTH = 300
+
+
+class ApiError(Exception):
+    """A request that gave no usable answer.
+
+    :param service: ``Nova`` or ``Placement``.
+    :param what: what was asked for.
+    :param problem: a clause for people; no secret, no traceback.
+    :param status: the HTTP status, None when there was no answer.
+    """
+
+    def __init__(self, service: str, what: str, problem: str, status: int | None = None) -> None:
+        super().__init__(f'{service}: {what}: {problem}')
+        self.service = service
+        self.what = what
+        self.problem = problem
+        self.status = status
+
+
+def printable(text: object) -> str:
+    """One line of bounded length of what somebody else wrote."""
+    line = ' '.join(str(text).split())
+    return ''.join(c for c in line if c.isprintable())[:_MESSAGE_LENGTH]
+
+
+def message_of(response: Any) -> str:
+    """The message in an OpenStack error body; empty when there is none."""
+    try:
+        body = response.json()
+    except ValueError:
+        return ''
+    if not isinstance(body, dict):
+        return ''
+    errors = body.get('errors')
+    if isinstance(errors, list) and errors and isinstance(errors[0], dict):
+        return printable(errors[0].get('detail', ''))
+    for value in body.values():
+        if isinstance(value, dict) and 'message' in value:
+            return printable(value['message'])
+    return ''
+
+
+def connection_problem(error: Exception) -> str:
+    """Why there was no answer, without the URL's and the body's secrets."""
+    match error:
+        case ks_exceptions.ConnectTimeout():
+            return 'no answer in time'
+        case ks_exceptions.SSLError():
+            return 'TLS failed; check [nova] cafile and the endpoint\'s certificate'
+        case ks_exceptions.ConnectFailure():
+            return 'the endpoint cannot be reached'
+        case ks_exceptions.Unauthorized():
+            return 'Keystone refused the credentials of [nova]'
+        case ks_exceptions.EndpointNotFound() | ks_exceptions.CatalogException():
+            return 'the service catalogue has no endpoint for it; check [nova] region_name ' \
+                   'and interface'
+    return f'the request failed ({type(error).__name__})'
+
+
+class Api:
+    """Reads of one service through one proxy of a connection.
+
+    :param connection: an openstacksdk connection.
+    :param service: name for people.
+    :param service_type: the proxy's attribute on the connection.
+    """
+
+    def __init__(self, connection: Any, service: str, service_type: str) -> None:
+        self._connection = connection
+        self.service = service
+        self._service_type = service_type
+
+    @property
+    def proxy(self) -> Any:
+        """openstacksdk's proxy: a keystoneauth adapter."""
+        return getattr(self._connection, self._service_type)
+
+    def maximum(self) -> tuple[int, ...]:
+        """The newest microversion that the service offers.
+
+        :raises ApiError: it could not be asked.
+        """
+        what = 'supported API versions'
+        try:
+            data = self.proxy.get_endpoint_data()
+        except (ks_exceptions.ClientException, sdk_exceptions.SDKException) as exc:
+            raise ApiError(self.service, what, connection_problem(exc)) from None
+        if data is None or not data.max_microversion:
+            raise ApiError(self.service, what, 'the endpoint does not name any; check that it '
+                                               'is the right one and answers')
+        return tuple(discover.normalize_version_number(data.max_microversion))
+
+    def get(self, path: str, what: str, policy: str, version: str,
+            params: Mapping[str, Any] | None = None,
+            timeout: float | None = None) -> dict[str, Any]:
+        """The JSON object at a path.
+
+        :param policy: the rule an administrator must grant for it.
+        :raises ApiError: anything else than 200 with an object.
+        """
+        extra = {} if timeout is None else {'timeout': timeout}
+        try:
+            response = self.proxy.get(
+                path, params=dict(params or {}), microversion=version, raise_exc=False,
+                connect_retries=0, status_code_retries=0,
+                headers={'Accept': 'application/json'}, **extra)
+        except (ks_exceptions.ClientException, sdk_exceptions.SDKException) as exc:
+            raise ApiError(self.service, what, connection_problem(exc)) from None
+        if response.status_code != 200:
+            raise ApiError(self.service, what, self.refusal(response, policy),
+                           response.status_code)
+        try:
+            body = response.json()
+        except ValueError:
+            body = None
+        if not isinstance(body, dict):
+            raise ApiError(self.service, what, 'the answer is not a JSON object')
+        return body
+
+    def refusal(self, response: Any, policy: str) -> str:
+        """A clause for an answer that is not a success."""
+        said = message_of(response)
+        quoted = f': {said}' if said else ''
+        if response.status_code in (401, 403):
+            return (f'HTTP {response.status_code}{quoted}; the user of [nova] needs a role that '
+                    f'policy {policy} allows')
+        return f'HTTP {response.status_code}{quoted}'
+
+    def records(self, body: Mapping[str, Any], key: str, what: str) -> list[dict[str, Any]]:
+        """The list of objects under ``key``.
+
+        :raises ApiError: it is missing or something else.
+        """
+        found = body.get(key)
+        if not isinstance(found, list) or not all(isinstance(r, dict) for r in found):
+            raise ApiError(self.service, what, f'the answer has no list {key!r}')
+        return found
+
+    def pages(self, path: str, key: str, what: str, policy: str, version: str,
+              params: Mapping[str, Any] | None = None,
+              identity: str = 'id') -> Iterator[dict[str, Any]]:
+        """Every record of a collection, following its `next` links.
+
+        Only the query of a link is used: behind a proxy its host and scheme
+        are often wrong. A record that slips onto the next page is yielded
+        once.
+
+        :raises ApiError: any page could not be read.
+        """
+        query: dict[str, Any] = dict(params or {})
+        seen: set[Any] = set()
+        while True:
+            body = self.get(path, what, policy, version, query)
+            fresh = [r for r in self.records(body, key, what) if r.get(identity) not in seen]
+            seen.update(r.get(identity) for r in fresh)
+            yield from fresh
+            following = _next(body.get(f'{key}_links'))
+            if following is None:
+                return
+            if not fresh:
+                raise ApiError(self.service, what, 'its pages do not come to an end')
+            query = following
+
+
+def _next(links: Any) -> dict[str, str] | None:
+    if not isinstance(links, list):
+        return None
+    for link in links:
+        if isinstance(link, dict) and link.get('rel') == 'next':
+            return dict(parse.parse_qsl(parse.urlsplit(str(link.get('href'))).query))
+    return None

@@ -1,0 +1,47 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""The session and endpoints of [nova], as an openstacksdk connection."""
+
+from keystoneauth1 import exceptions as ks_exceptions
+from keystoneauth1 import loading
+from openstack import connection as sdk
+from oslo_config import cfg
+
+from kronos_nova import exception
+
+#: Seconds per request where [nova] timeout is not set; keystoneauth's own
+#: default is to wait for ever.
+REQUEST_TIMEOUT = 60
+
+
+def connect(conf: cfg.ConfigOpts) -> sdk.Connection:
+    """A connection that logs in when it is first used.
+
+    :raises ConfigError: [nova] does not say how to log in.
+    """
+    try:
+        auth = loading.load_auth_from_conf_options(conf, 'nova')
+    except (ks_exceptions.ClientException, cfg.Error) as exc:
+        raise exception.ConfigError(
+            path='[nova]', field='auth_type', problem=str(exc),
+            remedy='Give the options of an installed keystoneauth plugin') from None
+    if auth is None:
+        raise exception.ConfigError(
+            path='[nova]', field='auth_type', problem='not set, so nobody can log in',
+            remedy='Give auth_type, auth_url and the credentials of a service user')
+    session = loading.load_session_from_conf_options(
+        conf, 'nova', auth=auth, timeout=conf.nova.timeout or REQUEST_TIMEOUT)
+    return sdk.Connection(
+        session=session, region_name=conf.nova.region_name, interface=conf.nova.interface,
+        compute_endpoint_override=conf.nova.endpoint_override,
+        placement_endpoint_override=conf.nova.placement_endpoint_override)

@@ -1,0 +1,335 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""Nova's API, as values of the model.
+
+All reads use microversion 2.72 (Stein), the first to list unreachable cells
+and to show a server's groups; below 2.88 os-hypervisors does not call every
+nova-compute for its uptime. Only servers are read with 2.96, when offered,
+for the zone that an instance is pinned to.
+"""
+
+from collections.abc import Mapping
+import dataclasses
+import datetime
+from typing import Any
+
+from kronos_nova import model
+from kronos_nova.rebalancer.clients import api
+from kronos_nova.rebalancer.clients import records
+
+BASE = (2, 72)
+PINNED_ZONE = (2, 96)
+
+#: Migration statuses that are over. Any other one, known or not, is not.
+#: Source: nova.db.main.api, migration_get_in_progress_by_host_and_node.
+ENDED = frozenset({
+    'completed', 'confirmed', 'reverted', 'failed', 'error', 'cancelled', 'done'})
+
+#: The statuses that Nova 34 gives to migrations that are not over.
+UNDER_WAY = ('accepted', 'queued', 'preparing', 'pre-migrating', 'running',
+             'running (post-copy)', 'migrating', 'post-migrating', 'finished',
+             'confirming', 'reverting')
+
+LIVE_MIGRATION = 'live-migration'
+
+_ATTRIBUTES = 'OS-EXT-SRV-ATTR:'
+_POLICY = 'os_compute_api:'
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Hypervisor:
+    """A compute node; ``host`` is its service host."""
+
+    uuid: str
+    hostname: str
+    host: str
+    type: str
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Migration:
+    """A record of os-migrations. ``to_host`` is None until scheduled."""
+
+    id: int
+    uuid: str
+    instance_uuid: str
+    type: str
+    status: str
+    from_host: str | None
+    to_host: str | None
+
+    @property
+    def ended(self) -> bool:
+        return self.status in ENDED
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Server:
+    """One server as GET shows it: the instance and its groups' UUIDs.
+
+    ``instance.host`` is empty for an instance that is on no host.
+    """
+
+    instance: model.Instance
+    group_uuids: tuple[str, ...]
+
+
+class NovaApi:
+    """Reads of Nova. Every method raises ApiError, and returns all or nothing.
+
+    :param connection: an openstacksdk connection.
+    """
+
+    def __init__(self, connection: Any) -> None:
+        self._api = api.Api(connection, 'Nova', 'compute')
+        self._server_version: str | None = None
+
+    @property
+    def api(self) -> api.Api:
+        return self._api
+
+    def negotiate(self) -> None:
+        """Agree on microversions, once.
+
+        :raises ApiError: Nova is older than 2.72.
+        """
+        if self._server_version is not None:
+            return
+        offered = self._api.maximum()
+        if offered < BASE:
+            raise api.ApiError('Nova', 'supported API versions',
+                               f'it offers microversion {_text(offered)}, {_text(BASE)} (Stein) '
+                               'or newer is needed')
+        self._server_version = _text(PINNED_ZONE if offered >= PINNED_ZONE else BASE)
+
+    def services(self, host: str | None = None) -> dict[str, model.Service]:
+        """The nova-compute services by host.
+
+        :raises ApiError: also when a cell does not answer.
+        """
+        what = 'compute services'
+        params = {'binary': 'nova-compute'} | ({} if host is None else {'host': host})
+        body = self._get('/os-services', what, 'os-services:list', params)
+        found = [service(r) for r in self._api.records(body, 'services', what)]
+        return {s.host: s for s in found}
+
+    def hypervisors(self) -> list[Hypervisor]:
+        return [hypervisor(r) for r in self._api.pages(
+            '/os-hypervisors/detail', 'hypervisors', 'hypervisors',
+            _POLICY + 'os-hypervisors:list-detail', _text(BASE))]
+
+    def hypervisors_of(self, host: str) -> list[Hypervisor]:
+        """The hypervisors of one service host.
+
+        A hypervisor's name mostly begins with its host's: the search by name
+        spares Nova the whole list.
+        """
+        body: Mapping[str, Any] = {'hypervisors': []}
+        try:
+            body = self._get('/os-hypervisors/detail', f'hypervisor of {host}',
+                             'os-hypervisors:list-detail', {'hypervisor_hostname_pattern': host})
+        except api.ApiError as exc:
+            if exc.status != 404:
+                raise
+        found = [hypervisor(r) for r in self._api.records(body, 'hypervisors', 'hypervisors')]
+        if all(h.host != host for h in found):
+            found = self.hypervisors()
+        return [h for h in found if h.host == host]
+
+    def aggregates(self) -> dict[str, tuple[str, ...]]:
+        """Hosts by aggregate name, which Nova keeps unique."""
+        what = 'aggregates'
+        body = self._get('/os-aggregates', what, 'os-aggregates:index')
+        out = {}
+        for data in self._api.records(body, 'aggregates', what):
+            record = records.Record('Nova', 'aggregate', data)
+            out[record.text('name')] = tuple(sorted(record.texts('hosts')))
+        return out
+
+    def servers(self) -> list[model.Instance]:
+        """The servers of all projects, also those on no host."""
+        self.negotiate()
+        assert self._server_version is not None
+        return [instance(r) for r in self._api.pages(
+            '/servers/detail', 'servers', 'servers',
+            _POLICY + 'servers:detail:get_all_tenants', self._server_version,
+            {'all_tenants': '1'})]
+
+    def server(self, uuid: str) -> Server:
+        """:raises ApiError: with status 404 when there is no such server."""
+        self.negotiate()
+        assert self._server_version is not None
+        what = f'server {uuid}'
+        body = self._api.get(f'/servers/{uuid}', what, _POLICY + 'servers:show',
+                             self._server_version)
+        record = records.Record('Nova', 'answer for server', body | {'id': uuid})
+        data = record.mapping('server')
+        found = instance(data)
+        return Server(found, records.Record('Nova', 'server', data).texts('server_groups'))
+
+    def server_groups(self) -> list[model.ServerGroup]:
+        """The server groups of all projects.
+
+        Nova pages this list by offset without saying so. Each page is asked
+        to begin with the last record of the one before, so that a group
+        deleted meanwhile cannot hide another.
+        """
+        what = 'server groups'
+        found: list[model.ServerGroup] = []
+        while True:
+            offset = max(len(found) - 1, 0)
+            body = self._get('/os-server-groups', what, 'os-server-groups:index:all_projects',
+                             {'all_projects': 'true', 'offset': str(offset)})
+            page = [server_group(r) for r in self._api.records(body, 'server_groups', what)]
+            if found:
+                if not page or page[0].uuid != found[-1].uuid:
+                    raise api.ApiError('Nova', what, 'the list changed while it was read', 409)
+                page = page[1:]
+            if not page:
+                return found
+            found.extend(page)
+
+    def server_group(self, uuid: str) -> model.ServerGroup:
+        """:raises ApiError: with status 404 when it was deleted."""
+        what = f'server group {uuid}'
+        body = self._get(f'/os-server-groups/{uuid}', what, 'os-server-groups:show')
+        record = records.Record('Nova', 'answer for server group', body | {'id': uuid})
+        return server_group(record.mapping('server_group'))
+
+    def migrations(self, instance_uuid: str) -> list[Migration]:
+        """Every migration of an instance, by id."""
+        found = self._migrations({'instance_uuid': instance_uuid})
+        return sorted(found, key=lambda m: m.id)
+
+    def migrations_under_way(self, now: float, window: float = 86400.0) -> list[Migration]:
+        """Migrations that are not over, of any kind, by id.
+
+        Nova cannot be asked for "not over", and keeps the history of years.
+        So each status that Nova is known to use is asked for, and everything
+        that changed within the window, which finds statuses not known here.
+        """
+        since = datetime.datetime.fromtimestamp(now - window, datetime.UTC)
+        queries: list[dict[str, str]] = [{'status': status} for status in UNDER_WAY]
+        queries.append({'changes-since': since.strftime('%Y-%m-%dT%H:%M:%SZ')})
+        found = {m.id: m for query in queries for m in self._migrations(query)}
+        return [m for _id, m in sorted(found.items()) if not m.ended]
+
+    def actions(self, instance_uuid: str) -> list[dict[str, Any]]:
+        """The instance's newest actions, newest first."""
+        what = f'actions of instance {instance_uuid}'
+        body = self._get(f'/servers/{instance_uuid}/os-instance-actions', what,
+                         'os-instance-actions:list', {'limit': '20'})
+        return self._api.records(body, 'instanceActions', what)
+
+    def action_events(self, instance_uuid: str, request_id: str) -> list[dict[str, Any]]:
+        """The events of one action."""
+        what = f'action {request_id} of instance {instance_uuid}'
+        body = self._api.get(
+            f'/servers/{instance_uuid}/os-instance-actions/{request_id}', what,
+            _POLICY + 'os-instance-actions:show', self._details_version())
+        record = records.Record('Nova', 'action', body | {'id': request_id})
+        return self._api.records(record.mapping('instanceAction'), 'events', what)
+
+    def _details_version(self) -> str:
+        """2.84 shows why an event failed."""
+        self.negotiate()
+        return '2.84' if self._server_version == _text(PINNED_ZONE) else _text(BASE)
+
+    def _migrations(self, params: Mapping[str, str]) -> list[Migration]:
+        return [migration(r) for r in self._api.pages(
+            '/os-migrations', 'migrations', 'migrations',
+            _POLICY + 'os-migrations:index:all_projects', _text(BASE), params)]
+
+    def _get(self, path: str, what: str, policy: str,
+             params: Mapping[str, str] | None = None) -> dict[str, Any]:
+        return self._api.get(path, what, _POLICY + policy, _text(BASE), params)
+
+
+def _text(version: tuple[int, ...]) -> str:
+    return '.'.join(str(part) for part in version)
+
+
+def service(data: Mapping[str, Any]) -> model.Service:
+    """:raises ApiError: it is in a cell that Nova cannot reach."""
+    record = records.Record('Nova', 'compute service on', data, identity='host')
+    if data.get('status') == 'UNKNOWN':
+        raise record.bad('its cell does not answer Nova')
+    return model.Service(
+        host=record.text('host'), binary=record.text('binary'), status=record.text('status'),
+        state=record.text('state'), forced_down=record.flag('forced_down'),
+        disabled_reason=record.optional_text('disabled_reason'),
+        zone=record.optional_text('zone') or '')
+
+
+def hypervisor(data: Mapping[str, Any]) -> Hypervisor:
+    record = records.Record('Nova', 'hypervisor', data)
+    return Hypervisor(uuid=record.text('id'), hostname=record.text('hypervisor_hostname'),
+                      host=record.part('service').text('host'),
+                      type=record.text('hypervisor_type'))
+
+
+def server_group(data: Mapping[str, Any]) -> model.ServerGroup:
+    """:raises ApiError: also for a policy that is not known here."""
+    record = records.Record('Nova', 'server group', data)
+    try:
+        policy = model.GroupPolicy(record.text('policy'))
+    except ValueError:
+        raise record.bad(f'its policy {api.printable(data["policy"])!r} is unknown') from None
+    rules = record.part('rules')
+    limit = rules.integer('max_server_per_host') if rules.has('max_server_per_host') else 1
+    return model.ServerGroup(
+        uuid=record.text('id'), policy=policy, members=frozenset(record.texts('members')),
+        max_server_per_host=limit, name=record.optional_text('name') or '')
+
+
+def instance(data: Mapping[str, Any]) -> model.Instance:
+    """A server of /servers; ``host`` is empty when it is on none.
+
+    ``disk_gb`` is what the flavor takes on the host, in the way Nova
+    computes DISK_GB for an instance that is not booted from a volume.
+    """
+    record = records.Record('Nova', 'server', data)
+    uuid, status = record.text('id'), record.text('status')
+    if status == 'UNKNOWN':
+        raise record.bad('its cell does not answer Nova')
+    if not record.has(_ATTRIBUTES + 'host'):
+        raise record.bad(f'its host is not shown; the user of [nova] needs a role that policy '
+                         f'{_POLICY}os-extended-server-attributes allows')
+    flavor = record.part('flavor')
+    pinned = 'pinned_availability_zone'
+    swap_gb = -(-flavor.integer('swap') // 1024)
+    return model.Instance(
+        uuid=uuid, status=status,
+        host=record.optional_text(_ATTRIBUTES + 'host') or '',
+        name=record.optional_text('name') or '',
+        internal_name=record.optional_text(_ATTRIBUTES + 'instance_name') or '',
+        vcpus=flavor.integer('vcpus'), memory_mb=flavor.integer('ram'),
+        disk_gb=flavor.integer('disk') + flavor.integer('ephemeral') + swap_gb,
+        task_state=record.optional_text('OS-EXT-STS:task_state'),
+        locked=record.flag('locked'),
+        pinned_zone=record.optional_text(pinned) if record.has(pinned) else None,
+        project_id=record.optional_text('tenant_id') or '')
+
+
+def migration(data: Mapping[str, Any]) -> Migration:
+    """:raises ApiError: also when policy hides the hosts."""
+    record = records.Record('Nova', 'migration', data)
+    found = Migration(
+        id=record.integer('id'), uuid=record.text('uuid'),
+        instance_uuid=record.text('instance_uuid'), type=record.text('migration_type'),
+        status=record.text('status'), from_host=record.optional_text('source_compute'),
+        to_host=record.optional_text('dest_compute'))
+    if found.from_host is None and not found.ended:
+        raise record.bad(f'its source is not shown; the user of [nova] needs a role that policy '
+                         f'{_POLICY}os-migrations:index:host allows')
+    return found

@@ -1,0 +1,77 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""Many reads at once, a few at a time, all of them within one time limit."""
+
+from collections.abc import Callable
+from collections.abc import Iterable
+from concurrent import futures
+import time
+from typing import TypeVar
+
+from kronos_nova.rebalancer.clients import api
+
+#: Requests at a time.
+CONCURRENCY = 8
+
+T = TypeVar('T')
+
+
+def again(read: Callable[[], T]) -> T:
+    """The result of a read, of a second one if the first found that something
+    it had been told of was gone."""
+    try:
+        return read()
+    except api.ApiError as exc:
+        if exc.status not in api.PASSING:
+            raise
+    return read()
+
+
+class Reading:
+    """A context in which reads run; what has not begun at its end is dropped.
+
+    :param seconds: limit of the whole, from now.
+    """
+
+    def __init__(self, seconds: float, option: str = '[nova] collect_timeout') -> None:
+        self._pool = futures.ThreadPoolExecutor(CONCURRENCY, thread_name_prefix='reading')
+        self._seconds = seconds
+        self._option = option
+        self._end = time.monotonic() + seconds
+
+    def __enter__(self) -> 'Reading':
+        return self
+
+    def __exit__(self, *_exc: object) -> None:
+        self._pool.shutdown(wait=False, cancel_futures=True)
+
+    def start(self, read: Callable[[], T]) -> 'futures.Future[T]':
+        return self._pool.submit(again, read)
+
+    def result(self, future: 'futures.Future[T]', service: str, what: str) -> T:
+        """:raises ApiError: what the read raised, or that time is up."""
+        try:
+            return future.result(max(0.0, self._end - time.monotonic()))
+        except TimeoutError:
+            raise api.ApiError(service, what, f'not read within {self._seconds:.0f} s '
+                                              f'({self._option})') from None
+
+    def one(self, service: str, what: str, read: Callable[[], T]) -> T:
+        """The result of a read, once it is there."""
+        return self.result(self.start(read), service, what)
+
+    def each(self, service: str, what: str, read: Callable[[str], T],
+             keys: Iterable[str]) -> dict[str, T]:
+        """``read(key)`` by key; the first error ends it."""
+        started = {key: self._pool.submit(read, key) for key in keys}
+        return {key: self.result(future, service, what) for key, future in started.items()}

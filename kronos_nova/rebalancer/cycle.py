@@ -1,0 +1,110 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""One scope, one pass: score, plan, check. The engine and replay both run it.
+
+It reads nothing from outside: a Cluster and samples come in, a plan that the
+checker has passed comes out.
+"""
+
+from collections.abc import Callable
+from collections.abc import Mapping
+from collections.abc import Sequence
+import dataclasses
+from typing import Any
+
+from kronos_nova import exception
+from kronos_nova import model
+from kronos_nova import policy as policies
+from kronos_nova import scoring
+from kronos_nova.rebalancer import checker
+from kronos_nova.rebalancer import planner
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Settings:
+    """What a pass needs to know besides the cloud.
+
+    ``staleness`` and ``deadline`` in seconds. ``strategies`` in the order in
+    which they run.
+    """
+
+    policies: policies.PolicySet
+    options: model.Options
+    strategies: Sequence[Any]
+    staleness: float = 300.0
+    require_age: bool = False
+    deadline: float = 30.0
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Outcome:
+    """What a pass over one scope found and decided.
+
+    ``timings`` in seconds by step.
+    """
+
+    cluster: model.Cluster
+    scores: model.Scores
+    plan: model.Plan
+    timings: Mapping[str, float]
+
+
+def ceilings(policy_set: policies.PolicySet) -> dict[str, float]:
+    """Highest fill of a destination: ``capacity_threshold`` when packing,
+    else a full host."""
+    return {p.name: p.capacity_threshold if policy_set.mode == 'pack' else 1.0
+            for p in policy_set.enabled}
+
+
+def run(cluster: model.Cluster, samples: Mapping[str, model.PolicySamples],
+        history: model.History, settings: Settings, *, now: float,
+        clock: Callable[[], float], busy: int = 0) -> Outcome:
+    """Score, plan and check one scope.
+
+    :param cluster: with its scope set.
+    :param samples: by name of every enabled policy.
+    :param now: seconds since the epoch, the clock of the samples.
+    :param clock: monotonic seconds, for timings and the planning deadline.
+    :param busy: moves of this scope still under way; they use up the budget.
+    :raises PlanRefused: the checker found a rule broken; nothing may be done.
+    """
+    started = clock()
+    scores = score(cluster, samples, settings, now)
+    scored = clock()
+    budget = max(0, settings.policies.budget - busy)
+    end = started + settings.deadline
+    plan = planner.plan(
+        planner.Request(cluster=cluster, scores=scores, policies=settings.policies,
+                        strategies=settings.strategies, history=history,
+                        options=settings.options, budget=budget),
+        expired=lambda: clock() > end)
+    planned = clock()
+    wrong = checker.check(plan, cluster, settings.options, history, scores,
+                          ceilings(settings.policies), budget)
+    if wrong:
+        raise exception.PlanRefused(
+            scope=cluster.scope, problem='; '.join(f'{no.rule}: {no.detail}' for no in wrong[:5]))
+    timings = {'score': scored - started, 'plan': planned - scored, 'check': clock() - planned}
+    return Outcome(cluster=cluster, scores=scores, plan=plan, timings=timings)
+
+
+def score(cluster: model.Cluster, samples: Mapping[str, model.PolicySamples], settings: Settings,
+          now: float) -> model.Scores:
+    """Every enabled policy's scores over the cluster's scope."""
+    values = {
+        p.name: scoring.score(p, samples[p.name], cluster, now=now,
+                              staleness=settings.staleness, require_age=settings.require_age,
+                              max_missing_hosts=settings.options.max_missing_hosts)
+        for p in settings.policies.enabled}
+    taken_at = min((s.taken_at for s in samples.values()), default=now)
+    return model.Scores(values, taken_at)

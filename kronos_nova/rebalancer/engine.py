@@ -1,0 +1,233 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""The periodic task: lease -> collect -> score -> plan -> check -> store -> cast.
+
+No logic of its own: what is decided, is decided in the modules it calls. It
+ends every scope's cycle with one line and a report, also when nothing moves.
+"""
+
+from collections.abc import Callable
+from collections.abc import Mapping
+import dataclasses
+import hashlib
+import time
+from typing import Any, Protocol
+
+from oslo_config import cfg
+from oslo_log import log as logging
+from oslo_utils import uuidutils
+
+from kronos_nova import exception
+from kronos_nova import model
+from kronos_nova import plugins
+from kronos_nova import policy as policies
+from kronos_nova.conf import engine as engine_conf
+from kronos_nova.conf import policy_watch
+from kronos_nova.rebalancer import cycle
+from kronos_nova.rebalancer import planner
+from kronos_nova.rebalancer import report
+from kronos_nova.rebalancer import tasks
+from kronos_nova.rebalancer.store import api as store_api
+from kronos_nova.sources import base as sources
+
+LOG = logging.getLogger(__name__)
+
+LEASE_SECONDS = 30
+
+
+class Collector(Protocol):
+    def collect(self, now: float) -> model.Cluster:
+        """:raises CollectError: nothing partial is ever returned."""
+
+
+#: Wakes executors for a stored task; publishes what the scheduler must know.
+Cast = Callable[[model.Task], None]
+Publish = Callable[[Mapping[str, model.Plan], model.History, model.Cluster], None]
+
+
+def scopes(conf: cfg.ConfigOpts, policy_set: policies.PolicySet) -> list[str]:
+    """What this engine plans: aggregates, then the pool of hosts in none.
+
+    :raises ConfigError: neither is configured.
+    """
+    names = list(dict.fromkeys(conf.engine.aggregates))
+    if conf.engine.include_unassigned_hosts:
+        names.append(model.UNASSIGNED)
+    if policy_set.aggregates:
+        names = [n for n in names if n in policy_set.aggregates]
+    if not names:
+        raise exception.ConfigError(
+            path='kronos.conf', field='[engine] aggregates', problem='there is nothing to plan',
+            remedy='Name aggregates that the policy file is for, or set '
+                   'include_unassigned_hosts = true.')
+    return names
+
+
+def settings(conf: cfg.ConfigOpts, policy_set: policies.PolicySet) -> cycle.Settings:
+    """The options of a pass, from the configuration.
+
+    :raises PluginNotFound: a strategy of ours is not installed.
+    """
+    found = [plugins.load(plugins.STRATEGIES, name)() for name in strategy_names()]
+    return cycle.Settings(
+        policies=policy_set, options=engine_conf.options(conf), strategies=found,
+        staleness=conf.prometheus.staleness_threshold, require_age=conf.engine.require_age,
+        deadline=conf.engine.planning_deadline)
+
+
+def strategy_names() -> list[str]:
+    """Ours in their order, then whatever else is installed, by name."""
+    others = sorted(set(plugins.names(plugins.STRATEGIES)) - set(planner.ORDER))
+    return [*planner.ORDER, *others]
+
+
+class Engine:
+    """Runs cycles. Everything it talks to is handed in.
+
+    :param cast: None when executors poll only.
+    :param publish: None when nova-scheduler is not told.
+    """
+
+    def __init__(self, conf: cfg.ConfigOpts, *, collector: Collector, source: sources.Source,
+                 store: store_api.Store, cast: Cast | None = None,
+                 publish: Publish | None = None, owner: str | None = None,
+                 clock: Callable[[], float] = time.time,
+                 monotonic: Callable[[], float] = time.monotonic) -> None:
+        self._conf = conf
+        self._collector = collector
+        self._source = source
+        self._store = store
+        self._cast = cast
+        self._publish = publish
+        self._owner = owner or uuidutils.generate_uuid()
+        self._clock = clock
+        self._monotonic = monotonic
+        self._watch = policy_watch.PolicyWatch(conf.engine.policies_file)
+        scopes(conf, self._watch.current)
+
+    def cycle(self) -> list[dict[str, Any]]:
+        """One pass over every scope that this engine holds a lease on.
+
+        :returns: a report row per scope (see :mod:`report`).
+        """
+        policy_set = self._watch.refresh()
+        rows: list[dict[str, Any]] = []
+        leases: dict[str, Any] = {}
+        for scope in scopes(self._conf, policy_set):
+            try:
+                leases[scope] = self._store.acquire_lease(
+                    scope, self._owner, LEASE_SECONDS, _hash(policy_set))
+            except exception.StoreError as e:
+                rows.append(self._failed(scope, e))
+                continue
+            if leases[scope] is None:
+                del leases[scope]
+                rows.append(report.failed(scope, 'another engine plans this scope'))
+        if leases:
+            rows += self._plan(leases, policy_set)
+        return rows
+
+    def _plan(self, leases: Mapping[str, Any],
+              policy_set: policies.PolicySet) -> list[dict[str, Any]]:
+        started = self._monotonic()
+        try:
+            cluster = self._collector.collect(self._clock())
+        except exception.CollectError as e:
+            return [self._failed(scope, e) for scope in leases]
+        samples = self.samples(policy_set)
+        collected = self._monotonic() - started
+        rows, plans = [], {}
+        for scope, lease in leases.items():
+            try:
+                outcome = self._scope(lease, scope, cluster, samples, policy_set)
+            except exception.KronosException as e:
+                rows.append(self._failed(scope, e))
+                continue
+            plans[scope] = outcome.plan
+            row = report.aggregate(outcome, collected)
+            rows.append(row)
+            _log(row)
+        self._tell_scheduler(plans, cluster)
+        return rows
+
+    def samples(self, policy_set: policies.PolicySet) -> dict[str, model.PolicySamples]:
+        """Every enabled policy's answers; what failed says so inside."""
+        return {p.name: self._source.fetch(p) for p in policy_set.enabled}
+
+    def _scope(self, lease: Any, scope: str, cluster: model.Cluster,
+               samples: Mapping[str, model.PolicySamples],
+               policy_set: policies.PolicySet) -> cycle.Outcome:
+        if scope != model.UNASSIGNED and scope not in cluster.aggregates:
+            raise exception.ConfigError(
+                path='kronos.conf', field='[engine] aggregates',
+                problem=f'Nova has no aggregate {scope}', remedy='Correct the name or create it.')
+        now = self._clock()
+        flights = self._store.flights()
+        cluster = dataclasses.replace(cluster, flights=cluster.flights + flights).scoped(scope)
+        chosen = settings(self._conf, policy_set)
+        outcome = cycle.run(
+            cluster, samples, self._store.history(scope, now), chosen, now=now,
+            clock=self._monotonic,
+            busy=sum(1 for f in flights if f.from_host in cluster.scope_hosts))
+        self._keep(lease, outcome, policy_set, self._clock())
+        return outcome
+
+    def _keep(self, lease: Any, outcome: cycle.Outcome, policy_set: policies.PolicySet,
+              now: float) -> None:
+        """Store the plan with everything that follows, then wake executors."""
+        conf = self._conf
+        dry_run = conf.engine.dry_run
+        plan_id = uuidutils.generate_uuid()
+        rows = [] if dry_run else tasks.from_plan(
+            outcome.plan, outcome.cluster, tuple(p.name for p in policy_set.enabled),
+            plan_id=plan_id, now=now, stagger_seconds=conf.executor.stagger_seconds,
+            max_retries=conf.executor.max_retries, new_id=uuidutils.generate_uuid)
+        self._store.save_plan(
+            lease, outcome.plan, rows, plan_id=plan_id, now=now, dry_run=dry_run,
+            cooldown=conf.engine.cooldown, instance_cooldown=conf.engine.instance_cooldown)
+        for task in rows:
+            if self._cast is not None:
+                self._cast(task)
+
+    def _tell_scheduler(self, plans: Mapping[str, model.Plan], cluster: model.Cluster) -> None:
+        if self._publish is None or self._conf.engine.dry_run:
+            return
+        now = self._clock()
+        history = self._store.history(model.UNASSIGNED, now)
+        cluster = dataclasses.replace(cluster, flights=cluster.flights + self._store.flights())
+        self._publish(plans, history, cluster)
+
+    @staticmethod
+    def _failed(scope: str, error: exception.KronosException) -> dict[str, Any]:
+        LOG.error('Scope %s: %s', scope, error)
+        return report.failed(scope, str(error))
+
+
+def _hash(policy_set: policies.PolicySet) -> str:
+    return hashlib.sha256(policy_set.model_dump_json().encode()).hexdigest()
+
+
+def _log(row: Mapping[str, Any]) -> None:
+    """The decisions, one line each, keyed by UUID."""
+    for move in row['moves']:
+        LOG.info('Instance %s: %s from %s to %s (wave %d, improvement %.4f%s)',
+                 move['instance_uuid'], move['phase'], move['from_host'], move['to_host'],
+                 move['wave'], move['improvement'],
+                 '' if move['from_zone'] == move['to_zone'] else
+                 f', zone {move["from_zone"]} to {move["to_zone"]}')
+    for policy in row['policies']:
+        for text in policy['warnings']:
+            LOG.debug('Scope %s, policy %s: %s', row['name'], policy['name'], text)
+    for text in row['warnings']:
+        LOG.warning('Scope %s: %s', row['name'], text)
+    LOG.info('Scope %s: %s', row['name'], report.line(row))

@@ -1,0 +1,55 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""When nothing, or only part of it, may move: each no has a sentence."""
+
+from kronos_nova import model
+
+
+def outage(cluster: model.Cluster, options: model.Options) -> str | None:
+    """Too many hosts down or disabled: an outage, not an imbalance.
+
+    Down: more than ``max_down_fraction`` of the scope's hosts. Disabled: more
+    than ``max_drain_fraction``, but one host is always allowed.
+    """
+    hosts = sorted(cluster.scope_hosts)
+    services = [cluster.services.get(h) for h in hosts]
+    down = [h for h, s in zip(hosts, services, strict=True) if s is None or not s.up]
+    disabled = [h for h, s in zip(hosts, services, strict=True)
+                if s is not None and s.up and not s.enabled]
+    if len(down) > options.max_down_fraction * len(hosts):
+        return (f'{len(down)} of {len(hosts)} hosts are down ({_few(down)}), more than '
+                f'max_down_fraction ({options.max_down_fraction:g}): nothing moves during an '
+                'outage')
+    if len(disabled) > max(1.0, options.max_drain_fraction * len(hosts)):
+        return (f'{len(disabled)} of {len(hosts)} hosts are disabled ({_few(disabled)}), more '
+                f'than max_drain_fraction ({options.max_drain_fraction:g}): enable some of them '
+                'or raise the option')
+    return None
+
+
+def imbalance_hold(cluster: model.Cluster, scores: model.Scores, history: model.History,
+                   options: model.Options) -> str | None:
+    """Why imbalance moves must wait while drains and repairs go on."""
+    if scores.untrusted:
+        return 'metrics are not trusted: ' + '; '.join(scores.untrusted)
+    recent = [at for move, at in history.completed
+              if move.to_host in cluster.scope_hosts or move.from_host in cluster.scope_hosts]
+    if recent:
+        left = options.settle_seconds - (scores.taken_at - max(recent))
+        if left > 0:
+            return f'the scores do not show the last move yet; they settle in {left:.0f} s'
+    return None
+
+
+def _few(hosts: list[str]) -> str:
+    return ', '.join(hosts[:3]) + (', ...' if len(hosts) > 3 else '')

@@ -1,0 +1,26 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""Mask of the service rules and of ``identity``: who may receive."""
+
+import numpy as np
+
+from kronos_nova.rebalancer import simulation as sim
+
+
+def receiving(simulation: sim.Simulation, instances: sim.Ints, hosts: sim.Ints) -> sim.Bools:
+    """Available, not closed, and another host than the source."""
+    closed = np.array([simulation.view.closed(simulation.hosts[h]) is not None for h in hosts],
+                      dtype=np.bool_)
+    may = simulation.available[hosts] & ~closed
+    other = simulation.place[instances][:, None] != hosts[None, :]
+    return np.asarray(may[None, :] & other)

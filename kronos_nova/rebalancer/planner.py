@@ -1,0 +1,144 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""Plans one scope: gates, strategies in order, waves, and a report.
+
+Pure: the same request gives the same plan.
+"""
+
+from collections import Counter
+from collections.abc import Callable
+from collections.abc import Sequence
+import dataclasses
+
+from kronos_nova import model
+from kronos_nova import policy as policies
+from kronos_nova.constraints import view as views
+from kronos_nova.rebalancer import gates
+from kronos_nova.rebalancer import ordering
+from kronos_nova.rebalancer import simulation as sim
+from kronos_nova.rebalancer.strategies import base
+from kronos_nova.rebalancer.strategies import evacuate
+
+#: evacuate -> repair -> spread or pack; others come after these, by name.
+ORDER = ('evacuate', 'repair', 'spread', 'pack')
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Request:
+    """Everything a plan depends on.
+
+    ``strategies`` run in the given order and share ``budget`` (moves).
+    """
+
+    cluster: model.Cluster
+    scores: model.Scores
+    policies: policies.PolicySet
+    strategies: Sequence[base.Strategy]
+    history: model.History
+    options: model.Options
+    budget: int
+
+
+def plan(request: Request, expired: Callable[[], bool] = lambda: False) -> model.Plan:
+    """The moves of one cycle for ``request.cluster.scope``.
+
+    :param expired: the safety stop; a plan cut off by it or by the count of
+        steps is marked ``truncated``.
+    """
+    cluster = request.cluster
+    simulation = sim.Simulation(cluster, request.scores, request.policies, request.history,
+                                request.options, expired)
+    before, combined = simulation.imbalances(), simulation.combined()
+    held = _held(request)
+    if held is not None:
+        simulation.notes.append(held)
+    moves = _propose(request, simulation) if held is None else []
+    fresh = views.ClusterView(cluster, request.options, request.history, request.scores,
+                              simulation.ceilings, draining=simulation.view.draining)
+    ordered = ordering.order(fresh, moves, max_alternates=request.options.max_alternates)
+    rejections = simulation.rejections + ordered.dropped
+    if ordered.dropped:
+        kept = {m.instance_uuid for m in ordered.moves}
+        for move in reversed(moves):
+            if move.instance_uuid not in kept:
+                simulation.undo(move)
+        simulation.warnings.append(f'{ordered.dropped.total()} moves wait for the next cycle: '
+                                   'no order of this one makes them safe')
+    return model.Plan(
+        scope=cluster.scope, moves=ordered.moves,
+        policies=_reports(request, before, simulation.imbalances()),
+        combined_before=combined if simulation.trusted else None,
+        combined_after=simulation.combined() if simulation.trusted else None,
+        rejections=dict(sorted((+Counter(rejections)).items())),
+        warnings=tuple(dict.fromkeys(simulation.warnings)),
+        reason=None if ordered.moves else '; '.join(dict.fromkeys(simulation.notes)) or None,
+        draining=_still_draining(request, simulation), truncated=simulation.truncated)
+
+
+def _held(request: Request) -> str | None:
+    """Why the whole scope is left alone, or None."""
+    if not request.cluster.scope_hosts:
+        return f'scope {request.cluster.scope} has no hosts'
+    outage = gates.outage(request.cluster, request.options)
+    if outage is not None:
+        return outage
+    if request.history.scope_cooling > 0 and not request.history.draining:
+        return f'the scope cools down for another {request.history.scope_cooling:.0f} s'
+    if request.budget <= 0:
+        return 'the budget is used up by moves that are still under way'
+    return None
+
+
+def _propose(request: Request, simulation: sim.Simulation) -> list[model.Move]:
+    hold = gates.imbalance_hold(request.cluster, request.scores, request.history,
+                                request.options)
+    if hold is None and request.history.scope_cooling > 0:
+        simulation.notes.append(f'the scope cools down for another '
+                                f'{request.history.scope_cooling:.0f} s')
+    if hold is not None:
+        simulation.notes.append(hold)
+    moves: list[model.Move] = []
+    for strategy in request.strategies:
+        if not strategy.enabled(request.options, request.policies):
+            continue
+        if strategy.imbalance and hold is not None:
+            continue
+        if request.history.scope_cooling > 0 and not strategy.continues:
+            continue
+        left = request.budget - len(moves)
+        if left <= 0 or simulation.stop():
+            break
+        moves += strategy.propose(simulation, left)
+    return moves
+
+
+def _reports(request: Request, before: sim.Floats,
+             after: sim.Floats) -> tuple[model.PolicyReport, ...]:
+    reports = []
+    for p, policy in enumerate(request.policies.enabled):
+        untrusted = request.scores.policies[policy.name].untrusted
+        reports.append(model.PolicyReport(
+            name=policy.name, threshold=policy.threshold,
+            imbalance_before=None if untrusted else float(before[p]),
+            imbalance_after=None if untrusted else float(after[p]),
+            skipped=untrusted is not None, reason=untrusted))
+    return tuple(reports)
+
+
+def _still_draining(request: Request, simulation: sim.Simulation) -> frozenset[str]:
+    """Hosts being emptied that still hold instances after this plan."""
+    wanted = set(simulation.view.draining)
+    if request.options.evacuate_disabled_hosts:
+        wanted |= set(evacuate.drained_hosts(request.cluster, request.options))
+    wanted &= set(simulation.hosts)
+    return frozenset(h for h in wanted if simulation.on_host(h).size)

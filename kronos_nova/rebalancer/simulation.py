@@ -1,0 +1,276 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""The one mutable planning object: scores as arrays, moves applied and undone.
+
+Shapes: P policies, H hosts of the scope in order of name, N instances of the
+scope in order of UUID. ``score`` and ``capacity`` are P x H, ``usage`` is
+P x N in the unit of ``capacity``; a move takes ``usage / capacity[source]``
+from its source's score and adds ``usage / capacity[destination]``.
+"""
+
+from collections import Counter
+from collections.abc import Callable
+from collections.abc import Sequence
+import dataclasses
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from kronos_nova import constraints
+from kronos_nova import model
+from kronos_nova import policy as policies
+from kronos_nova.constraints import instance as instance_rules
+from kronos_nova.constraints import metrics
+from kronos_nova.constraints import view as views
+
+Floats = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.intp]
+Bools = npt.NDArray[np.bool_]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Effect:
+    """What candidate moves would do: arrays of one shape.
+
+    ``combined``: combined imbalance afterwards. ``refused``: a policy's
+    imbalance would rise and end above its threshold. ``convex``: change of
+    the strictly convex measure, sum of weight x score squared.
+    """
+
+    combined: Floats
+    refused: Bools
+    convex: Floats
+
+
+class Simulation:
+    """A Cluster and its Scores under moves.
+
+    :param expired: true when planning must stop; read between steps.
+    """
+
+    def __init__(self, cluster: model.Cluster, scores: model.Scores, policy_set: policies.PolicySet,
+                 history: model.History, options: model.Options,
+                 expired: Callable[[], bool] = lambda: False) -> None:
+        self.cluster = cluster
+        self.options = options
+        self.history = history
+        self.mode = policy_set.mode
+        self.expired = expired
+        self.trusted = not scores.untrusted
+        self.rejections: Counter[str] = Counter()
+        self.warnings: list[str] = []
+        self.notes: list[str] = []
+        self.steps = 0
+        self.truncated = False
+        self.policies = policy_set.enabled
+        self.ceilings = {p.name: p.capacity_threshold if policy_set.mode == 'pack' else 1.0
+                         for p in self.policies}
+        self.view = views.ClusterView(cluster, options, history, scores, self.ceilings,
+                                      draining=history.draining)
+        self.hosts = tuple(sorted(cluster.scope_hosts))
+        self.host_index = {name: i for i, name in enumerate(self.hosts)}
+        self.uuids = tuple(sorted(u for u, i in cluster.instances.items()
+                                  if i.host in cluster.scope_hosts))
+        self.index = {uuid: i for i, uuid in enumerate(self.uuids)}
+        instances = [cluster.instances[u] for u in self.uuids]
+        self.place: Ints = np.array([self.host_index[i.host] for i in instances], dtype=np.intp)
+        #: What a live migration copies, MiB; disks only where they are local.
+        self.cost: Floats = np.array(
+            [i.memory_mb + (i.disk_gb * 1024 if options.enforce_placement_disk else 0)
+             for i in instances], dtype=np.float64)
+        self.weights: Floats = np.array([p.weight for p in self.policies])
+        self.thresholds: Floats = np.array([p.threshold for p in self.policies])
+        self._fill_arrays(scores)
+        self._mark_hosts(cluster, scores)
+        self.movable: Bools = np.array([self._movable(u) for u in self.uuids], dtype=np.bool_)
+
+    def _fill_arrays(self, scores: model.Scores) -> None:
+        count = len(self.policies), len(self.hosts)
+        self.score: Floats = np.zeros(count)
+        self.capacity: Floats = np.ones(count)
+        self.usage: Floats = np.zeros((len(self.policies), len(self.uuids)))
+        self.profiled: Bools = np.ones(len(self.uuids), dtype=np.bool_)
+        self.frozen: Bools = np.zeros(len(self.hosts), dtype=np.bool_)
+        for p, policy in enumerate(self.policies):
+            known = scores.policies[policy.name]
+            for h, host in enumerate(self.hosts):
+                if host in known.hosts and host in known.capacity:
+                    self.score[p, h] = known.hosts[host]
+                    self.capacity[p, h] = known.capacity[host]
+                else:
+                    self.frozen[h] = True
+            for n, uuid in enumerate(self.uuids):
+                usage = known.usages.get(uuid)
+                if usage is None:
+                    self.profiled[n] = False
+                else:
+                    self.usage[p, n] = usage
+
+    def _mark_hosts(self, cluster: model.Cluster, scores: model.Scores) -> None:
+        """Who may give and take: max - min is over these only."""
+        def available(host: str) -> bool:
+            service = cluster.services.get(host)
+            return service is not None and service.available
+
+        up = np.array([available(h) for h in self.hosts], dtype=np.bool_)
+        closed = np.array([self.view.closed(h) is not None for h in self.hosts], dtype=np.bool_)
+        self.available: Bools = up
+        self.givers: Bools = up & ~self.frozen
+        self.takers: Bools = up & ~self.frozen & ~closed
+
+    def _movable(self, uuid: str) -> bool:
+        """No property of the instance itself forbids moving it."""
+        host = self.cluster.instances[uuid].host
+        probe = model.Move(uuid, host, '', model.Phase.SPREAD)
+        return (instance_rules.state(self.view, probe) is None
+                and instance_rules.history(self.view, probe) is None)
+
+    # Measures.
+
+    def imbalances(self) -> Floats:
+        """Per policy: max score of the givers - min score of the takers, >= 0."""
+        if not self.givers.any() or not self.takers.any():
+            return np.zeros(len(self.policies))
+        high = self.score[:, self.givers].max(axis=1)
+        low = self.score[:, self.takers].min(axis=1)
+        return np.asarray(np.maximum(high - low, 0.0))
+
+    def combined(self) -> float:
+        """Sum of weight x imbalance."""
+        return float(self.weights @ self.imbalances())
+
+    def over_threshold(self) -> bool:
+        return bool((self.imbalances() > self.thresholds + metrics.ROUNDING).any())
+
+    def effects(self, instances: Ints, hosts: Ints) -> Effect:
+        """What moving each instance to each host would do: shape (n, h).
+
+        Exact: one expression per score, the maximum and minimum over all
+        other hosts from the three highest and lowest.
+        """
+        source = self.place[instances][:, None]
+        destination = hosts[None, :]
+        shape = (len(instances), len(hosts))
+        combined = np.zeros(shape)
+        refused = np.zeros(shape, dtype=np.bool_)
+        convex = np.zeros(shape)
+        now = self.imbalances()
+        for p, weight in enumerate(self.weights):
+            score, capacity = self.score[p], self.capacity[p]
+            usage = self.usage[p, instances][:, None]
+            at_source = score[source] - usage / capacity[source]
+            at_destination = score[destination] + usage / capacity[destination]
+            high = _extreme(score, self.givers, source, destination, at_source, at_destination, 1.0)
+            low = _extreme(score, self.takers, source, destination, at_source, at_destination, -1.0)
+            after = np.maximum(high - low, 0.0)
+            combined += weight * after
+            refused |= ((after > now[p] + metrics.ROUNDING)
+                        & (after > self.thresholds[p] + metrics.ROUNDING))
+            convex += weight * (at_source ** 2 - score[source] ** 2
+                                + at_destination ** 2 - score[destination] ** 2)
+        return Effect(combined, refused, convex)
+
+    # Moves.
+
+    def move(self, n: int, h: int, phase: model.Phase, improvement: float = 0.0) -> model.Move:
+        """The move of instance number n to host number h."""
+        return model.Move(self.uuids[n], self.hosts[self.place[n]], self.hosts[h], phase,
+                          improvement=improvement)
+
+    def check(self, move: model.Move) -> model.Rejection | None:
+        """Judge by the rules, and count what is refused."""
+        self.steps += 1
+        rejection = constraints.check(self.view, move)
+        if rejection is not None:
+            self.rejections[rejection.rule] += 1
+        return rejection
+
+    def apply(self, move: model.Move) -> None:
+        """The move is done: scores, claims and groups follow."""
+        self.view.land(move)
+        self._shift(move.instance_uuid, move.from_host, move.to_host)
+
+    def undo(self, move: model.Move) -> None:
+        """Takes back the last ``apply`` of this move."""
+        self.view.undo(move)
+        self._shift(move.instance_uuid, move.to_host, move.from_host)
+
+    def _shift(self, uuid: str, source: str, destination: str) -> None:
+        n, s, d = self.index[uuid], self.host_index[source], self.host_index[destination]
+        usage = self.usage[:, n]
+        self.score[:, s] -= usage / self.capacity[:, s]
+        self.score[:, d] += usage / self.capacity[:, d]
+        self.place[n] = d
+
+    def drain(self, host: str) -> None:
+        """From now on the host is being emptied: no destination, no minimum."""
+        self.view.draining.add(host)
+        self.takers[self.host_index[host]] = False
+
+    def reopen(self, host: str) -> None:
+        """Takes back ``drain``."""
+        self.view.draining.discard(host)
+        index = self.host_index[host]
+        self.takers[index] = (self.available[index] and not self.frozen[index]
+                              and self.view.closed(host) is None)
+
+    def on_host(self, host: str) -> Ints:
+        """Numbers of the instances that are on the host now."""
+        return np.flatnonzero(self.place == self.host_index[host])
+
+    def soft_cost(self, move: model.Move) -> float:
+        """Soft server group rules a move would newly break, less those it
+        mends, times ``soft_affinity_weight``."""
+        change = 0
+        for group in self.view.groups_of(move.instance_uuid):
+            if group.policy.hard:
+                continue
+            here = len(self.view.members_on(group, move.from_host)) - 1
+            there = len(self.view.members_on(group, move.to_host))
+            anti = group.policy is model.GroupPolicy.SOFT_ANTI_AFFINITY
+            change += (there - here) if anti else (here - there)
+        return change * self.options.soft_affinity_weight
+
+    def stop(self) -> bool:
+        """Counted work is used up, or time is: the plan is cut off here."""
+        if self.steps >= self.options.max_steps or self.expired():
+            self.truncated = True
+        return self.truncated
+
+
+def _extreme(score: Floats, who: Bools, source: Ints, destination: Ints, at_source: Floats,
+             at_destination: Floats, sign: float) -> Floats:
+    """Maximum (sign 1) or minimum (-1) of ``score`` over ``who`` after moves."""
+    signed = np.where(who, sign * score, -np.inf)
+    top = np.argsort(-signed, kind='stable')[:3]
+    values: list[Any] = [signed[t] for t in top]
+    rest = np.full(np.broadcast_shapes(source.shape, destination.shape), -np.inf)
+    for t, value in reversed(list(zip(top, values, strict=True))):
+        rest = np.where((source != t) & (destination != t), np.maximum(rest, value), rest)
+    ends_source = np.where(who[source], sign * at_source, -np.inf)
+    ends_destination = np.where(who[destination], sign * at_destination, -np.inf)
+    best: Floats = sign * np.maximum(rest, np.maximum(ends_source, ends_destination))
+    return best
+
+
+def first_legal(simulation: Simulation, order: Sequence[tuple[int, int]], phase: model.Phase,
+                improvement: Callable[[int, int], float]) -> model.Move | None:
+    """The first of (instance, host) pairs that breaks no rule."""
+    for n, h in order:
+        if simulation.stop():
+            return None
+        move = simulation.move(n, h, phase, improvement(n, h))
+        if simulation.check(move) is None:
+            return move
+    return None

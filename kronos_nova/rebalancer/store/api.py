@@ -1,0 +1,289 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+
+"""The store: each method is one transaction, done wholly or not at all.
+
+Deadlocks and lost races for a unique key are tried again; any other database
+error is a StoreError. ``now`` and all times are epoch seconds UTC. Several
+processes may use one database; every change of a task is a compare-and-swap
+on its state and worker.
+"""
+
+from collections.abc import Callable
+from collections.abc import Collection
+from collections.abc import Iterable
+from collections.abc import Sequence
+from typing import Any, TypeVar
+
+from oslo_config import cfg
+from oslo_db import exception as db_exception
+import sqlalchemy as sa
+from sqlalchemy.sql.elements import ColumnElement
+import tenacity
+
+from kronos_nova import exception
+from kronos_nova import model
+from kronos_nova.model import TaskState
+from kronos_nova.rebalancer.store import database
+from kronos_nova.rebalancer.store import leases
+from kronos_nova.rebalancer.store import plans
+from kronos_nova.rebalancer.store import quarantine
+from kronos_nova.rebalancer.store import rows
+from kronos_nova.rebalancer.store import tables
+from kronos_nova.rebalancer.store import tasks
+from kronos_nova.rebalancer.store.rows import Lease
+from kronos_nova.rebalancer.store.rows import PlanRow
+from kronos_nova.rebalancer.store.rows import TaskRow
+
+_T = TypeVar('_T')
+_RACES = (db_exception.DBDeadlock, db_exception.DBDuplicateEntry)
+
+
+class Store:
+    """Plans, tasks, cooldowns, quarantine and leases.
+
+    :param clock: for simulations; else leases use the database's clock.
+    """
+
+    def __init__(self, conf: cfg.ConfigOpts | None = None, *, engine: sa.Engine | None = None,
+                 clock: Callable[[], float] | None = None) -> None:
+        if engine is None:
+            if conf is None:
+                raise TypeError('either conf or engine')
+            engine = database.connect(conf)
+        self.engine = engine
+        self._clock = clock
+
+    @classmethod
+    def from_url(cls, url: str, *, clock: Callable[[], float] | None = None) -> 'Store':
+        """:raises StoreError: the URL cannot be used."""
+        return cls(engine=database.from_url(url), clock=clock)
+
+    def _now(self) -> ColumnElement[float]:
+        return database.EpochNow() if self._clock is None else sa.literal(self._clock())
+
+    def _run(self, step: Callable[[sa.Connection], _T], *, begin: str = 'IMMEDIATE') -> _T:
+        with database.explained(self.engine):
+            for attempt in tenacity.Retrying(
+                    retry=tenacity.retry_if_exception_type(_RACES), reraise=True,
+                    stop=tenacity.stop_after_attempt(8),
+                    wait=tenacity.wait_random_exponential(0.02, max=1.0)):
+                with attempt:
+                    connection = self.engine.connect().execution_options(kronos_begin=begin)
+                    with connection, connection.begin():
+                        return step(connection)
+        raise AssertionError('unreachable')
+
+    def _read(self, step: Callable[[sa.Connection], _T]) -> _T:
+        return self._run(step, begin='')
+
+    # The schema.
+
+    def upgrade(self) -> None:
+        """Bring the schema to this release's; concurrent callers wait.
+
+        :raises StoreError: unreachable, or written by a newer release.
+        """
+        database.upgrade(self.engine)
+
+    def check(self) -> None:
+        """:raises StoreError: unreachable, or not at this release's schema."""
+        database.check(self.engine)
+
+    def close(self) -> None:
+        self.engine.dispose()
+
+    def now(self) -> float:
+        """The clock that leases go by."""
+        return float(self._read(lambda c: c.execute(sa.select(self._now())).scalar_one()))
+
+    # Leases.
+
+    def acquire_lease(self, scope: str, owner: str, seconds: float,
+                      policy_hash: str) -> Lease | None:
+        """Lease the scope; None while another engine holds it.
+
+        The same owner gets its live lease again, for ``seconds`` from now.
+
+        :raises StoreError: another engine holds it with other policies.
+        """
+        return self._run(lambda c: leases.acquire(
+            c, self._now(), scope, owner, seconds, policy_hash))
+
+    def renew(self, lease: Lease, seconds: float) -> bool:
+        """False: it is over; drop what was decided under it."""
+        return self._run(lambda c: leases.renew(c, self._now(), lease, seconds))
+
+    def release(self, lease: Lease) -> None:
+        """Give the scope back; a lease that is over is left as it is."""
+        self._run(lambda c: leases.release(c, self._now(), lease))
+
+    # Plans.
+
+    def save_plan(self, lease: Lease, plan: model.Plan, tasks: Sequence[model.Task], *,
+                  plan_id: str, now: float, dry_run: bool, cooldown: float,
+                  instance_cooldown: float) -> None:
+        """Plan, tasks, cooldowns, budget and draining hosts, under the lease.
+
+        A plan without moves is stored only when its reason is not that of
+        the scope's newest plan; its draining hosts always are. In dry run
+        only the plan's row is written. A task's ``deadline`` is the time by
+        which it must have begun (None: no limit).
+
+        :raises LeaseLost: nothing was written.
+        :raises StoreError: an instance has a live task already, or a task
+            does not belong here; nothing was written.
+        """
+        def step(connection: sa.Connection) -> None:
+            leases.fence(connection, self._now(), lease)
+            plans.save(connection, lease, plan, tasks, plan_id=plan_id, now=now,
+                       dry_run=dry_run, cooldown=cooldown, instance_cooldown=instance_cooldown)
+        self._run(step)
+
+    def history(self, scope: str, now: float) -> model.History:
+        """Cooldowns, quarantine and completed moves are cloud-wide."""
+        return self._read(lambda c: plans.history(c, scope, now))
+
+    def plan(self, plan_id: str) -> PlanRow | None:
+        found = self._plans(sa.select(tables.plan).where(tables.plan.c.plan_id == plan_id))
+        return found[0] if found else None
+
+    def plans(self, limit: int = 20) -> list[PlanRow]:
+        """The newest plans, newest first."""
+        return self._plans(sa.select(tables.plan).order_by(
+            tables.plan.c.created_at.desc(), tables.plan.c.plan_id).limit(limit))
+
+    def _plans(self, query: sa.Select[Any]) -> list[PlanRow]:
+        return self._read(lambda c: [
+            rows.plan_row(row) for row in c.execute(query).mappings()])
+
+    def spent(self, scope: str, since: float) -> int:
+        """How many moves the scope's plans have ordered since then."""
+        budget = tables.budget
+        return int(self._read(lambda c: c.execute(
+            sa.select(sa.func.coalesce(sa.func.sum(budget.c.moves), 0))
+            .where(budget.c.scope == scope, budget.c.spent_at >= since)).scalar_one()))
+
+    def purge(self, older_than: float) -> int:
+        """Forget what ended before; returns the number of plans forgotten.
+
+        Live tasks, running cooldowns and quarantines, and completions of the
+        last hour stay, whatever is asked.
+        """
+        def step(connection: sa.Connection) -> int:
+            now = float(connection.execute(sa.select(self._now())).scalar_one())
+            return plans.purge(connection, now, older_than)
+        return self._run(step)
+
+    # Tasks.
+
+    def flights(self) -> tuple[model.Flight, ...]:
+        """Every live task of the cloud, as a move that may be under way."""
+        return tuple(
+            model.Flight(row.task.instance_uuid, row.task.from_host, row.task.to_host, 'task')
+            for row in self.in_states(rows.LIVE))
+
+    def tasks(self, plan_id: str) -> list[TaskRow]:
+        return self._read(lambda c: tasks.find(c, tables.task.c.plan_id == plan_id))
+
+    def task(self, task_id: str) -> TaskRow | None:
+        found = self._read(lambda c: tasks.find(c, tables.task.c.task_id == task_id))
+        return found[0] if found else None
+
+    def in_states(self, states: Sequence[TaskState], scopes: Collection[str] | None = None, *,
+                  worker: str | None = None) -> list[TaskRow]:
+        """Tasks in these states, of these scopes (None: all), in order."""
+        return self._read(lambda c: tasks.in_states(c, states, scopes, worker))
+
+    def claim(self, worker: str, scopes: Collection[str] | None, now: float, *, per_scope: int,
+              total: int, claim_seconds: float) -> TaskRow | None:
+        """The next task that may begin, now ours in state ``claimed``.
+
+        Queued, due, not expired, everything it requires completed, and a
+        slot free: at most ``per_scope`` tasks of its scope and ``total`` of
+        the cloud are claimed, submitting, submitted or unknown. A claim whose
+        worker has been silent for ``claim_seconds`` passes to us.
+        """
+        if not self._read(lambda c: tasks.has_claimable(c, scopes, now, claim_seconds)):
+            return None
+        return self._run(lambda c: tasks.claim(
+            c, worker, scopes, now, per_scope=per_scope, total=total,
+            claim_seconds=claim_seconds))
+
+    def renew_claim(self, worker: str, now: float) -> None:
+        """We are alive: nobody takes our tasks for ``claim_seconds``."""
+        self._run(lambda c: tasks.renew_claim(c, worker, now))
+
+    def adopt(self, worker: str, scopes: Collection[str] | None, now: float,
+              claim_seconds: float) -> list[TaskRow]:
+        """Take over what silent workers may have asked Nova for."""
+        return self._run(lambda c: tasks.adopt(c, worker, scopes, now, claim_seconds))
+
+    def mark(self, task_id: str, worker: str, from_states: Iterable[TaskState],
+             to_state: TaskState, now: float, **fields: Any) -> bool:
+        """Move our task to another live state; False: it is not ours.
+
+        :param fields: marker, reference, error, error_type, deadline,
+            not_before, retry_count, submitted_at, doubt_since.
+        """
+        return self._run(lambda c: tasks.mark(
+            c, task_id, worker, from_states, to_state, now, **fields))
+
+    def requeue(self, task_id: str, worker: str, now: float, *, not_before: float,
+                retry_count: int, attempt: int, error: str | None = None,
+                error_type: str | None = None) -> bool:
+        """Back to ``queued`` for destination number ``attempt``, unclaimed."""
+        return self._run(lambda c: tasks.requeue(
+            c, task_id, worker, now, not_before=not_before, retry_count=retry_count,
+            attempt=attempt, error=error, error_type=error_type))
+
+    def finish(self, task: model.Task, result: model.Result, state: TaskState, now: float, *,
+               worker: str, instance_cooldown: float,
+               quarantine_seconds: float | None = None) -> list[model.Task] | None:
+        """End our task, cool its instance, and quarantine it when asked.
+
+        :param quarantine_seconds: -1 is for ever, None is not at all.
+        :returns: the tasks cancelled because they required it; None: it was
+            not ours to end, and nothing was written.
+        """
+        if not state.terminal:
+            raise ValueError(f'{state} does not end a task')
+        return self._run(lambda c: tasks.finish(
+            c, task, result, state, now, worker=worker, instance_cooldown=instance_cooldown,
+            quarantine_seconds=quarantine_seconds))
+
+    def expire(self, scopes: Collection[str] | None, now: float,
+               claim_seconds: float) -> list[model.Task]:
+        """Cancel tasks that did not begin in time, and what requires them."""
+        late = self._read(lambda c: c.execute(
+            sa.select(tables.task.c.task_id)
+            .where(tables.task.c.active_instance.is_not(None),
+                   tables.task.c.expires_at <= now).limit(1)).first())
+        if late is None:
+            return []
+        return self._run(lambda c: tasks.expire(c, scopes, now, claim_seconds))
+
+    # Quarantine.
+
+    def refused(self, host: str, now: float, *, limit: int, seconds: float,
+                reason: str) -> bool:
+        """Count a destination's refusal; True: the host is quarantined now."""
+        return self._run(lambda c: quarantine.refused(
+            c, host, now, limit=limit, seconds=seconds, reason=reason))
+
+    def lift(self, kind: str, name: str) -> bool:
+        """End the quarantine of an ``instance`` or ``host``; False: none."""
+        if kind not in (plans.INSTANCE, plans.HOST):
+            raise exception.StoreError(
+                problem=f'has no quarantine for {kind!r}', remedy='Say instance or host.')
+        return self._run(lambda c: quarantine.lift(c, kind, name))

@@ -1,0 +1,245 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+
+"""The connection: engine, clock, schema revision; every error is one sentence.
+
+SQLite serves one host: the database file must not lie on a network file
+system, and no executor on another host can use it.
+"""
+
+from collections.abc import Iterator
+import contextlib
+import os
+from typing import Any
+
+from alembic import command
+from alembic import config as alembic_config
+from alembic import migration
+from alembic import script
+from oslo_config import cfg
+from oslo_db import exception as db_exception
+from oslo_db.sqlalchemy import engines
+import sqlalchemy as sa
+from sqlalchemy import exc as sa_exc
+import sqlalchemy.event
+from sqlalchemy.ext import compiler
+
+from kronos_nova import exception
+
+#: How long one writer waits for another on SQLite.
+BUSY_SECONDS = 30
+_UPGRADE_LOCK = 'kronos_upgrade'
+_UPGRADE_LOCK_NUMBER = 0x6B726F6E
+_CHECK_CONNECTION = 'Check [database] connection and that the server runs.'
+
+
+class EpochNow(sa.sql.functions.FunctionElement[float]):
+    """The database's clock: epoch seconds UTC with microseconds."""
+
+    type = sa.Double()
+    inherit_cache = True
+
+
+@compiler.compiles(EpochNow, 'sqlite')
+def _sqlite_now(element: Any, visitor: Any, **kw: Any) -> str:
+    return "((julianday('now') - 2440587.5) * 86400.0)"
+
+
+@compiler.compiles(EpochNow, 'mysql')
+@compiler.compiles(EpochNow, 'mariadb')
+def _mysql_now(element: Any, visitor: Any, **kw: Any) -> str:
+    # Not UNIX_TIMESTAMP(NOW(6)): local time is ambiguous in October.
+    return "(TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6)) / 1000000e0)"
+
+
+@compiler.compiles(EpochNow, 'postgresql')
+def _postgresql_now(element: Any, visitor: Any, **kw: Any) -> str:
+    return 'CAST(EXTRACT(EPOCH FROM clock_timestamp()) AS DOUBLE PRECISION)'
+
+
+def connect(conf: cfg.ConfigOpts) -> sa.Engine:
+    """The engine for ``[database]``; opens no connection yet.
+
+    :raises StoreError: the URL cannot be used.
+    """
+    group = conf.database
+    return from_url(
+        group.connection, mysql_sql_mode=group.mysql_sql_mode,
+        mysql_wsrep_sync_wait=group.mysql_wsrep_sync_wait,
+        connection_recycle_time=group.connection_recycle_time,
+        max_pool_size=group.max_pool_size, max_overflow=group.max_overflow,
+        pool_timeout=group.pool_timeout, connection_parameters=group.connection_parameters)
+
+
+def from_url(text: str, **options: Any) -> sa.Engine:
+    """The engine for a URL; ``options`` are oslo.db's.
+
+    :raises StoreError: the URL cannot be used.
+    """
+    try:
+        url = sa.engine.make_url(text)
+        url.get_dialect()
+    except (sa_exc.ArgumentError, sa_exc.NoSuchModuleError):
+        raise exception.StoreError(
+            problem='URL in [database] connection cannot be understood',
+            remedy='Write it as sqlite:////path/file or mysql+pymysql://user:password@host/name.'
+        ) from None
+    if url.get_backend_name() == 'sqlite':
+        _create_file(url.database)
+    elif url.get_backend_name() in ('mysql', 'mariadb') and 'charset' not in url.query:
+        url = url.update_query_dict({'charset': 'utf8mb4'})
+    options.setdefault('mysql_sql_mode', 'TRADITIONAL')
+    try:
+        engine = engines.create_engine(url, sqlite_fk=True, max_retries=0, **options)
+    except ImportError as e:
+        raise exception.StoreError(
+            problem=f'driver for {url.drivername} is not installed ({e})',
+            remedy='Install it or choose another in [database] connection.') from None
+    if url.get_backend_name() == 'sqlite':
+        _prepare_sqlite(engine)
+    return engine  # type: ignore[no-any-return]
+
+
+def _create_file(path: str | None) -> None:
+    """The file is readable by its owner alone before SQLite first opens it."""
+    if not path or path == ':memory:':
+        return
+    try:
+        os.makedirs(os.path.dirname(os.path.abspath(path)), mode=0o700, exist_ok=True)
+        os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
+    except OSError as e:
+        raise exception.StoreError(
+            problem=f'file {path} cannot be opened ({os.strerror(e.errno or 0)})',
+            remedy='Correct the owner and mode of the file and its directory.') from None
+
+
+def _prepare_sqlite(engine: sa.Engine) -> None:
+    @sqlalchemy.event.listens_for(engine, 'connect')
+    def pragmas(connection: Any, record: Any) -> None:
+        connection.execute(f'PRAGMA busy_timeout = {BUSY_SECONDS * 1000}')
+        connection.execute('PRAGMA journal_mode = WAL')
+        # NORMAL may lose the last commits at a power failure, and with them
+        # the fact that a migration was about to be requested.
+        connection.execute('PRAGMA synchronous = FULL')
+
+    # Before oslo.db's listener, which begins unless this mark is set. A
+    # transaction that reads first and writes later would fail, not wait.
+    def begin(connection: sa.Connection) -> None:
+        if 'in_transaction' not in connection.info:
+            mode = connection.get_execution_options().get('kronos_begin', 'IMMEDIATE')
+            connection.exec_driver_sql(f'BEGIN {mode}')
+            connection.info['in_transaction'] = True
+
+    sqlalchemy.event.listen(engine, 'begin', begin, insert=True)
+
+
+@contextlib.contextmanager
+def explained(engine: sa.Engine) -> Iterator[None]:
+    """Turns every database error into a StoreError without secrets."""
+    try:
+        yield
+    except (db_exception.DBConnectionError, sa_exc.TimeoutError) as e:
+        raise exception.StoreError(
+            problem=f'{_where(engine)} cannot be reached ({_brief(e)})',
+            remedy=_CHECK_CONNECTION) from None
+    except db_exception.DBNonExistentDatabase as e:
+        raise exception.StoreError(
+            problem=f'{_where(engine)} does not exist ({_brief(e)})',
+            remedy='Create it and grant its user all rights on it.') from None
+    except (db_exception.DBError, sa_exc.SQLAlchemyError) as e:
+        raise exception.StoreError(
+            problem=f'{_where(engine)} refused a statement ({_brief(e)})',
+            remedy='See the database server\'s log; check rights, disk space and the '
+                   'schema revision.') from None
+
+
+def _where(engine: sa.Engine) -> str:
+    return engine.url.render_as_string(hide_password=True)
+
+
+def _brief(error: BaseException) -> str:
+    """What the driver said, without statement and parameters."""
+    inner = getattr(error, 'inner_exception', None) or error
+    inner = getattr(inner, 'orig', None) or inner
+    return ' '.join(str(inner).split())[:200] or type(inner).__name__
+
+
+def _alembic(connection: sa.Connection | None = None) -> alembic_config.Config:
+    config = alembic_config.Config()
+    config.set_main_option(
+        'script_location', os.path.join(os.path.dirname(__file__), 'migrations')
+        .replace('%', '%%'))
+    config.attributes['connection'] = connection
+    return config
+
+
+def head() -> str:
+    """The revision that this release's code needs."""
+    return str(script.ScriptDirectory.from_config(_alembic()).get_current_head())
+
+
+def current(engine: sa.Engine) -> str | None:
+    """The revision of the database; None when it is empty."""
+    with explained(engine), engine.connect().execution_options(kronos_begin='') as connection:
+        return migration.MigrationContext.configure(connection).get_current_revision()
+
+
+def upgrade(engine: sa.Engine) -> None:
+    """Bring the schema to :func:`head`; concurrent callers wait in line.
+
+    :raises StoreError: unreachable, refused, or written by a newer release.
+    """
+    with explained(engine), engine.connect() as connection, connection.begin():
+        with _upgrade_lock(connection):
+            revision = migration.MigrationContext.configure(connection).get_current_revision()
+            _refuse_newer(revision)
+            if revision != head():
+                command.upgrade(_alembic(connection), 'head')
+
+
+@contextlib.contextmanager
+def _upgrade_lock(connection: sa.Connection) -> Iterator[None]:
+    backend = connection.dialect.name
+    if backend == 'postgresql':
+        connection.execute(sa.select(sa.func.pg_advisory_xact_lock(_UPGRADE_LOCK_NUMBER)))
+        yield
+    elif backend in ('mysql', 'mariadb'):
+        got = connection.execute(sa.select(sa.func.get_lock(_UPGRADE_LOCK, 300))).scalar()
+        if got != 1:
+            raise exception.StoreError(
+                problem='is being upgraded by another process for more than 300 s',
+                remedy='Wait for it, or end it, and start again.')
+        try:
+            yield
+        finally:
+            connection.execute(sa.select(sa.func.release_lock(_UPGRADE_LOCK)))
+    else:  # SQLite: BEGIN IMMEDIATE has let in one writer already.
+        yield
+
+
+def _refuse_newer(revision: str | None) -> None:
+    known = {r.revision for r in script.ScriptDirectory.from_config(_alembic()).walk_revisions()}
+    if revision is not None and revision not in known:
+        raise exception.StoreError(
+            problem=f'has schema revision {revision}, which this release does not know',
+            remedy='Install the release that wrote it, or restore a backup.')
+
+
+def check(engine: sa.Engine) -> None:
+    """:raises StoreError: unreachable, or not at :func:`head`."""
+    revision = current(engine)
+    _refuse_newer(revision)
+    if revision != head():
+        raise exception.StoreError(
+            problem=f'has schema revision {revision or "none"}, this release needs {head()}',
+            remedy='Upgrade it: kronos-engine does so when it starts.')

@@ -1,0 +1,78 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+
+"""Who plans a scope: compare-and-swap on an epoch, by the database's clock."""
+
+import sqlalchemy as sa
+from sqlalchemy.sql.elements import ColumnElement
+
+from kronos_nova import exception
+from kronos_nova.rebalancer.store import rows
+from kronos_nova.rebalancer.store import tables
+
+_lease = tables.lease
+
+
+def acquire(connection: sa.Connection, clock: ColumnElement[float], scope: str, owner: str,
+            seconds: float, policy_hash: str) -> rows.Lease | None:
+    """Take the scope when it is free, or go on when it is ours already."""
+    row = connection.execute(
+        sa.select(_lease, (_lease.c.until > clock).label('live'))
+        .where(_lease.c.scope == scope)).mappings().first()
+    if row is None:
+        connection.execute(sa.insert(_lease).values(
+            scope=scope, owner=owner, epoch=1, until=clock + seconds, policy_hash=policy_hash))
+        return rows.Lease(scope, owner, 1)
+    if row['live'] and row['owner'] != owner:
+        if row['policy_hash'] != policy_hash:
+            raise exception.StoreError(
+                problem=f'shows scope {scope} leased by engine {row["owner"]}, which uses '
+                        'another policies file',
+                remedy='Give every engine of the scope the same policies file.')
+        return None
+    epoch = row['epoch'] if row['live'] else row['epoch'] + 1
+    taken = connection.execute(
+        sa.update(_lease)
+        .where(_lease.c.scope == scope, _lease.c.epoch == row['epoch'],
+               _lease.c.owner == row['owner'],
+               sa.or_(_lease.c.until <= clock, _lease.c.owner == owner))
+        .values(owner=owner, epoch=epoch, until=clock + seconds, policy_hash=policy_hash))
+    return rows.Lease(scope, owner, epoch) if taken.rowcount == 1 else None
+
+
+def _held(lease: rows.Lease, clock: ColumnElement[float]) -> tuple[ColumnElement[bool], ...]:
+    return (_lease.c.scope == lease.scope, _lease.c.owner == lease.owner,
+            _lease.c.epoch == lease.epoch, _lease.c.until > clock)
+
+
+def renew(connection: sa.Connection, clock: ColumnElement[float], lease: rows.Lease,
+          seconds: float) -> bool:
+    return connection.execute(
+        sa.update(_lease).where(*_held(lease, clock)).values(until=clock + seconds)
+    ).rowcount == 1
+
+
+def release(connection: sa.Connection, clock: ColumnElement[float], lease: rows.Lease) -> None:
+    connection.execute(sa.update(_lease).where(*_held(lease, clock)).values(until=0.0))
+
+
+def fence(connection: sa.Connection, clock: ColumnElement[float], lease: rows.Lease) -> None:
+    """Hold the lease's row until this transaction ends.
+
+    :raises LeaseLost: it is over, even if nobody has taken it yet: what was
+        decided under it is old.
+    """
+    held = connection.execute(
+        sa.update(_lease).where(*_held(lease, clock)).values(epoch=lease.epoch))
+    if held.rowcount != 1:
+        raise exception.LeaseLost(scope=lease.scope, epoch=lease.epoch)

@@ -1,0 +1,167 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+
+"""Plans and what they leave behind: cooldowns, budgets, drains, history."""
+
+from collections.abc import Iterable
+from collections.abc import Sequence
+from typing import Any
+
+import sqlalchemy as sa
+
+from kronos_nova import exception
+from kronos_nova import model
+from kronos_nova.rebalancer.store import rows
+from kronos_nova.rebalancer.store import tables
+
+INSTANCE = 'instance'
+SCOPE = 'scope'
+HOST = 'host'
+#: How far back History.completed reaches, in seconds.
+COMPLETED_SECONDS = 3600.0
+
+
+def save(connection: sa.Connection, lease: rows.Lease, plan: model.Plan,
+         tasks: Sequence[model.Task], *, plan_id: str, now: float, dry_run: bool,
+         cooldown: float, instance_cooldown: float) -> None:
+    """Write all of a plan; the caller has fenced the lease."""
+    _refuse_unsound(lease, plan, tasks, plan_id)
+    if plan.moves or tasks or _is_news(connection, plan, dry_run):
+        connection.execute(sa.insert(tables.plan).values(
+            plan_id=plan_id, scope=lease.scope, epoch=lease.epoch, created_at=now,
+            dry_run=dry_run, moves=len(plan.moves), reason=plan.reason,
+            document=rows.plan_document(plan)))
+    if dry_run:
+        return
+    if tasks:
+        _refuse_busy(connection, tasks)
+        connection.execute(sa.insert(tables.task),
+                           [rows.task_columns(task, now) for task in tasks])
+        connection.execute(sa.insert(tables.budget).values(
+            plan_id=plan_id, scope=lease.scope, spent_at=now, moves=len(tasks)))
+        cool(connection, SCOPE, lease.scope, now + cooldown)
+        for task in sorted(tasks, key=lambda task: task.instance_uuid):
+            cool(connection, INSTANCE, task.instance_uuid, now + instance_cooldown)
+    _set_draining(connection, lease.scope, plan.draining, now)
+
+
+def _refuse_unsound(lease: rows.Lease, plan: model.Plan, tasks: Sequence[model.Task],
+                    plan_id: str) -> None:
+    movers = {task.instance_uuid for task in tasks}
+    for task in tasks:
+        problem = None
+        if (task.plan_id, task.aggregate) != (plan_id, lease.scope) or plan.scope != lease.scope:
+            problem = 'belongs to another plan or scope'
+        elif task.state not in (model.TaskState.PENDING, model.TaskState.QUEUED):
+            problem = f'begins in state {task.state}'
+        elif not movers.issuperset(task.requires):
+            problem = 'requires a move that is not in the plan'
+        if problem:
+            raise exception.StoreError(
+                problem=f'was handed a task for instance {task.instance_uuid} that {problem}',
+                remedy='Nothing was written. This is a fault in the planner: report it.')
+
+
+def _is_news(connection: sa.Connection, plan: model.Plan, dry_run: bool) -> bool:
+    """An empty plan is kept only when it says something new."""
+    last = connection.execute(
+        sa.select(tables.plan.c.reason, tables.plan.c.dry_run)
+        .where(tables.plan.c.scope == plan.scope)
+        .order_by(tables.plan.c.created_at.desc()).limit(1)).first()
+    return last is None or (last.reason, bool(last.dry_run)) != (plan.reason, dry_run)
+
+
+def _refuse_busy(connection: sa.Connection, tasks: Sequence[model.Task]) -> None:
+    """Names the instance; the UNIQUE constraint decides between racers."""
+    busy = connection.execute(
+        sa.select(tables.task.c.active_instance, tables.task.c.task_id)
+        .where(tables.task.c.active_instance.in_([task.instance_uuid for task in tasks]))
+        .order_by(tables.task.c.active_instance)).first()
+    if busy is not None:
+        raise exception.StoreError(
+            problem=f'has a live task {busy.task_id} for instance {busy.active_instance} already',
+            remedy='Nothing was written; the next cycle plans again.')
+
+
+def cool(connection: sa.Connection, kind: str, name: str, until: float) -> None:
+    """Set a cooldown, or lengthen it; never shorten it."""
+    table = tables.cooldown
+    key = (table.c.kind == kind, table.c.name == name)
+    changed = connection.execute(sa.update(table).where(*key).values(
+        until=sa.case((table.c.until > until, table.c.until), else_=until)))
+    if changed.rowcount == 0:
+        connection.execute(sa.insert(table).values(kind=kind, name=name, until=until))
+
+
+def _set_draining(connection: sa.Connection, scope: str, hosts: Iterable[str],
+                  now: float) -> None:
+    table = tables.drain
+    wanted = set(hosts)
+    known = set(connection.scalars(sa.select(table.c.host).where(table.c.scope == scope)))
+    if known - wanted:
+        connection.execute(sa.delete(table).where(
+            table.c.scope == scope, table.c.host.in_(sorted(known - wanted))))
+    if wanted - known:
+        connection.execute(sa.insert(table), [
+            {'scope': scope, 'host': host, 'since': now} for host in sorted(wanted - known)])
+
+
+def history(connection: sa.Connection, scope: str, now: float) -> model.History:
+    cooling = connection.execute(
+        sa.select(tables.cooldown).where(tables.cooldown.c.until > now)).all()
+    quarantine = tables.quarantine
+    held = connection.execute(sa.select(quarantine).where(
+        sa.or_(quarantine.c.until.is_(None), quarantine.c.until > now))).all()
+    task = tables.task
+    completed = connection.execute(
+        sa.select(task).where(task.c.state == model.TaskState.COMPLETED.value,
+                              task.c.completed_at > now - COMPLETED_SECONDS)
+        .order_by(task.c.completed_at, task.c.task_id)).mappings()
+    draining = connection.scalars(
+        sa.select(tables.drain.c.host).where(tables.drain.c.scope == scope))
+    return model.History(
+        cooling={row.name: row.until - now for row in cooling if row.kind == INSTANCE},
+        quarantined={row.name: -1 if row.until is None else row.until - now
+                     for row in held if row.kind == INSTANCE},
+        quarantined_hosts=frozenset(row.name for row in held if row.kind == HOST),
+        scope_cooling=max((row.until - now for row in cooling
+                           if row.kind == SCOPE and row.name == scope), default=0.0),
+        draining=frozenset(draining),
+        completed=tuple((_move(row), row['completed_at']) for row in completed))
+
+
+def _move(row: Any) -> model.Move:
+    task = rows.task_row(row).task
+    return model.Move(task.instance_uuid, task.from_host, task.to_host, task.phase,
+                      improvement=task.improvement, wave=task.wave, requires=task.requires)
+
+
+def purge(connection: sa.Connection, now: float, older_than: float) -> int:
+    """Forget what ended before ``older_than``; returns how many plans.
+
+    Kept whatever is asked: live tasks and their plans, running cooldowns and
+    quarantines, leases, and what :func:`history` still reports.
+    """
+    limit = min(older_than, now - COMPLETED_SECONDS)
+    task, plan = tables.task, tables.plan
+    needed = sa.select(task.c.plan_id).where(sa.or_(
+        task.c.active_instance.is_not(None), task.c.updated_at >= limit))
+    old = list(connection.scalars(sa.select(plan.c.plan_id).where(
+        plan.c.created_at < limit, plan.c.plan_id.not_in(needed))))
+    for start in range(0, len(old), 500):
+        part = old[start:start + 500]
+        for table in (task, tables.budget, plan):
+            connection.execute(sa.delete(table).where(table.c.plan_id.in_(part)))
+    for table in (tables.cooldown, tables.quarantine):
+        connection.execute(sa.delete(table).where(table.c.until < limit))
+    return len(old)

@@ -1,0 +1,66 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+
+"""Instances and hosts that are left alone for a time, or for ever."""
+
+import sqlalchemy as sa
+
+from kronos_nova.rebalancer.store import plans
+from kronos_nova.rebalancer.store import tables
+
+_table = tables.quarantine
+
+
+def add(connection: sa.Connection, kind: str, name: str, now: float, seconds: float,
+        reason: str) -> None:
+    """Begin or lengthen; ``seconds`` -1 is for ever."""
+    until = None if seconds < 0 else now + seconds
+    values = {'since': now, 'reason': reason}
+    longer = until if until is None else sa.case(
+        (_table.c.until.is_(None), None), (_table.c.until > until, _table.c.until), else_=until)
+    changed = connection.execute(
+        sa.update(_table).where(_table.c.kind == kind, _table.c.name == name)
+        .values(until=longer, **values))
+    if changed.rowcount == 0:
+        connection.execute(sa.insert(_table).values(
+            kind=kind, name=name, until=until, refusals=0, **values))
+
+
+def refused(connection: sa.Connection, host: str, now: float, *, limit: int, seconds: float,
+            reason: str) -> bool:
+    """Count a destination's refusal; True when the host is now quarantined.
+
+    Refusals are counted from zero again after ``seconds`` without one.
+    """
+    key = (_table.c.kind == plans.HOST, _table.c.name == host)
+    row = connection.execute(
+        sa.select(_table).where(*key).with_for_update()).first()
+    count = 1 if row is None or row.since <= now - seconds else row.refusals + 1
+    values = {'since': now, 'refusals': count, 'reason': reason,
+              'until': now + seconds if count >= limit else now}
+    if row is None:
+        connection.execute(sa.insert(_table).values(kind=plans.HOST, name=host, **values))
+    elif row.until is not None:
+        connection.execute(sa.update(_table).where(*key).values(**values))
+    return count >= limit
+
+
+def accepted(connection: sa.Connection, host: str, now: float) -> None:
+    """A host took an instance: its refusals are forgotten."""
+    connection.execute(sa.delete(_table).where(
+        _table.c.kind == plans.HOST, _table.c.name == host, _table.c.until <= now))
+
+
+def lift(connection: sa.Connection, kind: str, name: str) -> bool:
+    return connection.execute(
+        sa.delete(_table).where(_table.c.kind == kind, _table.c.name == name)).rowcount == 1

@@ -1,0 +1,131 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+
+"""What the store hands out, and how it is written into columns."""
+
+import dataclasses
+import json
+from typing import Any
+
+import sqlalchemy as sa
+
+from kronos_nova import model
+from kronos_nova.model import TaskState
+
+#: States that hold a slot of the concurrency caps.
+IN_FLIGHT = (TaskState.CLAIMED, TaskState.SUBMITTING, TaskState.SUBMITTED, TaskState.UNKNOWN)
+#: States in which a request may have reached Nova: look before anything else.
+MAYBE_IN_NOVA = (TaskState.SUBMITTING, TaskState.SUBMITTED, TaskState.UNKNOWN)
+LIVE = tuple(state for state in TaskState if not state.terminal)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Lease:
+    """The right to plan a scope; a higher epoch ends a lower one."""
+
+    scope: str
+    owner: str
+    epoch: int
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class TaskRow:
+    """A task and how far it has come.
+
+    ``task.to_host`` is the destination of the current attempt and
+    ``task.alternates`` what is left after it. ``doubt_since`` is when a look
+    first contradicted what we believe.
+    """
+
+    task: model.Task
+    attempt: int = 0
+    worker: str | None = None
+    heartbeat_at: float | None = None
+    marker: str | None = None
+    reference: str | None = None
+    submitted_at: float | None = None
+    doubt_since: float | None = None
+    updated_at: float = 0.0
+    completed_at: float | None = None
+    error: str | None = None
+    error_type: str | None = None
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class PlanRow:
+    """A stored plan."""
+
+    plan_id: str
+    created_at: float
+    dry_run: bool
+    epoch: int
+    plan: model.Plan
+
+
+def task_columns(task: model.Task, now: float) -> dict[str, Any]:
+    """The row of a new task; its deadline is when it must have begun."""
+    return {
+        'task_id': task.task_id, 'plan_id': task.plan_id, 'scope': task.aggregate,
+        'instance_uuid': task.instance_uuid, 'active_instance': task.instance_uuid,
+        'instance_name': task.instance_name[:255], 'from_host': task.from_host,
+        'to_host': task.to_host, 'destinations': json.dumps([task.to_host, *task.alternates]),
+        'attempt': 0, 'phase': task.phase.value, 'policy_names': json.dumps(task.policy_names),
+        'improvement': task.improvement, 'priority': task.priority, 'wave': task.wave,
+        'requires': json.dumps(task.requires), 'max_retries': task.max_retries,
+        'retry_count': task.retry_count, 'not_before': task.not_before,
+        'created_at': task.created_at or now, 'updated_at': now, 'expires_at': task.deadline,
+        'state': task.state.value, 'memory_mb': task.memory_mb, 'disk_gb': task.disk_gb}
+
+
+def task_row(row: sa.RowMapping) -> TaskRow:
+    destinations = json.loads(row['destinations'])
+    task = model.Task(
+        task_id=row['task_id'], plan_id=row['plan_id'], aggregate=row['scope'],
+        instance_uuid=row['instance_uuid'], instance_name=row['instance_name'],
+        from_host=row['from_host'], to_host=row['to_host'],
+        alternates=tuple(destinations[row['attempt'] + 1:]), phase=model.Phase(row['phase']),
+        policy_names=tuple(json.loads(row['policy_names'])), improvement=row['improvement'],
+        priority=row['priority'], wave=row['wave'], requires=tuple(json.loads(row['requires'])),
+        max_retries=row['max_retries'], retry_count=row['retry_count'],
+        not_before=row['not_before'], created_at=row['created_at'],
+        deadline=row['expires_at'] if row['deadline'] is None else row['deadline'],
+        state=TaskState(row['state']), memory_mb=row['memory_mb'], disk_gb=row['disk_gb'])
+    return TaskRow(task=task, **{
+        name: row[name] for name in (
+            'attempt', 'worker', 'heartbeat_at', 'marker', 'reference', 'submitted_at',
+            'doubt_since', 'updated_at', 'completed_at', 'error', 'error_type')})
+
+
+def plan_document(plan: model.Plan) -> str:
+    """A plan as JSON text."""
+    return json.dumps({
+        'moves': [dataclasses.asdict(move) for move in plan.moves],
+        'policies': [dataclasses.asdict(policy) for policy in plan.policies],
+        'combined_before': plan.combined_before, 'combined_after': plan.combined_after,
+        'rejections': dict(plan.rejections), 'warnings': plan.warnings,
+        'draining': sorted(plan.draining), 'truncated': plan.truncated})
+
+
+def plan_row(row: sa.RowMapping) -> PlanRow:
+    data = json.loads(row['document'])
+    moves = tuple(
+        model.Move(**{**move, 'phase': model.Phase(move['phase']),
+                      'requires': tuple(move['requires']),
+                      'alternates': tuple(move['alternates'])})
+        for move in data.pop('moves'))
+    plan = model.Plan(
+        scope=row['scope'], reason=row['reason'], moves=moves,
+        policies=tuple(model.PolicyReport(**policy) for policy in data.pop('policies')),
+        warnings=tuple(data.pop('warnings')), draining=frozenset(data.pop('draining')), **data)
+    return PlanRow(plan_id=row['plan_id'], created_at=row['created_at'],
+                   dry_run=bool(row['dry_run']), epoch=row['epoch'], plan=plan)

@@ -1,0 +1,158 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+
+"""The tables, portable to SQLite, MariaDB/MySQL and PostgreSQL.
+
+Times are epoch seconds (UTC). Names of aggregates and hosts compare byte by
+byte on every backend. Lists are JSON text: nothing searches inside them.
+"""
+
+import sqlalchemy as sa
+from sqlalchemy.dialects import mysql
+
+metadata = sa.MetaData()
+
+_MYSQL = ('mysql', 'mariadb')
+
+
+def name() -> sa.types.TypeEngine[str]:
+    """An aggregate or host name: any text of at most 255 characters."""
+    return sa.Unicode(255).with_variant(
+        mysql.VARCHAR(255, charset='utf8mb4', collation='utf8mb4_bin'), *_MYSQL)
+
+
+def text() -> sa.types.TypeEngine[str]:
+    """Text of any length (64 KiB, MySQL's TEXT, is too short for a plan)."""
+    return sa.UnicodeText().with_variant(mysql.MEDIUMTEXT(), *_MYSQL)
+
+
+def table(title: str, *items: sa.schema.SchemaItem) -> sa.Table:
+    return sa.Table(title, metadata, *items, mysql_engine='InnoDB', mysql_charset='utf8mb4')
+
+
+plan = table(
+    'plan',
+    sa.Column('plan_id', sa.String(36), primary_key=True),
+    sa.Column('scope', name(), nullable=False),
+    sa.Column('epoch', sa.BigInteger, nullable=False),
+    sa.Column('created_at', sa.Double, nullable=False),
+    sa.Column('dry_run', sa.Boolean, nullable=False),
+    sa.Column('moves', sa.Integer, nullable=False),
+    sa.Column('reason', text()),
+    sa.Column('document', text(), nullable=False),
+    sa.Index('plan_scope_created', 'scope', 'created_at'),
+    sa.Index('plan_created', 'created_at'),
+)
+
+#: ``active_instance`` is the instance's UUID while the task lives and NULL
+#: when it is terminal: UNIQUE then means one live task per instance.
+task = table(
+    'task',
+    sa.Column('task_id', sa.String(36), primary_key=True),
+    sa.Column('plan_id', sa.String(36), sa.ForeignKey('plan.plan_id', name='task_plan'),
+              nullable=False),
+    sa.Column('scope', name(), nullable=False),
+    sa.Column('instance_uuid', sa.String(36), nullable=False),
+    sa.Column('active_instance', sa.String(36)),
+    sa.Column('instance_name', name(), nullable=False),
+    sa.Column('from_host', name(), nullable=False),
+    sa.Column('to_host', name(), nullable=False),
+    sa.Column('destinations', text(), nullable=False),
+    sa.Column('attempt', sa.Integer, nullable=False),
+    sa.Column('phase', sa.String(16), nullable=False),
+    sa.Column('policy_names', text(), nullable=False),
+    sa.Column('improvement', sa.Double, nullable=False),
+    sa.Column('priority', sa.Integer, nullable=False),
+    sa.Column('wave', sa.Integer, nullable=False),
+    sa.Column('requires', text(), nullable=False),
+    sa.Column('max_retries', sa.Integer, nullable=False),
+    sa.Column('retry_count', sa.Integer, nullable=False),
+    sa.Column('not_before', sa.Double, nullable=False),
+    sa.Column('created_at', sa.Double, nullable=False),
+    sa.Column('updated_at', sa.Double, nullable=False),
+    sa.Column('expires_at', sa.Double),
+    sa.Column('deadline', sa.Double),
+    sa.Column('state', sa.String(16), nullable=False),
+    sa.Column('memory_mb', sa.BigInteger, nullable=False),
+    sa.Column('disk_gb', sa.BigInteger, nullable=False),
+    sa.Column('worker', sa.Unicode(255)),
+    sa.Column('heartbeat_at', sa.Double),
+    sa.Column('marker', text()),
+    sa.Column('reference', sa.Unicode(255)),
+    sa.Column('submitted_at', sa.Double),
+    sa.Column('doubt_since', sa.Double),
+    sa.Column('completed_at', sa.Double),
+    sa.Column('error', text()),
+    sa.Column('error_type', sa.String(64)),
+    sa.UniqueConstraint('active_instance', name='task_active_instance'),
+    sa.Index('task_plan_id', 'plan_id'),
+    sa.Index('task_state_order', 'state', 'not_before', 'priority'),
+    sa.Index('task_completed', 'completed_at'),
+)
+
+#: ``kind`` is 'instance' (name: its UUID) or 'scope'.
+cooldown = table(
+    'cooldown',
+    sa.Column('kind', sa.String(16), primary_key=True),
+    sa.Column('name', name(), primary_key=True),
+    sa.Column('until', sa.Double, nullable=False),
+)
+
+#: ``kind`` is 'instance' or 'host'; ``until`` NULL is for ever. ``refusals``
+#: counts a host's refusals; below the limit ``until`` is not in the future.
+quarantine = table(
+    'quarantine',
+    sa.Column('kind', sa.String(16), primary_key=True),
+    sa.Column('name', name(), primary_key=True),
+    sa.Column('until', sa.Double),
+    sa.Column('since', sa.Double, nullable=False),
+    sa.Column('refusals', sa.Integer, nullable=False),
+    sa.Column('reason', text(), nullable=False),
+)
+
+#: Rows stay for ever: the epoch of a scope must never fall.
+lease = table(
+    'lease',
+    sa.Column('scope', name(), primary_key=True),
+    sa.Column('owner', sa.Unicode(255), nullable=False),
+    sa.Column('epoch', sa.BigInteger, nullable=False),
+    sa.Column('until', sa.Double, nullable=False),
+    sa.Column('policy_hash', sa.String(128), nullable=False),
+)
+
+#: What each plan has spent.
+budget = table(
+    'budget',
+    sa.Column('plan_id', sa.String(36), sa.ForeignKey('plan.plan_id', name='budget_plan'),
+              primary_key=True),
+    sa.Column('scope', name(), nullable=False),
+    sa.Column('spent_at', sa.Double, nullable=False),
+    sa.Column('moves', sa.Integer, nullable=False),
+    sa.Index('budget_scope_spent', 'scope', 'spent_at'),
+)
+
+#: Hosts whose pack drain goes on in the next cycle.
+drain = table(
+    'drain',
+    sa.Column('scope', name(), primary_key=True),
+    sa.Column('host', name(), primary_key=True),
+    sa.Column('since', sa.Double, nullable=False),
+)
+
+#: One row: whoever claims a task updates it first, so that counting against
+#: the caps and claiming are one step on every backend.
+gate = table(
+    'gate',
+    sa.Column('name', sa.String(16), primary_key=True),
+    sa.Column('passes', sa.BigInteger, nullable=False),
+)

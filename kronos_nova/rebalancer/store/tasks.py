@@ -1,0 +1,248 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+
+"""Tasks: claimed, moved from state to state, ended; every step is one CAS."""
+
+import collections
+from collections.abc import Collection
+from collections.abc import Iterable
+from collections.abc import Sequence
+import json
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy.sql.elements import ColumnElement
+
+from kronos_nova import model
+from kronos_nova.model import TaskState
+from kronos_nova.rebalancer.store import plans
+from kronos_nova.rebalancer.store import quarantine
+from kronos_nova.rebalancer.store import rows
+from kronos_nova.rebalancer.store import tables
+
+_task = tables.task
+
+#: What mark() may set besides the state.
+_FIELDS = frozenset({'marker', 'reference', 'error', 'error_type', 'deadline', 'not_before',
+                     'retry_count', 'submitted_at', 'doubt_since'})
+#: Columns of an attempt that has not begun.
+_FRESH: dict[str, Any] = {
+    'worker': None, 'heartbeat_at': None, 'marker': None, 'reference': None,
+    'submitted_at': None, 'deadline': None, 'doubt_since': None}
+
+
+def _in(states: Iterable[TaskState]) -> ColumnElement[bool]:
+    return _task.c.state.in_([state.value for state in states])
+
+
+def _of(scopes: Collection[str] | None) -> ColumnElement[bool]:
+    return sa.true() if scopes is None else _task.c.scope.in_(sorted(scopes))
+
+
+def _silent(now: float, claim_seconds: float) -> ColumnElement[bool]:
+    return sa.or_(_task.c.heartbeat_at.is_(None), _task.c.heartbeat_at <= now - claim_seconds)
+
+
+def _unexpired(now: float) -> ColumnElement[bool]:
+    return sa.or_(_task.c.expires_at.is_(None), _task.c.expires_at > now)
+
+
+def has_claimable(connection: sa.Connection, scopes: Collection[str] | None, now: float,
+                  claim_seconds: float) -> bool:
+    """Cheap, and may say yes wrongly: spares idle polls the write lock."""
+    due = sa.and_(_in([TaskState.QUEUED]), _task.c.not_before <= now)
+    lost = sa.and_(_in([TaskState.CLAIMED]), _silent(now, claim_seconds))
+    return connection.execute(
+        sa.select(_task.c.task_id).where(sa.or_(due, lost), _of(scopes)).limit(1)
+    ).first() is not None
+
+
+def claim(connection: sa.Connection, worker: str, scopes: Collection[str] | None, now: float, *,
+          per_scope: int, total: int, claim_seconds: float) -> rows.TaskRow | None:
+    # First of all, so that what is read below stays true until the commit.
+    connection.execute(sa.update(tables.gate).where(tables.gate.c.name == 'claim')
+                       .values(passes=tables.gate.c.passes + 1))
+    lost = connection.execute(
+        sa.select(_task.c.task_id)
+        .where(_in([TaskState.CLAIMED]), _silent(now, claim_seconds), _of(scopes),
+               _unexpired(now))
+        .order_by(_task.c.not_before, _task.c.priority, _task.c.task_id).limit(1)).first()
+    chosen = lost.task_id if lost else _next(connection, scopes, now, per_scope, total)
+    if chosen is None:
+        return None
+    taken = connection.execute(
+        sa.update(_task)
+        .where(_task.c.task_id == chosen, sa.or_(
+            _in([TaskState.QUEUED]),
+            sa.and_(_in([TaskState.CLAIMED]), _silent(now, claim_seconds))))
+        .values(state=TaskState.CLAIMED.value, worker=worker, heartbeat_at=now, updated_at=now))
+    return get(connection, chosen) if taken.rowcount == 1 else None
+
+
+def _next(connection: sa.Connection, scopes: Collection[str] | None, now: float,
+          per_scope: int, total: int) -> str | None:
+    """The first queued task whose turn, slot and requirements have come."""
+    flying = collections.Counter(connection.scalars(
+        sa.select(_task.c.scope).where(_in(rows.IN_FLIGHT))))
+    if flying.total() >= total:
+        return None
+    queued = connection.execute(
+        sa.select(_task.c.task_id, _task.c.plan_id, _task.c.scope, _task.c.requires)
+        .where(_in([TaskState.QUEUED]), _task.c.not_before <= now, _of(scopes), _unexpired(now))
+        .order_by(_task.c.not_before, _task.c.priority, _task.c.task_id)).all()
+    completed = {
+        (row.plan_id, row.instance_uuid) for row in connection.execute(
+            sa.select(_task.c.plan_id, _task.c.instance_uuid)
+            .where(_in([TaskState.COMPLETED]),
+                   _task.c.plan_id.in_(sorted({row.plan_id for row in queued}))))}
+    for row in queued:
+        if flying[row.scope] < per_scope and completed.issuperset(
+                (row.plan_id, instance) for instance in json.loads(row.requires)):
+            return str(row.task_id)
+    return None
+
+
+def adopt(connection: sa.Connection, worker: str, scopes: Collection[str] | None, now: float,
+          claim_seconds: float) -> list[rows.TaskRow]:
+    found = connection.execute(
+        sa.select(_task.c.task_id)
+        .where(_in(rows.MAYBE_IN_NOVA), _silent(now, claim_seconds), _of(scopes))).all()
+    adopted = []
+    for row in found:
+        taken = connection.execute(
+            sa.update(_task)
+            .where(_task.c.task_id == row.task_id, _in(rows.MAYBE_IN_NOVA),
+                   _silent(now, claim_seconds))
+            .values(worker=worker, heartbeat_at=now))
+        if taken.rowcount == 1:
+            adopted.append(get(connection, row.task_id))
+    return adopted
+
+
+def renew_claim(connection: sa.Connection, worker: str, now: float) -> None:
+    connection.execute(sa.update(_task).where(_task.c.worker == worker, _in(rows.IN_FLIGHT))
+                       .values(heartbeat_at=now))
+
+
+def mark(connection: sa.Connection, task_id: str, worker: str, from_states: Iterable[TaskState],
+         to_state: TaskState, now: float, **fields: Any) -> bool:
+    unknown = fields.keys() - _FIELDS
+    if unknown or to_state.terminal or to_state not in rows.LIVE:
+        raise ValueError(f'mark() cannot set {sorted(unknown) or to_state}')
+    return connection.execute(
+        sa.update(_task)
+        .where(_task.c.task_id == task_id, _task.c.worker == worker, _in(from_states))
+        .values(state=to_state.value, heartbeat_at=now, updated_at=now, **fields)).rowcount == 1
+
+
+def requeue(connection: sa.Connection, task_id: str, worker: str, now: float, *,
+            not_before: float, retry_count: int, attempt: int, error: str | None,
+            error_type: str | None) -> bool:
+    row = connection.execute(
+        sa.select(_task.c.destinations).where(_task.c.task_id == task_id)).first()
+    if row is None:
+        return False
+    return connection.execute(
+        sa.update(_task)
+        .where(_task.c.task_id == task_id, _task.c.worker == worker, _in(rows.IN_FLIGHT))
+        .values(state=TaskState.QUEUED.value, updated_at=now, not_before=not_before,
+                retry_count=retry_count, attempt=attempt,
+                to_host=json.loads(row.destinations)[attempt], error=error,
+                error_type=error_type, **_FRESH)).rowcount == 1
+
+
+def finish(connection: sa.Connection, task: model.Task, result: model.Result, state: TaskState,
+           now: float, *, worker: str, instance_cooldown: float,
+           quarantine_seconds: float | None) -> list[model.Task] | None:
+    ended = connection.execute(
+        sa.update(_task)
+        .where(_task.c.task_id == task.task_id, _task.c.worker == worker, _in(rows.IN_FLIGHT))
+        .values(state=state.value, active_instance=None, updated_at=now, completed_at=now,
+                error=result.error, error_type=result.error_type,
+                retry_count=result.retry_count))
+    if ended.rowcount != 1:
+        return None
+    plans.cool(connection, plans.INSTANCE, task.instance_uuid, now + instance_cooldown)
+    if quarantine_seconds is not None:
+        quarantine.add(connection, plans.INSTANCE, task.instance_uuid, now, quarantine_seconds,
+                       f'{result.error_type}: {result.error}')
+    if state is TaskState.COMPLETED:
+        quarantine.accepted(connection, task.to_host, now)
+        return []
+    return _cancel_dependents(connection, task.plan_id, {task.instance_uuid}, now)
+
+
+def expire(connection: sa.Connection, scopes: Collection[str] | None, now: float,
+           claim_seconds: float) -> list[model.Task]:
+    idle = sa.or_(_in([TaskState.PENDING, TaskState.QUEUED]),
+                  sa.and_(_in([TaskState.CLAIMED]), _silent(now, claim_seconds)))
+    late = sa.and_(idle, _task.c.expires_at <= now, _of(scopes))
+    found = connection.execute(
+        sa.select(_task).where(late).order_by(_task.c.task_id)).mappings().all()
+    cancelled = []
+    for row in found:
+        if _cancel(connection, row['task_id'], now, 'TaskExpired',
+                   'It was not begun in time: the plan is too old.', late):
+            cancelled.append(rows.task_row(row).task)
+            cancelled += _cancel_dependents(
+                connection, row['plan_id'], {row['instance_uuid']}, now)
+    return cancelled
+
+
+def _cancel(connection: sa.Connection, task_id: str, now: float, error_type: str, error: str,
+            still: ColumnElement[bool]) -> bool:
+    return connection.execute(
+        sa.update(_task).where(_task.c.task_id == task_id, still)
+        .values(state=TaskState.CANCELLED.value, active_instance=None, updated_at=now,
+                completed_at=now, error=error, error_type=error_type)).rowcount == 1
+
+
+def _cancel_dependents(connection: sa.Connection, plan_id: str, failed: set[str],
+                       now: float) -> list[model.Task]:
+    """Ends what can no longer happen, and what hangs on that."""
+    waiting = [rows.task_row(row).task for row in connection.execute(
+        sa.select(_task).where(_task.c.plan_id == plan_id,
+                               _in([TaskState.PENDING, TaskState.QUEUED]))
+        .order_by(_task.c.wave, _task.c.task_id)).mappings()]
+    cancelled: list[model.Task] = []
+    again = True
+    while again:
+        again = False
+        for task in list(waiting):
+            missing = failed.intersection(task.requires)
+            if missing:
+                waiting.remove(task)
+                if _cancel(connection, task.task_id, now, 'RequirementFailed',
+                           f'The move of instance {min(missing)}, which must come first, did '
+                           'not succeed.', _in([TaskState.PENDING, TaskState.QUEUED])):
+                    cancelled.append(task)
+                    failed.add(task.instance_uuid)
+                    again = True
+    return cancelled
+
+
+def get(connection: sa.Connection, task_id: str) -> rows.TaskRow:
+    return rows.task_row(connection.execute(
+        sa.select(_task).where(_task.c.task_id == task_id)).mappings().one())
+
+
+def find(connection: sa.Connection, *conditions: ColumnElement[bool]) -> list[rows.TaskRow]:
+    return [rows.task_row(row) for row in connection.execute(
+        sa.select(_task).where(*conditions)
+        .order_by(_task.c.not_before, _task.c.priority, _task.c.task_id)).mappings()]
+
+
+def in_states(connection: sa.Connection, states: Sequence[TaskState],
+              scopes: Collection[str] | None, worker: str | None) -> list[rows.TaskRow]:
+    mine = sa.true() if worker is None else _task.c.worker == worker
+    return find(connection, _in(states), _of(scopes), mine)

@@ -1,0 +1,93 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""Evacuate: live-migrate everything off hosts that an operator disabled."""
+
+import re
+
+from kronos_nova import constraints
+from kronos_nova import model
+from kronos_nova import policy as policies
+from kronos_nova.rebalancer import simulation as sim
+from kronos_nova.rebalancer.strategies import base
+
+#: libvirt and Nova disable hosts by themselves with this prefix: no order
+#: to drain.
+AUTOMATIC = 'AUTO:'
+
+
+def drained_hosts(cluster: model.Cluster, options: model.Options) -> list[str]:
+    """Hosts of the scope to drain: disabled, up, and disabled for a reason
+    that ``drain_reason_regex`` matches."""
+    pattern = re.compile(options.drain_reason_regex)
+    found = []
+    for host in sorted(cluster.scope_hosts):
+        service = cluster.services.get(host)
+        reason = (service.disabled_reason or '') if service else ''
+        if (service is not None and service.up and not service.enabled
+                and not reason.startswith(AUTOMATIC) and pattern.search(reason)):
+            found.append(host)
+    return found
+
+
+class Evacuate(base.Strategy):
+    """Fewest instances first, so that hosts become free one after another."""
+
+    continues = True
+
+    def enabled(self, options: model.Options, policy_set: policies.PolicySet) -> bool:
+        return options.evacuate_disabled_hosts
+
+    def propose(self, simulation: sim.Simulation, budget: int) -> list[model.Move]:
+        hosts = drained_hosts(simulation.cluster, simulation.options)
+        if simulation.history.scope_cooling > 0:
+            hosts = [h for h in hosts if h in simulation.history.draining]
+        for host in hosts:
+            simulation.drain(host)
+        moves: list[model.Move] = []
+        for host in sorted(hosts, key=lambda h: (len(simulation.on_host(h)), h)):
+            moves += self._empty(simulation, host, budget - len(moves))
+        if not hosts:
+            simulation.notes.append('no disabled host to drain')
+        return moves
+
+    def _empty(self, simulation: sim.Simulation, host: str, budget: int) -> list[model.Move]:
+        """Largest claims first: they fit the fewest hosts."""
+        moves: list[model.Move] = []
+        numbers = sorted(simulation.on_host(host), key=lambda n: (-simulation.cost[n], n))
+        for n in numbers:
+            if len(moves) >= budget or simulation.stop():
+                break
+            uuid = simulation.uuids[n]
+            if not simulation.movable[n]:
+                self._blocked(simulation, host, uuid)
+                continue
+            move = base.best_place(simulation, [uuid], model.Phase.EVACUATE)
+            if move is None:
+                self._blocked(simulation, host, uuid)
+                continue
+            simulation.apply(move)
+            moves.append(move)
+        return moves
+
+    def _blocked(self, simulation: sim.Simulation, host: str, uuid: str) -> None:
+        """Tell what keeps the host from becoming empty."""
+        reasons = set()
+        for other in simulation.hosts:
+            if other != host:
+                move = model.Move(uuid, host, other, model.Phase.EVACUATE)
+                if (no := constraints.check(simulation.view, move)) is not None:
+                    reasons.add(no.rule)
+        if reasons <= {'cooling', 'in-flight'} and reasons:
+            return
+        why = ', '.join(sorted(reasons)) or 'the scope has no other host'
+        simulation.warnings.append(f'host {host}: instance {uuid} cannot be drained ({why})')

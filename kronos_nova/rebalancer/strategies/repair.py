@@ -1,0 +1,119 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""Repair: bring violated server groups back to what their owners asked for."""
+
+from collections.abc import Mapping
+
+from kronos_nova import model
+from kronos_nova import policy as policies
+from kronos_nova.rebalancer import simulation as sim
+from kronos_nova.rebalancer.strategies import base
+
+Spread = Mapping[str, set[str]]
+
+
+class Repair(base.Strategy):
+    """Hard groups before soft ones, in order of UUID."""
+
+    def enabled(self, options: model.Options, policy_set: policies.PolicySet) -> bool:
+        return options.enforce_hard_affinity or options.enforce_soft_affinity
+
+    def propose(self, simulation: sim.Simulation, budget: int) -> list[model.Move]:
+        options = simulation.options
+        moves: list[model.Move] = []
+        broken = 0
+        for group in sorted(simulation.cluster.groups, key=lambda g: (not g.policy.hard, g.uuid)):
+            wanted = (options.enforce_hard_affinity if group.policy.hard
+                      else options.enforce_soft_affinity)
+            if not wanted or not violated(self._spread(simulation, group), group):
+                continue
+            broken += 1
+            moves += self._mend(simulation, group, budget - len(moves))
+        if not broken:
+            simulation.notes.append('no violated server group')
+        return moves
+
+    def _mend(self, simulation: sim.Simulation, group: model.ServerGroup,
+              budget: int) -> list[model.Move]:
+        moves: list[model.Move] = []
+        while len(moves) < budget and not simulation.stop():
+            spread = self._spread(simulation, group)
+            if not violated(spread, group):
+                break
+            move = (_gather if _together(group) else _part)(simulation, group, spread)
+            if move is None:
+                simulation.warnings.append(
+                    f'server group {group.uuid} ({group.policy}) stays violated: no member has '
+                    'a legal destination')
+                break
+            simulation.apply(move)
+            moves.append(move)
+        return moves
+
+    @staticmethod
+    def _spread(simulation: sim.Simulation, group: model.ServerGroup) -> dict[str, set[str]]:
+        return {h: set(m) for h, m in simulation.view.spread_of(group).items()}
+
+
+def _together(group: model.ServerGroup) -> bool:
+    return group.policy in (model.GroupPolicy.AFFINITY, model.GroupPolicy.SOFT_AFFINITY)
+
+
+def violated(spread: Spread, group: model.ServerGroup) -> bool:
+    """Members by host, compared with what the policy allows."""
+    if _together(group):
+        return len(spread) > 1
+    limit = group.max_server_per_host if group.policy.hard else 1
+    return any(len(members) > limit for members in spread.values())
+
+
+def _candidates(simulation: sim.Simulation, members: set[str]) -> list[str]:
+    return sorted(u for u in members
+                  if u in simulation.index and simulation.movable[simulation.index[u]])
+
+
+def _gather(simulation: sim.Simulation, group: model.ServerGroup,
+            spread: Spread) -> model.Move | None:
+    """Towards the host that holds most members; the next one if it is full.
+
+    The target must hold more members than the source, or as many and come
+    first by name: so members never chase each other.
+    """
+    ranked = sorted(spread, key=lambda h: (-len(spread[h]), h))
+    for position, target in enumerate(ranked):
+        if target not in simulation.host_index:
+            continue
+        movers = {u for source in ranked[position + 1:] for u in spread[source]}
+        move = base.best_place(simulation, _candidates(simulation, movers), model.Phase.AFFINITY,
+                               [target])
+        if move is not None:
+            return move
+    return None
+
+
+def _part(simulation: sim.Simulation, group: model.ServerGroup,
+          spread: Spread) -> model.Move | None:
+    """From a host with too many members to one where that mends more than it
+    breaks: at least two members fewer (soft), or below the limit (hard)."""
+    limit = group.max_server_per_host if group.policy.hard else 1
+    for source in sorted(spread, key=lambda h: (-len(spread[h]), h)):
+        count = len(spread[source])
+        if count <= limit:
+            break
+        most = limit - 1 if group.policy.hard else count - 2
+        targets = [h for h in simulation.hosts if len(spread.get(h, ())) <= most]
+        move = base.best_place(simulation, _candidates(simulation, spread[source]),
+                               model.Phase.AFFINITY, targets)
+        if move is not None:
+            return move
+    return None

@@ -1,0 +1,123 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""Spread: the move that lowers combined imbalance most, again and again.
+
+Seed 000's greedy, made exact. A single move lowers max - min of a policy only
+if its source is that policy's one maximum or its destination the one minimum:
+any other host that holds the extreme keeps it. So improving moves have their
+source among the policies' maxima or their destination among the minima.
+"""
+
+import numpy as np
+
+from kronos_nova import model
+from kronos_nova import policy as policies
+from kronos_nova.rebalancer import masks
+from kronos_nova.rebalancer import simulation as sim
+from kronos_nova.rebalancer.strategies import base
+
+#: Hosts at either end that a plateau is broken from.
+BAND = 8
+#: A smaller fall of the convex measure is not worth a migration.
+CONVEX_GAIN = 1e-4
+
+
+class Spread(base.Strategy):
+    imbalance = True
+
+    def enabled(self, options: model.Options, policy_set: policies.PolicySet) -> bool:
+        return policy_set.mode == 'spread'
+
+    def propose(self, simulation: sim.Simulation, budget: int) -> list[model.Move]:
+        if not simulation.over_threshold():
+            simulation.notes.append('every policy is at or below its threshold')
+            return []
+        moves: list[model.Move] = []
+        while len(moves) < budget and simulation.over_threshold() and not simulation.stop():
+            move = _improving(simulation)
+            if move is None and simulation.options.objective == 'balanced':
+                move = _levelling(simulation)
+            if move is None:
+                simulation.notes.append('no legal move lowers the imbalance')
+                break
+            simulation.apply(move)
+            moves.append(move)
+        return moves
+
+
+def _blocks(simulation: sim.Simulation, sources: sim.Ints,
+            destinations: sim.Ints) -> list[tuple[sim.Ints, sim.Ints]]:
+    """Candidates with their source in ``sources`` or destination in
+    ``destinations``, as (instances, hosts) blocks that do not overlap."""
+    may_move = simulation.movable & simulation.profiled & simulation.givers[simulation.place]
+    hosts = np.flatnonzero(simulation.takers)
+    hot = np.isin(simulation.place, sources) & may_move
+    return [(np.flatnonzero(hot), hosts),
+            (np.flatnonzero(may_move & ~hot), np.intersect1d(hosts, destinations))]
+
+
+def _best(simulation: sim.Simulation, sources: sim.Ints, destinations: sim.Ints,
+          plateau: bool) -> model.Move | None:
+    """The legal candidate with the largest gain; ties by memory, then UUID."""
+    before = simulation.combined()
+    keys: list[tuple[float, float, int, int]] = []
+    gains: dict[tuple[int, int], float] = {}
+    kronos = simulation.options.objective == 'kronos'
+    for rows, columns in _blocks(simulation, sources, destinations):
+        if not rows.size or not columns.size:
+            continue
+        simulation.steps += rows.size * columns.size // 64
+        effect = simulation.effects(rows, columns)
+        gain = before - effect.combined
+        if plateau:
+            good = (gain >= -base.EPSILON) & (effect.convex < -CONVEX_GAIN)
+            measure = -effect.convex
+        else:
+            good, measure = gain > base.EPSILON, gain
+        good &= ~effect.refused
+        candidates = masks.permitted(simulation, rows, columns)
+        simulation.rejections['would-worsen'] += int((candidates & effect.refused).sum())
+        for r, c in zip(*np.nonzero(good & candidates), strict=True):
+            n, h = int(rows[r]), int(columns[c])
+            value = float(measure[r, c])
+            if not kronos:
+                value -= simulation.soft_cost(simulation.move(n, h, model.Phase.SPREAD))
+            if value > base.EPSILON:
+                keys.append((-round(value, 12), float(simulation.cost[n]), n, h))
+                gains[n, h] = float(gain[r, c])
+    return sim.first_legal(simulation, [(n, h) for _, _, n, h in sorted(keys)],
+                           model.Phase.SPREAD, lambda n, h: gains[n, h])
+
+
+def _improving(simulation: sim.Simulation) -> model.Move | None:
+    high = np.where(simulation.givers, simulation.score, -np.inf).argmax(axis=1)
+    low = np.where(simulation.takers, simulation.score, np.inf).argmin(axis=1)
+    return _best(simulation, np.unique(high), np.unique(low), plateau=False)
+
+
+def _levelling(simulation: sim.Simulation) -> model.Move | None:
+    """No move lowers max - min: extremes are tied, or a hot host cannot give.
+
+    Lower a strictly convex measure near the extremes instead, without
+    raising the imbalance; the tie dissolves move by move.
+    """
+    over = simulation.imbalances() > simulation.thresholds
+    hot: set[int] = set()
+    cold: set[int] = set()
+    for p in np.flatnonzero(over):
+        givers, takers = np.flatnonzero(simulation.givers), np.flatnonzero(simulation.takers)
+        score = simulation.score[p]
+        hot.update(int(h) for h in givers[np.argsort(-score[givers], kind='stable')][:BAND])
+        cold.update(int(h) for h in takers[np.argsort(score[takers], kind='stable')][:BAND])
+    return _best(simulation, np.array(sorted(hot), dtype=np.intp),
+                 np.array(sorted(cold), dtype=np.intp), plateau=True)

@@ -1,0 +1,46 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""From a plan's moves to the rows that executors act on."""
+
+from collections import Counter
+from collections.abc import Callable
+
+from kronos_nova import model
+
+#: Lower is sooner: people wait for a drain, nobody for a percent of balance.
+PRIORITY = {model.Phase.EVACUATE: 1, model.Phase.AFFINITY: 3, model.Phase.SPREAD: 5,
+            model.Phase.PACK: 5}
+
+
+def from_plan(plan: model.Plan, cluster: model.Cluster, policy_names: tuple[str, ...], *,
+              plan_id: str, now: float, stagger_seconds: float, max_retries: int,
+              new_id: Callable[[], str]) -> list[model.Task]:
+    """One task per move, staggered by ``stagger_seconds`` inside each wave.
+
+    :param new_id: gives a fresh UUID.
+    """
+    in_wave: Counter[int] = Counter()
+    tasks = []
+    for move in plan.moves:
+        instance = cluster.instances[move.instance_uuid]
+        tasks.append(model.Task(
+            task_id=new_id(), plan_id=plan_id, aggregate=plan.scope,
+            instance_uuid=move.instance_uuid, instance_name=instance.name,
+            from_host=move.from_host, to_host=move.to_host, phase=move.phase,
+            policy_names=policy_names, improvement=move.improvement,
+            priority=PRIORITY[move.phase], wave=move.wave, requires=move.requires,
+            alternates=move.alternates, max_retries=max_retries,
+            not_before=now + in_wave[move.wave] * stagger_seconds, created_at=now,
+            memory_mb=instance.memory_mb, disk_gb=instance.disk_gb))
+        in_wave[move.wave] += 1
+    return tasks

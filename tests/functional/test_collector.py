@@ -1,0 +1,32 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""The collector against a real Nova and a real Placement."""
+
+import time
+
+from kronos_nova import exception
+from kronos_nova import model
+from kronos_nova.rebalancer import collector
+from tests.functional import api
+
+
+class CollectorTestCase(api.ApiTestCase):
+
+    def collect(self) -> model.Cluster:
+        return collector.Collector(self.conf, self.connection).collect(time.time())
+
+    def test_probe(self) -> None:
+        self.boot(host='host1')
+        c = self.collect()
+        import pprint
+        pprint.pprint(c)

@@ -1,0 +1,178 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""The wheel and the sdist: contents, entry points, installation."""
+
+import configparser
+import email
+import os
+from pathlib import Path
+import re
+import subprocess
+import sys
+import tarfile
+import venv
+import zipfile
+
+import pytest
+
+TOP = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture(scope='module')
+def built(tmp_path_factory) -> Path:
+    """A directory with one sdist, and one wheel that was built from that sdist."""
+    output = tmp_path_factory.mktemp('dist')
+    done = subprocess.run(
+        [sys.executable, '-m', 'build', '--no-isolation', '--outdir', str(output), str(TOP)],
+        capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return output
+
+
+@pytest.fixture(scope='module')
+def wheel(built) -> Path:
+    (found,) = built.glob('kronos_nova-*.whl')
+    return found
+
+
+def _tracked(*folders: str) -> set[str]:
+    listed = subprocess.run(['git', 'ls-files', '-z', *folders], cwd=TOP, capture_output=True,
+                            text=True, check=True)
+    return {name for name in listed.stdout.split('\0') if name}
+
+
+def _declared() -> dict[str, dict[str, str]]:
+    """group -> {name: target}, as setup.cfg has it."""
+    setup = configparser.ConfigParser(interpolation=None)
+    setup.read(TOP / 'setup.cfg')
+    return {
+        group: dict(map(str.strip, line.split('=')) for line in text.strip().splitlines())
+        for group, text in setup['entry_points'].items()
+    }
+
+
+def _read(wheel: Path, suffix: str) -> str:
+    with zipfile.ZipFile(wheel) as archive:
+        (name,) = (name for name in archive.namelist() if name.endswith(suffix))
+        return archive.read(name).decode()
+
+
+def test_wheel_holds_the_whole_package_and_no_test(wheel):
+    with zipfile.ZipFile(wheel) as archive:
+        names = set(archive.namelist())
+    package = {name for name in names if name.startswith('kronos_nova/')}
+    assert package == _tracked('kronos_nova')
+    assert {name.split('/')[0] for name in names} - {'kronos_nova'} == {
+        name.split('/')[0] for name in names if re.match(r'kronos_nova-[^/]+\.(dist-info|data)/',
+                                                         name)}
+
+
+def test_wheel_installs_the_files_of_etc(wheel):
+    with zipfile.ZipFile(wheel) as archive:
+        marker = '.data/data/share/kronos-nova/etc/'
+        installed = {name.split(marker)[1] for name in archive.namelist() if marker in name}
+    assert installed == {name.removeprefix('etc/kronos/') for name in _tracked('etc/kronos')}
+    assert {'kronos.conf.sample', 'nova-scheduler.conf.sample', 'policies.yaml'} <= installed
+
+
+def test_every_entry_point_of_setup_cfg_is_in_the_wheel_and_leads_to_a_file(wheel):
+    parser = configparser.ConfigParser(interpolation=None, delimiters=('=',))
+    parser.optionxform = str
+    parser.read_string(_read(wheel, '.dist-info/entry_points.txt'))
+    built = {group: dict(parser[group]) for group in parser.sections()}
+    assert built == _declared()
+    with zipfile.ZipFile(wheel) as archive:
+        names = set(archive.namelist())
+    for targets in built.values():
+        for target in targets.values():
+            module = target.partition(':')[0].replace('.', '/')
+            assert {f'{module}.py', f'{module}/__init__.py'} & names, target
+
+
+def test_metadata_has_the_extras_and_asks_for_neither_nova_nor_the_rebalancer(wheel):
+    message = email.message_from_string(_read(wheel, '.dist-info/METADATA'))
+    assert message['Name'] == 'kronos-nova'
+    assert message['Requires-Python'] == '>=3.11'
+    assert {'mysql', 'rebalancer', 'scheduler'} <= set(message.get_all('Provides-Extra'))
+    base = {re.match(r'[\w.-]+', line)[0].lower() for line in message.get_all('Requires-Dist')
+            if 'extra ==' not in line}
+    assert 'pydantic' in base
+    assert not base & {'nova', 'numpy', 'openstacksdk', 'oslo.db', 'oslo.messaging', 'sqlalchemy'}
+
+
+def test_sdist_can_be_built_from_without_git(built):
+    (sdist,) = built.glob('kronos_nova-*.tar.gz')
+    with tarfile.open(sdist) as archive:
+        names = {name.partition('/')[2] for name in archive.getnames()}
+    assert {'PKG-INFO', 'setup.cfg', 'setup.py', 'pyproject.toml', 'LICENSE', 'README.rst',
+            'requirements.txt', 'constraints.txt', 'tools/test', 'tox.ini'} <= names
+    assert _tracked('kronos_nova', 'etc', 'tests', 'doc', 'releasenotes') <= names
+
+
+@pytest.fixture(scope='module')
+def bare(wheel, tmp_path_factory) -> Path:
+    """The bin directory of an environment with the wheel and its base requirements."""
+    home = tmp_path_factory.mktemp('bare')
+    venv.create(home, with_pip=True)
+    _pip(home, str(wheel))
+    return home
+
+
+def _environment() -> dict[str, str]:
+    """Without what would let an installation see this source tree."""
+    return {name: value for name, value in os.environ.items()
+            if name not in ('PYTHONPATH', 'PYTHONHOME', 'VIRTUAL_ENV')}
+
+
+def _pip(home: Path, *wanted: str) -> None:
+    done = subprocess.run(
+        [home / 'bin/pip', 'install', '-q', '-c', str(TOP / 'constraints.txt'), *wanted],
+        capture_output=True, text=True, check=False, cwd=home, env=_environment())
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def _command(home: Path, name: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([home / 'bin' / name, *arguments], capture_output=True, text=True,
+                          check=False, cwd=home, timeout=180, env=_environment())
+
+
+@pytest.mark.parametrize('name', sorted(_declared()['console_scripts']))
+def test_command_without_its_extra_says_which_to_install(bare, name):
+    done = _command(bare, name, '--help')
+    assert done.returncode == 1
+    assert done.stdout == ''
+    assert re.fullmatch(rf'{name} needs the packages of the extra "rebalancer" '
+                        r'\(missing: \w+\)\. '
+                        r'Install with: pip install "kronos-nova\[rebalancer\]"\n', done.stderr)
+
+
+def test_what_nova_scheduler_loads_imports_from_the_base_installation(bare):
+    done = _command(bare, 'python', '-c',
+                    'import kronos_nova.scoreboard, kronos_nova.sources.prometheus, '
+                    'kronos_nova.conf.scheduler, kronos_nova.conf.policies, kronos_nova.plugins')
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.fixture(scope='module')
+def complete(bare, wheel) -> Path:
+    """The same environment with the extra rebalancer."""
+    _pip(bare, f'kronos-nova[rebalancer] @ {wheel.as_uri()}')
+    return bare
+
+
+@pytest.mark.parametrize('name', sorted(_declared()['console_scripts']))
+def test_command_with_its_extra_shows_its_help(complete, name):
+    done = _command(complete, name, '--help')
+    assert done.returncode == 0, done.stderr
+    assert 'usage:' in done.stdout.lower()
+    assert 'Traceback' not in done.stderr

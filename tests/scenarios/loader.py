@@ -1,0 +1,150 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""A scenario: a small cloud and policies as YAML, and what must come of it.
+
+``hosts``: name -> {vcpu, memory_mb, ratio, status, state, reason, zone, traits,
+hypervisor_hostname, down}; ``instances``: name -> {at, vcpus, memory_mb, usage
+{policy: value}, status, locked, task_state, pinned}; names become UUIDs with
+:func:`uuid_of`. ``scores``: policy -> {host label: value}. ``expect`` is read by
+test_scenarios.py.
+"""
+
+import dataclasses
+import pathlib
+from typing import Any
+import uuid
+
+import yaml
+
+from kronos_nova import model
+from kronos_nova import plugins
+from kronos_nova import policy
+from kronos_nova import scoring
+from kronos_nova.rebalancer import planner
+
+HERE = pathlib.Path(__file__).parent
+NOW = 1_000_000.0
+
+
+def uuid_of(name: str) -> str:
+    """A stable UUID for a scenario's short name."""
+    return str(uuid.uuid5(uuid.NAMESPACE_OID, name))
+
+
+def files() -> list[pathlib.Path]:
+    return sorted(HERE.glob('*.yaml'))
+
+
+@dataclasses.dataclass
+class Scenario:
+    title: str
+    request: planner.Request
+    expect: dict[str, Any]
+    names: dict[str, str]
+
+
+def load(path: pathlib.Path) -> Scenario:
+    data = yaml.safe_load(path.read_text())
+    names = {uuid_of(n): n for n in data.get('instances', {})}
+    options = model.Options(dry_run=False, **data.get('options', {}))
+    policies = policy.parse({'policies': data['policies']}, str(path))
+    cluster = _cluster(data)
+    values = {p.name: scoring.score(p, _samples(p, data), cluster, now=NOW,
+                                    staleness=300.0,
+                                    max_missing_hosts=options.max_missing_hosts)
+              for p in policies.enabled}
+    return Scenario(
+        title=data['title'], names=names, expect=data['expect'],
+        request=planner.Request(
+            cluster=cluster, scores=model.Scores(values, NOW), policies=policies,
+            strategies=strategies(), history=_history(data.get('history', {})), options=options,
+            budget=data.get('budget', policies.budget)))
+
+
+def strategies() -> list[Any]:
+    return [plugins.load(plugins.STRATEGIES, name)() for name in planner.ORDER]
+
+
+def _cluster(data: dict[str, Any]) -> model.Cluster:
+    instances = {}
+    for name, row in data.get('instances', {}).items():
+        claims = {'VCPU': row.get('vcpus', 1), 'MEMORY_MB': row.get('memory_mb', 1024)}
+        instances[uuid_of(name)] = model.Instance(
+            uuid=uuid_of(name), host=row['at'], name=row.get('name', name),
+            internal_name=row.get('internal_name', f'instance-{name}'),
+            vcpus=row.get('vcpus', 1), memory_mb=row.get('memory_mb', 1024),
+            status=row.get('status', 'ACTIVE'), locked=row.get('locked', False),
+            task_state=row.get('task_state'), pinned=row.get('pinned'),
+            pinned_zone=row.get('pinned_zone'), claims=claims)
+    hosts, services = {}, {}
+    for name, row in data['hosts'].items():
+        row = row or {}
+        used = {c: sum(i.claims[c] for i in instances.values() if i.host == name)
+                for c in ('VCPU', 'MEMORY_MB')}
+        provider = model.Provider(
+            uuid=uuid_of('host ' + name), used=used,
+            inventories={'VCPU': model.Inventory(row.get('vcpu', 64),
+                                                 allocation_ratio=row.get('ratio', 4.0)),
+                         'MEMORY_MB': model.Inventory(row.get('memory_mb', 262144))})
+        if data.get('placement', True) is False:
+            provider = None
+        hosts[name] = model.Host(
+            name=name, hypervisor_hostname=row.get('hypervisor_hostname', name),
+            uuid=uuid_of('host ' + name), provider=provider,
+            traits=frozenset(row.get('traits', ())))
+        services[name] = model.Service(
+            host=name, status=row.get('status', 'enabled'), state=row.get('state', 'up'),
+            forced_down=row.get('forced_down', False), disabled_reason=row.get('reason'),
+            zone=row.get('zone', 'nova'))
+    groups = tuple(model.ServerGroup(
+        uuid=uuid_of('group ' + name), name=name, policy=model.GroupPolicy(row['policy']),
+        members=frozenset(uuid_of(m) for m in row['members']),
+        max_server_per_host=row.get('max', 1)) for name, row in data.get('groups', {}).items())
+    flights = tuple(model.Flight(uuid_of(f['instance']), f['from'], f.get('to'),
+                                 f.get('source', 'nova')) for f in data.get('flights', ()))
+    cluster = model.Cluster(
+        hosts=hosts, instances=instances, services=services, groups=groups, flights=flights,
+        aggregates={a: tuple(h) for a, h in data.get('aggregates', {}).items()},
+        placement_known=data.get('placement', True), taken_at=NOW)
+    return cluster.scoped(data.get('scope', model.UNASSIGNED))
+
+
+def _samples(p: policy.Policy, data: dict[str, Any]) -> model.PolicySamples:
+    def answer(query: str | None, series: dict[str, float] | None) -> model.QueryResult | None:
+        if query is None:
+            return None
+        if series is None:
+            return model.QueryResult(query, model.Health.UNREACHABLE, error='connection refused')
+        return model.QueryResult(query, model.Health.HEALTHY,
+                                 {str(k): float(v) for k, v in series.items()})
+
+    usages = {f'instance-{n}': row['usage'][p.name] for n, row in data.get('instances', {}).items()
+              if p.name in (row.get('usage') or {})}
+    imbalance = answer(p.imbalance_query, data['scores'].get(p.name))
+    assert imbalance is not None
+    return model.PolicySamples(
+        policy=p.name, imbalance=imbalance, profile=answer(p.vm_profile_query, usages),
+        capacity=answer(p.capacity_query, data.get('fill', {}).get(p.name)),
+        host_capacity=answer(p.host_capacity_query, data.get('capacity', {}).get(p.name)),
+        age=data.get('age'), taken_at=NOW)
+
+
+def _history(data: dict[str, Any]) -> model.History:
+    completed = tuple((model.Move(uuid_of(m['instance']), m['from'], m['to'], model.Phase.SPREAD),
+                       NOW - m['ago']) for m in data.get('completed', ()))
+    return model.History(
+        cooling={uuid_of(n): s for n, s in data.get('cooling', {}).items()},
+        quarantined={uuid_of(n): s for n, s in data.get('quarantined', {}).items()},
+        quarantined_hosts=frozenset(data.get('quarantined_hosts', ())),
+        scope_cooling=data.get('scope_cooling', 0.0),
+        draining=frozenset(data.get('draining', ())), completed=completed)

@@ -1,0 +1,36 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""``kronos plugin list``."""
+
+from importlib import metadata
+import json
+
+import pytest
+
+from kronos_nova.cli import app
+from kronos_nova.cli import plugin
+
+
+def test_list_shows_every_namespace(capsys):
+    assert app.main(['plugin', 'list', '-f', 'json']) == 0
+    rows = json.loads(capsys.readouterr().out)
+    assert {row['Namespace'] for row in rows} == set(plugin.NAMESPACES)
+
+
+@pytest.mark.parametrize(('value', 'expected'), [
+    ('json:dumps', 'yes'),
+    ('kronos_nova.gone:Gone', "no: No module named 'kronos_nova.gone'"),
+])
+def test_a_plugin_that_cannot_be_loaded_is_shown_with_its_reason(value, expected):
+    entry = metadata.EntryPoint('x', value, 'kronos_nova.filters')
+    assert plugin._loads(entry) == expected

@@ -1,0 +1,353 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""Runs the parts of the test suite and prints one summary; started by tools/test.
+
+Exits 0 when everything passed, 1 when anything failed, 2 on a wrong call, 130
+when interrupted. Whatever a part left running is ended with the part.
+"""
+
+import argparse
+from collections.abc import Callable
+from collections.abc import Iterator
+import contextlib
+import ctypes
+import dataclasses
+import os
+from pathlib import Path
+import re
+import signal
+import subprocess
+import sys
+import threading
+import time
+import xml.etree.ElementTree as ElementTree
+
+TOP = Path(__file__).resolve().parent.parent
+BIN = Path(sys.executable).parent
+PYTHON = str(BIN / 'python')
+RESULTS = TOP / '.test'
+FAST_TESTS = ('tests/unit', 'tests/scenarios', 'tests/simulation')
+OTHER_PYTHONS = ('3.12', '3.13')
+CONTINUOUS_INTEGRATION = os.environ.get('CI', '').lower() in ('1', 'true', 'yes')
+PR_SET_CHILD_SUBREAPER = 36
+
+
+@dataclasses.dataclass
+class Tally:
+    """How many tests of one part passed, failed and were skipped, and why."""
+
+    passed: int = 0
+    failed: int = 0
+    skipped: int = 0
+    remarks: list[str] = dataclasses.field(default_factory=list)
+    seconds: float = 0.0
+
+    def add(self, passed: int, failed: int, skipped: int) -> None:
+        self.passed += passed
+        self.failed += failed
+        self.skipped += skipped
+
+    def fail(self, remark: str) -> None:
+        self.failed += 1
+        self.remarks.append(remark)
+
+    def skip(self, remark: str) -> None:
+        self.skipped += 1
+        self.remarks.append(remark)
+
+
+def execute(command: list[str], minutes: float) -> tuple[int, str]:
+    """Run a command, show and return what it prints; (exit status, output).
+
+    One that takes longer than ``minutes`` is ended and has status 124.
+    """
+    print(f'$ {" ".join(command)}', flush=True)
+    environment = dict(os.environ, OS_NOVA_DISABLE_EVENTLET_PATCHING='1',
+                       PYTHONUNBUFFERED='1', PATH=f'{BIN}{os.pathsep}{os.environ["PATH"]}')
+    process = subprocess.Popen(command, cwd=TOP, env=environment, text=True, errors='replace',
+                               stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                               stderr=subprocess.STDOUT)
+    late = threading.Event()
+
+    def expire() -> None:
+        late.set()
+        end_descendants()
+
+    timer = threading.Timer(minutes * 60, expire)
+    timer.start()
+    output = []
+    try:
+        assert process.stdout is not None
+        # A daemon that the command left behind may hold the pipe open: stop
+        # reading when the command itself has ended.
+        closer = threading.Thread(target=_end_strays_after, args=(process,), daemon=True)
+        closer.start()
+        for line in process.stdout:
+            output.append(line)
+            sys.stdout.write(line)
+            sys.stdout.flush()
+        status = process.wait()
+        closer.join()
+    finally:
+        timer.cancel()
+    if late.is_set():
+        print(f'ended after {minutes:g} minutes', flush=True)
+        return 124, ''.join(output)
+    return status, ''.join(output)
+
+
+def _end_strays_after(process: 'subprocess.Popen[str]') -> None:
+    process.wait()
+    end_descendants()
+
+
+def adopt_orphans() -> None:
+    """Make daemons that our commands start our own children, so that we see them."""
+    ctypes.CDLL(None, use_errno=True).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+
+
+def end_descendants() -> None:
+    """End every process that descends from this one: TERM, then KILL after 10 s."""
+    import psutil
+
+    strays = psutil.Process().children(recursive=True)
+    for stray in strays:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            stray.terminate()
+    _, alive = psutil.wait_procs(strays, timeout=10)
+    for stray in alive:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            stray.kill()
+    psutil.wait_procs(alive, timeout=10)
+
+
+def check(tally: Tally, name: str, command: list[str], minutes: float = 10) -> None:
+    """A command that passes or fails as a whole: one test."""
+    status, _ = execute(command, minutes)
+    if status:
+        tally.fail(f'{name}: exit status {status}')
+    else:
+        tally.add(1, 0, 0)
+
+
+def pytest(tally: Tally, *arguments: str, name: str, python: str = PYTHON,
+           minutes: float = 15) -> None:
+    """A pytest run, counted by its own report; an empty or broken one is a failure."""
+    report = RESULTS / f'{name}.xml'
+    report.unlink(missing_ok=True)
+    status, _ = execute([python, '-m', 'pytest', '-q', '--no-header', f'--junitxml={report}',
+                         *arguments], minutes)
+    passed, failed, skipped = junit_counts(report)
+    tally.add(passed, failed, skipped)
+    if passed + failed + skipped == 0:
+        tally.fail(f'{name}: ran no test')
+    elif status and not failed:
+        tally.fail(f'{name}: pytest ended with exit status {status}')
+
+
+def junit_counts(report: Path) -> tuple[int, int, int]:
+    """(passed, failed, skipped) of a JUnit file; zeros if it was never written."""
+    if not report.exists():
+        return 0, 0, 0
+    failed = skipped = total = 0
+    for suite in ElementTree.parse(report).getroot().iter('testsuite'):
+        total += int(suite.get('tests', 0))
+        failed += int(suite.get('failures', 0)) + int(suite.get('errors', 0))
+        skipped += int(suite.get('skipped', 0))
+    return total - failed - skipped, failed, skipped
+
+
+def stestr_counts(output: str) -> tuple[int, int, int]:
+    """(passed, failed, skipped) of the totals that stestr prints."""
+    def count(label: str) -> int:
+        found = re.findall(rf'^ - {label}: (\d+)$', output, re.MULTILINE)
+        return int(found[-1]) if found else 0
+
+    return (count('Passed') + count('Expected Fail'),
+            count('Failed') + count('Unexpected Success'), count('Skipped'))
+
+
+def lint(tally: Tally) -> None:
+    """ruff, hacking, mypy, layers, release notes, samples, pins"""
+    check(tally, 'ruff', [str(BIN / 'ruff'), 'check', '.'])
+    check(tally, 'hacking', [str(BIN / 'flake8')])
+    check(tally, 'mypy', [str(BIN / 'mypy')])
+    check(tally, 'layers', [str(BIN / 'lint-imports'), '--config', 'setup.cfg'])
+    check(tally, 'release notes', [str(BIN / 'reno'), '-q', 'lint'])
+    check(tally, 'sample configuration', [PYTHON, 'tools/generate_samples.py', '--check'])
+    check(tally, 'constraints', [PYTHON, 'tools/check_constraints.py'])
+    for script in ('tools/test', 'tools/sandbox', 'tools/bootstrap.sh', '.ci/run'):
+        check(tally, script, ['bash', '-n', script])
+
+
+def unit(tally: Tally) -> None:
+    """unit tests, scenarios and simulation"""
+    pytest(tally, '-n', '2', *FAST_TESTS, name='unit')
+
+
+def functional(tally: Tally) -> None:
+    """real Nova on its own in-process fixtures (stestr)"""
+    status, output = execute([str(BIN / 'stestr'), 'run', '--concurrency', '2'], minutes=25)
+    passed, failed, skipped = stestr_counts(output)
+    tally.add(passed, failed, skipped)
+    if passed + failed + skipped == 0:
+        tally.fail('functional: ran no test')
+    elif status and not failed:
+        tally.fail(f'functional: stestr ended with exit status {status}')
+
+
+def integration(tally: Tally) -> None:
+    """real services on loopback"""
+    pytest(tally, 'tests/integration', name='integration', minutes=25)
+
+
+def docs(tally: Tally) -> None:
+    """documentation and release notes without a warning; their examples"""
+    sphinx = [PYTHON, '-m', 'sphinx', '-W', '--keep-going', '-q', '-b', 'html']
+    check(tally, 'documentation', [*sphinx, 'doc/source', 'doc/build/html'])
+    check(tally, 'release notes', [*sphinx, 'releasenotes/source', 'doc/build/releasenotes'])
+    pytest(tally, 'tests/docs', name='docs')
+
+
+def package(tally: Tally) -> None:
+    """wheel and sdist: contents, entry points, a clean installation"""
+    pytest(tally, 'tests/package', name='package')
+
+
+def pythons(tally: Tally) -> None:
+    """the unit tests on the other supported Python versions that are here"""
+    for version in OTHER_PYTHONS:
+        python = find_python(version)
+        if python is None:
+            remark = f'Python {version} is not installed'
+            if CONTINUOUS_INTEGRATION:
+                tally.fail(remark)
+            else:
+                tally.skip(remark)
+            continue
+        venv = TOP / '.pythons' / version
+        venv.parent.mkdir(exist_ok=True)
+        status, _ = execute(['bash', '-c', '. tools/bootstrap.sh; make_venv "$1" "$2"', 'bash',
+                             python, str(venv)], minutes=15)
+        if status:
+            tally.fail(f'no virtual environment for Python {version}')
+            continue
+        pytest(tally, '-n', '2', *FAST_TESTS, name=f'python{version}',
+               python=str(venv / 'bin/python'))
+
+
+def long(tally: Tally) -> None:
+    """what takes too long for every run"""
+    pytest(tally, '-m', 'long', 'tests', name='long', minutes=120)
+
+
+def find_python(version: str) -> str | None:
+    """An interpreter of that minor version: PATH, the system's, or pyenv's."""
+    name = f'python{version}'
+    pyenv = Path(os.environ.get('PYENV_ROOT', Path.home() / '.pyenv'))
+    found = sorted(pyenv.glob(f'versions/{version}.*/bin/{name}'))
+    code = ('import ensurepip, sys, venv; '
+            'print("%d.%d" % sys.version_info[:2])')
+    for candidate in (name, f'/usr/bin/{name}', *map(str, found)):
+        with contextlib.suppress(OSError):
+            done = subprocess.run([candidate, '-c', code], capture_output=True, text=True,
+                                  check=False)
+            if done.returncode == 0 and done.stdout.strip() == version:
+                return candidate
+    return None
+
+
+PARTS: dict[str, Callable[[Tally], None]] = {
+    part.__name__: part
+    for part in (lint, unit, functional, integration, docs, package, pythons, long)
+}
+DEFAULT = tuple(name for name in PARTS if name != 'long')
+
+
+def arguments() -> argparse.Namespace:
+    width = max(map(len, PARTS))
+    listing = '\n'.join(f'  {name:<{width}}  {part.__doc__}' for name, part in PARTS.items())
+    parser = argparse.ArgumentParser(
+        prog='tools/test', formatter_class=argparse.RawDescriptionHelpFormatter,
+        description='Run the tests: the parts named, or all but "long", as CI does.',
+        epilog=f'parts:\n{listing}')
+    parser.add_argument('parts', nargs='*', metavar='PART', help='see below')
+    parser.add_argument('--check', action='store_true', help=argparse.SUPPRESS)
+    parsed = parser.parse_args()
+    unknown = [part for part in parsed.parts if part not in PARTS]
+    if unknown:
+        parser.error(f'no such part: {", ".join(unknown)}; there are: {", ".join(PARTS)}')
+    parsed.parts = parsed.parts or list(DEFAULT)
+    return parsed
+
+
+def run(names: list[str], tallies: dict[str, Tally]) -> None:
+    for name in names:
+        print(f'\n=== {name}: {PARTS[name].__doc__}', flush=True)
+        tallies[name] = tally = Tally()
+        started = time.monotonic()
+        try:
+            PARTS[name](tally)
+            if tally.passed + tally.failed == 0 and not tally.skipped:
+                tally.fail(f'{name}: ran no test')
+        finally:
+            end_descendants()
+            tally.seconds = time.monotonic() - started
+        print(f'=== {name}: {tally.seconds / 60:.1f} minutes', flush=True)
+
+
+def summary(tallies: dict[str, Tally]) -> Iterator[str]:
+    """The table, the remarks, and the closing line alone on its line."""
+    yield f'{"part":<12} {"minutes":>8} {"passed":>8} {"failed":>8} {"skipped":>8}'
+    for name, tally in tallies.items():
+        yield (f'{name:<12} {tally.seconds / 60:>8.1f} {tally.passed:>8} {tally.failed:>8} '
+               f'{tally.skipped:>8}')
+    for name, tally in tallies.items():
+        for remark in tally.remarks:
+            yield f'{name}: {remark}'
+    passed, failed, skipped = (
+        sum(getattr(tally, field) for tally in tallies.values())
+        for field in ('passed', 'failed', 'skipped'))
+    yield ''
+    yield f'{passed} passed, {failed} failed, {skipped} skipped'
+
+
+def interrupt(signum: int, frame: object) -> None:
+    raise KeyboardInterrupt
+
+
+def main() -> int:
+    parsed = arguments()
+    if parsed.check:
+        return 0
+    adopt_orphans()
+    signal.signal(signal.SIGTERM, interrupt)
+    RESULTS.mkdir(exist_ok=True)
+    tallies: dict[str, Tally] = {}
+    status = 0
+    try:
+        run(list(dict.fromkeys(parsed.parts)), tallies)
+    except KeyboardInterrupt:
+        end_descendants()
+        tallies[list(tallies)[-1]].fail('interrupted')
+        status = 130
+    print()
+    for line in summary(tallies):
+        print(line)
+    if not status and any(tally.failed for tally in tallies.values()):
+        status = 1
+    return status
+
+
+if __name__ == '__main__':
+    sys.exit(main())
