@@ -193,7 +193,7 @@ def nova(cloud: Cloud, kronos: Sections | None) -> str:
         'api_database': {'connection': cloud.database['nova_api']},
         'database': {'connection': cloud.database['nova']},
         'conductor': {'workers': 1},
-        'scheduler': {'workers': 1, 'discover_hosts_in_cells_interval': 2},
+        'scheduler': {'workers': 1},
         'filter_scheduler': filters,
         'quota': dict.fromkeys(
             ('instances', 'cores', 'ram', 'server_groups', 'server_group_members'), -1

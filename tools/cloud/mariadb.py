@@ -16,6 +16,7 @@ from collections.abc import Iterable
 import pathlib
 from typing import Any
 
+from tools.cloud import errors
 from tools.cloud.run import effective_user_is_root
 from tools.cloud.run import Run
 
@@ -91,6 +92,7 @@ def execute(run: Run, statements: Iterable[str]) -> list[tuple[Any, ...]]:
     """Run statements as root; returns the rows of the last one.
 
     :raises ConnectionError: the server does not answer (yet)
+    :raises errors.ServiceDied: it refuses a statement
     """
     import pymysql  # type: ignore[import-untyped]
 
@@ -101,8 +103,11 @@ def execute(run: Run, statements: Iterable[str]) -> list[tuple[Any, ...]]:
     except pymysql.err.OperationalError as e:
         raise ConnectionError(str(e)) from e
     with connection, connection.cursor() as cursor:
-        for statement in statements:
-            cursor.execute(statement)
+        try:
+            for statement in statements:
+                cursor.execute(statement)
+        except pymysql.err.MySQLError as e:
+            raise errors.ServiceDied(f'MariaDB refused a statement: {e}') from e
         return list(cursor.fetchall())
 
 
@@ -122,5 +127,8 @@ def dump(run: Run, databases: Iterable[str], file: pathlib.Path) -> None:
 
 
 def restore(run: Run, file: pathlib.Path) -> None:
-    """Execute a dump."""
-    run.task('mariadb-restore', _client(run, 'mariadb', '-e', f'source {file}'))()
+    """Execute a dump; the first refused statement ends it.
+
+    :raises errors.ServiceDied: with what was refused
+    """
+    run.task('mariadb-restore', _client(run, 'mariadb', '--batch'), stdin=file)()

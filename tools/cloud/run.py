@@ -102,13 +102,17 @@ class Run:
         self.state.save(self.layout.state)
 
     def task(
-        self, name: str, command: Sequence[str], env: Mapping[str, str] | None = None
+        self,
+        name: str,
+        command: Sequence[str],
+        env: Mapping[str, str] | None = None,
+        stdin: pathlib.Path = pathlib.Path(os.devnull),
     ) -> Callable[[], None]:
         """Start a short-lived command; the returned function waits until it has succeeded."""
-        with self.log(name).open('ab') as log:
+        with self.log(name).open('ab') as log, stdin.open('rb') as source:
             child = subprocess.Popen(
                 command,
-                stdin=subprocess.DEVNULL,
+                stdin=source,
                 stdout=log,
                 stderr=subprocess.STDOUT,
                 env=self.environment(env),

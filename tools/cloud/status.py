@@ -43,12 +43,12 @@ def status(layout: Layout, progress: Progress) -> None:
     progress.say(f'  {len(rows)} processes, {sum(r[2] for r in rows)} MiB\n')
     progress.say('Ports on 127.0.0.1')
     progress.say(tables.table(('service', 'port'), sorted(current.ports.items())) + '\n')
-    if not dead:
+    if current.complete and not dead:
         _services(current, progress)
     progress.say(f'State {layout.state}\nLogs  {layout.log}\nLogin . {layout.openrc}')
     if dead or not current.complete:
         raise errors.NotUp(
-            f'not whole: {", ".join(dead) or "it is still coming up"}'
+            f'not whole: {", ".join(dead) or "it is still coming up, or its start was killed"}'
             + (' ended; tools/sandbox down cleans up' if dead else '')
         )
 

@@ -226,7 +226,13 @@ def _databases(run: Run, progress: Progress) -> None:
         run.wait_http('keystone')
         seed.create_accounts(run)
     else:
-        mariadb.restore(run, stored)
+        try:
+            mariadb.restore(run, stored)
+        except errors.ServiceDied as e:
+            stored.unlink()
+            raise errors.ServiceDied(
+                f'{e}\nThe kept databases are broken and now deleted: start again'
+            ) from e
     seed.point_to(run)
     progress.step('databases are migrated' if fresh else 'databases are restored')
     _api(run, 'placement', 'placement.wsgi.api', OS_PLACEMENT_CONFIG_DIR=etc)
@@ -276,17 +282,23 @@ def wait_services(run: Run, client: Cloud, progress: Progress) -> None:
         missing = sorted(wanted - living)
         return f'not up: {missing}' if missing else None
 
+    names = set(run.state.hosts)
+
+    def stored(table: str) -> set[str]:
+        return {str(host) for [host] in mariadb.execute(run, [f'SELECT host FROM {table}'])}
+
+    def registered() -> str | None:
+        missing = sorted(names - stored('nova.compute_nodes'))
+        return f'without a compute node: {missing}' if missing else None
+
     def hosts() -> str | None:
-        mapped = {str(h) for [h] in mariadb.execute(
-            run, ['SELECT host FROM nova_api.host_mappings'])}
         try:
             providers = {p['name'] for p in client.resource_providers()}
             hypervisors = {h['hypervisor_hostname'] for h in client.hypervisors()}
         except ApiError as e:
             return str(e)
-        names = set(run.state.hosts)
         for what, there in (
-            ('mapped to the cell', mapped),
+            ('mapped to the cell', stored('nova_api.host_mappings')),
             ('known to Placement', providers),
             ('hypervisors', hypervisors),
         ):
@@ -296,5 +308,18 @@ def wait_services(run: Run, client: Cloud, progress: Progress) -> None:
 
     run.wait('Nova lists its services as up', services)
     progress.step(f'Nova lists {len(wanted)} services as up')
+    run.wait('Every host has a compute node', registered)
+    if names - stored('nova_api.host_mappings'):
+        # nova-scheduler looks once at its start, perhaps too early, then once a minute
+        _discover_hosts(run)
     run.wait('Nova and Placement know every host', hosts)
     progress.step(f'{len(run.state.hosts)} hosts are discovered')
+
+
+def _discover_hosts(run: Run) -> None:
+    run.task(
+        'discover-hosts',
+        [f'{sys.prefix}/bin/nova-manage', '--config-file', f'{run.layout.etc}/nova.conf',
+         'cell_v2', 'discover_hosts', '--verbose'],
+        env={'OS_NOVA_DISABLE_EVENTLET_PATCHING': '1'},
+    )()
