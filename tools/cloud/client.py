@@ -71,7 +71,8 @@ class Cloud:
         return list(self._nova('GET', f'/os-services{query}')['services'])
 
     def hypervisors(self) -> list[dict[str, Any]]:
-        return list(self._nova('GET', '/os-hypervisors/detail')['hypervisors'])
+        """Names and states; details would ask every nova-compute for its uptime, one by one."""
+        return list(self._nova('GET', '/os-hypervisors')['hypervisors'])
 
     def resource_providers(self) -> list[dict[str, Any]]:
         found = self.call('GET', 'placement', '/resource_providers')
