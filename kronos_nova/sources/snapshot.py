@@ -42,6 +42,7 @@ PREFIXES = {'imbalance_query': 'imbalance', 'vm_profile_query': 'vm_profile',
 
 Number = Annotated[int, pydantic.Strict()] | Annotated[float, pydantic.Strict()]
 Text = Annotated[str, pydantic.StringConstraints(max_length=65536)]
+Name = Annotated[str, files.Name]
 
 
 class Answer(pydantic.BaseModel):
@@ -69,9 +70,9 @@ class Meta(pydantic.BaseModel):
     model_config = pydantic.ConfigDict(strict=True)
 
     recorded_at: str
-    policy_names: list[Annotated[str, files.Name]] = []
-    aggregates: list[Annotated[str, files.Name]] = []
-    files: list[Annotated[str, files.Name]] = []
+    policy_names: list[Name] = []
+    aggregates: list[Name] = []
+    files: list[Name] = []
 
 
 def meta(directory: str) -> tuple[Meta, float]:
