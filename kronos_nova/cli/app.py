@@ -30,7 +30,7 @@ def main(argv: list[str] | None = None) -> int:
 
     kronos = app.App(
         description='Inspect and steer kronos-nova.',
-        version=version.version_string(),
+        version=version.release(),
         command_manager=commandmanager.CommandManager('kronos_nova.cli'),
         deferred_help=True,
     )

@@ -52,7 +52,7 @@ def configure(prog: str, argv: Sequence[str] | None = None,
         conf.register_cli_opts(list(cli_opts))
     try:
         conf(list(sys.argv[1:] if argv is None else argv), project='kronos', prog=prog,
-             version=version.release())
+             version=version.version_string())
     except cfg.Error as e:
         fail(prog, f'{e} Correct the configuration file or the command line.')
     logging.setup(conf, 'kronos')

@@ -48,7 +48,7 @@ def _run(conf: Any) -> int:
         publish=_wiring.publisher(conf))
     try:
         if conf.once:
-            rows = built.cycle()
+            rows = built.run_cycle()
             print(json.dumps({'aggregates': rows}, indent=2, sort_keys=True))
             return int(any(row['hosts'] is None for row in rows))
         return _serve(conf, built)
