@@ -45,12 +45,12 @@ def identity(text: str) -> str:
     return str(uuid.uuid5(uuid.NAMESPACE_DNS, f'{text}.example.org'))
 
 
-def instances(rng: random.Random) -> dict[str, model.Instance]:
+def instances() -> dict[str, model.Instance]:
     """Spread over the hosts by their order, few on the disabled one."""
     out = {}
     for number in range(INSTANCES):
         host = DISABLED if number < 4 else HOSTS[number % 11]
-        vcpus, memory_mb, disk_gb = rng.choice(FLAVORS)
+        vcpus, memory_mb, disk_gb = FLAVORS[(number // 11) % 4]
         one = model.Instance(
             uuid=identity(f'instance {number}'), host=host, name=f'app-{number:03}',
             internal_name=f'instance-{number:08x}', vcpus=vcpus, memory_mb=memory_mb,
@@ -74,8 +74,8 @@ def groups(found: dict[str, model.Instance]) -> tuple[model.ServerGroup, ...]:
                           frozenset((on_first[3], on_second[4])), name='web'))
 
 
-def cluster(rng: random.Random) -> model.Cluster:
-    found = instances(rng)
+def cluster() -> model.Cluster:
+    found = instances()
     hosts, services = {}, {}
     for name in HOSTS:
         here = [i for i in found.values() if i.host == name]
@@ -128,7 +128,7 @@ def samples(found: model.Cluster, rng: random.Random) -> dict[str, model.PolicyS
 def documents() -> dict[str, str]:
     """Every file's text by its path."""
     rng = random.Random(1)
-    found = cluster(rng)
+    found = cluster()
     contents = writer.documents(writer.Recording(
         now=NOW, scopes=('fast-storage', model.UNASSIGNED), cluster=found,
         policies=policies.load(str(EXAMPLE / 'policies.yaml')), samples=samples(found, rng),

@@ -44,7 +44,7 @@ def configure(conf: cfg.ConfigOpts, prog: str, argv: Sequence[str] | None,
     conf.register_cli_opts(list(cli_opts))
     try:
         conf(list(sys.argv[1:] if argv is None else argv), project='kronos', prog=prog,
-             version=version.version_string(), description=description)
+             version=version.release(), description=description)
     except cfg.Error as e:
         fail(prog, f'{_sentence(e)} Correct the configuration file or the command line.')
     for name, value in (('log_config_append', None), ('log_file', None), ('log_dir', None),
