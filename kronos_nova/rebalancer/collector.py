@@ -103,12 +103,13 @@ class Collector:
                   for h in hosts.values() if h.provider is None]
         on_hosts = {i.uuid: i for i in servers if i.host and i.status != 'DELETED'}
         flights = flights_of(migrations, on_hosts)
+        named = reads.result(aggregates, 'Nova', 'aggregates')
+        grouped = reads.result(groups, 'Nova', 'server groups')
         self._report(notes)
         return model.Cluster(
             hosts=hosts, services=services, flights=flights, taken_at=now,
             instances=with_claims(on_hosts, hosts, claims, {f.instance_uuid for f in flights}),
-            groups=tuple(reads.result(groups, 'Nova', 'server groups')),
-            aggregates=reads.result(aggregates, 'Nova', 'aggregates'))
+            groups=tuple(grouped), aggregates=named)
 
     def _claims(self, reads: reading.Reading, nodes: Mapping[str, nova_api.Hypervisor],
                 hypervisors: Iterable[nova_api.Hypervisor]) -> Claims:

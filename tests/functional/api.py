@@ -86,7 +86,7 @@ class Door:
         return self._app(environ, start_response)
 
 
-class _HangUp(ConnectionError):
+class _HangUp(ConnectionAbortedError):
     """wsgiref closes the connection on it and writes no answer."""
 
 
@@ -136,6 +136,16 @@ class ApiTestCase(base.NovaTestCase):
         return connection.Connection(
             session=session, compute_endpoint_override=self.nova_api.url,
             placement_endpoint_override=placement_url or self.placement_api.url)
+
+    def abort(self, server: dict[str, Any]) -> None:
+        """Abort the server's live migration and wait for its end."""
+        newest = max(self.migrations(server), key=lambda m: int(m['id']))
+        self.admin_api.api_delete(f'/servers/{server["id"]}/migrations/{newest["id"]}')
+        self.wait_for(
+            lambda: [m for m in self.migrations(server)
+                     if m['id'] == newest['id'] and m['status'] == 'cancelled'],
+            f'the abort of migration {newest["uuid"]}')
+        self._wait_for_server_parameter(server, {'OS-EXT-STS:task_state': None})
 
     @staticmethod
     def closed_port() -> str:

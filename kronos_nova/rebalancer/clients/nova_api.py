@@ -224,6 +224,17 @@ class NovaApi:
         found = {m.id: m for query in queries for m in self._migrations(query)}
         return [m for _id, m in sorted(found.items()) if not m.ended]
 
+    def live_migrate(self, instance_uuid: str, host: str) -> Any:
+        """Ask once for a live migration to a host that the scheduler must
+        admit; disks are copied only where storage is not shared.
+
+        :returns: the response, whatever its status.
+        :raises ApiError: no answer; ``sent`` tells whether it may be at work.
+        """
+        return self._api.post(
+            f'/servers/{instance_uuid}/action', f'live migration of {instance_uuid}',
+            _text(BASE), {'os-migrateLive': {'host': host, 'block_migration': 'auto'}})
+
     def actions(self, instance_uuid: str) -> list[dict[str, Any]]:
         """The instance's newest actions, newest first."""
         what = f'actions of instance {instance_uuid}'
