@@ -33,6 +33,13 @@ def register(conf: cfg.ConfigOpts) -> None:
     database.register(conf)
 
 
+def register_planning(conf: cfg.ConfigOpts) -> None:
+    """Only what planning offline reads; needs no extra."""
+    for module in (engine, prometheus):
+        conf.register_group(module.GROUP)
+        conf.register_opts(module.OPTS, group=module.GROUP)
+
+
 def list_opts() -> list[tuple[str, list[cfg.Opt]]]:
     """For oslo-config-generator: what goes into kronos.conf."""
     groups = [(module.GROUP.name, list(module.OPTS)) for module in _MODULES]

@@ -21,7 +21,7 @@ from collections.abc import Mapping
 import dataclasses
 import hashlib
 import time
-from typing import Any, Protocol
+from typing import Any, Protocol, TYPE_CHECKING
 
 from oslo_config import cfg
 from oslo_log import log as logging
@@ -37,8 +37,10 @@ from kronos_nova.rebalancer import cycle
 from kronos_nova.rebalancer import planner
 from kronos_nova.rebalancer import report
 from kronos_nova.rebalancer import tasks
-from kronos_nova.rebalancer.store import api as store_api
 from kronos_nova.sources import base as sources
+
+if TYPE_CHECKING:  # replay needs no database
+    from kronos_nova.rebalancer.store import api as store_api
 
 LOG = logging.getLogger(__name__)
 
@@ -99,7 +101,7 @@ class Engine:
     """
 
     def __init__(self, conf: cfg.ConfigOpts, *, collector: Collector, source: sources.Source,
-                 store: store_api.Store, cast: Cast | None = None,
+                 store: 'store_api.Store', cast: Cast | None = None,
                  publish: Publish | None = None, owner: str | None = None,
                  clock: Callable[[], float] = time.time,
                  monotonic: Callable[[], float] = time.monotonic) -> None:
