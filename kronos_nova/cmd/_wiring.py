@@ -19,6 +19,7 @@ below takes what it needs as arguments.
 from collections.abc import Callable
 from collections.abc import Mapping
 from collections.abc import Sequence
+import dataclasses
 import sys
 from typing import Any
 
@@ -79,9 +80,14 @@ def guarded(prog: str, run: Callable[[], int]) -> int:
 def collector(conf: cfg.ConfigOpts) -> Any:
     """The reader of Nova and Placement."""
     from kronos_nova.rebalancer import collector as collecting
+
+    return collecting.Collector(conf, _connection(conf))
+
+
+def _connection(conf: cfg.ConfigOpts) -> Any:
     from kronos_nova.rebalancer.clients import connection
 
-    return collecting.Collector(conf, connection.connect(conf))
+    return connection.connect(conf)
 
 
 def source(conf: cfg.ConfigOpts) -> Any:
@@ -119,3 +125,15 @@ def publisher(conf: cfg.ConfigOpts) -> Callable[..., None] | None:
                         '%s. Boots go on without it; see [cache].', e)
 
     return publish
+
+
+def worker(conf: cfg.ConfigOpts, scopes: Sequence[str]) -> Any:
+    """An executor on the configured driver, serving ``scopes`` (none: all)."""
+    from kronos_nova.rebalancer.executors import retry
+    from kronos_nova.rebalancer.executors import worker as workers
+
+    driver = plugins.load(plugins.EXECUTORS, conf.engine.executor)
+    chosen = retry.settings(conf)
+    if scopes:
+        chosen = dataclasses.replace(chosen, scopes=frozenset(scopes))
+    return workers.Worker(store(conf), driver.create(conf, lambda: _connection(conf)), chosen)

@@ -12,9 +12,10 @@
 
 """Live migration through Nova's API."""
 
+from collections.abc import Callable
 import json
 import time
-from typing import Any
+from typing import Any, Self
 
 from oslo_config import cfg
 
@@ -45,6 +46,10 @@ class NovaExecutor(base.Executor):
 
     :param connection: an openstacksdk connection.
     """
+
+    @classmethod
+    def create(cls, conf: cfg.ConfigOpts, connect: Callable[[], Any]) -> Self:
+        return cls(conf, connect())
 
     def __init__(self, conf: cfg.ConfigOpts, connection: Any) -> None:
         self._conf = conf
