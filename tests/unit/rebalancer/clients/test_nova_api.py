@@ -161,3 +161,14 @@ def test_a_hostile_message_stays_one_short_line(nova: answers.Answers) -> None:
         nova_api.NovaApi(nova).aggregates()
     assert caught.value.problem.isprintable()
     assert len(caught.value.problem) < 500
+
+
+def test_a_server_that_is_denied_is_not_taken_for_deleted(nova: answers.Answers) -> None:
+    nova.answers['/servers/vm'] = [answers.Response({}, 404)]
+    nova.answers['/servers/detail'] = [{'servers': [answers.server('vm')]}, {'servers': []}]
+    with pytest.raises(api.ApiError, match='policy context_is_admin') as caught:
+        nova_api.NovaApi(nova).server('vm')
+    assert caught.value.status is None
+    with pytest.raises(api.ApiError) as caught:
+        nova_api.NovaApi(nova).server('vm')
+    assert caught.value.status == 404

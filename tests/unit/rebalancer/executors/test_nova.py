@@ -40,6 +40,7 @@ def look(cloud: answers.Answers, migrations: Any, server: Any) -> base.Progress:
     cloud.answers['/os-migrations'] = [{'migrations': m} for m in migrations]
     cloud.answers['/servers/vm'] = [
         server if isinstance(server, answers.Response) else {'server': server}]
+    cloud.answers['/servers/detail'] = [{'servers': []}]
     cloud.answers.setdefault('/servers/vm/os-instance-actions', [{'instanceActions': []}])
     conf = cfg.ConfigOpts()
     opts.register(conf)
