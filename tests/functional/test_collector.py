@@ -21,7 +21,6 @@ from oslo_utils import uuidutils
 from kronos_nova import exception
 from kronos_nova import model
 from kronos_nova.rebalancer import collector
-
 from tests.functional import api
 
 #: Tenants choose names: this one means nothing to anybody.

@@ -21,7 +21,6 @@ from kronos_nova import model
 from kronos_nova.rebalancer import collector
 from kronos_nova.rebalancer.executors import base as executors
 from kronos_nova.rebalancer.executors import nova
-
 from tests.functional import api
 from tests.functional import test_collector
 

@@ -17,7 +17,6 @@ from typing import Any
 from kronos_nova import model
 from kronos_nova.rebalancer import collector
 from kronos_nova.rebalancer.clients import nova_api
-
 from tests.unit.rebalancer.clients import answers
 
 

@@ -17,7 +17,6 @@ import pytest
 from kronos_nova import model
 from kronos_nova.rebalancer.clients import api
 from kronos_nova.rebalancer.clients import placement_api
-
 from tests.unit.rebalancer.clients import answers
 
 ROOT, OTHER = 'root', 'other'

@@ -22,7 +22,6 @@ from kronos_nova import model
 from kronos_nova.conf import opts
 from kronos_nova.rebalancer.executors import base
 from kronos_nova.rebalancer.executors import nova
-
 from tests.unit.rebalancer.clients import answers
 
 TASK = model.Task(task_id='t1', plan_id='p1', aggregate=model.UNASSIGNED, instance_uuid='vm',
