@@ -49,6 +49,10 @@ class Spread(base.Strategy):
                 move = _levelling(simulation)
             if move is None:
                 simulation.notes.append('no legal move lowers the imbalance')
+                lacking = int((~simulation.profiled).sum())
+                if lacking:
+                    simulation.notes.append(f'{lacking} of {len(simulation.uuids)} instances '
+                                            'have no usage in some policy and stay')
                 break
             simulation.apply(move)
             moves.append(move)
