@@ -16,6 +16,7 @@
 import dataclasses
 import json
 import os
+import shutil
 import stat
 
 import pytest
@@ -31,7 +32,6 @@ from kronos_nova.rebalancer.snapshots import schema
 from kronos_nova.rebalancer.snapshots import writer
 from kronos_nova.sources import snapshot
 from kronos_nova.sources import snapshot_files
-
 from tests.scenarios import loader
 
 NOW = 1_793_491_200.25
@@ -88,9 +88,15 @@ def recording(**changes):
     return writer.Recording(**{**values, **changes})
 
 
+@pytest.fixture(scope='module')
+def template(tmp_path_factory):
+    return writer.write(str(tmp_path_factory.mktemp('template')), recording())
+
+
 @pytest.fixture
-def written(tmp_path):
-    return writer.write(str(tmp_path / 'parent'), recording())
+def written(template, tmp_path):
+    """A snapshot that the test may break."""
+    return shutil.copytree(template, tmp_path / 'parent' / os.path.basename(template)).as_posix()
 
 
 def put(written, path, text):
@@ -212,7 +218,8 @@ def test_a_snapshot_that_fails_half_way_leaves_nothing_behind(tmp_path, monkeypa
     assert os.listdir(tmp_path) == []
 
 
-def test_tenants_names_are_no_paths(written, tmp_path):
+def test_tenants_names_are_no_paths(tmp_path):
+    written = writer.write(str(tmp_path / 'parent'), recording())
     assert sorted(os.listdir(tmp_path)) == ['parent']
     assert len(os.listdir(tmp_path / 'parent')) == 1
     listed = get(written, 'meta.json')['files']
@@ -398,7 +405,7 @@ def test_another_label_than_the_recorded_one_is_an_error(written):
 def test_a_recorded_value_that_is_no_number_is_left_out(text, tmp_path):
     directory = old(tmp_path)
     put(directory, 'prometheus/imbalance_cpu.json',
-        '{"query": "cpu", "health": "healthy", "series": {"a": %s, "b": 0.5}}' % text)
+        '{"query": "cpu", "health": "healthy", "series": {"b": 0.5, "a": ' + text + '}}')
     found = snapshot.SnapshotSource(None, directory).fetch(policies().policy('cpu')).imbalance
     assert found.series == {'b': 0.5}
     assert any('left out' in w for w in found.warnings)
@@ -469,7 +476,7 @@ def test_a_wrong_field_is_named(path, content, problem, written):
 
 @pytest.mark.parametrize('text', ['NaN', 'Infinity'])
 def test_only_samples_may_be_no_numbers(text, written):
-    put(written, schema.COOLDOWNS, '{"instance_cooldowns": {"u": %s}}' % text)
+    put(written, schema.COOLDOWNS, '{"instance_cooldowns": {"u": ' + text + '}}')
     refused(written, 'cooldowns.json', text)
 
 
