@@ -26,11 +26,11 @@ from typing import Any
 from oslo_config import cfg
 from oslo_log import log as logging
 
-from kronos_nova import exception
 from kronos_nova import model
 from kronos_nova import plugins
 from kronos_nova import published
 from kronos_nova import version
+from kronos_nova.cmd import _tool
 from kronos_nova.conf import opts
 
 LOG = logging.getLogger(__name__)
@@ -41,7 +41,8 @@ PUBLISHED_CYCLES = 5
 
 def configure(prog: str, argv: Sequence[str] | None = None,
               cli_opts: Sequence[cfg.Opt] = ()) -> cfg.ConfigOpts:
-    """Read the configuration and set up logging, once per process.
+    """Read the configuration and set up logging, once per process. Without a
+    log file the log goes to standard error.
 
     :raises SystemExit: 1 with one line on stderr: a file or value is wrong.
     """
@@ -55,26 +56,10 @@ def configure(prog: str, argv: Sequence[str] | None = None,
         conf(list(sys.argv[1:] if argv is None else argv), project='kronos', prog=prog,
              version=version.release())
     except cfg.Error as e:
-        fail(prog, f'{e} Correct the configuration file or the command line.')
+        _tool.fail(prog, f'{e} Correct the configuration file or the command line.')
+    conf.set_default('use_stderr', True)
     logging.setup(conf, 'kronos')
     return conf
-
-
-def fail(prog: str, text: str) -> None:
-    """One clear line, and out."""
-    sys.stderr.write(f'{prog}: {text}\n')
-    raise SystemExit(1)
-
-
-def guarded(prog: str, run: Callable[[], int]) -> int:
-    """Run a command; an error of ours becomes one line, never a traceback."""
-    try:
-        return run()
-    except exception.KronosException as e:
-        fail(prog, str(e))
-    except KeyboardInterrupt:
-        return 130
-    raise AssertionError('fail() leaves')
 
 
 def collector(conf: cfg.ConfigOpts) -> Any:

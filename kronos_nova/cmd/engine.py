@@ -31,12 +31,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     """
     from oslo_config import cfg
 
+    from kronos_nova.cmd import _tool
     from kronos_nova.cmd import _wiring
 
     conf = _wiring.configure(PROG, argv, [
         cfg.BoolOpt('once', default=False, help='Run one cycle, print its report as JSON, and '
                                                 'leave. Executors carry out what it planned.')])
-    return _wiring.guarded(PROG, lambda: _run(conf))
+    return _tool.guarded(PROG, lambda: _run(conf))
 
 
 def _run(conf: Any) -> int:

@@ -27,6 +27,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run until SIGTERM or SIGINT; migrations that were begun go on."""
     from oslo_config import cfg
 
+    from kronos_nova.cmd import _tool
     from kronos_nova.cmd import _wiring
 
     conf = _wiring.configure(PROG, argv, [
@@ -34,7 +35,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         cfg.BoolOpt('unassigned', default=False,
                     help='Serve the hosts that are in no aggregate. With neither option every '
                          'scope is served.')])
-    return _wiring.guarded(PROG, lambda: _run(conf))
+    return _tool.guarded(PROG, lambda: _run(conf))
 
 
 def _run(conf: Any) -> int:
