@@ -57,7 +57,7 @@ class NoticeBoard:
         me = threading.current_thread()
         if self._channel is None or self._channel[0] is not me:
             self._channel = (me, published.Channel(self._conf))
-        self._newest = None if self._channel is None else self._channel[1].read()
+        self._newest = self._channel[1].read()
 
     def stop(self) -> None:
         self._refresher.stop()

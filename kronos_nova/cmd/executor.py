@@ -22,12 +22,13 @@ from kronos_nova.cmd import _entry
 PROG = 'kronos-executor'
 
 
+@_entry.needs_extra(PROG)
 def main(argv: Sequence[str] | None = None) -> int:
     """Run until SIGTERM or SIGINT; migrations that were begun go on."""
-    with _entry.needs_extra(PROG):
-        from oslo_config import cfg
+    from oslo_config import cfg
 
-        from kronos_nova.cmd import _wiring
+    from kronos_nova.cmd import _wiring
+
     conf = _wiring.configure(PROG, argv, [
         cfg.MultiStrOpt('aggregate', default=[], help='Serve this aggregate; may be repeated.'),
         cfg.BoolOpt('unassigned', default=False,

@@ -14,6 +14,7 @@
 
 from oslo_config import cfg
 
+from kronos_nova import conf as groups
 from kronos_nova.conf import database
 from kronos_nova.conf import engine
 from kronos_nova.conf import executor
@@ -27,10 +28,16 @@ _MODULES = (engine, prometheus, executor, messaging, nova)
 def register(conf: cfg.ConfigOpts) -> None:
     """Register every option of the daemons and tools on ``conf``."""
     for module in _MODULES:
-        conf.register_group(module.GROUP)
-        conf.register_opts(module.OPTS, group=module.GROUP)
+        groups.register(conf, module.GROUP, module.OPTS)
     nova.register_auth(conf)
     database.register(conf)
+
+
+def register_planning(conf: cfg.ConfigOpts) -> None:
+    """Only what planning offline reads; needs no extra."""
+    for module in (engine, prometheus):
+        conf.register_group(module.GROUP)
+        conf.register_opts(module.OPTS, group=module.GROUP)
 
 
 def list_opts() -> list[tuple[str, list[cfg.Opt]]]:

@@ -94,6 +94,7 @@ class Collector:
         reads.result(first, 'Nova', 'compute services')
         servers = reads.one('Nova', 'servers', self._nova.servers)
         services = reads.one('Nova', 'compute services', self._nova.services)
+        reads.each('Nova', 'servers', self._check_rights, of_two_projects(servers))
         hypervisors = reads.result(listed, 'Nova', 'hypervisors')
         nodes, notes = planned(hypervisors, self._conf.engine.hypervisor_types, services)
         claims = reading.again(lambda: self._claims(reads, nodes, hypervisors))
@@ -132,6 +133,15 @@ class Collector:
         return Claims(providers, traits, by_consumer(on),
                       {p.uuid: p.root_uuid for p in listed.values()})
 
+    def _check_rights(self, uuid: str) -> None:
+        """Nova hides other projects' server groups, without an error, from
+        whom it denies their servers."""
+        try:
+            self._nova.server(uuid)
+        except api.ApiError as exc:
+            if exc.status != 404:
+                raise
+
     def _report(self, notes: Iterable[str]) -> None:
         """Log what is left out, when it was not so the last time."""
         current = frozenset(notes)
@@ -163,6 +173,12 @@ def planned(hypervisors: Iterable[nova_api.Hypervisor], types: Collection[str],
     notes += [f'Host {host} has no hypervisor record yet and is not planned.'
               for host in sorted(services.keys() - by_host.keys())]
     return nodes, notes
+
+
+def of_two_projects(servers: Iterable[model.Instance]) -> list[str]:
+    """One server of each of two projects: of these, one is not our own."""
+    by_project = {s.project_id: s.uuid for s in servers}
+    return [uuid for _project, uuid in sorted(by_project.items())[:2]]
 
 
 def host_of(node: nova_api.Hypervisor, service: model.Service, claims: Claims) -> model.Host:

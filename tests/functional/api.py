@@ -111,15 +111,19 @@ class ApiTestCase(base.NovaTestCase):
     kronos.conf, with the fake driver's hypervisor type admitted."""
 
     plugins = False
+    #: What Keystone would say of our user.
+    user = 'admin'
+    roles = 'reader,member,admin'
+    project: str | None = None
 
     def setUp(self) -> None:
         super().setUp()
         self.useFixture(fixtures.MonkeyPatch(
             'openstack.proxy.Proxy.get_endpoint', _GET_ENDPOINT))
         self.nova_api = self.useFixture(Api(self.api_fixture.app(), {
-            'HTTP_X_AUTH_USER': 'admin',
-            'HTTP_X_AUTH_PROJECT_ID': self.api_fixture.project_id,
-            'HTTP_X_ROLES': 'reader,member,admin'}, '/v2.1'))
+            'HTTP_X_AUTH_USER': self.user,
+            'HTTP_X_AUTH_PROJECT_ID': self.project or self.api_fixture.project_id,
+            'HTTP_X_ROLES': self.roles}, '/v2.1'))
         self.placement_api = self.useFixture(Api(
             deploy.deploy(self.placement.fixture.conf_fixture.conf),
             {'HTTP_X_AUTH_TOKEN': 'admin'}))

@@ -35,7 +35,7 @@ class RebalancedTestCase(scores.ScoredTestCase, api.ApiTestCase):
     """
 
     plugins = True
-    policy = {'vm_profile_query': 'vm', 'vm_profile_label': 'uuid',
+    fields = {'vm_profile_query': 'vm', 'vm_profile_label': 'host',
               'vm_profile_label_type': 'nova_instance_uuid', 'max_migrations_per_cycle': 5}
 
     def setUp(self) -> None:
@@ -61,8 +61,7 @@ class RebalancedTestCase(scores.ScoredTestCase, api.ApiTestCase):
 
     def load(self, hosts: dict[str, float], instances: dict[str, float]) -> None:
         """What Prometheus says from now on: host scores, instance shares."""
-        self.prometheus.series = {
-            'cpu': hosts, 'vm': [({'uuid': u}, v) for u, v in instances.items()]}
+        self.prometheus.series = {'cpu': hosts, 'vm': instances}
 
     def plan(self) -> dict:
         """One cycle; the report of the only scope."""

@@ -13,10 +13,12 @@
 """The nova executor against a real Nova and a real Placement."""
 
 import dataclasses
+import time
 from typing import Any
 
 from kronos_nova import exception
 from kronos_nova import model
+from kronos_nova.rebalancer import collector
 from kronos_nova.rebalancer.executors import base as executors
 from kronos_nova.rebalancer.executors import nova
 from tests.functional import api
@@ -152,6 +154,32 @@ class MoveTestCase(ExecutorCase):
             error = self.assertRaises(exception.NovaClientError, call)
             self.assertIn('the endpoint cannot be reached', str(error))
         self.assertEqual([], self.migrations(server), 'nothing of it took effect')
+
+
+class RightsTestCase(ExecutorCase):
+    """A user who may do all that is asked for, but is no administrator."""
+
+    user = 'kronos'
+    roles = 'reader,kronos'
+    project = '11111111111111111111111111111111'
+
+    def test_a_server_that_is_denied_is_not_taken_for_deleted(self) -> None:
+        group = self.server_group('g', 'anti-affinity')
+        server = self.boot(host='host1', hints={'group': group['id']})
+        task = self.task(server)
+        self.assertRaises(exception.NovaClientError, self.executor.pre_flight, task)
+        self.policy.set_rules({f'os_compute_api:{right}': 'role:kronos or role:admin' for right in (
+            'os-services:list', 'os-hypervisors:list-detail', 'os-aggregates:index',
+            'os-server-groups:index:all_projects', 'os-migrations:index',
+            'os-migrations:index:all_projects', 'os-migrations:index:host', 'servers:detail',
+            'servers:detail:get_all_tenants', 'os-extended-server-attributes', 'servers:show',
+            'os-server-groups:show', 'os-migrate-server:migrate_live:host')}, overwrite=False)
+        for error in (
+                self.assertRaises(exception.NovaClientError, self.executor.pre_flight, task),
+                self.assertRaises(exception.NovaClientError, self.executor.post_flight, task),
+                self.assertRaises(exception.CollectError, collector.Collector(
+                    self.conf, self.connection).collect, time.time())):
+            self.assertIn('policy context_is_admin', str(error))
 
 
 class PreFlightTestCase(ExecutorCase):

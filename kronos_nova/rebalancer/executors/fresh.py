@@ -19,8 +19,7 @@ they judge a whole Cluster.
 
 from collections.abc import Callable
 import dataclasses
-from typing import Any
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from oslo_config import cfg
 
