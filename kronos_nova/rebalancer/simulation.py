@@ -91,8 +91,11 @@ class Simulation:
              for i in instances], dtype=np.float64)
         self.weights: Floats = np.array([p.weight for p in self.policies])
         self.thresholds: Floats = np.array([p.threshold for p in self.policies])
+        #: Numbers of the instances that are in a hard, in a soft server group.
+        self.hard_grouped, self.soft_grouped = self._grouped()
+        self.classes, self.claims = self._claims(instances)
         self._fill_arrays(scores)
-        self._mark_hosts(cluster, scores)
+        self._mark_hosts(cluster)
         self.movable: Bools = np.array([self._movable(u) for u in self.uuids], dtype=np.bool_)
 
     def _fill_arrays(self, scores: model.Scores) -> None:
@@ -117,7 +120,24 @@ class Simulation:
                 else:
                     self.usage[p, n] = usage
 
-    def _mark_hosts(self, cluster: model.Cluster, scores: model.Scores) -> None:
+    def _grouped(self) -> tuple[Bools, Bools]:
+        hard = np.zeros(len(self.uuids), dtype=np.bool_)
+        soft = np.zeros(len(self.uuids), dtype=np.bool_)
+        for group in self.cluster.groups:
+            numbers = [self.index[u] for u in group.members if u in self.index]
+            (hard if group.policy.hard else soft)[numbers] = True
+        return hard, soft
+
+    @staticmethod
+    def _claims(instances: list[model.Instance]) -> tuple[tuple[str, ...], Floats]:
+        """Resource classes R in use, and the claims as R x N."""
+        classes = tuple(sorted({c for i in instances for c in i.claims}))
+        claims = np.zeros((len(classes), len(instances)))
+        for r, resource_class in enumerate(classes):
+            claims[r] = [i.claims.get(resource_class, 0) for i in instances]
+        return classes, claims
+
+    def _mark_hosts(self, cluster: model.Cluster) -> None:
         """Who may give and take: max - min is over these only."""
         def available(host: str) -> bool:
             service = cluster.services.get(host)

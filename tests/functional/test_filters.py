@@ -21,7 +21,6 @@ import fixtures
 from kronos_nova import boot
 from kronos_nova import model
 from kronos_nova import published
-
 from tests.functional import base
 from tests.functional import scores
 

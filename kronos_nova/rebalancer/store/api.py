@@ -138,7 +138,7 @@ class Store:
         A plan without moves is stored only when its reason is not that of
         the scope's newest plan; its draining hosts always are. In dry run
         only the plan's row is written. A task's ``deadline`` is the time by
-        which it must have begun (None: no limit).
+        which it must have begun (None: rows.BEGIN_WITHIN from now).
 
         :raises LeaseLost: nothing was written.
         :raises StoreError: an instance has a live task already, or a task
@@ -227,6 +227,8 @@ class Store:
     def adopt(self, worker: str, scopes: Collection[str] | None, now: float,
               claim_seconds: float) -> list[TaskRow]:
         """Take over what silent workers may have asked Nova for."""
+        if not self._read(lambda c: tasks.has_abandoned(c, scopes, now, claim_seconds)):
+            return []
         return self._run(lambda c: tasks.adopt(c, worker, scopes, now, claim_seconds))
 
     def mark(self, task_id: str, worker: str, from_states: Iterable[TaskState],

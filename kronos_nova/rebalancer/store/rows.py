@@ -26,6 +26,8 @@ from kronos_nova.model import TaskState
 IN_FLIGHT = (TaskState.CLAIMED, TaskState.SUBMITTING, TaskState.SUBMITTED, TaskState.UNKNOWN)
 #: States in which a request may have reached Nova: look before anything else.
 MAYBE_IN_NOVA = (TaskState.SUBMITTING, TaskState.SUBMITTED, TaskState.UNKNOWN)
+#: A task that nobody began within this time of its planning is out of date.
+BEGIN_WITHIN = 6 * 3600.0
 LIVE = tuple(state for state in TaskState if not state.terminal)
 
 
@@ -83,7 +85,8 @@ def task_columns(task: model.Task, now: float) -> dict[str, Any]:
         'improvement': task.improvement, 'priority': task.priority, 'wave': task.wave,
         'requires': json.dumps(task.requires), 'max_retries': task.max_retries,
         'retry_count': task.retry_count, 'not_before': task.not_before,
-        'created_at': task.created_at or now, 'updated_at': now, 'expires_at': task.deadline,
+        'created_at': task.created_at or now, 'updated_at': now,
+        'expires_at': now + BEGIN_WITHIN if task.deadline is None else task.deadline,
         'state': task.state.value, 'memory_mb': task.memory_mb, 'disk_gb': task.disk_gb}
 
 

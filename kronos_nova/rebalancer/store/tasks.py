@@ -112,6 +112,14 @@ def _next(connection: sa.Connection, scopes: Collection[str] | None, now: float,
     return None
 
 
+def has_abandoned(connection: sa.Connection, scopes: Collection[str] | None, now: float,
+                  claim_seconds: float) -> bool:
+    return connection.execute(
+        sa.select(_task.c.task_id)
+        .where(_in(rows.MAYBE_IN_NOVA), _silent(now, claim_seconds), _of(scopes)).limit(1)
+    ).first() is not None
+
+
 def adopt(connection: sa.Connection, worker: str, scopes: Collection[str] | None, now: float,
           claim_seconds: float) -> list[rows.TaskRow]:
     found = connection.execute(

@@ -30,6 +30,8 @@ from kronos_nova.rebalancer.strategies import base
 BAND = 8
 #: A smaller fall of the convex measure is not worth a migration.
 CONVEX_GAIN = 1e-4
+#: The masks leave hardly any illegal candidate; after so many, none is legal.
+TRIED = 10_000
 
 
 class Spread(base.Strategy):
@@ -49,6 +51,10 @@ class Spread(base.Strategy):
                 move = _levelling(simulation)
             if move is None:
                 simulation.notes.append('no legal move lowers the imbalance')
+                lacking = int((~simulation.profiled).sum())
+                if lacking:
+                    simulation.notes.append(f'{lacking} of {len(simulation.uuids)} instances '
+                                            'have no usage in some policy and stay')
                 break
             simulation.apply(move)
             moves.append(move)
@@ -70,9 +76,8 @@ def _best(simulation: sim.Simulation, sources: sim.Ints, destinations: sim.Ints,
           plateau: bool) -> model.Move | None:
     """The legal candidate with the largest gain; ties by memory, then UUID."""
     before = simulation.combined()
-    keys: list[tuple[float, float, int, int]] = []
-    gains: dict[tuple[int, int], float] = {}
-    kronos = simulation.options.objective == 'kronos'
+    found: list[sim.Floats] = []
+    soft = simulation.options.objective != 'kronos'
     for rows, columns in _blocks(simulation, sources, destinations):
         if not rows.size or not columns.size:
             continue
@@ -84,19 +89,31 @@ def _best(simulation: sim.Simulation, sources: sim.Ints, destinations: sim.Ints,
             measure = -effect.convex
         else:
             good, measure = gain > base.EPSILON, gain
-        good &= ~effect.refused
         candidates = masks.permitted(simulation, rows, columns)
         simulation.rejections['would-worsen'] += int((candidates & effect.refused).sum())
-        for r, c in zip(*np.nonzero(good & candidates), strict=True):
-            n, h = int(rows[r]), int(columns[c])
-            value = float(measure[r, c])
-            if not kronos:
-                value -= simulation.soft_cost(simulation.move(n, h, model.Phase.SPREAD))
-            if value > base.EPSILON:
-                keys.append((-round(value, 12), float(simulation.cost[n]), n, h))
-                gains[n, h] = float(gain[r, c])
-    return sim.first_legal(simulation, [(n, h) for _, _, n, h in sorted(keys)],
-                           model.Phase.SPREAD, lambda n, h: gains[n, h])
+        r, c = np.nonzero(good & ~effect.refused & candidates)
+        value = measure[r, c]
+        if soft:
+            value = value - _soft_costs(simulation, rows[r], columns[c])
+        found.append(np.stack([value, gain[r, c], rows[r], columns[c]]))
+    if not found:
+        return None
+    value, gain, n, h = np.concatenate(found, axis=1)
+    keep = value > base.EPSILON
+    value, gain, n, h = value[keep], gain[keep], n[keep].astype(int), h[keep].astype(int)
+    order = np.lexsort((h, n, simulation.cost[n], -np.round(value, 12)))
+    gains = {(int(n[i]), int(h[i])): float(gain[i]) for i in order[:TRIED]}
+    return sim.first_legal(simulation, list(gains), model.Phase.SPREAD,
+                           lambda n, h: gains[n, h])
+
+
+def _soft_costs(simulation: sim.Simulation, rows: sim.Ints, columns: sim.Ints) -> sim.Floats:
+    """What each candidate adds to violated soft rules; most are in no group."""
+    costs = np.zeros(len(rows))
+    for i in np.flatnonzero(simulation.soft_grouped[rows]):
+        costs[i] = simulation.soft_cost(
+            simulation.move(int(rows[i]), int(columns[i]), model.Phase.SPREAD))
+    return costs
 
 
 def _improving(simulation: sim.Simulation) -> model.Move | None:

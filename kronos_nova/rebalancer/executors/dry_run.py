@@ -1,0 +1,43 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+
+"""Says what a move would do and asks Nova for nothing.
+
+For tests and rehearsals of the queue; ``[engine] dry_run`` is what an
+operator wants: then no task exists at all.
+"""
+
+from oslo_log import log as logging
+
+from kronos_nova import model
+from kronos_nova.rebalancer.executors import base
+
+LOG = logging.getLogger(__name__)
+
+
+class DryRunExecutor(base.Executor):
+    """Every task completes at once, and nothing has moved."""
+
+    def pre_flight(self, task: model.Task) -> str:
+        return 'dry-run'
+
+    def submit(self, task: model.Task) -> str | None:
+        LOG.info('Instance %s: dry run: would be live-migrated from %s to %s (%s, task %s)',
+                 task.instance_uuid, task.from_host, task.to_host, task.phase, task.task_id)
+        return None
+
+    def look(self, task: model.Task, marker: str) -> base.Progress:
+        return base.Progress(base.Stage.COMPLETED, 'dry run')
+
+    def post_flight(self, task: model.Task) -> None:
+        """Nothing to verify: nothing was asked for."""

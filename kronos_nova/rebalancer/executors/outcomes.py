@@ -1,0 +1,146 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+
+"""How tasks end or go on after a failure, and who is told.
+
+The row is committed first; the notification is news, not the truth.
+"""
+
+from collections.abc import Callable
+import dataclasses
+
+from oslo_log import log as logging
+
+from kronos_nova import exception
+from kronos_nova import model
+from kronos_nova.model import TaskState
+from kronos_nova.rebalancer.executors import retry
+from kronos_nova.rebalancer.store import api
+from kronos_nova.rebalancer.store import rows
+
+LOG = logging.getLogger(__name__)
+
+COMPLETED = 'migration.completed'
+FAILED = 'migration.failed'
+CANCELLED_TYPE = 'MigrationCancelled'
+
+#: Told of each result: event type and result.
+Notify = Callable[[str, model.Result], None]
+
+
+class Outcomes:
+    """Writes what became of this worker's tasks."""
+
+    def __init__(self, store: api.Store, settings: retry.Settings, notify: Notify | None,
+                 worker: str, clock: Callable[[], float]) -> None:
+        self._store = store
+        self._settings = settings
+        self._notify = notify
+        self._worker = worker
+        self._clock = clock
+
+    def failed(self, row: rows.TaskRow, error: exception.MigrationError) -> None:
+        """The next destination, a retry, or the end (see :mod:`retry`)."""
+        now = self._clock()
+        task = row.task
+        verdict = retry.after_failure(row, error, now, self._settings)
+        if not verdict.again:
+            self.end(row, TaskState.FAILED, error.wire_type, str(error),
+                     quarantine=verdict.quarantine)
+        elif not self._store.requeue(
+                task.task_id, self._worker, now, not_before=verdict.not_before,
+                retry_count=verdict.retry_count, attempt=verdict.attempt, error=str(error),
+                error_type=error.wire_type):
+            return self.lost(task)
+        elif verdict.retry_count == task.retry_count:
+            LOG.info('Task %s: %s: destination %s is dropped, %s is next', task.task_id, error,
+                     task.to_host, task.alternates[0])
+        else:
+            LOG.info('Task %s: %s: retry %d of %d in %.0f s', task.task_id, error,
+                     verdict.retry_count, task.max_retries, verdict.not_before - now)
+            self._tell(FAILED, self._result(row, now, error.wire_type, str(error)))
+        if verdict.refused:
+            self._refused(task.to_host, error, now)
+        return None
+
+    def _refused(self, host: str, error: exception.MigrationError, now: float) -> None:
+        if self._store.refused(host, now, limit=self._settings.host_refusals,
+                               seconds=self._settings.host_quarantine_seconds,
+                               reason=str(error)):
+            LOG.warning('Host %s refused %d migrations in a row: no more are sent to it for '
+                        '%.0f s. See its nova-compute log.', host, self._settings.host_refusals,
+                        self._settings.host_quarantine_seconds)
+
+    def lost(self, task: model.Task) -> None:
+        LOG.warning('Instance %s: task %s was taken over by another executor; it is left to it',
+                    task.instance_uuid, task.task_id)
+
+    def end(self, row: rows.TaskRow, state: TaskState, error_type: str | None = None,
+            error: str | None = None, *, quarantine: bool = False) -> None:
+        """Terminal: cooldown, quarantine and dependents in one transaction."""
+        now = self._clock()
+        task = row.task
+        result = self._result(row, now, error_type, error)
+        cancelled = self._store.finish(
+            task, result, state, now, worker=self._worker,
+            instance_cooldown=self._settings.instance_cooldown,
+            quarantine_seconds=self._settings.instance_quarantine_seconds if quarantine else None)
+        if cancelled is None:
+            return self.lost(task)
+        if state is TaskState.COMPLETED:
+            LOG.info('Instance %s: moved from %s to %s in %.0f s (task %s)', task.instance_uuid,
+                     task.from_host, task.to_host, result.duration_seconds, task.task_id)
+        else:
+            LOG.warning('Task %s of instance %s %s: %s%s', task.task_id, task.instance_uuid,
+                        state, error, ' It is quarantined.' if quarantine else '')
+        self._tell(COMPLETED if result.success else FAILED, _final(result, task))
+        for dependent in cancelled:
+            self.cancelled(dependent, now)
+        return None
+
+    def cancelled(self, task: model.Task, now: float) -> None:
+        """A task that ended in the table, without Nova being asked."""
+        row = self._store.task(task.task_id)
+        if row is not None:
+            LOG.warning('Task %s of instance %s cancelled: %s', task.task_id,
+                        task.instance_uuid, row.error)
+            self._tell(FAILED, _final(
+                self._result(row, now, row.error_type, row.error), row.task))
+
+    @staticmethod
+    def _result(row: rows.TaskRow, now: float, error_type: str | None,
+                error: str | None) -> model.Result:
+        task = row.task
+        since = now if row.submitted_at is None else row.submitted_at
+        return model.Result(
+            task_id=task.task_id, plan_id=task.plan_id, aggregate=task.aggregate,
+            instance_uuid=task.instance_uuid, from_host=task.from_host, to_host=task.to_host,
+            success=error_type is None, error=error, error_type=error_type,
+            duration_seconds=max(0.0, now - since), retry_count=task.retry_count,
+            completed_at=now)
+
+    def _tell(self, event: str, result: model.Result) -> None:
+        if self._notify is None:
+            return
+        try:
+            self._notify(event, result)
+        except Exception as e:
+            LOG.warning('Task %s: its %s notification was not sent (%s: %s)', result.task_id,
+                        event, type(e).__name__, e)
+
+
+def _final(result: model.Result, task: model.Task) -> model.Result:
+    """Kronos reads retry_count < max_retries as "a retry is pending"."""
+    if result.success:
+        return result
+    return dataclasses.replace(result, retry_count=max(result.retry_count, task.max_retries))

@@ -1,0 +1,119 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+
+"""What follows from a failure, and how long a migration may take: pure rules.
+
+A pass tries the destinations of a task in order, one attempt each;
+``max_attempts`` bounds the attempts of a pass, ``max_retries`` the further
+passes. What cannot change by waiting is not tried again.
+"""
+
+import dataclasses
+
+from oslo_config import cfg
+
+from kronos_nova import exception
+from kronos_nova import model
+from kronos_nova.rebalancer.store import rows
+
+#: No wait between two passes is longer.
+MAX_BACKOFF = 3600.0
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Settings:
+    """What a worker needs to know; seconds where a time is meant.
+
+    ``scopes`` None serves all. ``instance_quarantine_seconds`` -1 is for
+    ever. A host that refused ``host_refusals`` times in a row takes nothing
+    for ``host_quarantine_seconds``.
+    """
+
+    scopes: frozenset[str] | None = None
+    per_scope: int = 2
+    total: int = 8
+    migration_timeout: float = 600.0
+    seconds_per_gib: float = 800.0
+    look_interval: float = 10.0
+    poll_interval: float = 10.0
+    claim_seconds: float = 60.0
+    retry_backoff: float = 30.0
+    max_attempts: int = 3
+    instance_cooldown: float = 900.0
+    instance_quarantine_seconds: float = 3600.0
+    host_refusals: int = 3
+    host_quarantine_seconds: float = 3600.0
+
+    @property
+    def absent_seconds(self) -> float:
+        """How long no migration must be seen until none was begun."""
+        return max(60.0, 2 * self.look_interval, self.claim_seconds)
+
+
+def settings(conf: cfg.ConfigOpts) -> Settings:
+    """From [executor] and [engine]."""
+    executor, engine = conf.executor, conf.engine
+    return Settings(
+        scopes=frozenset(executor.aggregates) or None,
+        per_scope=executor.max_concurrent_migrations,
+        total=executor.max_concurrent_migrations_total,
+        migration_timeout=executor.migration_timeout, seconds_per_gib=executor.seconds_per_gib,
+        look_interval=executor.migration_poll_interval, poll_interval=executor.poll_interval,
+        claim_seconds=executor.claim_seconds, retry_backoff=executor.retry_backoff,
+        max_attempts=1 + engine.max_alternates, instance_cooldown=engine.instance_cooldown,
+        instance_quarantine_seconds=engine.instance_quarantine_seconds)
+
+
+def deadline(task: model.Task, submitted_at: float, chosen: Settings) -> float:
+    """When a migration becomes unknown, in epoch seconds.
+
+    Nova allows live_migration_completion_timeout per GiB of memory and
+    copied disk, counted from when it runs; we add time to wait in its queue.
+    """
+    gib = task.memory_mb / 1024 + task.disk_gb
+    return submitted_at + chosen.migration_timeout + chosen.seconds_per_gib * gib
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Verdict:
+    """``again``: queue it for ``attempt``; else it has failed for good.
+
+    ``refused``: the destination of this attempt counts as having refused.
+    """
+
+    again: bool
+    quarantine: bool = False
+    refused: bool = False
+    attempt: int = 0
+    retry_count: int = 0
+    not_before: float = 0.0
+
+
+def after_failure(row: rows.TaskRow, error: exception.MigrationError, now: float,
+                  chosen: Settings) -> Verdict:
+    """The next attempt, the next pass, or the end."""
+    task = row.task
+    refused = isinstance(error, exception.MigrationFailed)
+    elsewhere = refused or isinstance(error, exception.PlacementRejected)
+    final = Verdict(again=False, refused=refused, retry_count=task.retry_count,
+                    quarantine=not isinstance(error, exception.NovaClientError))
+    if not error.retriable or isinstance(error, exception.MigrationTimeout):
+        return final
+    if elsewhere and task.alternates and row.attempt + 1 < chosen.max_attempts:
+        return Verdict(again=True, refused=refused, attempt=row.attempt + 1,
+                       retry_count=task.retry_count, not_before=now)
+    if task.retry_count >= task.max_retries:
+        return final
+    wait = min(chosen.retry_backoff * 2.0 ** min(task.retry_count, 30), MAX_BACKOFF)
+    return Verdict(again=True, refused=refused, attempt=0 if elsewhere else row.attempt,
+                   retry_count=task.retry_count + 1, not_before=now + wait)

@@ -1,0 +1,288 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+
+"""Carries out tasks: claim -> pre-flight -> submit -> watch -> post-flight.
+
+One loop and no thread per migration: each task in flight is looked at when
+its time has come. The table is the truth; a message only wakes the loop.
+Before Nova is asked, ``submitting`` is committed with all that is needed to
+find the migration again; so whoever comes next looks first, and asks again
+only when it is sure that nothing was begun.
+
+What cannot be fenced: a process that is frozen inside the request itself,
+longer than ``claim_seconds``. Nova then refuses the second request (the
+instance is migrating, or no longer where the request says).
+"""
+
+from collections.abc import Callable
+import os
+import socket
+import threading
+import time
+
+from oslo_log import log as logging
+from oslo_utils import uuidutils
+
+from kronos_nova import exception
+from kronos_nova import model
+from kronos_nova.model import TaskState
+from kronos_nova.rebalancer.executors import base
+from kronos_nova.rebalancer.executors import outcomes
+from kronos_nova.rebalancer.executors import retry
+from kronos_nova.rebalancer.store import api
+from kronos_nova.rebalancer.store import rows
+
+LOG = logging.getLogger(__name__)
+
+class UnexpectedError(exception.MigrationError):
+    """The driver raised what its contract does not know: a fault in it."""
+
+    code = 'kronos.migration.unexpected'
+    wire_type = 'UnexpectedError'
+
+
+class Worker:
+    """Serves the task table until :meth:`stop`.
+
+    :param wake: set it to have the table looked at now.
+    :param clock: epoch seconds; executors' clocks must agree to well within
+        ``claim_seconds``.
+    """
+
+    def __init__(self, store: api.Store, driver: base.Executor, settings: retry.Settings,
+                 notify: outcomes.Notify | None = None, *, clock: Callable[[], float] = time.time,
+                 wake: threading.Event | None = None, name: str | None = None) -> None:
+        self.name = name or f'{socket.gethostname()}:{os.getpid()}:{uuidutils.generate_uuid()}'
+        self.wake = wake or threading.Event()
+        self._store = store
+        self._driver = driver
+        self._settings = settings
+        self._clock = clock
+        self._outcomes = outcomes.Outcomes(store, settings, notify, self.name, clock)
+        self._stopping = threading.Event()
+        self._next_look: dict[str, float] = {}
+        self._unverified: dict[str, float] = {}
+
+    # The loop.
+
+    def run(self) -> None:
+        """Work until :meth:`stop`; a database that is away is waited for."""
+        while not self._stopping.is_set():
+            begun = False
+            try:
+                begun = self.run_once(self._clock())
+            except exception.StoreError as e:
+                LOG.error('Executor %s: %s It is tried again.', self.name, e)
+            if not begun:
+                self.wake.wait(self._pause())
+                self.wake.clear()
+
+    def stop(self) -> None:
+        """Claim nothing more; a request that was begun is finished and kept.
+
+        Not from a signal handler in the thread of :meth:`run`: it takes locks.
+        """
+        self._stopping.set()
+        self.wake.set()
+
+    def run_once(self, now: float) -> bool:
+        """One pass: watch what is in flight, then begin at most one task.
+
+        :returns: whether one was begun; then there may be more to do.
+        :raises StoreError: the database is away; nothing is lost by it.
+        """
+        for task in self._store.expire(self._settings.scopes, now, self._settings.claim_seconds):
+            self._outcomes.cancelled(task, now)
+        for row in self._store.adopt(
+                self.name, self._settings.scopes, now, self._settings.claim_seconds):
+            LOG.warning('Instance %s: task %s (%s) is taken over from an executor that went '
+                        'silent', row.task.instance_uuid, row.task.task_id, row.task.state)
+        mine = self._store.in_states(rows.IN_FLIGHT, worker=self.name)
+        if mine:
+            self._store.renew_claim(self.name, now)
+        self._forget({row.task.task_id for row in mine})
+        for row in mine:
+            if self._stopping.is_set():
+                return False
+            if row.task.state is TaskState.CLAIMED:
+                self._start(row)
+            elif self._next_look.get(row.task.task_id, now) <= now:
+                self._next_look[row.task.task_id] = now + self._settings.look_interval
+                self._watch(row)
+        return not self._stopping.is_set() and self._begin()
+
+    def _pause(self) -> float:
+        due = min(self._next_look.values(), default=float('inf')) - self._clock()
+        return max(0.05, min(self._settings.poll_interval, due))
+
+    def _forget(self, mine: set[str]) -> None:
+        for memory in (self._next_look, self._unverified):
+            for task_id in memory.keys() - mine:
+                del memory[task_id]
+
+    # From claimed to submitted.
+
+    def _begin(self) -> bool:
+        row = self._store.claim(
+            self.name, self._settings.scopes, self._clock(), per_scope=self._settings.per_scope,
+            total=self._settings.total, claim_seconds=self._settings.claim_seconds)
+        if row is None:
+            return False
+        self._start(row)
+        return True
+
+    def _start(self, row: rows.TaskRow) -> None:
+        task = row.task
+        try:
+            marker = self._driver.pre_flight(task)
+        except exception.MigrationError as e:
+            return self._outcomes.failed(row, e)
+        except Exception as e:
+            return self._outcomes.failed(row, _unexpected(task, e))
+        now = self._clock()
+        if self._stopping.is_set():
+            self._store.requeue(task.task_id, self.name, now, not_before=task.not_before,
+                                retry_count=task.retry_count, attempt=row.attempt)
+            return None
+        if not self._store.mark(
+                task.task_id, self.name, [TaskState.CLAIMED], TaskState.SUBMITTING, now,
+                marker=marker, submitted_at=now, doubt_since=None,
+                deadline=retry.deadline(task, now, self._settings)):
+            return self._outcomes.lost(task)
+        self._next_look[task.task_id] = now + self._settings.look_interval
+        if self._clock() - now > self._settings.claim_seconds / 2:
+            LOG.warning('Instance %s: task %s: this executor was held up before it could ask for '
+                        'the migration; it is looked up first', task.instance_uuid, task.task_id)
+            return None
+        return self._submit(row)
+
+    def _submit(self, row: rows.TaskRow) -> None:
+        task = row.task
+        problem: Exception
+        try:
+            reference = self._driver.submit(task)
+        except exception.AmbiguousSubmit as e:
+            problem = e
+        except exception.MigrationError as e:
+            return self._outcomes.failed(row, e)
+        except Exception as e:
+            problem = _unexpected(task, e)
+        else:
+            LOG.info('Instance %s: live migration from %s to %s requested (%s, task %s, '
+                     'request %s)', task.instance_uuid, task.from_host, task.to_host, task.phase,
+                     task.task_id, reference)
+            self._mark(row, TaskState.SUBMITTED, [TaskState.SUBMITTING], reference=reference)
+            return None
+        LOG.warning('Task %s: %s', task.task_id, problem)
+        self._mark(row, TaskState.UNKNOWN, [TaskState.SUBMITTING], error=str(problem),
+                   error_type=getattr(problem, 'wire_type', None))
+        return None
+
+    def _mark(self, row: rows.TaskRow, state: TaskState, states: list[TaskState],
+              **fields: str | float | None) -> None:
+        if not self._store.mark(
+                row.task.task_id, self.name, states, state, self._clock(), **fields):
+            self._outcomes.lost(row.task)
+
+    # From submitted to the end.
+
+    def _watch(self, row: rows.TaskRow) -> None:
+        task = row.task
+        try:
+            progress = self._driver.look(task, row.marker or '')
+            if progress.stage is base.Stage.COMPLETED:
+                self._driver.post_flight(task)
+        except exception.NovaClientError as e:
+            LOG.warning('Task %s: %s It is looked at again.', task.task_id, e)
+            self._check_deadline(row)
+            return
+        except exception.MigrationError as e:
+            self._unsettled(row, e)
+            return
+        except Exception as e:
+            LOG.error('Task %s: %s', task.task_id, _unexpected(task, e))
+            self._check_deadline(row)
+            return
+        match progress.stage:
+            case base.Stage.COMPLETED:
+                self._outcomes.end(row, TaskState.COMPLETED)
+            case base.Stage.FAILED:
+                self._outcomes.failed(row, _why(row, progress))
+            case base.Stage.CANCELLED:
+                self._outcomes.end(row, TaskState.CANCELLED, outcomes.CANCELLED_TYPE,
+                                   progress.detail or 'The migration was cancelled in Nova.')
+            case base.Stage.ABSENT:
+                self._absent(row)
+            case _:
+                self._under_way(row, progress)
+
+    def _under_way(self, row: rows.TaskRow, progress: base.Progress) -> None:
+        if self._check_deadline(row):
+            if row.doubt_since is not None:
+                self._mark(row, TaskState.UNKNOWN, [TaskState.UNKNOWN], doubt_since=None)
+            return
+        reference = progress.reference or row.reference
+        state = row.task.state
+        if state is not TaskState.SUBMITTED:
+            LOG.info('Instance %s: task %s: its migration is found in Nova (%s)',
+                     row.task.instance_uuid, row.task.task_id, progress.stage)
+            state = TaskState.SUBMITTED
+        if (state, reference, None) != (row.task.state, row.reference, row.doubt_since):
+            self._mark(row, state, [row.task.state], reference=reference, doubt_since=None,
+                       error=None, error_type=None)
+
+    def _check_deadline(self, row: rows.TaskRow) -> bool:
+        """Past its deadline a task becomes unknown: watched on, slot kept."""
+        if row.task.deadline is None or self._clock() < row.task.deadline:
+            return False
+        if row.error_type != exception.MigrationTimeout.wire_type:
+            LOG.warning('Instance %s: task %s is past its deadline; it keeps its slot and is '
+                        'watched until Nova says how it ended. See its migration in Nova.',
+                        row.task.instance_uuid, row.task.task_id)
+            self._mark(row, TaskState.UNKNOWN, [row.task.state],
+                       error='The migration took longer than its deadline.',
+                       error_type=exception.MigrationTimeout.wire_type)
+        return True
+
+    def _absent(self, row: rows.TaskRow) -> None:
+        now = self._clock()
+        if row.doubt_since is None:
+            state = (TaskState.UNKNOWN if row.task.state is TaskState.SUBMITTING
+                     else row.task.state)
+            self._mark(row, state, [row.task.state], doubt_since=now)
+        elif now - row.doubt_since > self._settings.absent_seconds:
+            self._outcomes.failed(row, exception.NovaClientError(
+                instance_uuid=row.task.instance_uuid,
+                problem='Nova shows no migration for our request'))
+
+    def _unsettled(self, row: rows.TaskRow, error: exception.MigrationError) -> None:
+        """Nova says completed and the instance does not look it: for a while."""
+        now = self._clock()
+        since = self._unverified.setdefault(row.task.task_id, now)
+        if now - since > self._settings.absent_seconds:
+            self._outcomes.end(row, TaskState.FAILED, error.wire_type, str(error),
+                               quarantine=True)
+
+
+def _unexpected(task: model.Task, error: Exception) -> UnexpectedError:
+    return UnexpectedError(instance_uuid=task.instance_uuid, problem=(
+        f'the executor driver failed unexpectedly ({type(error).__name__}: {error}); '
+        'report this with the log'))
+
+
+def _why(row: rows.TaskRow, progress: base.Progress) -> exception.MigrationError:
+    """A failure found after the deadline is a timeout, and final."""
+    late = row.error_type == exception.MigrationTimeout.wire_type
+    kind = exception.MigrationTimeout if late else exception.MigrationFailed
+    return kind(instance_uuid=row.task.instance_uuid,
+                problem=progress.detail or 'the migration failed in Nova')
