@@ -30,6 +30,8 @@ from kronos_nova.rebalancer.strategies import base
 BAND = 8
 #: A smaller fall of the convex measure is not worth a migration.
 CONVEX_GAIN = 1e-4
+#: So many good moves that masks refuse are named in the report.
+REPORTED = 64
 
 
 class Spread(base.Strategy):
@@ -87,12 +89,16 @@ def _best(simulation: sim.Simulation, sources: sim.Ints, destinations: sim.Ints,
         good &= ~effect.refused
         candidates = masks.permitted(simulation, rows, columns)
         simulation.rejections['would-worsen'] += int((candidates & effect.refused).sum())
+        masked = np.argwhere(good & ~candidates)[:REPORTED]
+        base.count_masked(simulation, rows[masked[:, 0]], columns[masked[:, 1]],
+                          model.Phase.SPREAD)
         for r, c in zip(*np.nonzero(good & candidates), strict=True):
             n, h = int(rows[r]), int(columns[c])
+            move = simulation.move(n, h, model.Phase.SPREAD)
             value = float(measure[r, c])
             if not kronos:
-                value -= simulation.soft_cost(simulation.move(n, h, model.Phase.SPREAD))
-            if value > base.EPSILON:
+                value -= simulation.soft_cost(move)
+            if value > base.EPSILON and not simulation.undoes_repair(move):
                 keys.append((-round(value, 12), float(simulation.cost[n]), n, h))
                 gains[n, h] = float(gain[r, c])
     return sim.first_legal(simulation, [(n, h) for _, _, n, h in sorted(keys)],
