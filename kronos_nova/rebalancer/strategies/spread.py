@@ -32,6 +32,8 @@ BAND = 8
 CONVEX_GAIN = 1e-4
 #: The masks leave hardly any illegal candidate; after so many, none is legal.
 TRIED = 10_000
+#: So many good moves that masks refuse are named in the report.
+REPORTED = 64
 
 
 class Spread(base.Strategy):
@@ -77,7 +79,6 @@ def _best(simulation: sim.Simulation, sources: sim.Ints, destinations: sim.Ints,
     """The legal candidate with the largest gain; ties by memory, then UUID."""
     before = simulation.combined()
     found: list[sim.Floats] = []
-    soft = simulation.options.objective != 'kronos'
     for rows, columns in _blocks(simulation, sources, destinations):
         if not rows.size or not columns.size:
             continue
@@ -91,10 +92,12 @@ def _best(simulation: sim.Simulation, sources: sim.Ints, destinations: sim.Ints,
             good, measure = gain > base.EPSILON, gain
         candidates = masks.permitted(simulation, rows, columns)
         simulation.rejections['would-worsen'] += int((candidates & effect.refused).sum())
-        r, c = np.nonzero(good & ~effect.refused & candidates)
-        value = measure[r, c]
-        if soft:
-            value = value - _soft_costs(simulation, rows[r], columns[c])
+        good &= ~effect.refused
+        masked = np.argwhere(good & ~candidates)[:REPORTED]
+        base.count_masked(simulation, rows[masked[:, 0]], columns[masked[:, 1]],
+                          model.Phase.SPREAD)
+        r, c = np.nonzero(good & candidates)
+        value = measure[r, c] - _group_costs(simulation, rows[r], columns[c])
         found.append(np.stack([value, gain[r, c], rows[r], columns[c]]))
     if not found:
         return None
@@ -107,12 +110,17 @@ def _best(simulation: sim.Simulation, sources: sim.Ints, destinations: sim.Ints,
                            lambda n, h: gains[n, h])
 
 
-def _soft_costs(simulation: sim.Simulation, rows: sim.Ints, columns: sim.Ints) -> sim.Floats:
-    """What each candidate adds to violated soft rules; most are in no group."""
+def _group_costs(simulation: sim.Simulation, rows: sim.Ints, columns: sim.Ints) -> sim.Floats:
+    """What each candidate adds to violated soft rules, and infinity where it
+    would undo a repair; most instances are in no group."""
     costs = np.zeros(len(rows))
-    for i in np.flatnonzero(simulation.soft_grouped[rows]):
-        costs[i] = simulation.soft_cost(
-            simulation.move(int(rows[i]), int(columns[i]), model.Phase.SPREAD))
+    priced = simulation.options.objective != 'kronos'
+    for i in np.flatnonzero(simulation.grouped[rows]):
+        move = simulation.move(int(rows[i]), int(columns[i]), model.Phase.SPREAD)
+        if simulation.undoes_repair(move):
+            costs[i] = np.inf
+        elif priced:
+            costs[i] = simulation.soft_cost(move)
     return costs
 
 
