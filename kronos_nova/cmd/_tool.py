@@ -31,13 +31,15 @@ import yaml
 
 from kronos_nova import exception
 from kronos_nova import version
+from kronos_nova.conf import opts
 
 
 def configure(conf: cfg.ConfigOpts, prog: str, argv: Sequence[str] | None,
-              cli_opts: Sequence[cfg.Opt], description: str) -> None:
+              cli_opts: Sequence[cfg.Opt], description: str, *, strict: bool = True) -> None:
     """Read the configuration files and the command line; log to stderr.
 
     :param conf: with every option that is needed registered.
+    :param strict: leave when a value is out of its bounds, too.
     :raises SystemExit: 1 with one line on stderr: a file or value is wrong.
     """
     logging.register_options(conf)
@@ -47,6 +49,8 @@ def configure(conf: cfg.ConfigOpts, prog: str, argv: Sequence[str] | None,
              version=version.release(), description=description)
     except cfg.Error as e:
         fail(prog, f'{_sentence(e)} Correct the configuration file or the command line.')
+    if strict and (wrong := opts.wrong_values(conf)):
+        fail(prog, str(wrong[0]))
     for name, value in (('log_config_append', None), ('log_file', None), ('log_dir', None),
                         ('use_syslog', False), ('use_journal', False), ('use_stderr', True)):
         conf.set_override(name, value)

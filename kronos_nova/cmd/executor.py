@@ -27,6 +27,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run until SIGTERM or SIGINT; migrations that were begun go on."""
     from oslo_config import cfg
 
+    from kronos_nova.cmd import _tool
     from kronos_nova.cmd import _wiring
 
     conf = _wiring.configure(PROG, argv, [
@@ -34,7 +35,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         cfg.BoolOpt('unassigned', default=False,
                     help='Serve the hosts that are in no aggregate. With neither option every '
                          'scope is served.')])
-    return _wiring.guarded(PROG, lambda: _run(conf))
+    return _tool.guarded(PROG, lambda: _run(conf))
 
 
 def _run(conf: Any) -> int:
@@ -44,7 +45,7 @@ def _run(conf: Any) -> int:
     from kronos_nova.cmd import _wiring
 
     scopes = [*conf.aggregate, *([model.UNASSIGNED] if conf.unassigned else [])]
-    worker = _wiring.worker(conf, scopes)
+    worker, listeners = _wiring.worker(conf, scopes)
     stopped = threading.Event()
 
     def leave(signum: int, frame: Any) -> None:
@@ -56,7 +57,11 @@ def _run(conf: Any) -> int:
         'Serving %s', ', '.join(scopes) if scopes else 'every scope')
     thread = threading.Thread(target=worker.run, name='worker')
     thread.start()
+    if listeners is not None:
+        listeners.start()
     stopped.wait()
     worker.stop()
     thread.join()
+    if listeners is not None:
+        listeners.stop()
     return 0

@@ -51,7 +51,7 @@ class Answer(pydantic.BaseModel):
 
     model_config = pydantic.ConfigDict(strict=True)
 
-    query: Text = ''
+    query: Text
     health: Text = 'HEALTHY'
     series: dict[Text, Number] = {}
     missing_labels: list[Text] = []

@@ -127,7 +127,10 @@ class Completed(_Record):
 
 class Cooldowns(_Record):
     """Seconds remaining; -1 of a quarantine is for ever. The last three are
-    ours: hosts in quarantine, hosts being emptied by scope, ended moves."""
+    ours: hosts in quarantine, hosts being emptied by scope, ended moves. The
+    file may be written by hand, so a misspelt part is refused."""
+
+    model_config = pydantic.ConfigDict(strict=True, extra='forbid')
 
     aggregate_cooldowns: dict[Name, Seconds] = {}
     instance_cooldowns: dict[Name, Seconds] = {}

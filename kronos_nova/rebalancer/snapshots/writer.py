@@ -24,6 +24,7 @@ import contextlib
 import dataclasses
 import datetime
 import json
+import math
 import os
 import shutil
 import tempfile
@@ -119,9 +120,13 @@ def _prometheus(recording: Recording) -> dict[str, Any]:
 
 
 def _answer(result: model.QueryResult, label: str, taken_at: float) -> dict[str, Any]:
+    # Finite is what a source promises; JSON has no other numbers.
+    series = {k: v for k, v in result.series.items() if math.isfinite(v)}
+    warnings = [*result.warnings, *(f'{k}: {v} is left out' for k, v in result.series.items()
+                                    if k not in series)]
     found = {
-        'query': result.query, 'health': str(result.health), 'series': dict(result.series),
-        'missing_labels': list(result.missing_labels), 'warnings': list(result.warnings),
+        'query': result.query, 'health': result.health.lower(), 'series': series,
+        'missing_labels': list(result.missing_labels), 'warnings': warnings,
         'label': label, 'duplicates': list(result.duplicates), 'taken_at': taken_at}
     if result.error is not None:
         found |= files.unknown(result.error)
