@@ -43,12 +43,14 @@ Bools = npt.NDArray[np.bool_]
 class Effect:
     """What candidate moves would do: arrays of one shape.
 
-    ``combined``: combined imbalance afterwards. ``refused``: a policy's
-    imbalance would rise and end above its threshold. ``convex``: change of
-    the strictly convex measure, sum of weight x score squared.
+    ``combined``: combined imbalance afterwards. ``excess``: the part of it
+    above the policies' thresholds. ``refused``: a policy's imbalance would
+    rise and end above its threshold. ``convex``: change of the strictly
+    convex measure, sum of weight x score squared.
     """
 
     combined: Floats
+    excess: Floats
     refused: Bools
     convex: Floats
 
@@ -172,6 +174,10 @@ class Simulation:
         """Sum of weight x imbalance."""
         return float(self.weights @ self.imbalances())
 
+    def excess(self) -> float:
+        """Sum of weight x what an imbalance has above its threshold."""
+        return float(self.weights @ np.maximum(self.imbalances() - self.thresholds, 0.0))
+
     def over_threshold(self) -> bool:
         return bool((self.imbalances() > self.thresholds + metrics.ROUNDING).any())
 
@@ -184,7 +190,7 @@ class Simulation:
         source = self.place[instances][:, None]
         destination = hosts[None, :]
         shape = (len(instances), len(hosts))
-        combined = np.zeros(shape)
+        combined, excess = np.zeros(shape), np.zeros(shape)
         refused = np.zeros(shape, dtype=np.bool_)
         convex = np.zeros(shape)
         now = self.imbalances()
@@ -197,11 +203,12 @@ class Simulation:
             low = _extreme(score, self.takers, source, destination, at_source, at_destination, -1.0)
             after = np.maximum(high - low, 0.0)
             combined += weight * after
+            excess += weight * np.maximum(after - self.thresholds[p], 0.0)
             refused |= ((after > now[p] + metrics.ROUNDING)
                         & (after > self.thresholds[p] + metrics.ROUNDING))
             convex += weight * (at_source ** 2 - score[source] ** 2
                                 + at_destination ** 2 - score[destination] ** 2)
-        return Effect(combined, refused, convex)
+        return Effect(combined, excess, refused, convex)
 
     # Moves.
 

@@ -30,6 +30,8 @@ from kronos_nova.rebalancer.strategies import base
 BAND = 8
 #: A smaller fall of the convex measure is not worth a migration.
 CONVEX_GAIN = 1e-4
+#: A smaller fall of combined imbalance is noise of the metrics, not worth a migration.
+LEAST_GAIN = 0.005
 #: The masks leave hardly any illegal candidate; after so many, none is legal.
 TRIED = 10_000
 #: So many good moves that masks refuse are named in the report.
@@ -77,7 +79,7 @@ def _blocks(simulation: sim.Simulation, sources: sim.Ints,
 def _best(simulation: sim.Simulation, sources: sim.Ints, destinations: sim.Ints,
           plateau: bool) -> model.Move | None:
     """The legal candidate with the largest gain; ties by memory, then UUID."""
-    before = simulation.combined()
+    before, excess = simulation.combined(), simulation.excess()
     found: list[sim.Floats] = []
     for rows, columns in _blocks(simulation, sources, destinations):
         if not rows.size or not columns.size:
@@ -86,10 +88,10 @@ def _best(simulation: sim.Simulation, sources: sim.Ints, destinations: sim.Ints,
         effect = simulation.effects(rows, columns)
         gain = before - effect.combined
         if plateau:
-            good = (gain >= -base.EPSILON) & (effect.convex < -CONVEX_GAIN)
+            good = (effect.excess <= excess + base.EPSILON) & (effect.convex < -CONVEX_GAIN)
             measure = -effect.convex
         else:
-            good, measure = gain > base.EPSILON, gain
+            good, measure = gain > (LEAST_GAIN if soft else base.EPSILON), gain
         candidates = masks.permitted(simulation, rows, columns)
         simulation.rejections['would-worsen'] += int((candidates & effect.refused).sum())
         good &= ~effect.refused
@@ -134,7 +136,7 @@ def _levelling(simulation: sim.Simulation) -> model.Move | None:
     """No move lowers max - min: extremes are tied, or a hot host cannot give.
 
     Lower a strictly convex measure near the extremes instead, without
-    raising the imbalance; the tie dissolves move by move.
+    raising what is above a threshold; the tie dissolves move by move.
     """
     over = simulation.imbalances() > simulation.thresholds
     hot: set[int] = set()
