@@ -73,12 +73,12 @@ class Refresher:
         self._lock = threading.Lock()
         self._wake = threading.Event()
         self._thread: threading.Thread | None = None
-        self._stopped = threading.Event()
+        self._stopped = False
 
     def ensure(self) -> None:
         """Start the thread of this process unless it runs."""
         thread = self._thread
-        if (thread is not None and thread.is_alive()) or self._stopped.is_set():
+        if (thread is not None and thread.is_alive()) or self._stopped:
             return
         with self._lock:
             if self._thread is None or not self._thread.is_alive():
@@ -91,23 +91,25 @@ class Refresher:
 
     def stop(self, timeout: float = 5.0) -> None:
         """End the thread; :meth:`ensure` does not start it again."""
-        self._stopped.set()
+        self._stopped = True
         self._wake.set()
         if self._thread is not None:
             self._thread.join(timeout)
 
     def _run(self) -> None:
-        while not self._stopped.is_set():
+        while not self._stopped:
             self._guarded(self._work)
-            due = time.monotonic() + self._interval() * random.uniform(1 - JITTER, 1 + JITTER)
-            while not self._stopped.is_set() and (left := due - time.monotonic()) > 0:
-                if self._wake.wait(left):
-                    self._wake.clear()
-                    self._woken()
+            self._rest(time.monotonic()
+                       + self._interval() * random.uniform(1 - JITTER, 1 + JITTER))
 
-    def _woken(self) -> None:
-        if self._on_wake is not None and not self._stopped.is_set():
-            self._guarded(self._on_wake)
+    def _rest(self, due: float) -> None:
+        """Wait until ``due``; see to whoever wakes us before."""
+        while (left := due - time.monotonic()) > 0 and self._wake.wait(left):
+            self._wake.clear()
+            if self._stopped:
+                return
+            if self._on_wake is not None:
+                self._guarded(self._on_wake)
 
     def _guarded(self, function: Callable[[], None]) -> None:
         try:

@@ -112,8 +112,38 @@ def publisher(conf: cfg.ConfigOpts) -> Callable[..., None] | None:
     return publish
 
 
-def worker(conf: cfg.ConfigOpts, scopes: Sequence[str]) -> Any:
-    """An executor on the configured driver, serving ``scopes`` (none: all)."""
+def broker(conf: cfg.ConfigOpts) -> str | None:
+    """The broker's URL; None when there is none, or a dry run needs none."""
+    from kronos_nova.rebalancer import transport
+
+    if conf.engine.dry_run:
+        return None
+    address = transport.url(conf)
+    if address is None:
+        LOG.info('No transport_url is set: executors find their tasks by polling alone')
+    return address
+
+
+def caster(conf: cfg.ConfigOpts) -> Any:
+    """Wakes executors, or None."""
+    from kronos_nova.rebalancer import transport
+
+    address = broker(conf)
+    return None if address is None else transport.Caster(conf, address)
+
+
+def results(conf: cfg.ConfigOpts, scopes: Sequence[str], told: Callable[..., None]) -> Any:
+    """Hears of results, or None."""
+    from kronos_nova.rebalancer import transport
+
+    address = None if conf.engine.dry_run else transport.url(conf)
+    return None if address is None else transport.results(conf, address, scopes, told)
+
+
+def worker(conf: cfg.ConfigOpts, scopes: Sequence[str]) -> tuple[Any, Any]:
+    """An executor on the configured driver, serving ``scopes`` (none: all),
+    and its listeners (None without a broker)."""
+    from kronos_nova.rebalancer import transport
     from kronos_nova.rebalancer.executors import retry
     from kronos_nova.rebalancer.executors import worker as workers
 
@@ -121,4 +151,11 @@ def worker(conf: cfg.ConfigOpts, scopes: Sequence[str]) -> Any:
     chosen = retry.settings(conf)
     if scopes:
         chosen = dataclasses.replace(chosen, scopes=frozenset(scopes))
-    return workers.Worker(store(conf), driver.create(conf, lambda: _connection(conf)), chosen)
+    address = transport.url(conf)
+    built = workers.Worker(
+        store(conf), driver.create(conf, lambda: _connection(conf)), chosen,
+        transport.Notifier(conf, address) if address else None)
+    if address is None:
+        return built, None
+    heard = list(scopes) or [*conf.engine.aggregates, model.UNASSIGNED]
+    return built, transport.wakes(conf, address, heard, built.name, built.wake.set)

@@ -193,7 +193,8 @@ class FaultsTestCase(CollectorCase):
             error = self.not_collected()
             self.assertRegex(str(error), 'from Placement: HTTP 500: no database')
             self.placement_api.door.answers.clear()
-        with self.subTest('a cell does not answer'), nova_fixtures.DownCellFixture():
+        with (self.subTest('a cell does not answer'),
+              nova_fixtures.DownCellFixture([self.cell_mappings['cell1']])):
             error = self.not_collected()
             self.assertRegex(str(error), 'Nova: its cell does not answer Nova')
         with self.subTest('policy forbids'):

@@ -13,6 +13,7 @@
 """The few API calls the sandbox makes, at pinned microversions and over keystoneauth alone."""
 
 from collections.abc import Callable
+from collections.abc import Iterable
 from collections.abc import Mapping
 import time
 from typing import Any
@@ -118,6 +119,24 @@ class Cloud:
         [service] = self._nova('GET', f'/os-services?binary=nova-compute&host={host}')['services']
         body = {'status': status, **({'disabled_reason': reason} if reason else {})}
         self._nova('PUT', f'/os-services/{service["id"]}', body)
+
+    def create_aggregate(
+        self, name: str, hosts: Iterable[str], metadata: Mapping[str, str]
+    ) -> int:
+        """An aggregate with these hosts and metadata; returns its id."""
+        made = self._nova('POST', '/os-aggregates', {'aggregate': {'name': name}})
+        path = f'/os-aggregates/{made["aggregate"]["id"]}/action'
+        self._nova('POST', path, {'set_metadata': {'metadata': dict(metadata)}})
+        for host in hosts:
+            self._nova('POST', path, {'add_host': {'host': host}})
+        return int(made['aggregate']['id'])
+
+    def delete_aggregate(self, aggregate: int, hosts: Iterable[str]) -> None:
+        """Remove the hosts from the aggregate, then the aggregate."""
+        for host in hosts:
+            self._nova('POST', f'/os-aggregates/{aggregate}/action',
+                       {'remove_host': {'host': host}})
+        self._nova('DELETE', f'/os-aggregates/{aggregate}')
 
     def ensure_flavor(self, name: str, vcpus: int, ram_mb: int, disk_gb: int) -> str:
         """The id of the flavor, which is made when there is none of this name."""

@@ -38,7 +38,6 @@ class Cloud:
 
     ports: Mapping[str, int]
     database: Mapping[str, str]
-    transport_url: str
     venv: pathlib.Path
     etc: pathlib.Path
     data: pathlib.Path
@@ -63,10 +62,12 @@ def render(sections: Sections) -> str:
     return '\n'.join(lines)
 
 
-def password_auth(cloud: Cloud, user: str, project: str = 'service') -> dict[str, object]:
+def password_auth(
+    ports: Mapping[str, int], user: str, project: str = 'service'
+) -> dict[str, object]:
     """keystoneauth options of an account made by ``accounts``."""
     return {
-        'auth_url': f'{cloud.url("keystone")}/v3',
+        'auth_url': f'http://127.0.0.1:{ports["keystone"]}/v3',
         'auth_type': 'password',
         'username': user,
         'password': PASSWORD,
@@ -77,8 +78,22 @@ def password_auth(cloud: Cloud, user: str, project: str = 'service') -> dict[str
     }
 
 
+def transport_url(ports: Mapping[str, int]) -> str:
+    """oslo.messaging's URL of the private RabbitMQ."""
+    return f'rabbit://guest:guest@127.0.0.1:{ports["rabbitmq"]}/'
+
+
+def cache(ports: Mapping[str, int]) -> dict[str, object]:
+    """oslo.cache's options for the private memcached."""
+    return {
+        'enabled': 'true',
+        'backend': 'dogpile.cache.pymemcache',
+        'memcache_servers': f'127.0.0.1:{ports["memcached"]}',
+    }
+
+
 def _token_check(cloud: Cloud, user: str) -> dict[str, object]:
-    auth = password_auth(cloud, user)
+    auth = password_auth(cloud.ports, user)
     del auth['region_name']
     return {
         **auth,
@@ -93,11 +108,7 @@ def keystone(cloud: Cloud) -> str:
     return render({
         'DEFAULT': {'use_stderr': 'true'},
         'database': {'connection': cloud.database['keystone']},
-        'cache': {
-            'enabled': 'true',
-            'backend': 'dogpile.cache.pymemcache',
-            'memcache_servers': f'127.0.0.1:{cloud.ports["memcached"]}',
-        },
+        'cache': cache(cloud.ports),
         'fernet_tokens': {'key_repository': cloud.etc / 'fernet'},
         'fernet_receipts': {'key_repository': cloud.etc / 'fernet'},
         'credential': {'key_repository': cloud.etc / 'credential'},
@@ -149,17 +160,17 @@ def _nova(cloud: Cloud) -> dict[str, dict[str, object]]:
             'use_stderr': 'true',
             'concurrency_backend': 'threading',
             'state_path': cloud.data / 'state/controller',
-            'transport_url': cloud.transport_url,
+            'transport_url': transport_url(cloud.ports),
             # by default periodic tasks first run within a random minute
             'periodic_fuzzy_delay': 0,
             'report_interval': 5,
             'service_down_time': 30,
         },
         'oslo_concurrency': {'lock_path': cloud.data / 'locks'},
-        'service_user': {'send_service_user_token': 'true', **password_auth(cloud, 'nova')},
-        'placement': password_auth(cloud, 'nova'),
-        'neutron': password_auth(cloud, 'nova'),
-        'glance': {'service_type': 'image', **password_auth(cloud, 'nova')},
+        'service_user': {'send_service_user_token': 'true', **password_auth(cloud.ports, 'nova')},
+        'placement': password_auth(cloud.ports, 'nova'),
+        'neutron': password_auth(cloud.ports, 'nova'),
+        'glance': {'service_type': 'image', **password_auth(cloud.ports, 'nova')},
     }
     del sections['service_user']['region_name']
     return sections
@@ -235,7 +246,7 @@ def compute(cloud: Cloud, host: str) -> str:
     })
 
 
-def prometheus(exporter_port: int, hosts: Sequence[str], scrape_seconds: int = 2) -> str:
+def prometheus(exporter_port: int, hosts: Sequence[str], scrape_seconds: int = 1) -> str:
     """One node and one libvirt target per host, as a real deployment has them.
 
     All are served by one process, so ``instance``, else the address, is stated.

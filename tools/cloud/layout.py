@@ -26,7 +26,7 @@ LONGEST_SOCKET = 107
 
 @dataclasses.dataclass(frozen=True)
 class Layout:
-    """Paths below one directory; only ``cache`` outlives ``down``."""
+    """Paths below one directory; only ``cache`` and ``demo`` outlive ``down``."""
 
     root: pathlib.Path
 
@@ -58,6 +58,14 @@ class Layout:
     def kronos(self) -> pathlib.Path:
         """What the rebalancer writes: its database, plans and snapshots."""
         return self.data / 'kronos'
+
+    @property
+    def policies(self) -> pathlib.Path:
+        return self.etc / 'policies.yaml'
+
+    @property
+    def kronos_conf(self) -> pathlib.Path:
+        return self.etc / 'kronos.conf'
 
     @property
     def load(self) -> pathlib.Path:

@@ -55,6 +55,11 @@ def parser() -> argparse.ArgumentParser:
     start.add_argument('--stock-scheduler', action='store_true',
                        help="nova-scheduler without this project's filters and weigher")
     commands.add_parser('status', help='processes, memory, ports, services')
+    show = commands.add_parser('demo', help='show boots and live migrations that follow the load')
+    show.add_argument('--hosts', type=_hosts, default=6,
+                      help='nova-computes, when it has to bring the sandbox up (default 6)')
+    show.add_argument('--keep', action='store_true',
+                      help='leave the sandbox up that the demo has brought up')
     stop = commands.add_parser('down', help='stop everything and delete its data')
     stop.add_argument('--keep', action='store_true', help='keep the logs')
     return top
@@ -74,6 +79,15 @@ def dispatch(arguments: argparse.Namespace, progress: Progress) -> None:
         )
         up.up(layout, size, progress)
         progress.say(f'login: . {layout.openrc}    logs: {layout.log}')
+    elif arguments.command == 'demo':
+        from tools.cloud import demo
+        from tools.cloud import up
+
+        if arguments.hosts < 2:
+            raise errors.NotPossibleHere('a demo needs 2 hosts at least')
+        if not demo.demo(layout, up.Size(hosts=arguments.hosts), arguments.keep, progress):
+            raise errors.SandboxError('not everything happened that should have (see above)')
+        progress.step('the demo is over')
     elif arguments.command == 'status':
         from tools.cloud import status
 

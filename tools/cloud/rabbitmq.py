@@ -73,8 +73,3 @@ def wait(run: Run) -> None:
         return None
 
     run.wait('RabbitMQ serves', ready)
-
-
-def url(run: Run) -> str:
-    """oslo.messaging's transport URL."""
-    return f'rabbit://guest:guest@127.0.0.1:{run.ports["rabbitmq"]}/'

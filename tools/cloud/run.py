@@ -176,6 +176,23 @@ class Run:
 
         self.wait(f'{name} answers on {self.url(name)}', ready)
 
+    def stop_one(self, name: str, grace: float) -> int | None:
+        """Stop a process that this run has started itself, and forget it.
+
+        :returns: its exit code; None when it had to be killed
+        """
+        child = self._children.pop(name)
+        child.terminate()
+        try:
+            code: int | None = child.wait(grace)
+        except subprocess.TimeoutExpired:
+            child.kill()
+            child.wait()
+            code = None
+        self.state.processes = [p for p in self.state.processes if p.name != name]
+        self.state.save(self.layout.state)
+        return code
+
     def stop(self) -> list[processes.Process]:
         """Stop everything, clients first; returns what could not be stopped."""
         recorded = [p for p in self.state.processes if processes.is_alive(p)]

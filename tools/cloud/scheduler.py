@@ -2,7 +2,7 @@
 # not use this file except in compliance with the License. You may obtain
 # a copy of the License at
 #
-#     http://www.apache.org/licenses/LICENSE-2.0
+#      http://www.apache.org/licenses/LICENSE-2.0
 #
 # Unless required by applicable law or agreed to in writing, software
 # distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
@@ -16,7 +16,13 @@ from importlib import metadata
 
 from tools.cloud import config
 from tools.cloud import errors
+from tools.cloud import policies
 from tools.cloud.run import Run
+
+#: Nova's own weighers vote with up to 1 each whatever their differences are,
+#: ours with the true difference in load; here load shall decide first
+WEIGHT_MULTIPLIER = 20.0
+FEWEST_MOVES = 3
 
 
 def check() -> None:
@@ -37,10 +43,20 @@ def check() -> None:
         )
 
 
+def write_policies(run: Run) -> None:
+    """The policy file that nova-scheduler and the rebalancer read."""
+    from kronos_nova import presets
+
+    budget = max(FEWEST_MOVES, len(run.state.hosts) // 2)
+    run.layout.policies.write_text(
+        policies.shortened(presets.read(policies.PRESET), budget))
+
+
 def sections(run: Run) -> config.Sections:
     """The sections of nova.conf that our plug-ins read."""
     return {
-        'kronos': {'policies_file': run.layout.etc / 'policies.yaml', 'refresh_interval': 2},
-        'prometheus': {'url': run.url('prometheus')},
-        'filter_scheduler': {'kronos_weight_multiplier': 1.0},
+        'kronos': {'policies_file': run.layout.policies, 'refresh_interval': 1},
+        'prometheus': {'url': run.url('prometheus'), 'staleness_threshold': 30},
+        'filter_scheduler': {'kronos_weight_multiplier': WEIGHT_MULTIPLIER},
+        'cache': config.cache(run.ports),
     }

@@ -22,7 +22,6 @@ import sys
 from tools.cloud import accounts
 from tools.cloud import config
 from tools.cloud import mariadb
-from tools.cloud import rabbitmq
 from tools.cloud.client import Cloud
 from tools.cloud.run import Run
 
@@ -124,7 +123,7 @@ def point_to(run: Run) -> None:
         for cell, database in (('cell0', 'nova_cell0'), ('cell1', 'nova'))
     ]
     statements.append(
-        f"UPDATE nova_api.cell_mappings SET transport_url = '{rabbitmq.url(run)}'"
+        f"UPDATE nova_api.cell_mappings SET transport_url = '{config.transport_url(run.ports)}'"
         " WHERE name = 'cell1'"
     )
     mariadb.execute(run, statements)

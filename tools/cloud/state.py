@@ -25,12 +25,16 @@ VERSION = 1
 
 @dataclasses.dataclass
 class State:
-    """Ports by service name, hosts, and processes in the order of their start."""
+    """Ports by service name, hosts, and processes in the order of their start.
+
+    ``kronos`` tells whether nova-scheduler has this project's plug-ins.
+    """
 
     ports: dict[str, int]
     hosts: list[str]
     created: float
     complete: bool = False
+    kronos: bool = True
     processes: list[Process] = dataclasses.field(default_factory=list)
     version: int = VERSION
 

@@ -31,6 +31,7 @@ from tools.cloud import ports
 from tools.cloud import processes
 from tools.cloud import prometheus
 from tools.cloud import rabbitmq
+from tools.cloud import rebalancer
 from tools.cloud import scheduler
 from tools.cloud import seed
 from tools.cloud import state
@@ -110,7 +111,8 @@ def up(layout: Layout, size: Size, progress: Progress) -> Run:
             scheduler.check()
         chosen = ports.choose(base=size.base_port)
         layout.create()
-        run = Run(layout, state.State(chosen, host_names(size.hosts), time.time()))
+        run = Run(layout, state.State(chosen, host_names(size.hosts), time.time(),
+                                      kronos=size.kronos))
         run.state.save(layout.state)
         terminate = signal.signal(signal.SIGTERM, _raise_interrupt)
         try:
@@ -141,7 +143,6 @@ def describe(run: Run, size: Size) -> config.Cloud:
     return config.Cloud(
         ports=run.ports,
         database={name: mariadb.url(run, name) for name in seed.DATABASES},
-        transport_url=rabbitmq.url(run),
         venv=pathlib.Path(sys.prefix),
         etc=run.layout.etc,
         data=run.layout.data,
@@ -183,7 +184,11 @@ def write_files(run: Run, cloud: config.Cloud, size: Size) -> None:
     etc, data, hosts = run.layout.etc, run.layout.data, run.state.hosts
     for directory in ('locks', 'images/staging', 'images/tasks', 'state/controller'):
         (data / directory).mkdir(parents=True)
-    kronos = scheduler.sections(run) if size.kronos else None
+    kronos = None
+    if size.kronos:
+        kronos = scheduler.sections(run)
+        scheduler.write_policies(run)
+        rebalancer.write_configuration(run)
     files = {
         'keystone.conf': config.keystone(cloud),
         'placement.conf': config.placement(cloud),

@@ -30,8 +30,12 @@ from kronos_nova.rebalancer.strategies import base
 BAND = 8
 #: A smaller fall of the convex measure is not worth a migration.
 CONVEX_GAIN = 1e-4
+#: A smaller fall of combined imbalance is noise of the metrics, not worth a migration.
+LEAST_GAIN = 0.005
 #: The masks leave hardly any illegal candidate; after so many, none is legal.
 TRIED = 10_000
+#: So many good moves that masks refuse are named in the report.
+REPORTED = 64
 
 
 class Spread(base.Strategy):
@@ -75,9 +79,8 @@ def _blocks(simulation: sim.Simulation, sources: sim.Ints,
 def _best(simulation: sim.Simulation, sources: sim.Ints, destinations: sim.Ints,
           plateau: bool) -> model.Move | None:
     """The legal candidate with the largest gain; ties by memory, then UUID."""
-    before = simulation.combined()
+    before, excess = simulation.combined(), simulation.excess()
     found: list[sim.Floats] = []
-    soft = simulation.options.objective != 'kronos'
     for rows, columns in _blocks(simulation, sources, destinations):
         if not rows.size or not columns.size:
             continue
@@ -85,16 +88,18 @@ def _best(simulation: sim.Simulation, sources: sim.Ints, destinations: sim.Ints,
         effect = simulation.effects(rows, columns)
         gain = before - effect.combined
         if plateau:
-            good = (gain >= -base.EPSILON) & (effect.convex < -CONVEX_GAIN)
+            good = (effect.excess <= excess + base.EPSILON) & (effect.convex < -CONVEX_GAIN)
             measure = -effect.convex
         else:
-            good, measure = gain > base.EPSILON, gain
+            good, measure = gain > (LEAST_GAIN if soft else base.EPSILON), gain
         candidates = masks.permitted(simulation, rows, columns)
         simulation.rejections['would-worsen'] += int((candidates & effect.refused).sum())
-        r, c = np.nonzero(good & ~effect.refused & candidates)
-        value = measure[r, c]
-        if soft:
-            value = value - _soft_costs(simulation, rows[r], columns[c])
+        good &= ~effect.refused
+        masked = np.argwhere(good & ~candidates)[:REPORTED]
+        base.count_masked(simulation, rows[masked[:, 0]], columns[masked[:, 1]],
+                          model.Phase.SPREAD)
+        r, c = np.nonzero(good & candidates)
+        value = measure[r, c] - _group_costs(simulation, rows[r], columns[c])
         found.append(np.stack([value, gain[r, c], rows[r], columns[c]]))
     if not found:
         return None
@@ -107,12 +112,17 @@ def _best(simulation: sim.Simulation, sources: sim.Ints, destinations: sim.Ints,
                            lambda n, h: gains[n, h])
 
 
-def _soft_costs(simulation: sim.Simulation, rows: sim.Ints, columns: sim.Ints) -> sim.Floats:
-    """What each candidate adds to violated soft rules; most are in no group."""
+def _group_costs(simulation: sim.Simulation, rows: sim.Ints, columns: sim.Ints) -> sim.Floats:
+    """What each candidate adds to violated soft rules, and infinity where it
+    would undo a repair; most instances are in no group."""
     costs = np.zeros(len(rows))
-    for i in np.flatnonzero(simulation.soft_grouped[rows]):
-        costs[i] = simulation.soft_cost(
-            simulation.move(int(rows[i]), int(columns[i]), model.Phase.SPREAD))
+    priced = simulation.options.objective != 'kronos'
+    for i in np.flatnonzero(simulation.grouped[rows]):
+        move = simulation.move(int(rows[i]), int(columns[i]), model.Phase.SPREAD)
+        if simulation.undoes_repair(move):
+            costs[i] = np.inf
+        elif priced:
+            costs[i] = simulation.soft_cost(move)
     return costs
 
 
@@ -126,7 +136,7 @@ def _levelling(simulation: sim.Simulation) -> model.Move | None:
     """No move lowers max - min: extremes are tied, or a hot host cannot give.
 
     Lower a strictly convex measure near the extremes instead, without
-    raising the imbalance; the tie dissolves move by move.
+    raising what is above a threshold; the tie dissolves move by move.
     """
     over = simulation.imbalances() > simulation.thresholds
     hot: set[int] = set()

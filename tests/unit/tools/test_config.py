@@ -33,7 +33,6 @@ def cloud():
     return config.Cloud(
         ports=numbers,
         database={name: f'mysql+pymysql://u:p@127.0.0.1:1/{name}' for name in names},
-        transport_url='rabbit://guest:guest@127.0.0.1:20000/',
         venv=pathlib.Path('/venv'),
         etc=pathlib.Path('/etc-of-it'),
         data=pathlib.Path('/data-of-it'),
