@@ -47,10 +47,13 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _quiet(conf: Any) -> None:
     """The items say what is wrong; the libraries' own cries only confuse."""
+    import warnings
+
     from oslo_log import log as logging
 
     if not conf.debug:
-        logging.getLogger(None).logger.setLevel(logging.CRITICAL)
+        warnings.simplefilter('ignore')
+        logging.getLogger(None).logger.manager.disable = logging.CRITICAL
 
 
 def _report(items: Sequence[Any], form: str) -> int:

@@ -42,11 +42,11 @@ CHECKS: tuple[tuple[str, base.Check], ...] = (
 def run(conf: Any) -> Iterator[base.Item]:
     """Every item; none raises, and no secret is in any of them."""
     context = base.Context(conf)
-    mask = base.Mask(conf)
     try:
         for name, check in CHECKS:
             for item in _guarded(name, check, context):
-                yield mask.item(item)
+                # Anew each time: keystoneauth registers its options late.
+                yield base.Mask(conf).item(item)
     finally:
         with contextlib.suppress(Exception):
             if context.source is not None:

@@ -17,15 +17,8 @@ from collections.abc import Iterator
 import threading
 from typing import Any
 
-from oslo_service import backend
-
-# Before oslo.messaging, which would choose eventlet.
-backend.init_backend(backend.BackendType.THREADING)
-
-import oslo_messaging  # noqa: E402
-
-from kronos_nova.cmd.checks import base  # noqa: E402
-from kronos_nova.conf import messaging  # noqa: E402
+from kronos_nova.cmd.checks import base
+from kronos_nova.conf import messaging
 
 SECONDS = 5.0
 
@@ -37,14 +30,11 @@ def check(context: base.Context) -> Iterator[base.Item]:
     if context.conf.engine.dry_run:
         yield base.skipped('broker', 'not used in dry run')
         return
-    url = oslo_messaging.TransportURL.parse(context.conf)
-    if not url.hosts:
-        text = messaging.transport_url(context.conf)
-        if text is None:
-            yield base.skipped('broker', 'transport_url is not set: executors find their tasks '
-                                         'by looking into the database')
-            return
-        url = oslo_messaging.TransportURL.parse(context.conf, text)
+    url = address(context.conf)
+    if url is None:
+        yield base.skipped('broker', 'transport_url is not set: executors find their tasks by '
+                                     'looking into the database')
+        return
     where = ', '.join(f'{host.hostname}:{host.port}' for host in url.hosts)
     problem = _problem(context.conf, url)
     if problem is None:
@@ -55,8 +45,29 @@ def check(context: base.Context) -> Iterator[base.Item]:
                           'host in transport_url.')
 
 
+def address(conf: Any) -> Any:
+    """oslo.messaging's TransportURL; None where no broker is configured.
+
+    :raises oslo_messaging.InvalidTransportURL: transport_url is not one.
+    """
+    from oslo_service import backend
+
+    if backend.get_backend_type() is None:
+        # Before oslo.messaging, which would choose eventlet.
+        backend.init_backend(backend.BackendType.THREADING)
+    import oslo_messaging
+
+    url = oslo_messaging.TransportURL.parse(conf)
+    if url.hosts:
+        return url
+    text = messaging.transport_url(conf)
+    return None if text is None else oslo_messaging.TransportURL.parse(conf, text)
+
+
 def _problem(conf: Any, url: Any) -> str | None:
     """Why nothing can be sent within the limit, or None."""
+    import oslo_messaging
+
     outcome: list[str | None] = []
 
     def send() -> None:

@@ -17,13 +17,12 @@ from collections.abc import Iterator
 import os
 import socket
 
-import oslo_messaging
 import sqlalchemy as sa
 from sqlalchemy import exc as sa_exc
 
 from kronos_nova import exception
 from kronos_nova.cmd.checks import base
-from kronos_nova.conf import messaging
+from kronos_nova.cmd.checks import broker
 from kronos_nova.rebalancer.store import api
 
 LOCAL = frozenset({'localhost', '127.0.0.1', '::1'})
@@ -76,12 +75,9 @@ def _remote_executor(context: base.Context, path: str) -> Iterator[base.Item]:
     """A broker on another host means that executors may be elsewhere too."""
     if context.conf.engine.dry_run:
         return
-    text = messaging.transport_url(context.conf)
-    url = oslo_messaging.TransportURL.parse(context.conf)
-    if not url.hosts and text is not None:
-        url = oslo_messaging.TransportURL.parse(context.conf, text)
+    url = broker.address(context.conf)
     mine = LOCAL | {socket.gethostname(), socket.getfqdn()}
-    if any(host.hostname not in mine for host in url.hosts):
+    if url is not None and any(host.hostname not in mine for host in url.hosts):
         yield base.warning(
             'database: SQLite', f'{path} is a file of this host: an executor on another host '
             'has no part in it and moves nothing',

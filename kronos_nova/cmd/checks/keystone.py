@@ -24,13 +24,14 @@ from kronos_nova.rebalancer.clients import connection
 
 
 def check(context: base.Context) -> Iterator[base.Item]:
-    where = context.conf.nova.auth_url if 'auth_url' in context.conf.nova else None
     try:
         found = connection.connect(context.conf)
     except exception.ConfigError as e:
         yield base.failed('keystone', f'[nova] {e.kwargs["field"]}: {e.kwargs["problem"]}',
                           e.kwargs['remedy'])
         return
+    # The option is there once the plugin has been loaded.
+    where = context.conf.nova.auth_url if 'auth_url' in context.conf.nova else None
     try:
         found.session.get_token()
     except ks_exceptions.ClientException as e:
