@@ -20,7 +20,6 @@ import pytest
 from kronos_nova.rebalancer import checker
 from kronos_nova.rebalancer import planner
 from kronos_nova.rebalancer import simulation
-
 from tests.scenarios import loader
 
 

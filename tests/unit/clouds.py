@@ -84,7 +84,7 @@ def uuid_of(text):
 
 def request(k):
     """The Request that the knobs stand for; equal knobs, equal request."""
-    rng = random.Random(repr(k))  # noqa: S311
+    rng = random.Random(repr(k))
     hosts = [f'h{n}' for n in range(k.hosts)]
     outside = [] if k.clean or rng.random() < 0.5 else ['x0', 'x1']
     sizes = {h: rng.choice([8, 16, 16, 32]) for h in hosts + outside}

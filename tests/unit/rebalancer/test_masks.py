@@ -20,7 +20,6 @@ from kronos_nova import constraints
 from kronos_nova import model
 from kronos_nova.rebalancer import masks
 from kronos_nova.rebalancer import simulation as sim
-
 from tests.unit import clouds
 
 

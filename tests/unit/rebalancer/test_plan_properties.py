@@ -23,7 +23,6 @@ from kronos_nova import model
 from kronos_nova.rebalancer import checker
 from kronos_nova.rebalancer import planner
 from kronos_nova.rebalancer import simulation as sim
-
 from tests.unit import clouds
 
 

@@ -25,7 +25,6 @@ from kronos_nova.constraints import view as views
 from kronos_nova.rebalancer import simulation as sim
 from kronos_nova.rebalancer.strategies import base
 from kronos_nova.rebalancer.strategies import spread
-
 from tests.unit import clouds
 
 
