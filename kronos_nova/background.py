@@ -99,12 +99,17 @@ class Refresher:
     def _run(self) -> None:
         while not self._stopped:
             self._guarded(self._work)
-            due = time.monotonic() + self._interval() * random.uniform(1 - JITTER, 1 + JITTER)
-            while not self._stopped and (left := due - time.monotonic()) > 0:
-                if self._wake.wait(left) and not self._stopped:
-                    self._wake.clear()
-                    if self._on_wake is not None:
-                        self._guarded(self._on_wake)
+            self._rest(time.monotonic()
+                       + self._interval() * random.uniform(1 - JITTER, 1 + JITTER))
+
+    def _rest(self, due: float) -> None:
+        """Wait until ``due``; see to whoever wakes us before."""
+        while (left := due - time.monotonic()) > 0 and self._wake.wait(left):
+            self._wake.clear()
+            if self._stopped:
+                return
+            if self._on_wake is not None:
+                self._guarded(self._on_wake)
 
     def _guarded(self, function: Callable[[], None]) -> None:
         try:

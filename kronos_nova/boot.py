@@ -56,8 +56,9 @@ class NoticeBoard:
     def refresh(self) -> None:
         me = threading.current_thread()
         if self._channel is None or self._channel[0] is not me:
+            # Of this thread: connections do not survive a fork.
             self._channel = (me, published.Channel(self._conf))
-        self._newest = None if self._channel is None else self._channel[1].read()
+        self._newest = self._channel[1].read()
 
     def stop(self) -> None:
         self._refresher.stop()

@@ -77,8 +77,10 @@ def host_scores(policy: policies.Policy, result: model.QueryResult,
     if not result.series:
         return {}, '; '.join(warnings) or ('the query returns no series; a join on a label '
                                            'that is not there does that'), warnings
+    if not scores and mapped.values:
+        return {}, '; '.join(warnings), warnings
     if not scores:
-        shown = ', '.join(repr(label) for label in sorted(result.series)[:3])
+        shown = ', '.join(repr(label[:64]) for label in sorted(result.series)[:3])
         return {}, (f'no series of label {policy.host_label} is a Nova host (first: {shown}); '
                     'correct host_label or set host_regex'), warnings
     return scores, None, warnings

@@ -19,17 +19,18 @@ below takes what it needs as arguments.
 from collections.abc import Callable
 from collections.abc import Mapping
 from collections.abc import Sequence
+import dataclasses
 import sys
 from typing import Any
 
 from oslo_config import cfg
 from oslo_log import log as logging
 
-from kronos_nova import exception
 from kronos_nova import model
 from kronos_nova import plugins
 from kronos_nova import published
 from kronos_nova import version
+from kronos_nova.cmd import _tool
 from kronos_nova.conf import opts
 
 LOG = logging.getLogger(__name__)
@@ -40,7 +41,8 @@ PUBLISHED_CYCLES = 5
 
 def configure(prog: str, argv: Sequence[str] | None = None,
               cli_opts: Sequence[cfg.Opt] = ()) -> cfg.ConfigOpts:
-    """Read the configuration and set up logging, once per process.
+    """Read the configuration and set up logging, once per process. Without a
+    log file the log goes to standard error.
 
     :raises SystemExit: 1 with one line on stderr: a file or value is wrong.
     """
@@ -52,36 +54,25 @@ def configure(prog: str, argv: Sequence[str] | None = None,
         conf.register_cli_opts(list(cli_opts))
     try:
         conf(list(sys.argv[1:] if argv is None else argv), project='kronos', prog=prog,
-             version=version.version_string())
+             version=version.release())
     except cfg.Error as e:
-        fail(prog, f'{e} Correct the configuration file or the command line.')
+        _tool.fail(prog, f'{e} Correct the configuration file or the command line.')
+    conf.set_default('use_stderr', True)
     logging.setup(conf, 'kronos')
     return conf
-
-
-def fail(prog: str, text: str) -> None:
-    """One clear line, and out."""
-    sys.stderr.write(f'{prog}: {text}\n')
-    raise SystemExit(1)
-
-
-def guarded(prog: str, run: Callable[[], int]) -> int:
-    """Run a command; an error of ours becomes one line, never a traceback."""
-    try:
-        return run()
-    except exception.KronosException as e:
-        fail(prog, str(e))
-    except KeyboardInterrupt:
-        return 130
-    raise AssertionError('fail() leaves')
 
 
 def collector(conf: cfg.ConfigOpts) -> Any:
     """The reader of Nova and Placement."""
     from kronos_nova.rebalancer import collector as collecting
+
+    return collecting.Collector(conf, _connection(conf))
+
+
+def _connection(conf: cfg.ConfigOpts) -> Any:
     from kronos_nova.rebalancer.clients import connection
 
-    return collecting.Collector(conf, connection.connect(conf))
+    return connection.connect(conf)
 
 
 def source(conf: cfg.ConfigOpts) -> Any:
@@ -119,3 +110,52 @@ def publisher(conf: cfg.ConfigOpts) -> Callable[..., None] | None:
                         '%s. Boots go on without it; see [cache].', e)
 
     return publish
+
+
+def broker(conf: cfg.ConfigOpts) -> str | None:
+    """The broker's URL; None when there is none, or a dry run needs none."""
+    from kronos_nova.rebalancer import transport
+
+    if conf.engine.dry_run:
+        return None
+    address = transport.url(conf)
+    if address is None:
+        LOG.info('No transport_url is set: executors find their tasks by polling alone')
+    return address
+
+
+def caster(conf: cfg.ConfigOpts) -> Any:
+    """Wakes executors, or None."""
+    from kronos_nova.rebalancer import transport
+
+    address = broker(conf)
+    return None if address is None else transport.Caster(conf, address)
+
+
+def results(conf: cfg.ConfigOpts, scopes: Sequence[str], told: Callable[..., None]) -> Any:
+    """Hears of results, or None."""
+    from kronos_nova.rebalancer import transport
+
+    address = None if conf.engine.dry_run else transport.url(conf)
+    return None if address is None else transport.results(conf, address, scopes, told)
+
+
+def worker(conf: cfg.ConfigOpts, scopes: Sequence[str]) -> tuple[Any, Any]:
+    """An executor on the configured driver, serving ``scopes`` (none: all),
+    and its listeners (None without a broker)."""
+    from kronos_nova.rebalancer import transport
+    from kronos_nova.rebalancer.executors import retry
+    from kronos_nova.rebalancer.executors import worker as workers
+
+    driver = plugins.load(plugins.EXECUTORS, conf.engine.executor)
+    chosen = retry.settings(conf)
+    if scopes:
+        chosen = dataclasses.replace(chosen, scopes=frozenset(scopes))
+    address = transport.url(conf)
+    built = workers.Worker(
+        store(conf), driver.create(conf, lambda: _connection(conf)), chosen,
+        transport.Notifier(conf, address) if address else None)
+    if address is None:
+        return built, None
+    heard = list(scopes) or [*conf.engine.aggregates, model.UNASSIGNED]
+    return built, transport.wakes(conf, address, heard, built.name, built.wake.set)

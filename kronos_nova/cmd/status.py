@@ -21,18 +21,19 @@ from kronos_nova.cmd import _entry
 PROG = 'kronos-status'
 
 
+@_entry.needs_extra(PROG)
 def main(argv: Sequence[str] | None = None) -> int:
     """Run ``upgrade check``.
 
     :returns: 0 ready, 1 ready with warnings, 2 not ready, 255 a check broke.
     """
-    with _entry.needs_extra(PROG):
-        from oslo_config import cfg
-        from oslo_log import log as logging
-        from oslo_upgradecheck import upgradecheck
+    from oslo_config import cfg
+    from oslo_log import log as logging
+    from oslo_upgradecheck import upgradecheck
 
-        from kronos_nova.conf import opts
-        from kronos_nova.rebalancer.store import database
+    from kronos_nova.conf import opts
+    from kronos_nova.rebalancer.store import database
+
     conf = cfg.CONF
     logging.register_options(conf)
     opts.register(conf)

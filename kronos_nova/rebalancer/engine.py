@@ -21,7 +21,7 @@ from collections.abc import Mapping
 import dataclasses
 import hashlib
 import time
-from typing import Any, Protocol
+from typing import Any, Protocol, TYPE_CHECKING
 
 from oslo_config import cfg
 from oslo_log import log as logging
@@ -37,8 +37,11 @@ from kronos_nova.rebalancer import cycle
 from kronos_nova.rebalancer import planner
 from kronos_nova.rebalancer import report
 from kronos_nova.rebalancer import tasks
-from kronos_nova.rebalancer.store import api as store_api
+from kronos_nova.rebalancer.snapshots import writer
 from kronos_nova.sources import base as sources
+
+if TYPE_CHECKING:  # replay needs no database
+    from kronos_nova.rebalancer.store import api as store_api
 
 LOG = logging.getLogger(__name__)
 
@@ -61,6 +64,12 @@ def scopes(conf: cfg.ConfigOpts, policy_set: policies.PolicySet) -> list[str]:
     :raises ConfigError: neither is configured.
     """
     names = list(dict.fromkeys(conf.engine.aggregates))
+    if model.UNASSIGNED in names:
+        raise exception.ConfigError(
+            path='kronos.conf', field='[engine] aggregates',
+            problem=f'{model.UNASSIGNED} stands for the hosts in no aggregate',
+            remedy='Set include_unassigned_hosts = true for these; rename an aggregate that '
+                   'really bears that name.')
     if conf.engine.include_unassigned_hosts:
         names.append(model.UNASSIGNED)
     if policy_set.aggregates:
@@ -99,7 +108,7 @@ class Engine:
     """
 
     def __init__(self, conf: cfg.ConfigOpts, *, collector: Collector, source: sources.Source,
-                 store: store_api.Store, cast: Cast | None = None,
+                 store: 'store_api.Store', cast: Cast | None = None,
                  publish: Publish | None = None, owner: str | None = None,
                  clock: Callable[[], float] = time.time,
                  monotonic: Callable[[], float] = time.monotonic) -> None:
@@ -122,6 +131,46 @@ class Engine:
 
     def scope_names(self) -> list[str]:
         return scopes(self._conf, self._watch.current)
+
+    def write_snapshot(self) -> str | None:
+        """Record all that a cycle would see now; what cannot be read is
+        recorded as unknown.
+
+        :returns: the directory, or None when [engine] snapshot_dir is empty
+            or cannot be written; the log says which.
+        """
+        if not self._conf.engine.snapshot_dir:
+            LOG.warning('No snapshot is written: set [engine] snapshot_dir')
+            return None
+        try:
+            path = writer.write(self._conf.engine.snapshot_dir, self._recording(),
+                                prefix=writer.SIGNALLED)
+        except exception.SnapshotError as e:
+            LOG.error('%s', e)
+            return None
+        LOG.info('A snapshot was written to %s', path)
+        return path
+
+    def _recording(self) -> writer.Recording:
+        now = self._clock()
+        policy_set = self._watch.refresh()
+        names = scopes(self._conf, policy_set)
+        cluster: model.Cluster | str
+        histories: dict[str, model.History] | str
+        try:
+            cluster = self._collector.collect(now)
+        except exception.CollectError as e:
+            cluster = str(e)
+        try:
+            histories = {scope: self._store.history(scope, now) for scope in names}
+            if isinstance(cluster, model.Cluster):
+                cluster = dataclasses.replace(
+                    cluster, flights=cluster.flights + self._store.flights())
+        except exception.StoreError as e:
+            histories = str(e)
+        return writer.Recording(now=now, scopes=names, policies=policy_set,
+                                samples=self.samples(policy_set), cluster=cluster,
+                                histories=histories)
 
     def safe_cycle(self) -> None:
         """A cycle for a daemon: whatever goes wrong, the next one comes."""

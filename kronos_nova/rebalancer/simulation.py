@@ -43,12 +43,14 @@ Bools = npt.NDArray[np.bool_]
 class Effect:
     """What candidate moves would do: arrays of one shape.
 
-    ``combined``: combined imbalance afterwards. ``refused``: a policy's
-    imbalance would rise and end above its threshold. ``convex``: change of
-    the strictly convex measure, sum of weight x score squared.
+    ``combined``: combined imbalance afterwards. ``excess``: the part of it
+    above the policies' thresholds. ``refused``: a policy's imbalance would
+    rise and end above its threshold. ``convex``: change of the strictly
+    convex measure, sum of weight x score squared.
     """
 
     combined: Floats
+    excess: Floats
     refused: Bools
     convex: Floats
 
@@ -91,8 +93,11 @@ class Simulation:
              for i in instances], dtype=np.float64)
         self.weights: Floats = np.array([p.weight for p in self.policies])
         self.thresholds: Floats = np.array([p.threshold for p in self.policies])
+        #: Which instances are in a hard server group, and in any.
+        self.hard_grouped, self.grouped = self._grouped()
+        self.classes, self.claims = self._claims(instances)
         self._fill_arrays(scores)
-        self._mark_hosts(cluster, scores)
+        self._mark_hosts(cluster)
         self.movable: Bools = np.array([self._movable(u) for u in self.uuids], dtype=np.bool_)
 
     def _fill_arrays(self, scores: model.Scores) -> None:
@@ -117,7 +122,26 @@ class Simulation:
                 else:
                     self.usage[p, n] = usage
 
-    def _mark_hosts(self, cluster: model.Cluster, scores: model.Scores) -> None:
+    def _grouped(self) -> tuple[Bools, Bools]:
+        hard = np.zeros(len(self.uuids), dtype=np.bool_)
+        every = np.zeros(len(self.uuids), dtype=np.bool_)
+        for group in self.cluster.groups:
+            numbers = [self.index[u] for u in group.members if u in self.index]
+            every[numbers] = True
+            if group.policy.hard:
+                hard[numbers] = True
+        return hard, every
+
+    @staticmethod
+    def _claims(instances: list[model.Instance]) -> tuple[tuple[str, ...], Floats]:
+        """Resource classes R in use, and the claims as R x N."""
+        classes = tuple(sorted({c for i in instances for c in i.claims}))
+        claims = np.zeros((len(classes), len(instances)))
+        for r, resource_class in enumerate(classes):
+            claims[r] = [i.claims.get(resource_class, 0) for i in instances]
+        return classes, claims
+
+    def _mark_hosts(self, cluster: model.Cluster) -> None:
         """Who may give and take: max - min is over these only."""
         def available(host: str) -> bool:
             service = cluster.services.get(host)
@@ -150,6 +174,10 @@ class Simulation:
         """Sum of weight x imbalance."""
         return float(self.weights @ self.imbalances())
 
+    def excess(self) -> float:
+        """Sum of weight x what an imbalance has above its threshold."""
+        return float(self.weights @ np.maximum(self.imbalances() - self.thresholds, 0.0))
+
     def over_threshold(self) -> bool:
         return bool((self.imbalances() > self.thresholds + metrics.ROUNDING).any())
 
@@ -162,7 +190,7 @@ class Simulation:
         source = self.place[instances][:, None]
         destination = hosts[None, :]
         shape = (len(instances), len(hosts))
-        combined = np.zeros(shape)
+        combined, excess = np.zeros(shape), np.zeros(shape)
         refused = np.zeros(shape, dtype=np.bool_)
         convex = np.zeros(shape)
         now = self.imbalances()
@@ -175,11 +203,12 @@ class Simulation:
             low = _extreme(score, self.takers, source, destination, at_source, at_destination, -1.0)
             after = np.maximum(high - low, 0.0)
             combined += weight * after
+            excess += weight * np.maximum(after - self.thresholds[p], 0.0)
             refused |= ((after > now[p] + metrics.ROUNDING)
                         & (after > self.thresholds[p] + metrics.ROUNDING))
             convex += weight * (at_source ** 2 - score[source] ** 2
                                 + at_destination ** 2 - score[destination] ** 2)
-        return Effect(combined, refused, convex)
+        return Effect(combined, excess, refused, convex)
 
     # Moves.
 

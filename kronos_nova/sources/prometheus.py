@@ -193,7 +193,7 @@ class PrometheusSource(base.Source):
         headers = {'Accept': 'application/json', 'Accept-Encoding': 'identity',
                    **self._authorization()}
         if form is not None:
-            form = {**form, 'timeout': f'{max(left, 0.001):.3f}s'}
+            form = {**form, 'timeout': f'{max(1, int(left * 1000))}ms'}
         try:
             with self._session.request(
                     method, self._base + path, data=form, headers=headers,

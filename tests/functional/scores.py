@@ -22,7 +22,6 @@ import yaml
 
 from kronos_nova import boot
 from kronos_nova import scoreboard
-
 from tests.fixtures import prometheus_api
 from tests.functional import base
 

@@ -21,7 +21,6 @@ import fixtures
 from kronos_nova import boot
 from kronos_nova import model
 from kronos_nova import published
-
 from tests.functional import base
 from tests.functional import scores
 
@@ -119,8 +118,8 @@ class PlacementFilterTestCase(base.NovaTestCase):
         server = self.boot(host='host1')
         self.live_migrate(server, 'host2')
         self.publish(draining=frozenset(self.hosts))
-        # host1 is empty: stock Nova's choice, now that closed hosts pass.
-        self.assertEqual({'host1'}, self.hosts_of_boots(1))
+        # Not host3, which has had every boot so far: stock Nova's choice.
+        self.assertLess(self.hosts_of_boots(1), {'host1', 'host2'})
 
     def test_a_member_under_way_counts_at_its_destination(self):
         group = self.server_group('g', 'anti-affinity', max_server_per_host=1)

@@ -17,7 +17,6 @@ from unittest import mock
 
 from kronos_nova import boot
 from kronos_nova import scoreboard
-
 from tests.fixtures import prometheus_api
 from tests.functional import base
 from tests.functional import scores

@@ -100,7 +100,8 @@ def from_url(text: str, **options: Any) -> sa.Engine:
         url = url.update_query_dict({'charset': 'utf8mb4'})
     options.setdefault('mysql_sql_mode', 'TRADITIONAL')
     try:
-        engine = engines.create_engine(url, sqlite_fk=True, max_retries=0, **options)
+        engine = engines.create_engine(
+            url, sqlite_fk=True, max_retries=0, thread_checkin=False, **options)
     except ImportError as e:
         raise exception.StoreError(
             problem=f'driver for {url.drivername} is not installed ({e})',
@@ -132,15 +133,20 @@ def _prepare_sqlite(engine: sa.Engine) -> None:
         # the fact that a migration was about to be requested.
         connection.execute('PRAGMA synchronous = FULL')
 
-    # Before oslo.db's listener, which begins unless this mark is set. A
-    # transaction that reads first and writes later would fail, not wait.
-    def begin(connection: sa.Connection) -> None:
-        if 'in_transaction' not in connection.info:
-            mode = connection.get_execution_options().get('kronos_begin', 'IMMEDIATE')
-            connection.exec_driver_sql(f'BEGIN {mode}')
-            connection.info['in_transaction'] = True
+        record.info['in_transaction'] = True
 
-    sqlalchemy.event.listen(engine, 'begin', begin, insert=True)
+    # oslo.db's listener says BEGIN unless this mark is set, and it comes
+    # first. A transaction that reads first and writes later would fail when
+    # another has written in between; IMMEDIATE makes it wait before.
+    @sqlalchemy.event.listens_for(engine, 'begin')
+    def begin(connection: sa.Connection) -> None:
+        mode = connection.get_execution_options().get('kronos_begin', 'IMMEDIATE')
+        connection.exec_driver_sql(f'BEGIN {mode}')
+
+    @sqlalchemy.event.listens_for(engine, 'rollback')
+    @sqlalchemy.event.listens_for(engine, 'commit')
+    def mark(connection: sa.Connection) -> None:
+        connection.info['in_transaction'] = True
 
 
 @contextlib.contextmanager

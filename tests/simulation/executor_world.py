@@ -1,0 +1,323 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+
+"""A simulated Nova with faults, and executors that crash, freeze and compete.
+
+One seed is one run: time only passes when the run says so. The store and
+the worker are the real ones.
+"""
+
+import dataclasses
+import random
+from typing import Any
+import uuid
+
+from kronos_nova import exception
+from kronos_nova import model
+from kronos_nova.model import TaskState
+from kronos_nova.rebalancer.executors import base
+from kronos_nova.rebalancer.executors import retry
+from kronos_nova.rebalancer.executors import worker
+from kronos_nova.rebalancer.store import api
+from kronos_nova.rebalancer.store import rows
+
+HOSTS = ('h1', 'h2', 'h3', 'h4')
+SCOPES = ('blue', 'green')
+SETTINGS = retry.Settings(per_scope=2, total=3, look_interval=5.0, claim_seconds=60.0,
+                          migration_timeout=120.0, retry_backoff=10.0)
+
+
+#: Steps of every pass; each other step crashes in 2 % of the cases.
+CRASH_RATES = {'expire': 0.002, 'adopt': 0.002, 'in_states': 0.002, 'claim': 0.005,
+               'renew_claim': 0.002}
+
+
+class Crash(BaseException):
+    """The process is gone: nothing after it runs."""
+
+
+@dataclasses.dataclass
+class Migration:
+    number: int
+    task: model.Task
+    ends_at: float
+    end: base.Stage
+    stage: base.Stage = base.Stage.RUNNING
+
+
+class Nova:
+    """Where instances are, and their migrations; refuses what Nova refuses."""
+
+    def __init__(self, run: 'Run') -> None:
+        self.run = run
+        self.host: dict[str, str] = {}
+        self.migrations: list[Migration] = []
+        self.late: list[tuple[float, model.Task]] = []
+
+    def active(self) -> list[Migration]:
+        return [m for m in self.migrations if not m.stage.terminal]
+
+    def request(self, task: model.Task) -> None:
+        if any(m.task.instance_uuid == task.instance_uuid for m in self.active()):
+            raise exception.MigrationFailed(instance_uuid=task.instance_uuid, problem='409 busy')
+        if self.host[task.instance_uuid] != task.from_host:
+            raise exception.PreFlightError(instance_uuid=task.instance_uuid, problem='moved')
+        rng = self.run.rng
+        slow = self.run.faulty and rng.random() < 0.05
+        end = (rng.choice([base.Stage.FAILED, base.Stage.CANCELLED])
+               if self.run.faulty and rng.random() < 0.2 else base.Stage.COMPLETED)
+        self.migrations.append(Migration(
+            len(self.migrations) + 1, task,
+            self.run.now + (rng.uniform(130, 300) if slow else rng.uniform(0, 60)), end))
+        self.run.check_caps()
+
+    def advance(self) -> None:
+        for at, task in list(self.late):
+            if at <= self.run.now:
+                self.late.remove((at, task))
+                try:
+                    self.request(task)
+                except exception.MigrationError:
+                    self.run.count('late request refused')
+        for migration in self.active():
+            if migration.ends_at <= self.run.now:
+                migration.stage = migration.end
+                if migration.end is base.Stage.COMPLETED:
+                    self.host[migration.task.instance_uuid] = migration.task.to_host
+                    self.run.moved(migration.task)
+
+
+class Driver(base.Executor):
+    """Asks the simulated Nova, on a network that loses things."""
+
+    def __init__(self, run: 'Run', name: str) -> None:
+        self.run = run
+        self.name = name
+
+    def _network(self, task: model.Task, rate: float = 0.1) -> None:
+        if self.run.chance(rate, 'network'):
+            raise exception.NovaClientError(instance_uuid=task.instance_uuid, problem='503')
+
+    def pre_flight(self, task: model.Task) -> str:
+        self._network(task)
+        nova = self.run.nova
+        if self.run.chance(0.03, 'refused for good') or (
+                nova.host[task.instance_uuid] != task.from_host):
+            raise exception.PreFlightError(instance_uuid=task.instance_uuid, problem='rule')
+        if self.run.chance(0.05, 'no room'):
+            raise exception.PlacementRejected(instance_uuid=task.instance_uuid, problem='full')
+        return str(len(nova.migrations))
+
+    def submit(self, task: model.Task) -> str | None:
+        self.run.check_committed(task, self.name)
+        self._network(task, 0.05)
+        if self.run.chance(0.05, 'refused'):
+            raise exception.MigrationFailed(instance_uuid=task.instance_uuid, problem='400')
+        if self.run.chance(0.1, 'lost before'):
+            raise exception.AmbiguousSubmit(instance_uuid=task.instance_uuid, problem='reset')
+        if self.run.chance(0.1, 'delayed'):
+            self.run.nova.late.append((self.run.now + self.run.rng.uniform(1, 40), task))
+            raise exception.AmbiguousSubmit(instance_uuid=task.instance_uuid, problem='timeout')
+        self.run.nova.request(task)
+        if self.run.chance(0.1, 'lost after'):
+            raise exception.AmbiguousSubmit(instance_uuid=task.instance_uuid, problem='reset')
+        if self.run.chance(0.02, 'driver bug'):
+            raise KeyError('id')
+        return f'req-{task.task_id}'
+
+    def look(self, task: model.Task, marker: str) -> base.Progress:
+        self._network(task)
+        found = [m for m in self.run.nova.migrations
+                 if m.task.instance_uuid == task.instance_uuid and m.number > int(marker)]
+        if not found:
+            return base.Progress(base.Stage.ABSENT)
+        return base.Progress(found[-1].stage, 'as Nova says', str(found[-1].number))
+
+    def post_flight(self, task: model.Task) -> None:
+        self._network(task)
+        if self.run.nova.host[task.instance_uuid] != task.to_host:
+            raise exception.MigrationFailed(instance_uuid=task.instance_uuid, problem='elsewhere')
+
+
+class Unreliable:
+    """Any method of the wrapped object may be the last thing, before or after."""
+
+    def __init__(self, run: 'Run', wrapped: Any) -> None:
+        self._run, self._wrapped = run, wrapped
+
+    def __getattr__(self, name: str) -> Any:
+        method = getattr(self._wrapped, name)
+
+        def call(*args: Any, **kw: Any) -> Any:
+            rate = CRASH_RATES.get(name, 0.02)
+            if self._run.chance(rate, f'crash before {name}'):
+                raise Crash
+            try:
+                result = method(*args, **kw)
+            finally:
+                if self._run.chance(rate, f'crash after {name}'):
+                    raise Crash
+            if name in ('mark', 'claim', 'pre_flight') and self._run.chance(0.03, 'freeze'):
+                self._run.freeze()
+            return result
+        return call
+
+
+class Run:
+    """One seeded run; :meth:`go` raises AssertionError when a rule is broken."""
+
+    def __init__(self, seed: int, store: api.Store | None = None) -> None:
+        self.rng = random.Random(seed)
+        self.now = 1_000_000.0
+        self.faulty = True
+        self.counts: dict[str, int] = {}
+        self.moves: dict[str, int] = {}
+        self.frozen = 0
+        self.broken: list[str] = []
+        self.store = store or api.Store.from_url('sqlite://', clock=lambda: self.now)
+        self.store.upgrade()
+        self.nova = Nova(self)
+        self.plan_ids: list[str] = []
+        self.told: list[tuple[str, model.Result]] = []
+        self.workers = [self.worker() for _ in range(3)]
+
+    def uuid(self) -> str:
+        return str(uuid.UUID(int=self.rng.getrandbits(128), version=4))
+
+    def count(self, what: str) -> None:
+        self.counts[what] = self.counts.get(what, 0) + 1
+
+    def chance(self, rate: float, what: str) -> bool:
+        if self.faulty and self.rng.random() < rate:
+            self.count(what)
+            return True
+        return False
+
+    def worker(self) -> worker.Worker:
+        name = self.uuid()
+        return worker.Worker(
+            Unreliable(self, self.store),  # type: ignore[arg-type]
+            Unreliable(self, Driver(self, name)),  # type: ignore[arg-type]
+            SETTINGS, lambda event, result: self.told.append((event, result)),
+            clock=lambda: self.now, name=name)
+
+    # Rules that hold at every step. The worker survives exceptions of its
+    # driver, so a broken rule is noted here and raised by step().
+
+    def must(self, holds: bool, rule: str) -> None:
+        if not holds:
+            self.broken.append(rule)
+
+    def check_caps(self) -> None:
+        active = self.nova.active()
+        self.must(len(active) <= SETTINGS.total, 'cloud-wide cap')
+        for scope in SCOPES:
+            flying = [m for m in active if m.task.aggregate == scope]
+            self.must(len(flying) <= SETTINGS.per_scope, f'cap of {scope}')
+
+    def check_committed(self, task: model.Task, name: str) -> None:
+        row = self.store.task(task.task_id)
+        assert row is not None
+        self.must(row.task.state is TaskState.SUBMITTING and row.worker == name,
+                  'a request without its committed submitting')
+        by_instance = {r.task.instance_uuid: r.task for r in self.store.tasks(task.plan_id)}
+        for required in task.requires:
+            self.must(by_instance[required].state is TaskState.COMPLETED, 'out of order')
+
+    def moved(self, task: model.Task) -> None:
+        self.moves[task.task_id] = self.moves.get(task.task_id, 0) + 1
+        self.must(self.moves[task.task_id] == 1, f'{task.instance_uuid} moved twice')
+
+    # What happens.
+
+    def freeze(self) -> None:
+        """This executor stands still; the others go on."""
+        if self.frozen >= len(self.workers) - 1:
+            return
+        self.frozen += 1
+        for _ in range(self.rng.randint(8, 16)):
+            self.step()
+        self.frozen -= 1
+
+    def step(self) -> None:
+        self.now += self.rng.uniform(1, 8) if self.faulty else self.rng.uniform(5, 25)
+        self.nova.advance()
+        index = self.rng.randrange(len(self.workers))
+        victim = self.workers[index]
+        if getattr(victim, 'inside', False):
+            return
+        victim.inside = True  # type: ignore[attr-defined]
+        try:
+            victim.run_once(self.now)
+        except Crash:
+            self.workers[index] = self.worker()
+        finally:
+            victim.inside = False  # type: ignore[attr-defined]
+        assert not self.broken, self.broken
+
+    def plan(self, scope: str) -> None:
+        lease = self.store.acquire_lease(scope, 'engine', 30, 'same')
+        assert lease is not None
+        plan_id = self.uuid()
+        tasks: list[model.Task] = []
+        for number in range(self.rng.randint(2, 5)):
+            instance = self.uuid()
+            chosen = self.rng.sample(HOSTS, 3)
+            self.nova.host[instance] = chosen[0]
+            earlier = [t.instance_uuid for t in tasks]
+            tasks.append(model.Task(
+                task_id=self.uuid(), plan_id=plan_id, aggregate=scope, instance_uuid=instance,
+                from_host=chosen[0], to_host=chosen[1], alternates=(chosen[2],),
+                phase=model.Phase.SPREAD, wave=number, not_before=self.now + 3 * number,
+                max_retries=2, requires=tuple(
+                    self.rng.sample(earlier, 1)) if earlier and self.rng.random() < 0.4 else ()))
+        self.store.save_plan(
+            lease, model.Plan(scope, moves=tuple(
+                model.Move(t.instance_uuid, t.from_host, t.to_host, t.phase) for t in tasks)),
+            tasks, plan_id=plan_id, now=self.now, dry_run=False, cooldown=600,
+            instance_cooldown=900)
+        self.plan_ids.append(plan_id)
+
+    def rows(self) -> list[rows.TaskRow]:
+        return [row for plan_id in self.plan_ids for row in self.store.tasks(plan_id)]
+
+    def go(self, steps: int = 60, quiet_steps: int = 600) -> None:
+        for scope in SCOPES:
+            self.plan(scope)
+        for _ in range(steps):
+            self.step()
+        self.faulty = False
+        for _ in range(quiet_steps):
+            self.step()
+            if not self.store.in_states(rows.LIVE):
+                break
+        self.check_end()
+
+    def check_end(self) -> None:
+        """Every task has ended, as Nova says, and left its cooldown."""
+        assert not self.broken and not self.nova.active() and not self.nova.late
+        for row in self.rows():
+            task = row.task
+            assert task.state.terminal, f'{task.task_id} is {task.state}: {row.error}'
+            done = task.state is TaskState.COMPLETED
+            assert done == (self.moves.get(task.task_id, 0) == 1), 'the row contradicts Nova'
+            assert self.nova.host[task.instance_uuid] == (
+                task.to_host if done else task.from_host)
+            assert row.completed_at is not None
+            history = self.store.history(task.aggregate, row.completed_at)
+            cooled = history.cooling.get(task.instance_uuid, 0.0)
+            assert (cooled >= SETTINGS.instance_cooldown - 1e-6
+                    or row.error_type == 'RequirementFailed'), 'no cooldown at completion'
+            punished = (task.state is TaskState.FAILED and row.error_type != 'NovaClientError')
+            assert (task.instance_uuid in history.quarantined) == punished
+        assert self.store.flights() == ()

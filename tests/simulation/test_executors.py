@@ -1,0 +1,90 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+
+"""Executors that crash, freeze and compete for one table, seed by seed."""
+
+import collections
+import os
+
+import pytest
+
+from kronos_nova.model import TaskState
+from kronos_nova.rebalancer.executors import retry
+from kronos_nova.rebalancer.store import rows
+from kronos_nova.rebalancer.store import tasks
+from tests.simulation import executor_world
+
+SEEDS = int(os.environ.get('KRONOS_EXECUTOR_SEEDS', '200'))
+CHUNK = 20
+
+
+@pytest.mark.parametrize('first', range(0, SEEDS, CHUNK))
+def test_every_task_ends_once_whatever_fails(first):
+    for seed in range(first, min(first + CHUNK, SEEDS)):
+        run = executor_world.Run(seed)
+        try:
+            run.go()
+        except AssertionError as e:
+            pytest.fail(f'seed {seed}: {e}')
+        finally:
+            run.store.close()
+
+
+def test_the_faults_really_happen():
+    seen = collections.Counter()
+    for seed in range(12):
+        run = executor_world.Run(seed)
+        run.go()
+        seen.update(run.counts)
+        seen.update(row.task.state.value for row in run.rows())
+        run.store.close()
+    for fault in ('network', 'refused', 'lost before', 'lost after', 'delayed', 'freeze',
+                  'no room', 'driver bug', 'completed', 'failed', 'cancelled'):
+        assert seen[fault], fault
+    assert sum(n for what, n in seen.items() if what.startswith('crash')) > 12
+
+
+def test_one_seed_is_one_run():
+    def trace(seed):
+        run = executor_world.Run(seed)
+        run.go()
+        run.store.close()
+        return run.counts, run.now, run.told
+    assert trace(7) == trace(7)
+
+
+def _caught(seeds):
+    for seed in range(seeds):
+        run = executor_world.Run(seed)
+        try:
+            run.go()
+        except AssertionError:
+            return True
+        finally:
+            run.store.close()
+    return False
+
+
+def test_asking_again_without_waiting_is_caught(monkeypatch):
+    monkeypatch.setattr(retry.Settings, 'absent_seconds', 0.0)
+    assert _caught(60)
+
+
+def test_caps_that_are_not_counted_are_caught(monkeypatch):
+    monkeypatch.setattr(rows, 'IN_FLIGHT', (TaskState.SUBMITTED,))
+    assert _caught(10)
+
+
+def test_a_crashed_executor_whose_tasks_nobody_takes_is_caught(monkeypatch):
+    monkeypatch.setattr(tasks, 'adopt', lambda *args: [])
+    assert _caught(10)
