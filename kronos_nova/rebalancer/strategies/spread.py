@@ -80,6 +80,7 @@ def _best(simulation: sim.Simulation, sources: sim.Ints, destinations: sim.Ints,
           plateau: bool) -> model.Move | None:
     """The legal candidate with the largest gain; ties by memory, then UUID."""
     before, excess = simulation.combined(), simulation.excess()
+    least = LEAST_GAIN if simulation.options.objective == 'balanced' else base.EPSILON
     found: list[sim.Floats] = []
     for rows, columns in _blocks(simulation, sources, destinations):
         if not rows.size or not columns.size:
@@ -91,7 +92,7 @@ def _best(simulation: sim.Simulation, sources: sim.Ints, destinations: sim.Ints,
             good = (effect.excess <= excess + base.EPSILON) & (effect.convex < -CONVEX_GAIN)
             measure = -effect.convex
         else:
-            good, measure = gain > (LEAST_GAIN if soft else base.EPSILON), gain
+            good, measure = gain > least, gain
         candidates = masks.permitted(simulation, rows, columns)
         simulation.rejections['would-worsen'] += int((candidates & effect.refused).sum())
         good &= ~effect.refused
