@@ -21,6 +21,6 @@ import os
 
 os.environ['OS_NOVA_DISABLE_EVENTLET_PATCHING'] = '1'
 
-from nova import monkey_patch  # noqa: E402
+from nova import monkey_patch
 
 monkey_patch.patch(backend='threading')

@@ -14,9 +14,9 @@
 
 import time
 
-from kronos_nova import exception
 from kronos_nova import model
 from kronos_nova.rebalancer import collector
+
 from tests.functional import api
 
 
