@@ -33,7 +33,6 @@ from oslo_config import cfg
 from placement import deploy
 
 from kronos_nova.conf import opts
-
 from tests.functional import base
 
 # Nova's fixtures replace it to keep its own SDK calls off the network.

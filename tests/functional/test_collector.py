@@ -18,9 +18,9 @@ from typing import Any
 from nova.tests import fixtures as nova_fixtures
 from oslo_utils import uuidutils
 
+from kronos_nova import exception
 from kronos_nova import model
 from kronos_nova.rebalancer import collector
-
 from tests.functional import api
 
 #: Tenants choose names: this one means nothing to anybody.
