@@ -69,7 +69,8 @@ def get(conf: cfg.ConfigOpts) -> Any | None:
                 remedy='Hand the process-wide one to it.')
     try:
         return oslo_messaging.get_rpc_transport(conf, url=found)
-    except (oslo_messaging.InvalidTransportURL, oslo_messaging.DriverLoadFailure) as e:
+    except (oslo_messaging.InvalidTransportURL, oslo_messaging.DriverLoadFailure,
+            ValueError) as e:
         raise exception.ConfigError(
             path='kronos.conf', field='transport_url',
             problem=f'it cannot be used ({type(e).__name__})',
