@@ -22,7 +22,6 @@ from kronos_nova.model import TaskState
 from kronos_nova.rebalancer.executors import retry
 from kronos_nova.rebalancer.store import rows
 from kronos_nova.rebalancer.store import tasks
-
 from tests.simulation import executor_world
 
 SEEDS = int(os.environ.get('KRONOS_EXECUTOR_SEEDS', '200'))

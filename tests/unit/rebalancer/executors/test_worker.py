@@ -25,7 +25,6 @@ from kronos_nova.rebalancer.executors import dry_run
 from kronos_nova.rebalancer.executors import retry
 from kronos_nova.rebalancer.executors import worker
 from kronos_nova.rebalancer.store import api
-
 from tests.unit.rebalancer.store import cases
 
 SETTINGS = retry.Settings(look_interval=10, claim_seconds=60, migration_timeout=600)

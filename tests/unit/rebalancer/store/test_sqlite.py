@@ -24,7 +24,6 @@ from kronos_nova import exception
 from kronos_nova.conf import opts
 from kronos_nova.rebalancer.store import api
 from kronos_nova.rebalancer.store import database
-
 from tests.unit.rebalancer.store import cases
 
 
