@@ -13,8 +13,9 @@
 """From metric labels to Nova's names, and never by guessing.
 
 A label value is a Nova host if it is one exactly; else by the operator's
-regular expression; else by folding short name and FQDN into each other, when
-exactly one host and one label fit. Instances are found by UUID, or by a name
+regular expression; else by its hypervisor hostname; else by folding short name
+and FQDN into each other, when exactly one host fits. Two different FQDNs are
+two hosts, whatever they begin with. Instances are found by UUID, or by a name
 that exactly one instance has.
 """
 
@@ -51,12 +52,19 @@ class HostNames:
     def __init__(self, hosts: Mapping[str, str], regex: str | None = None) -> None:
         self._exact = {name: name for name in hosts}
         self._regex = re.compile(regex) if regex else None
-        self._folded: dict[str, set[str]] = defaultdict(set)
+        self._full: dict[str, set[str]] = defaultdict(set)
+        self._short: dict[str, set[str]] = defaultdict(set)
         for name, hypervisor in hosts.items():
-            for alias in (name, hypervisor):
-                if alias:
-                    self._folded[fold(alias)].add(name)
-                    self._folded[alias.lower()].add(name)
+            aliases = {alias.lower() for alias in (name, hypervisor) if alias}
+            qualified = [alias for alias in aliases if fold(alias) != alias]
+            for alias in aliases:
+                self._full[alias].add(name)
+            for alias in qualified:
+                self._full[fold(alias)].add(name)
+            if not qualified:
+                # Its domain is not known: any will do.
+                for alias in aliases:
+                    self._short[alias].add(name)
 
     def find(self, label: str) -> str | None:
         """The service host, or None when no host or more than one fits."""
@@ -66,11 +74,13 @@ class HostNames:
             match = self._regex.search(label)
             if match is not None and match.group(1) in self._exact:
                 return match.group(1)
-        for key in (label.lower(), fold(label)):
-            found = self._folded.get(key, set())
-            if len(found) == 1:
-                return next(iter(found))
-        return None
+        found = self._full.get(label.lower(), set())
+        if not found:
+            short = fold(label)
+            # Only if no host of another domain has the same short name.
+            found = self._short.get(short, set())
+            found = found if found == self._full.get(short) else set()
+        return next(iter(found)) if len(found) == 1 else None
 
     def map(self, series: Mapping[str, float]) -> Mapped:
         """Map a whole answer; two labels for one host leave it out."""

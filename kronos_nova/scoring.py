@@ -74,8 +74,13 @@ def host_scores(policy: policies.Policy, result: model.QueryResult,
     if twice:
         return {}, (f'more than one series for host {", ".join(sorted(twice))}; aggregate the '
                     f'query by ({policy.host_label})'), warnings
-    if not scores and result.series:
-        shown = ', '.join(repr(label) for label in sorted(result.series)[:3])
+    if not result.series:
+        return {}, '; '.join(warnings) or ('the query returns no series; a join on a label '
+                                           'that is not there does that'), warnings
+    if not scores and mapped.values:
+        return {}, '; '.join(warnings), warnings
+    if not scores:
+        shown = ', '.join(repr(label[:64]) for label in sorted(result.series)[:3])
         return {}, (f'no series of label {policy.host_label} is a Nova host (first: {shown}); '
                     'correct host_label or set host_regex'), warnings
     return scores, None, warnings
@@ -87,11 +92,24 @@ def freshness(samples: model.PolicySamples, now: float, staleness: float,
 
     :param staleness: seconds; [prometheus] staleness_threshold.
     """
-    if samples.age is None and require_age:
+    since = max(0.0, now - samples.taken_at)
+    # max() would turn NaN into 0.
+    age = None if samples.age is None else (0.0 if samples.age < 0 else samples.age) + since
+    return too_old(age, since, staleness, require_age)
+
+
+def too_old(age: float | None, since: float, staleness: float,
+            require_age: bool) -> str | None:
+    """The same from ages already known.
+
+    :param age: seconds; None when the policy has no ``age_query``.
+    :param since: seconds since the question, which stand in for it.
+    """
+    if age is None and require_age:
         return 'age: unverified, and require_age is set; give the policy an age_query'
-    age = (samples.age or 0.0) + max(0.0, now - samples.taken_at)
-    if not math.isfinite(age) or age > staleness:
-        return f'samples are {age:.0f} s old, more than staleness_threshold ({staleness:.0f} s)'
+    known = since if age is None else age
+    if not known <= staleness:
+        return f'samples are {known:.0f} s old, more than staleness_threshold ({staleness:.0f} s)'
     return None
 
 

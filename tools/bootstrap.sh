@@ -6,7 +6,7 @@
 #
 # Each prints what it does and returns 1, with one clear message, when it cannot.
 
-BOOTSTRAP_TOP=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+BOOTSTRAP_TOP=$(cd "${BASH_SOURCE[0]%/*}/.." && pwd)
 
 bootstrap_say() { printf 'bootstrap: %s\n' "$*"; }
 bootstrap_fail() { printf 'bootstrap: error: %s\n' "$*" >&2; return 1; }
@@ -47,17 +47,19 @@ bootstrap_installed() {
 bootstrap_apt_install() (
     policy=/usr/sbin/policy-rc.d
     saved=$policy.before-kronos-nova
+    mark='kronos-nova: no service starts during this installation'
     trap 'rm -f "$policy"; [ ! -e "$saved" ] || mv -f "$saved" "$policy"' EXIT
     trap 'exit 130' INT
     trap 'exit 143' TERM HUP
-    # A $saved that exists was left by a killed install: it is the true one.
-    if [ -e "$policy" ] && [ ! -e "$saved" ]; then
+    # After an install that was killed: a policy with our mark is not to be kept,
+    # and a $saved is the one to bring back.
+    if [ -e "$policy" ] && [ ! -e "$saved" ] && ! grep -q "$mark" "$policy"; then
         mv "$policy" "$saved"
     fi
-    printf '#!/bin/sh\nexit 101\n' > "$policy"
+    printf '#!/bin/sh\n# %s\nexit 101\n' "$mark" > "$policy"
     chmod 755 "$policy"
     export DEBIAN_FRONTEND=noninteractive
-    apt-get install -y -q --no-install-recommends "$@"
+    apt-get -o DPkg::Lock::Timeout=600 install -y -q --no-install-recommends "$@"
 )
 
 bootstrap_system() {
@@ -79,8 +81,10 @@ bootstrap_system() {
     fi
     bootstrap_say "installing Debian packages (no service is started): ${missing[*]}"
     log=$(mktemp) || return 1
-    if ! { apt-get update -q && bootstrap_apt_install "${missing[@]}"; } \
-            > "$log" 2>&1 < /dev/null; then
+    # tools/test and tools/sandbox may start at the same time: one after the other.
+    if ! ( flock 9 && apt-get -o DPkg::Lock::Timeout=600 update -q 9>&- &&
+            bootstrap_apt_install "${missing[@]}" 9>&- ) \
+            9> "$BOOTSTRAP_TOP/.bootstrap.lock" > "$log" 2>&1 < /dev/null; then
         tail -n 20 "$log" >&2
         rm -f "$log"
         bootstrap_fail "apt-get failed (its last lines are above). Repair that, or run: $command"
@@ -161,7 +165,7 @@ bootstrap_venv() {
     if ! (
         flock 9 || exit 1
         make_venv "$python" "$BOOTSTRAP_TOP/.venv" 9>&-
-    ) 9> "$BOOTSTRAP_TOP/.venv.lock"; then
+    ) 9> "$BOOTSTRAP_TOP/.bootstrap.lock"; then
         return 1
     fi
     VENV=$BOOTSTRAP_TOP/.venv

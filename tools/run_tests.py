@@ -331,7 +331,8 @@ def main() -> int:
     if parsed.check:
         return 0
     adopt_orphans()
-    signal.signal(signal.SIGTERM, interrupt)
+    for signum in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(signum, interrupt)
     RESULTS.mkdir(exist_ok=True)
     tallies: dict[str, Tally] = {}
     status = 0

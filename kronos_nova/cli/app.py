@@ -22,15 +22,15 @@ from kronos_nova import version
 from kronos_nova.cmd import _entry
 
 
+@_entry.needs_extra('kronos')
 def main(argv: list[str] | None = None) -> int:
     """Run one subcommand and return its exit status."""
-    with _entry.needs_extra('kronos'):
-        from cliff import app
-        from cliff import commandmanager
+    from cliff import app
+    from cliff import commandmanager
 
     kronos = app.App(
         description='Inspect and steer kronos-nova.',
-        version=version.version_string(),
+        version=version.release(),
         command_manager=commandmanager.CommandManager('kronos_nova.cli'),
         deferred_help=True,
     )

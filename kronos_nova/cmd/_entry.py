@@ -21,13 +21,14 @@ from kronos_nova import version
 
 @contextlib.contextmanager
 def needs_extra(command: str, extra: str = 'rebalancer') -> Iterator[None]:
-    """Guard the imports of a command whose packages come with an extra.
+    """Guard a command whose packages come with an extra.
 
-    A command keeps its module level free of such imports and makes them inside::
+    A command keeps its module level free of such imports, makes them inside
+    ``main`` or below it, and puts the guard around all of it::
 
+        @needs_extra('kronos-engine')
         def main() -> int:
-            with needs_extra('kronos-engine'):
-                from kronos_nova.rebalancer import engine
+            from kronos_nova.rebalancer import engine
 
     :param command: the console script's name, as the operator typed it
     :param extra: a name of the ``[extras]`` section of setup.cfg

@@ -19,17 +19,18 @@ below takes what it needs as arguments.
 from collections.abc import Callable
 from collections.abc import Mapping
 from collections.abc import Sequence
+import dataclasses
 import sys
 from typing import Any
 
 from oslo_config import cfg
 from oslo_log import log as logging
 
-from kronos_nova import exception
 from kronos_nova import model
 from kronos_nova import plugins
 from kronos_nova import published
 from kronos_nova import version
+from kronos_nova.cmd import _tool
 from kronos_nova.conf import opts
 
 LOG = logging.getLogger(__name__)
@@ -40,7 +41,8 @@ PUBLISHED_CYCLES = 5
 
 def configure(prog: str, argv: Sequence[str] | None = None,
               cli_opts: Sequence[cfg.Opt] = ()) -> cfg.ConfigOpts:
-    """Read the configuration and set up logging, once per process.
+    """Read the configuration and set up logging, once per process. Without a
+    log file the log goes to standard error.
 
     :raises SystemExit: 1 with one line on stderr: a file or value is wrong.
     """
@@ -54,34 +56,23 @@ def configure(prog: str, argv: Sequence[str] | None = None,
         conf(list(sys.argv[1:] if argv is None else argv), project='kronos', prog=prog,
              version=version.release())
     except cfg.Error as e:
-        fail(prog, f'{e} Correct the configuration file or the command line.')
+        _tool.fail(prog, f'{e} Correct the configuration file or the command line.')
+    conf.set_default('use_stderr', True)
     logging.setup(conf, 'kronos')
     return conf
-
-
-def fail(prog: str, text: str) -> None:
-    """One clear line, and out."""
-    sys.stderr.write(f'{prog}: {text}\n')
-    raise SystemExit(1)
-
-
-def guarded(prog: str, run: Callable[[], int]) -> int:
-    """Run a command; an error of ours becomes one line, never a traceback."""
-    try:
-        return run()
-    except exception.KronosException as e:
-        fail(prog, str(e))
-    except KeyboardInterrupt:
-        return 130
-    raise AssertionError('fail() leaves')
 
 
 def collector(conf: cfg.ConfigOpts) -> Any:
     """The reader of Nova and Placement."""
     from kronos_nova.rebalancer import collector as collecting
+
+    return collecting.Collector(conf, _connection(conf))
+
+
+def _connection(conf: cfg.ConfigOpts) -> Any:
     from kronos_nova.rebalancer.clients import connection
 
-    return collecting.Collector(conf, connection.connect(conf))
+    return connection.connect(conf)
 
 
 def source(conf: cfg.ConfigOpts) -> Any:
@@ -119,3 +110,45 @@ def publisher(conf: cfg.ConfigOpts) -> Callable[..., None] | None:
                         '%s. Boots go on without it; see [cache].', e)
 
     return publish
+
+
+def caster(conf: cfg.ConfigOpts) -> Any:
+    """Wakes executors; None in a dry run or without a broker."""
+    from kronos_nova.rebalancer import transport
+
+    if conf.engine.dry_run:
+        return None
+    found = transport.get(conf)
+    if found is None:
+        LOG.info('No transport_url is set: executors find their tasks by polling alone')
+        return None
+    return transport.Caster(found)
+
+
+def results(conf: cfg.ConfigOpts, scopes: Sequence[str], heard: Callable[..., None]) -> Any:
+    """Hears of results; None in a dry run or without a broker."""
+    from kronos_nova.rebalancer import transport
+
+    found = None if conf.engine.dry_run else transport.get(conf)
+    return None if found is None else transport.Results(found, scopes, heard)
+
+
+def worker(conf: cfg.ConfigOpts, scopes: Sequence[str]) -> tuple[Any, Any]:
+    """An executor on the configured driver, serving ``scopes`` (none: all),
+    and what wakes it (None without a broker)."""
+    from kronos_nova.rebalancer import transport
+    from kronos_nova.rebalancer.executors import retry
+    from kronos_nova.rebalancer.executors import worker as workers
+
+    driver = plugins.load(plugins.EXECUTORS, conf.engine.executor)
+    chosen = retry.settings(conf)
+    if scopes:
+        chosen = dataclasses.replace(chosen, scopes=frozenset(scopes))
+    found = transport.get(conf)
+    built = workers.Worker(
+        store(conf), driver.create(conf, lambda: _connection(conf)), chosen,
+        transport.Notifier(found) if found is not None else None)
+    if found is None:
+        return built, None
+    heard = sorted(chosen.scopes or {*conf.engine.aggregates, model.UNASSIGNED})
+    return built, transport.WakeUps(found, heard, built.name, built.wake.set)

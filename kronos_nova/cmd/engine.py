@@ -23,19 +23,21 @@ from kronos_nova.cmd import _entry
 PROG = 'kronos-engine'
 
 
+@_entry.needs_extra(PROG)
 def main(argv: Sequence[str] | None = None) -> int:
     """Run until SIGTERM or SIGINT; with ``--once``, one cycle and its report.
 
     :returns: 0; with ``--once`` 1 when a scope could not be planned.
     """
-    with _entry.needs_extra(PROG):
-        from oslo_config import cfg
+    from oslo_config import cfg
 
-        from kronos_nova.cmd import _wiring
+    from kronos_nova.cmd import _tool
+    from kronos_nova.cmd import _wiring
+
     conf = _wiring.configure(PROG, argv, [
         cfg.BoolOpt('once', default=False, help='Run one cycle, print its report as JSON, and '
                                                 'leave. Executors carry out what it planned.')])
-    return _wiring.guarded(PROG, lambda: _run(conf))
+    return _tool.guarded(PROG, lambda: _run(conf))
 
 
 def _run(conf: Any) -> int:
@@ -44,11 +46,10 @@ def _run(conf: Any) -> int:
 
     built = engine.Engine(
         conf, collector=_wiring.collector(conf), source=_wiring.source(conf),
-        store=_wiring.store(conf), cast=None if conf.engine.dry_run else _wiring.caster(conf),
-        publish=_wiring.publisher(conf))
+        store=_wiring.store(conf), cast=_wiring.caster(conf), publish=_wiring.publisher(conf))
     try:
         if conf.once:
-            rows = built.cycle()
+            rows = built.run_cycle()
             print(json.dumps({'aggregates': rows}, indent=2, sort_keys=True))
             return int(any(row['hosts'] is None for row in rows))
         return _serve(conf, built)
@@ -60,6 +61,8 @@ def _serve(conf: Any, built: Any) -> int:
     """Cycles in a thread of oslo.service; the main thread takes signals."""
     from oslo_log import log as logging
     from oslo_service import backend
+
+    from kronos_nova.cmd import _wiring
 
     backend.init_backend(backend.BackendType.THREADING)
     from oslo_service import loopingcall
@@ -79,7 +82,9 @@ def _serve(conf: Any, built: Any) -> int:
     signal.signal(signal.SIGTERM, leave)
     signal.signal(signal.SIGINT, leave)
     signal.signal(signal.SIGUSR1, snapshot)
-    listeners = [] if conf.engine.dry_run else _listen(conf, built)
+    heard = _wiring.results(conf, built.scope_names(), built.on_result)
+    if heard is not None:
+        heard.start()
     loop = loopingcall.FixedIntervalLoopingCall(built.safe_cycle)
     loop.start(interval=conf.engine.evaluation_interval, stop_on_exception=False)
     log.info('Planning every %d s%s', conf.engine.evaluation_interval,
@@ -93,14 +98,6 @@ def _serve(conf: Any, built: Any) -> int:
     log.info('Stopping; migrations under way go on without us')
     loop.stop()
     loop.wait()
-    for listener in listeners:
-        listener.stop()
-        listener.wait()
+    if heard is not None:
+        heard.stop()
     return 0
-
-
-def _listen(conf: Any, built: Any) -> list[Any]:
-    """Results of executors, to be told in the log; the database is the truth."""
-    from kronos_nova.cmd import _wiring
-
-    return _wiring.listeners(conf, built.scope_names(), built.on_result)

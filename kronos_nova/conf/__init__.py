@@ -9,3 +9,21 @@
 # WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
 # License for the specific language governing permissions and limitations
 # under the License.
+
+"""The options of every daemon and plug-in, by group; the only readers of
+configuration and policy files."""
+
+from collections.abc import Sequence
+
+from oslo_config import cfg
+
+
+def register(conf: cfg.ConfigOpts, group: cfg.OptGroup, opts: Sequence[cfg.Opt]) -> None:
+    """Register a group of options; repeated calls do nothing.
+
+    A fresh OptGroup each time: oslo.config keeps values in it, and a shared
+    one would carry an override from one configuration into the next.
+    """
+    fresh = cfg.OptGroup(group.name, title=group.title)
+    conf.register_group(fresh)
+    conf.register_opts(list(opts), group=fresh)

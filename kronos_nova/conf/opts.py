@@ -12,8 +12,12 @@
 
 """All groups of kronos.conf in one place."""
 
+import re
+
 from oslo_config import cfg
 
+from kronos_nova import conf as groups
+from kronos_nova import exception
 from kronos_nova.conf import database
 from kronos_nova.conf import engine
 from kronos_nova.conf import executor
@@ -27,10 +31,36 @@ _MODULES = (engine, prometheus, executor, messaging, nova)
 def register(conf: cfg.ConfigOpts) -> None:
     """Register every option of the daemons and tools on ``conf``."""
     for module in _MODULES:
-        conf.register_group(module.GROUP)
-        conf.register_opts(module.OPTS, group=module.GROUP)
+        groups.register(conf, module.GROUP, module.OPTS)
     nova.register_auth(conf)
     database.register(conf)
+
+
+def register_planning(conf: cfg.ConfigOpts) -> None:
+    """Only what planning offline reads; needs no extra."""
+    for module in (engine, prometheus):
+        groups.register(conf, module.GROUP, module.OPTS)
+
+
+def wrong_values(conf: cfg.ConfigOpts) -> list[exception.ConfigError]:
+    """Every value of the registered groups that its option does not admit.
+
+    oslo.config looks at a value when it is first used, which for a daemon is
+    too late.
+    """
+    found = []
+    for group in (*(module.GROUP.name for module in _MODULES), 'database'):
+        for name in conf[group] if group in conf else ():
+            try:
+                getattr(conf[group], name)
+            except cfg.ConfigSourceValueError as e:
+                where = re.search(r"detail='([^']*)'", str(e))
+                found.append(exception.ConfigError(
+                    path=where.group(1) if where else 'the configuration',
+                    field=f'[{group}] {name}',
+                    problem=str(e).partition('is not valid: ')[2] or 'the value is not valid',
+                    remedy='Correct the value; the sample file tells what each option takes.'))
+    return found
 
 
 def list_opts() -> list[tuple[str, list[cfg.Opt]]]:

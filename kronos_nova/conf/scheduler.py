@@ -18,6 +18,7 @@ The multiplier lives beside Nova's own in [filter_scheduler]; the rest is in
 
 from oslo_config import cfg
 
+from kronos_nova import conf as groups
 from kronos_nova.conf import prometheus
 
 GROUP = cfg.OptGroup('kronos', title='Load-aware placement')
@@ -50,10 +51,8 @@ OPTS: list[cfg.Opt] = [
 def register(conf: cfg.ConfigOpts) -> None:
     """Register on Nova's configuration object; repeated calls do nothing."""
     conf.register_opts(FILTER_SCHEDULER_OPTS, group='filter_scheduler')
-    conf.register_group(GROUP)
-    conf.register_opts(OPTS, group=GROUP)
-    conf.register_group(prometheus.GROUP)
-    conf.register_opts(prometheus.OPTS, group=prometheus.GROUP)
+    groups.register(conf, GROUP, OPTS)
+    groups.register(conf, prometheus.GROUP, prometheus.OPTS)
 
 
 def list_opts() -> list[tuple[str, list[cfg.Opt]]]:

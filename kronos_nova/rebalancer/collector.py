@@ -85,15 +85,16 @@ class Collector:
         versions = 'supported API versions'
         reads.one('Nova', versions, self._nova.negotiate)
         reads.one('Placement', versions, self._placement.negotiate)
-        first = reads.start(self._nova.services)
+        # First and alone: of what an unreachable cell breaks, it says why.
+        reads.one('Nova', 'compute services', self._nova.services)
         listed = reads.start(self._nova.hypervisors)
         aggregates = reads.start(self._nova.aggregates)
         groups = reads.start(self._nova.server_groups)
         migrations = reads.one(
             'Nova', 'migrations', lambda: self._nova.migrations_under_way(now))
-        reads.result(first, 'Nova', 'compute services')
         servers = reads.one('Nova', 'servers', self._nova.servers)
         services = reads.one('Nova', 'compute services', self._nova.services)
+        reads.each('Nova', 'servers', self._check_rights, of_two_projects(servers))
         hypervisors = reads.result(listed, 'Nova', 'hypervisors')
         nodes, notes = planned(hypervisors, self._conf.engine.hypervisor_types, services)
         claims = reading.again(lambda: self._claims(reads, nodes, hypervisors))
@@ -103,12 +104,13 @@ class Collector:
                   for h in hosts.values() if h.provider is None]
         on_hosts = {i.uuid: i for i in servers if i.host and i.status != 'DELETED'}
         flights = flights_of(migrations, on_hosts)
+        named = reads.result(aggregates, 'Nova', 'aggregates')
+        grouped = reads.result(groups, 'Nova', 'server groups')
         self._report(notes)
         return model.Cluster(
             hosts=hosts, services=services, flights=flights, taken_at=now,
             instances=with_claims(on_hosts, hosts, claims, {f.instance_uuid for f in flights}),
-            groups=tuple(reads.result(groups, 'Nova', 'server groups')),
-            aggregates=reads.result(aggregates, 'Nova', 'aggregates'))
+            groups=tuple(grouped), aggregates=named)
 
     def _claims(self, reads: reading.Reading, nodes: Mapping[str, nova_api.Hypervisor],
                 hypervisors: Iterable[nova_api.Hypervisor]) -> Claims:
@@ -130,6 +132,15 @@ class Collector:
             traits = reads.each('Placement', 'traits', self._placement.traits, ours)
         return Claims(providers, traits, by_consumer(on),
                       {p.uuid: p.root_uuid for p in listed.values()})
+
+    def _check_rights(self, uuid: str) -> None:
+        """Nova hides other projects' server groups, without an error, from
+        whom it denies their servers."""
+        try:
+            self._nova.server(uuid)
+        except api.ApiError as exc:
+            if exc.status != 404:
+                raise
 
     def _report(self, notes: Iterable[str]) -> None:
         """Log what is left out, when it was not so the last time."""
@@ -162,6 +173,12 @@ def planned(hypervisors: Iterable[nova_api.Hypervisor], types: Collection[str],
     notes += [f'Host {host} has no hypervisor record yet and is not planned.'
               for host in sorted(services.keys() - by_host.keys())]
     return nodes, notes
+
+
+def of_two_projects(servers: Iterable[model.Instance]) -> list[str]:
+    """One server of each of two projects: of these, one is not our own."""
+    by_project = {s.project_id: s.uuid for s in servers}
+    return [uuid for _project, uuid in sorted(by_project.items())[:2]]
 
 
 def host_of(node: nova_api.Hypervisor, service: model.Service, claims: Claims) -> model.Host:

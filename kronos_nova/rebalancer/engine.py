@@ -21,7 +21,7 @@ from collections.abc import Mapping
 import dataclasses
 import hashlib
 import time
-from typing import Any, Protocol
+from typing import Any, Protocol, TYPE_CHECKING
 
 from oslo_config import cfg
 from oslo_log import log as logging
@@ -37,8 +37,11 @@ from kronos_nova.rebalancer import cycle
 from kronos_nova.rebalancer import planner
 from kronos_nova.rebalancer import report
 from kronos_nova.rebalancer import tasks
-from kronos_nova.rebalancer.store import api as store_api
+from kronos_nova.rebalancer.snapshots import writer
 from kronos_nova.sources import base as sources
+
+if TYPE_CHECKING:  # replay needs no database
+    from kronos_nova.rebalancer.store import api as store_api
 
 LOG = logging.getLogger(__name__)
 
@@ -52,7 +55,7 @@ class Collector(Protocol):
 
 #: Wakes executors for a stored task; publishes what the scheduler must know.
 Cast = Callable[[model.Task], None]
-Publish = Callable[[Mapping[str, model.Plan], model.History, model.Cluster], None]
+Publish = Callable[[Mapping[str, model.Plan], model.History, model.Cluster, float], None]
 
 
 def scopes(conf: cfg.ConfigOpts, policy_set: policies.PolicySet) -> list[str]:
@@ -61,6 +64,12 @@ def scopes(conf: cfg.ConfigOpts, policy_set: policies.PolicySet) -> list[str]:
     :raises ConfigError: neither is configured.
     """
     names = list(dict.fromkeys(conf.engine.aggregates))
+    if model.UNASSIGNED in names:
+        raise exception.ConfigError(
+            path='kronos.conf', field='[engine] aggregates',
+            problem=f'{model.UNASSIGNED} stands for the hosts in no aggregate',
+            remedy='Set include_unassigned_hosts = true for these; rename an aggregate that '
+                   'really bears that name.')
     if conf.engine.include_unassigned_hosts:
         names.append(model.UNASSIGNED)
     if policy_set.aggregates:
@@ -99,7 +108,7 @@ class Engine:
     """
 
     def __init__(self, conf: cfg.ConfigOpts, *, collector: Collector, source: sources.Source,
-                 store: store_api.Store, cast: Cast | None = None,
+                 store: 'store_api.Store', cast: Cast | None = None,
                  publish: Publish | None = None, owner: str | None = None,
                  clock: Callable[[], float] = time.time,
                  monotonic: Callable[[], float] = time.monotonic) -> None:
@@ -115,7 +124,65 @@ class Engine:
         self._watch = policy_watch.PolicyWatch(conf.engine.policies_file)
         scopes(conf, self._watch.current)
 
-    def cycle(self) -> list[dict[str, Any]]:
+    def close(self) -> None:
+        """Release connections; leases run out by themselves."""
+        self._source.close()
+        self._store.close()
+
+    def scope_names(self) -> list[str]:
+        return scopes(self._conf, self._watch.current)
+
+    def write_snapshot(self) -> str | None:
+        """Record all that a cycle would see now; what cannot be read is
+        recorded as unknown.
+
+        :returns: the directory, or None when [engine] snapshot_dir is empty
+            or cannot be written; the log says which.
+        """
+        if not self._conf.engine.snapshot_dir:
+            LOG.warning('No snapshot is written: set [engine] snapshot_dir')
+            return None
+        try:
+            path = writer.write(self._conf.engine.snapshot_dir, self._recording(),
+                                prefix=writer.SIGNALLED)
+        except exception.SnapshotError as e:
+            LOG.error('%s', e)
+            return None
+        LOG.info('A snapshot was written to %s', path)
+        return path
+
+    def _recording(self) -> writer.Recording:
+        now = self._clock()
+        policy_set = self._watch.refresh()
+        names = scopes(self._conf, policy_set)
+        cluster: model.Cluster | str
+        histories: dict[str, model.History] | str
+        try:
+            cluster = self._collector.collect(now)
+        except exception.CollectError as e:
+            cluster = str(e)
+        try:
+            histories = {scope: self._store.history(scope, now) for scope in names}
+            if isinstance(cluster, model.Cluster):
+                cluster = dataclasses.replace(
+                    cluster, flights=cluster.flights + self._store.flights())
+        except exception.StoreError as e:
+            histories = str(e)
+        return writer.Recording(now=now, scopes=names, policies=policy_set,
+                                samples=self.samples(policy_set), cluster=cluster,
+                                histories=histories)
+
+    def safe_cycle(self) -> None:
+        """A cycle for a daemon: whatever goes wrong, the next one comes."""
+        try:
+            self.run_cycle()
+        except exception.KronosException as e:
+            LOG.error('%s The next cycle tries again.', e)
+        except Exception:
+            LOG.exception('A cycle failed for a reason that is a defect of ours; nothing more '
+                          'moves in it, and the next one tries again.')
+
+    def run_cycle(self) -> list[dict[str, Any]]:
         """One pass over every scope that this engine holds a lease on.
 
         :returns: a report row per scope (see :mod:`report`).
@@ -205,7 +272,17 @@ class Engine:
         now = self._clock()
         history = self._store.history(model.UNASSIGNED, now)
         cluster = dataclasses.replace(cluster, flights=cluster.flights + self._store.flights())
-        self._publish(plans, history, cluster)
+        self._publish(plans, history, cluster, now)
+
+    def on_result(self, event: str, result: model.Result) -> None:
+        """An executor's news, for the log. Cooldown and quarantine are set by
+        the executor, in the transaction that ends the task."""
+        if result.success:
+            LOG.info('Instance %s: moved from %s to %s in %.0f s', result.instance_uuid,
+                     result.from_host, result.to_host, result.duration_seconds)
+        else:
+            LOG.info('Instance %s: the move from %s to %s failed (%s): %s', result.instance_uuid,
+                     result.from_host, result.to_host, result.error_type, result.error)
 
     @staticmethod
     def _failed(scope: str, error: exception.KronosException) -> dict[str, Any]:

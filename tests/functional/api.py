@@ -33,7 +33,6 @@ from oslo_config import cfg
 from placement import deploy
 
 from kronos_nova.conf import opts
-
 from tests.functional import base
 
 # Nova's fixtures replace it to keep its own SDK calls off the network.
@@ -87,7 +86,7 @@ class Door:
         return self._app(environ, start_response)
 
 
-class _HangUp(ConnectionError):
+class _HangUp(ConnectionAbortedError):
     """wsgiref closes the connection on it and writes no answer."""
 
 
@@ -112,15 +111,19 @@ class ApiTestCase(base.NovaTestCase):
     kronos.conf, with the fake driver's hypervisor type admitted."""
 
     plugins = False
+    #: What Keystone would say of our user.
+    user = 'admin'
+    roles = 'reader,member,admin'
+    project: str | None = None
 
     def setUp(self) -> None:
         super().setUp()
         self.useFixture(fixtures.MonkeyPatch(
             'openstack.proxy.Proxy.get_endpoint', _GET_ENDPOINT))
         self.nova_api = self.useFixture(Api(self.api_fixture.app(), {
-            'HTTP_X_AUTH_USER': 'admin',
-            'HTTP_X_AUTH_PROJECT_ID': self.api_fixture.project_id,
-            'HTTP_X_ROLES': 'reader,member,admin'}, '/v2.1'))
+            'HTTP_X_AUTH_USER': self.user,
+            'HTTP_X_AUTH_PROJECT_ID': self.project or self.api_fixture.project_id,
+            'HTTP_X_ROLES': self.roles}, '/v2.1'))
         self.placement_api = self.useFixture(Api(
             deploy.deploy(self.placement.fixture.conf_fixture.conf),
             {'HTTP_X_AUTH_TOKEN': 'admin'}))
@@ -137,6 +140,16 @@ class ApiTestCase(base.NovaTestCase):
         return connection.Connection(
             session=session, compute_endpoint_override=self.nova_api.url,
             placement_endpoint_override=placement_url or self.placement_api.url)
+
+    def abort(self, server: dict[str, Any]) -> None:
+        """Abort the server's live migration and wait for its end."""
+        newest = max(self.migrations(server), key=lambda m: int(m['id']))
+        self.admin_api.api_delete(f'/servers/{server["id"]}/migrations/{newest["id"]}')
+        self.wait_for(
+            lambda: [m for m in self.migrations(server)
+                     if m['id'] == newest['id'] and m['status'] == 'cancelled'],
+            f'the abort of migration {newest["uuid"]}')
+        self._wait_for_server_parameter(server, {'OS-EXT-STS:task_state': None})
 
     @staticmethod
     def closed_port() -> str:

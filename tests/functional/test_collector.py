@@ -13,20 +13,239 @@
 """The collector against a real Nova and a real Placement."""
 
 import time
+from typing import Any
 
+from nova.tests import fixtures as nova_fixtures
+from oslo_utils import uuidutils
+
+from kronos_nova import exception
 from kronos_nova import model
 from kronos_nova.rebalancer import collector
-
 from tests.functional import api
 
+#: Tenants choose names: this one means nothing to anybody.
+HOSTILE = '%(name)s {0} <script>$(reboot)</script> "\'; DROP TABLE task --'
 
-class CollectorTestCase(api.ApiTestCase):
 
-    def collect(self) -> model.Cluster:
-        return collector.Collector(self.conf, self.connection).collect(time.time())
+class CollectorCase(api.ApiTestCase):
 
-    def test_probe(self) -> None:
-        self.boot(host='host1')
-        c = self.collect()
-        import pprint
-        pprint.pprint(c)
+    def collect(self, connection: Any = None) -> model.Cluster:
+        return collector.Collector(self.conf, connection or self.connection).collect(time.time())
+
+    def not_collected(self, connection: Any = None) -> exception.CollectError:
+        error: exception.CollectError = self.assertRaises(
+            exception.CollectError, self.collect, connection)
+        return error
+
+    def allocate(self, server: dict[str, Any], resources: dict[str, dict[str, int]]) -> None:
+        """Replace a server's allocations, by provider."""
+        uri = f'/allocations/{server["id"]}'
+        now = self.placement.get(uri, version='1.28').body
+        answer = self.placement.put(uri, {
+            'allocations': {uuid: {'resources': r} for uuid, r in resources.items()},
+            'consumer_generation': now['consumer_generation'],
+            'project_id': now['project_id'], 'user_id': now['user_id']}, version='1.28')
+        self.assertEqual(204, answer.status, answer.body)
+
+
+class CloudTestCase(CollectorCase):
+
+    def test_everything_is_collected(self) -> None:
+        self.aggregate('rack1', 'host1', 'host2', availability_zone='az1')
+        group = self.server_group('g', 'anti-affinity', max_server_per_host=2)
+        first = self.boot(host='host1', hints={'group': group['id']})
+        second = self.boot(host='host1', hints={'group': group['id']})
+        self.admin_api.put_server(first['id'], {'server': {'name': HOSTILE}})
+        self.admin_api.post_server_action(second['id'], {'lock': {}})
+        self.admin_api.post_server_action(second['id'], {'os-stop': None})
+        self._wait_for_state_change(second, 'SHUTOFF')
+        services = {s['host']: s['id'] for s in self.admin_api.get_services(
+            binary='nova-compute')}
+        self.admin_api.put_service(services['host2'], {
+            'status': 'disabled', 'disabled_reason': 'maintenance'})
+        self.admin_api.put_service_force_down(services['host3'], True)
+
+        cluster = self.collect()
+
+        self.assertEqual({'host1', 'host2', 'host3'}, set(cluster.hosts))
+        self.assertEqual({'rack1': ('host1', 'host2')}, dict(cluster.aggregates))
+        self.assertEqual({'host3'}, set(cluster.scoped(model.UNASSIGNED).scope_hosts))
+        self.assertEqual(
+            model.Service('host2', status='disabled', disabled_reason='maintenance', zone='az1'),
+            cluster.services['host2'])
+        self.assertTrue(cluster.services['host3'].forced_down)
+        self.assertFalse(cluster.services['host3'].up)
+        self.assertEqual({'host1', 'host2', 'host3'}, set(cluster.services), 'nova-compute only')
+
+        one, two = cluster.instances[first['id']], cluster.instances[second['id']]
+        self.assertEqual((HOSTILE, 'host1', 'ACTIVE', False, None),
+                         (one.name, one.host, one.status, one.locked, one.task_state))
+        self.assertRegex(one.internal_name, '^instance-')
+        self.assertEqual(('SHUTOFF', True), (two.status, two.locked))
+        self.assertEqual((1, 512), (one.vcpus, one.memory_mb))
+        self.assertEqual({'VCPU': 1, 'MEMORY_MB': 512, 'DISK_GB': 1}, one.claims)
+        self.assertIsNone(one.pinned)
+
+        host = cluster.hosts['host1']
+        self.assertEqual(self._get_provider_uuid_by_host('host1'), host.uuid)
+        self.assertEqual(('az1', 'host1'), (host.zone, host.hypervisor_hostname))
+        self.assertEqual({'VCPU': 2, 'MEMORY_MB': 1024, 'DISK_GB': 2}, host.provider.used)
+        self.assertEqual(self._get_provider_inventory(host.uuid)['MEMORY_MB']['total'],
+                         host.provider.inventories['MEMORY_MB'].total)
+        self.assertEqual(self.placement.get(f'/resource_providers/{host.uuid}').body['generation'],
+                         host.provider.generation)
+        self.assertEqual((model.ServerGroup(
+            group['id'], model.GroupPolicy.ANTI_AFFINITY, frozenset([one.uuid, two.uuid]), 2,
+            'g'),), cluster.groups)
+        self.assertEqual((), cluster.flights)
+        self.assertEqual(frozenset(), host.traits, 'not read unless they are needed')
+
+        self.conf.set_override('require_cpu_compatibility', True, 'engine')
+        self.assertEqual(frozenset(self._get_provider_traits(host.uuid)),
+                         self.collect().hosts['host1'].traits)
+        self.conf.set_override('hypervisor_types', ['QEMU', 'KVM'], 'engine')
+        cluster = self.collect()
+        self.assertEqual({}, cluster.hosts, 'other hypervisors are not planned')
+        self.assertRegex(cluster.instances[first['id']].pinned, 'host-not-planned')
+        self.assertEqual('host1', cluster.instances[first['id']].host, 'but it counts')
+
+    def test_every_page_of_every_list_is_read(self) -> None:
+        servers = [self.boot(host='host1') for _ in range(5)]
+        groups = [self.server_group(f'g{i}', 'soft-affinity') for i in range(5)]
+        for server in servers[:3]:
+            self.live_migrate(server, 'host2')
+        self.flags(max_limit=2, group='api')
+        cluster = self.collect()
+        self.assertEqual({s['id'] for s in servers}, set(cluster.instances))
+        self.assertEqual({g['id'] for g in groups}, {g.uuid for g in cluster.groups})
+        self.assertEqual(5, len(cluster.groups))
+        self.assertEqual(3, len(cluster.hosts))
+        since = collector.nova_api.NovaApi(self.connection)._migrations({})
+        self.assertEqual(3, len(since))
+
+    def test_an_instance_on_no_host_counts_only_as_a_member(self) -> None:
+        group = self.server_group('g', 'affinity')
+        server = self.boot(host='host1', hints={'group': group['id']})
+        self.flags(shelved_offload_time=0)
+        self.admin_api.post_server_action(server['id'], {'shelve': {}})
+        self._wait_for_state_change(server, 'SHELVED_OFFLOADED')
+        cluster = self.collect()
+        self.assertEqual({}, cluster.instances)
+        self.assertEqual({server['id']}, cluster.groups[0].members)
+
+    def test_instances_whose_allocations_are_not_simple_are_pinned(self) -> None:
+        root = self._get_provider_uuid_by_host('host1')
+        nested, shared = uuidutils.generate_uuid(), uuidutils.generate_uuid()
+        for uuid, parent in ((nested, root), (shared, None)):
+            body = {'name': uuid, 'uuid': uuid} | ({'parent_provider_uuid': parent} if parent
+                                                   else {})
+            self._post_resource_provider_body(body)
+            self._update_inventory(uuid, {'resource_provider_generation': 0, 'inventories': {
+                'SRIOV_NET_VF': {'total': 8}}})
+        simple, on_nested, on_shared, without = (self.boot(host='host1') for _ in range(4))
+        basic = {'VCPU': 1, 'MEMORY_MB': 512, 'DISK_GB': 1}
+        self.allocate(on_nested, {root: basic, nested: {'SRIOV_NET_VF': 1}})
+        self.allocate(on_shared, {root: basic, shared: {'SRIOV_NET_VF': 1}})
+        self.placement.delete(f'/allocations/{without["id"]}')
+        instances = self.collect().instances
+        self.assertIsNone(instances[simple['id']].pinned)
+        self.assertRegex(instances[on_nested['id']].pinned, f'^nested-allocations: .*{nested}')
+        self.assertRegex(instances[on_shared['id']].pinned, f'^other-allocations: .*{shared}')
+        self.assertRegex(instances[without['id']].pinned, '^no-allocations: ')
+        self.assertEqual({}, instances[without['id']].claims)
+        self.assertEqual(basic, instances[on_nested['id']].claims)
+
+    def test_a_host_without_a_resource_provider_has_none(self) -> None:
+        uuid = self._get_provider_uuid_by_host('host3')
+        self.assertEqual(204, self.placement.delete(f'/resource_providers/{uuid}').status)
+        cluster = self.collect()
+        self.assertIsNone(cluster.hosts['host3'].provider)
+        self.assertTrue(cluster.placement_known)
+        self.assertIn('receives no instance', self.stdlog.logger.output)
+
+    def test_a_resize_waiting_for_its_confirmation_is_in_flight(self) -> None:
+        server = self.boot(host='host1')
+        flavor = self._create_flavor(memory_mb=1024, vcpu=1, disk=1, ephemeral=0, swap=0)
+        self.admin_api.post_server_action(server['id'], {'resize': {'flavorRef': flavor}})
+        server = self._wait_for_state_change(server, 'VERIFY_RESIZE')
+        host = server['OS-EXT-SRV-ATTR:host']
+        cluster = self.collect()
+        self.assertEqual((model.Flight(server['id'], 'host1', host),), cluster.flights)
+        self.assertEqual({'VCPU': 1, 'MEMORY_MB': 512, 'DISK_GB': 1},
+                         cluster.hosts['host1'].provider.used, 'held by the migration')
+
+    def _post_resource_provider_body(self, body: dict[str, Any]) -> None:
+        answer = self.placement.post('/resource_providers', body, version='1.20')
+        self.assertEqual(200, answer.status, answer.body)
+
+
+class FaultsTestCase(CollectorCase):
+
+    def test_what_cannot_be_read_stops_the_cycle(self) -> None:
+        server = self.boot(host='host1')
+        with self.subTest('Placement does not listen'):
+            error = self.not_collected(self.connect(self.closed_port()))
+            self.assertRegex(str(error), 'from Placement: the endpoint cannot be reached')
+        with self.subTest('Placement fails'):
+            self.placement_api.door.answers.append(
+                (lambda method, path: path.endswith('/usages'), '500 Internal Server Error',
+                 b'{"errors": [{"detail": "no database"}]}'))
+            error = self.not_collected()
+            self.assertRegex(str(error), 'from Placement: HTTP 500: no database')
+            self.placement_api.door.answers.clear()
+        with (self.subTest('a cell does not answer'),
+              nova_fixtures.DownCellFixture([self.cell_mappings['cell1']])):
+            error = self.not_collected()
+            self.assertRegex(str(error), 'Nova: its cell does not answer Nova')
+        with self.subTest('policy forbids'):
+            self.policy.set_rules(
+                {'os_compute_api:os-services:list': '!'}, overwrite=False)
+            error = self.not_collected()
+            self.assertRegex(str(error), 'compute services from Nova: HTTP 403.*policy '
+                                         'os_compute_api:os-services:list')
+            self.policy.set_rules(
+                {'os_compute_api:os-services:list': '@',
+                 'os_compute_api:os-extended-server-attributes': '!'}, overwrite=False)
+            error = self.not_collected()
+            self.assertRegex(str(error), f'server {server["id"]} from Nova: its host is not shown.*'
+                                         'os_compute_api:os-extended-server-attributes')
+            self.policy.set_rules(
+                {'os_compute_api:os-extended-server-attributes': '@'}, overwrite=False)
+        with self.subTest('an answer is no JSON'):
+            self.nova_api.door.answers.append(
+                (lambda method, path: path.endswith('/os-aggregates'), '200 OK', b'<html>'))
+            self.assertRegex(str(self.not_collected()), 'aggregates from Nova: the answer is not')
+            self.nova_api.door.answers.clear()
+        with self.subTest('Nova is too old'):
+            self.nova_api.door.answers.append((
+                lambda method, path: path.strip('/') == 'v2.1', '200 OK',
+                b'{"version": {"id": "v2.1", "status": "CURRENT", "version": "2.53", '
+                b'"min_version": "2.1", "links": [{"rel": "self", "href": "%s/"}]}}'
+                % self.nova_api.url.encode()))
+            self.assertRegex(str(self.not_collected(self.connect())),
+                             'Nova: it offers microversion 2.53, 2.72')
+            self.nova_api.door.answers.clear()
+        self.assertIn(server['id'], self.collect().instances, 'and it recovers')
+
+
+class FlightTestCase(CollectorCase):
+    compute_driver = 'fake.FakeLiveMigrateDriver'
+    hosts = ('host1', 'host2')
+
+    def test_a_running_live_migration_is_in_flight_and_charged_at_both_ends(self) -> None:
+        server = self.boot(host='host1')
+        self.admin_api.post_server_action(
+            server['id'], {'os-migrateLive': {'host': 'host2', 'block_migration': 'auto'}})
+        self.wait_for(lambda: [m for m in self.migrations(server) if m['status'] == 'running'],
+                      'a running migration')
+        cluster = self.collect()
+        self.assertEqual((model.Flight(server['id'], 'host1', 'host2'),), cluster.flights)
+        for host in ('host1', 'host2'):
+            self.assertEqual({'VCPU': 1, 'MEMORY_MB': 512, 'DISK_GB': 1},
+                             cluster.hosts[host].provider.used)
+        instance = cluster.instances[server['id']]
+        self.assertEqual(('host1', 'migrating', None),
+                         (instance.host, instance.task_state, instance.pinned))
+        self.assertEqual({'VCPU': 1, 'MEMORY_MB': 512, 'DISK_GB': 1}, instance.claims)
+        self.abort(server)
+        self.assertEqual((), self.collect().flights)

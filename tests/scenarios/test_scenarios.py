@@ -20,7 +20,6 @@ import pytest
 from kronos_nova.rebalancer import checker
 from kronos_nova.rebalancer import planner
 from kronos_nova.rebalancer import simulation
-
 from tests.scenarios import loader
 
 
@@ -65,6 +64,8 @@ def hold_to(scenario, plan):
         assert expect.pop('reason') in (plan.reason or ''), plan
     for text in expect.pop('warnings', ()):
         assert any(text in w for w in plan.warnings), plan.warnings
+    if expect.pop('no_warnings', False):
+        assert plan.warnings == ()
     for rule in expect.pop('rejected_by', ()):
         assert plan.rejections.get(rule), plan.rejections
     for name, limit in expect.pop('imbalance_at_most', {}).items():

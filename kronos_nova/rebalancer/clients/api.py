@@ -19,18 +19,24 @@ try says so. No answer, however odd, leaves here as anything but data or an
 
 from collections.abc import Iterator
 from collections.abc import Mapping
+import ssl
 from typing import Any
 from urllib import parse
 
 from keystoneauth1 import discover
 from keystoneauth1 import exceptions as ks_exceptions
 from openstack import exceptions as sdk_exceptions
+from urllib3 import exceptions as urllib3_exceptions
 
 #: Statuses that a second reading can cure: what was listed a moment ago is
 #: gone, also as the marker of the next page (400).
 PASSING = (400, 404, 409)
 
 _MESSAGE_LENGTH = 300
+
+_NO_CONNECTION = (
+    urllib3_exceptions.NewConnectionError, urllib3_exceptions.ConnectTimeoutError,
+    ConnectionRefusedError, ssl.SSLCertVerificationError)
 
 
 class ApiError(Exception):
@@ -40,14 +46,17 @@ class ApiError(Exception):
     :param what: what was asked for.
     :param problem: a clause for people; no secret, no traceback.
     :param status: the HTTP status, None when there was no answer.
+    :param sent: there was no answer, yet the request may have taken effect.
     """
 
-    def __init__(self, service: str, what: str, problem: str, status: int | None = None) -> None:
+    def __init__(self, service: str, what: str, problem: str, status: int | None = None,
+                 sent: bool = False) -> None:
         super().__init__(f'{service}: {what}: {problem}')
         self.service = service
         self.what = what
         self.problem = problem
         self.status = status
+        self.sent = sent
 
 
 def printable(text: object) -> str:
@@ -87,7 +96,22 @@ def connection_problem(error: Exception) -> str:
         case ks_exceptions.EndpointNotFound() | ks_exceptions.CatalogException():
             return 'the service catalogue has no endpoint for it; check [nova] region_name ' \
                    'and interface'
+        case ks_exceptions.DiscoveryFailure():
+            return 'the endpoint cannot be reached, or is another service\'s'
     return f'the request failed ({type(error).__name__})'
+
+
+def never_sent(error: BaseException | None) -> bool:
+    """The request certainly did not leave: no connection came about.
+
+    keystoneauth gives a refused connection and one that broke later the same
+    class; what urllib3 said is further down the chain.
+    """
+    while error is not None:
+        if isinstance(error, _NO_CONNECTION):
+            return True
+        error = error.__cause__ or error.__context__
+    return False
 
 
 class Api:
@@ -121,22 +145,21 @@ class Api:
         if data is None or not data.max_microversion:
             raise ApiError(self.service, what, 'the endpoint does not name any; check that it '
                                                'is the right one and answers')
-        return tuple(discover.normalize_version_number(data.max_microversion))
+        return tuple(int(part) for part in discover.normalize_version_number(
+            data.max_microversion))
 
     def get(self, path: str, what: str, policy: str, version: str,
-            params: Mapping[str, Any] | None = None,
-            timeout: float | None = None) -> dict[str, Any]:
+            params: Mapping[str, Any] | None = None) -> dict[str, Any]:
         """The JSON object at a path.
 
         :param policy: the rule an administrator must grant for it.
         :raises ApiError: anything else than 200 with an object.
         """
-        extra = {} if timeout is None else {'timeout': timeout}
         try:
             response = self.proxy.get(
                 path, params=dict(params or {}), microversion=version, raise_exc=False,
                 connect_retries=0, status_code_retries=0,
-                headers={'Accept': 'application/json'}, **extra)
+                headers={'Accept': 'application/json'})
         except (ks_exceptions.ClientException, sdk_exceptions.SDKException) as exc:
             raise ApiError(self.service, what, connection_problem(exc)) from None
         if response.status_code != 200:
@@ -149,6 +172,29 @@ class Api:
         if not isinstance(body, dict):
             raise ApiError(self.service, what, 'the answer is not a JSON object')
         return body
+
+    def post(self, path: str, what: str, version: str, body: Mapping[str, Any]) -> Any:
+        """Send once: nothing below may repeat it. Logs in before, so that a
+        failure to do so is not taken for one of the request.
+
+        :returns: the response, whatever its status.
+        :raises ApiError: no answer; ``sent`` tells whether it may be at work.
+        """
+        try:
+            proxy = self.proxy
+            proxy.get_endpoint()
+            proxy.session.get_auth_headers()
+        except (ks_exceptions.ClientException, sdk_exceptions.SDKException) as exc:
+            raise ApiError(self.service, what, connection_problem(exc)) from None
+        try:
+            return proxy.post(
+                path, json=body, microversion=version, raise_exc=False, redirect=False,
+                connect_retries=0, status_code_retries=0)
+        except (ks_exceptions.ClientException, sdk_exceptions.SDKException) as exc:
+            lost = not never_sent(exc)
+            problem = 'the connection broke' if lost and isinstance(
+                exc, ks_exceptions.ConnectFailure) else connection_problem(exc)
+            raise ApiError(self.service, what, problem, sent=lost) from None
 
     def refusal(self, response: Any, policy: str) -> str:
         """A clause for an answer that is not a success."""

@@ -166,16 +166,33 @@ class NovaApi:
             {'all_tenants': '1'})]
 
     def server(self, uuid: str) -> Server:
-        """:raises ApiError: with status 404 when there is no such server."""
+        """:raises ApiError: with status 404 when there is no such server.
+
+        Nova also says 404 of another project's server to who is no
+        administrator: only what is not listed either is gone.
+        """
         self.negotiate()
         assert self._server_version is not None
         what = f'server {uuid}'
-        body = self._api.get(f'/servers/{uuid}', what, _POLICY + 'servers:show',
-                             self._server_version)
+        try:
+            body = self._api.get(f'/servers/{uuid}', what, _POLICY + 'servers:show',
+                                 self._server_version)
+        except api.ApiError as exc:
+            if exc.status == 404 and self._listed(uuid):
+                raise api.ApiError(
+                    'Nova', what, 'Nova lists it but denies it; the user of [nova] needs a role '
+                                  'that policy context_is_admin allows') from None
+            raise
         record = records.Record('Nova', 'answer for server', body | {'id': uuid})
         data = record.mapping('server')
         found = instance(data)
         return Server(found, records.Record('Nova', 'server', data).texts('server_groups'))
+
+    def _listed(self, uuid: str) -> bool:
+        return any(r.get('id') == uuid for r in self._api.pages(
+            '/servers/detail', 'servers', 'servers',
+            _POLICY + 'servers:detail:get_all_tenants', _text(BASE),
+            {'all_tenants': '1', 'uuid': uuid}))
 
     def server_groups(self) -> list[model.ServerGroup]:
         """The server groups of all projects.
@@ -223,6 +240,17 @@ class NovaApi:
         queries.append({'changes-since': since.strftime('%Y-%m-%dT%H:%M:%SZ')})
         found = {m.id: m for query in queries for m in self._migrations(query)}
         return [m for _id, m in sorted(found.items()) if not m.ended]
+
+    def live_migrate(self, instance_uuid: str, host: str) -> Any:
+        """Ask once for a live migration to a host that the scheduler must
+        admit; disks are copied only where storage is not shared.
+
+        :returns: the response, whatever its status.
+        :raises ApiError: no answer; ``sent`` tells whether it may be at work.
+        """
+        return self._api.post(
+            f'/servers/{instance_uuid}/action', f'live migration of {instance_uuid}',
+            _text(BASE), {'os-migrateLive': {'host': host, 'block_migration': 'auto'}})
 
     def actions(self, instance_uuid: str) -> list[dict[str, Any]]:
         """The instance's newest actions, newest first."""

@@ -55,10 +55,14 @@ class PlacementApi:
                                f'it offers {".".join(map(str, offered))}, {VERSION} (Train) or '
                                'newer is needed')
 
-    def providers(self) -> dict[str, Listed]:
-        """Every resource provider by UUID; Placement does not page."""
+    def providers(self, in_tree: str | None = None) -> dict[str, Listed]:
+        """Every resource provider by UUID; Placement does not page.
+
+        :param in_tree: only those of this provider's tree.
+        """
         what = 'resource providers'
-        body = self._get('/resource_providers', what, _POLICY + 'list')
+        body = self._api.get('/resource_providers', what, _POLICY + 'list', VERSION,
+                             {'in_tree': in_tree} if in_tree is not None else None)
         out = {}
         for data in self._api.records(body, 'resource_providers', what):
             record = records.Record('Placement', 'resource provider', data, identity='uuid')

@@ -18,8 +18,12 @@ request is sent. So a successor can go on after a crash.
 """
 
 import abc
+from collections.abc import Callable
 import dataclasses
 import enum
+from typing import Any, Self
+
+from oslo_config import cfg
 
 from kronos_nova import model
 
@@ -51,6 +55,15 @@ class Progress:
 
 class Executor(abc.ABC):
     """Carries out one task, step by step; every step may be repeated."""
+
+    @classmethod
+    def create(cls, conf: cfg.ConfigOpts, connect: Callable[[], Any]) -> Self:
+        """Build a driver from the configuration.
+
+        :param connect: gives an openstacksdk connection, for drivers that
+            need one.
+        """
+        return cls()
 
     @abc.abstractmethod
     def pre_flight(self, task: model.Task) -> str:

@@ -24,12 +24,10 @@ def room(simulation: sim.Simulation, instances: sim.Ints, hosts: sim.Ints) -> si
     view = simulation.view
     if not simulation.options.enforce_placement_claims or not view.claims_known():
         return allowed
-    claims = [view.cluster.instances[simulation.uuids[n]].claims for n in instances]
-    classes = sorted({c for claim in claims for c in claim})
-    for resource_class in classes:
+    for r, resource_class in enumerate(simulation.classes):
         if resource_class == rule.DISK and not simulation.options.enforce_placement_disk:
             continue
-        need = np.array([claim.get(resource_class, 0) for claim in claims], dtype=np.float64)
+        need = simulation.claims[r, instances]
         left = np.array([_left(simulation, simulation.hosts[h], resource_class) for h in hosts])
         allowed &= (need[:, None] <= left[None, :]) | (need[:, None] == 0)
     return allowed

@@ -22,8 +22,8 @@ def hard_groups(simulation: sim.Simulation, instances: sim.Ints, hosts: sim.Ints
     """Only rows of grouped instances can have a no."""
     allowed = np.ones((len(instances), len(hosts)), dtype=np.bool_)
     columns = {simulation.hosts[h]: column for column, h in enumerate(hosts)}
-    for row, n in enumerate(instances):
-        uuid = simulation.uuids[n]
+    for row in np.flatnonzero(simulation.hard_grouped[instances]):
+        uuid = simulation.uuids[instances[row]]
         for group in simulation.view.groups_of(uuid):
             spread = simulation.view.spread_of(group)
             if group.policy is model.GroupPolicy.ANTI_AFFINITY:

@@ -1,0 +1,104 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+
+"""The one scoreboard of this nova-scheduler process, and what goes with it.
+
+Filters and weighers ask here. Their objects are made before nova-scheduler
+forks its workers and are used by many threads afterwards: whatever runs in
+the background starts at the first request of a process.
+"""
+
+import threading
+import time
+from typing import Any
+
+import nova.conf
+from oslo_config import cfg
+
+from kronos_nova import background
+from kronos_nova import published
+from kronos_nova import scoreboard
+from kronos_nova.conf import scheduler as scheduler_conf
+
+CONF = nova.conf.CONF
+scheduler_conf.register(CONF)
+
+#: Seconds between two looks at what the engine publishes; a cache read.
+NOTICE_INTERVAL = 5.0
+
+
+class NoticeBoard:
+    """Holds what the engine published last; refreshed in the background."""
+
+    def __init__(self, conf: cfg.ConfigOpts, faults: background.Faults) -> None:
+        self._conf = conf
+        self._channel: tuple[threading.Thread, published.Channel] | None = None
+        self._newest: published.Published | None = None
+        self._refresher = background.Refresher(
+            'kronos-noticeboard', lambda: NOTICE_INTERVAL, self.refresh, faults)
+
+    def look(self) -> published.Published | None:
+        """What holds now, or None."""
+        self._refresher.ensure()
+        newest = self._newest
+        return newest if newest is not None and time.time() < newest.expires_at else None
+
+    def refresh(self) -> None:
+        me = threading.current_thread()
+        if self._channel is None or self._channel[0] is not me:
+            # Of this thread: connections do not survive a fork.
+            self._channel = (me, published.Channel(self._conf))
+        self._newest = self._channel[1].read()
+
+    def stop(self) -> None:
+        self._refresher.stop()
+
+
+class Door:
+    """All that our filters and weighers share in a process."""
+
+    def __init__(self, conf: cfg.ConfigOpts) -> None:
+        self.conf = conf
+        self.faults = background.Faults()
+        self.scores = scoreboard.Scoreboard(conf, self.faults)
+        self.notices = NoticeBoard(conf, self.faults)
+
+    def look(self, hosts: list[Any]) -> scoreboard.Snapshot | None:
+        """Fresh scores, or None.
+
+        :param hosts: the request's HostState objects.
+        """
+        return self.scores.look((h.host, h.hypervisor_hostname) for h in hosts)
+
+    def stop(self) -> None:
+        self.scores.stop()
+        self.notices.stop()
+
+
+_door: Door | None = None
+
+
+def door() -> Door:
+    """This process's; a forked worker inherits it without its threads."""
+    global _door
+    if _door is None:
+        _door = Door(CONF)
+    return _door
+
+
+def close() -> None:
+    """Stop the threads and forget everything; the next request begins anew."""
+    global _door
+    if _door is not None:
+        _door.stop()
+    _door = None

@@ -1,0 +1,115 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+
+"""What the commands that come and go share: configuration, errors, tables.
+
+They print their result on standard output and nothing else; the log and
+errors go to standard error whatever the configuration says of a log file,
+which belongs to the daemons.
+"""
+
+from collections.abc import Callable
+from collections.abc import Iterable
+from collections.abc import Sequence
+import json
+import sys
+from typing import Any, NoReturn
+
+from oslo_config import cfg
+from oslo_log import log as logging
+import yaml
+
+from kronos_nova import exception
+from kronos_nova import version
+from kronos_nova.conf import opts
+
+LOG = logging.getLogger(__name__)
+
+
+def configure(conf: cfg.ConfigOpts, prog: str, argv: Sequence[str] | None,
+              cli_opts: Sequence[cfg.Opt], description: str, *, strict: bool = True) -> None:
+    """Read the configuration files and the command line; log to stderr.
+
+    :param conf: with every option that is needed registered.
+    :param strict: leave when a value is out of its bounds, too.
+    :raises SystemExit: 1 with one line on stderr: a file or value is wrong.
+    """
+    logging.register_options(conf)
+    conf.register_cli_opts(list(cli_opts))
+    try:
+        conf(list(sys.argv[1:] if argv is None else argv), project='kronos', prog=prog,
+             version=version.release(), description=description)
+    except cfg.Error as e:
+        fail(prog, f'{_sentence(e)} Correct the configuration file or the command line.')
+    if strict and (wrong := opts.wrong_values(conf)):
+        fail(prog, str(wrong[0]))
+    for name, value in (('log_config_append', None), ('log_file', None), ('log_dir', None),
+                        ('use_syslog', False), ('use_journal', False), ('use_stderr', True)):
+        conf.set_override(name, value)
+    logging.setup(conf, 'kronos')
+
+
+def _sentence(error: Exception) -> str:
+    text = ' '.join(str(error).split())
+    return text if text.endswith('.') else f'{text}.'
+
+
+def fail(prog: str, text: str) -> NoReturn:
+    """One clear line, and out."""
+    sys.stderr.write(f'{prog}: {" ".join(text.split())}\n')
+    raise SystemExit(1)
+
+
+def guarded(prog: str, run: Callable[[], int]) -> int:
+    """Run a command; an error of ours becomes one line, never a traceback."""
+    try:
+        return run()
+    except exception.KronosException as e:
+        fail(prog, str(e))
+    except KeyboardInterrupt:
+        return 130
+    except BrokenPipeError:
+        # Whoever reads has seen enough; Python must not fail in closing.
+        sys.stdout = None
+        return 1
+    except Exception as e:
+        LOG.debug('%s', prog, exc_info=True)
+        fail(prog, f'unexpected error {type(e).__name__}: {e}. This is a defect of ours: run it '
+                   'with --debug and report what it prints.')
+
+
+def dump(document: Any, form: str) -> None:
+    """Print plain data as ``json`` or ``yaml``."""
+    if form == 'json':
+        print(json.dumps(document, indent=2, sort_keys=True, allow_nan=False))
+    else:
+        print(yaml.safe_dump(document, default_flow_style=False, sort_keys=True), end='')
+
+
+def table(heads: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
+    """Aligned columns; what is not printable in a cell is shown as ``?``."""
+    from prettytable import PrettyTable
+
+    found = PrettyTable(list(heads), align='l')
+    for row in rows:
+        found.add_row([shown(cell) for cell in row])
+    return str(found.get_string())
+
+
+def shown(cell: object) -> str:
+    """A cell's text: names come from elsewhere and may hold anything."""
+    if cell is None:
+        return '-'
+    if isinstance(cell, float):
+        return f'{cell:.4f}'
+    return ''.join(c if c.isprintable() else '?' for c in str(cell))

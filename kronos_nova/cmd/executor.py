@@ -1,0 +1,67 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""kronos-executor: carries out the tasks that engines have planned."""
+
+from collections.abc import Sequence
+import signal
+import threading
+from typing import Any
+
+from kronos_nova.cmd import _entry
+
+PROG = 'kronos-executor'
+
+
+@_entry.needs_extra(PROG)
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run until SIGTERM or SIGINT; migrations that were begun go on."""
+    from oslo_config import cfg
+
+    from kronos_nova.cmd import _tool
+    from kronos_nova.cmd import _wiring
+
+    conf = _wiring.configure(PROG, argv, [
+        cfg.MultiStrOpt('aggregate', default=[], help='Serve this aggregate; may be repeated.'),
+        cfg.BoolOpt('unassigned', default=False,
+                    help='Serve the hosts that are in no aggregate. With neither option every '
+                         'scope is served.')])
+    return _tool.guarded(PROG, lambda: _run(conf))
+
+
+def _run(conf: Any) -> int:
+    from oslo_log import log as logging
+
+    from kronos_nova import model
+    from kronos_nova.cmd import _wiring
+
+    scopes = [*conf.aggregate, *([model.UNASSIGNED] if conf.unassigned else [])]
+    worker, listeners = _wiring.worker(conf, scopes)
+    stopped = threading.Event()
+
+    def leave(signum: int, frame: Any) -> None:
+        stopped.set()
+
+    signal.signal(signal.SIGTERM, leave)
+    signal.signal(signal.SIGINT, leave)
+    logging.getLogger(__name__).info(
+        'Serving %s', ', '.join(scopes) if scopes else 'every scope')
+    thread = threading.Thread(target=worker.run, name='worker')
+    thread.start()
+    if listeners is not None:
+        listeners.start()
+    stopped.wait()
+    worker.stop()
+    thread.join()
+    if listeners is not None:
+        listeners.stop()
+    return 0

@@ -1,0 +1,94 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+
+"""kronos-record: write a snapshot of the live cloud and its metrics."""
+
+from collections.abc import Sequence
+import sys
+from typing import Any
+
+from kronos_nova.cmd import _entry
+
+PROG = 'kronos-record'
+DESCRIPTION = ('Reads Nova, Placement, the score source and the database once, as a planning '
+               'cycle does, and writes what it saw into a new directory, for kronos-replay. It '
+               'changes nothing. The snapshot holds the names of instances and hosts.')
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Print the path of the new snapshot.
+
+    :returns: 0; 1 when Nova or Placement could not be read: the snapshot
+        says so, and cannot be replayed.
+    """
+    with _entry.needs_extra(PROG):
+        from oslo_config import cfg
+
+        from kronos_nova.cmd import _tool
+        from kronos_nova.cmd import _wiring  # noqa: F401 (its packages may be missing)
+        from kronos_nova.conf import opts
+        from kronos_nova.rebalancer import collector  # noqa: F401
+        conf = cfg.ConfigOpts()
+        opts.register(conf)
+    _tool.configure(conf, PROG, argv, [
+        cfg.StrOpt('output_dir', positional=True, required=True,
+                   help='Directory in which the snapshot\'s own directory is made.')],
+        DESCRIPTION)
+    return _tool.guarded(PROG, lambda: _run(conf))
+
+
+def _run(conf: Any) -> int:
+    import time
+
+    from kronos_nova.cmd import _wiring
+    from kronos_nova.conf import policies
+    from kronos_nova.rebalancer import engine
+    from kronos_nova.rebalancer.snapshots import recorder
+    from kronos_nova.rebalancer.snapshots import writer
+
+    policy_set = policies.load(conf.engine.policies_file)
+    scopes = engine.scopes(conf, policy_set)
+    # A snapshot without CPU traits could not be replayed with the rule on.
+    conf.set_override('require_cpu_compatibility', True, 'engine')
+    collector, source, store = _wiring.collector(conf), _wiring.source(conf), _store(conf)
+    try:
+        recording = recorder.record(collector, source, store, policy_set, scopes, time.time)
+    finally:
+        source.close()
+        if not isinstance(store, str):
+            store.close()
+    path = writer.write(conf.output_dir, recording)
+    for text in recorder.unknowns(recording):
+        sys.stderr.write(f'{PROG}: recorded as unknown: {text}\n')
+    print(path)
+    return int(isinstance(recording.cluster, str))
+
+
+def _store(conf: Any) -> Any:
+    """The database, or why it cannot be read. It is neither made nor changed."""
+    import os
+
+    from kronos_nova import exception
+    from kronos_nova.rebalancer.store import api
+
+    location = str(conf.database.connection or '')
+    if location.startswith('sqlite:///'):
+        path = location.removeprefix('sqlite:///').partition('?')[0]
+        if not os.path.exists(path):
+            return f'the database file {path} does not exist'
+    try:
+        found = api.Store(conf)
+        found.check()
+    except exception.StoreError as e:
+        return str(e)
+    return found

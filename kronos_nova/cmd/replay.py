@@ -1,0 +1,99 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+
+"""kronos-replay: plan offline from a snapshot."""
+
+from collections.abc import Mapping
+from collections.abc import Sequence
+import sys
+from typing import Any
+
+from kronos_nova.cmd import _entry
+
+PROG = 'kronos-replay'
+DESCRIPTION = ('Plans offline from a snapshot, as kronos-engine would have: the same snapshot '
+               'and configuration give the same plan.')
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Print the report of every scope.
+
+    :returns: 0 when each scope could be planned, also with no move in the
+        plan; 1 otherwise.
+    """
+    with _entry.needs_extra(PROG):
+        from oslo_config import cfg
+
+        from kronos_nova.cmd import _tool
+        from kronos_nova.conf import opts
+        from kronos_nova.rebalancer import replay  # noqa: F401 (its packages may be missing)
+    conf = cfg.ConfigOpts()
+    opts.register_planning(conf)
+    _tool.configure(conf, PROG, argv, [
+        cfg.StrOpt('snapshot', positional=True, required=True,
+                   help='Directory that kronos-record, or kronos-engine on SIGUSR1, has '
+                        'written.'),
+        cfg.StrOpt('format', default='table', choices=['table', 'json', 'yaml'],
+                   help='How the result is printed.'),
+        cfg.BoolOpt('time', default=False,
+                    help='Tell on standard error how long each step took.')], DESCRIPTION)
+    return _tool.guarded(PROG, lambda: _run(conf))
+
+
+def _run(conf: Any) -> int:
+    import time
+
+    from kronos_nova.cmd import _tool
+    from kronos_nova.rebalancer import replay
+
+    rows = replay.replay(conf, conf.snapshot, time.perf_counter)
+    if conf.format == 'table':
+        print('\n\n'.join(_text(row) for row in rows))
+    else:
+        _tool.dump({'aggregates': rows}, conf.format)
+    if conf.time:
+        sys.stdout.flush()
+        for row in rows:
+            steps = ', '.join(f'{step} {s:.3f} s' for step, s in row['timings'].items())
+            sys.stderr.write(f'{_tool.shown(row["name"])}: {steps}\n')
+    return int(any(row['hosts'] is None for row in rows))
+
+
+def _text(row: Mapping[str, Any]) -> str:
+    """One scope for people."""
+    from kronos_nova.cmd import _tool
+
+    parts = [f'Scope {_tool.shown(row["name"])}: {row["hosts"]} hosts, '
+             f'{row["instances"]} instances']
+    if row['policies']:
+        parts.append(_tool.table(
+            ('Policy', 'Imbalance', 'After', 'Threshold', 'Skipped because'),
+            [(p['name'], p['imbalance_before'], p['imbalance_after'], p['threshold'],
+              p['reason']) for p in row['policies']]))
+    if row['combined_before'] is not None:
+        parts.append(f'Combined imbalance: {row["combined_before"]:.4f} -> '
+                     f'{row["combined_after"]:.4f}')
+    if row['moves']:
+        parts.append(_tool.table(
+            ('Wave', 'Instance', 'From', 'To', 'Phase', 'Improvement', 'Alternates'),
+            [(m['wave'], m['instance_uuid'], m['from_host'], m['to_host'], m['phase'],
+              m['improvement'], ', '.join(m['alternates'])) for m in row['moves']]))
+    else:
+        parts.append(f'No moves: {_tool.shown(row["reason"])}')
+    if row['rejections']:
+        parts.append('Refused candidates by rule: ' + ', '.join(
+            f'{rule} {count}' for rule, count in sorted(row['rejections'].items())))
+    parts += [f'Warning: {_tool.shown(text)}' for text in row['warnings']]
+    if row['truncated']:
+        parts.append('The plan was cut off by the limit of steps.')
+    return '\n'.join(parts)

@@ -1,0 +1,105 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""kronos-status: ``upgrade check`` says what to do before this release runs."""
+
+from collections.abc import Sequence
+import sys
+from typing import Any
+
+from kronos_nova.cmd import _entry
+
+PROG = 'kronos-status'
+
+
+@_entry.needs_extra(PROG)
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run ``upgrade check``.
+
+    :returns: 0 ready, 1 ready with warnings, 2 not ready, 255 a check broke.
+    """
+    from oslo_config import cfg
+    from oslo_log import log as logging
+    from oslo_upgradecheck import upgradecheck
+
+    from kronos_nova.conf import opts
+    from kronos_nova.rebalancer.store import database
+
+    conf = cfg.CONF
+    logging.register_options(conf)
+    opts.register(conf)
+
+    class Checks(upgradecheck.UpgradeCommands):
+        """The checks, in the order of their report."""
+
+        def policies(self) -> Any:
+            return _result(upgradecheck, *check_policies(conf))
+
+        def broker(self) -> Any:
+            return _result(upgradecheck, *check_broker(conf))
+
+        def schema(self) -> Any:
+            return _result(upgradecheck, *check_schema(conf, database))
+
+        _upgrade_checks = (
+            ('Policies', policies), ('Broker options', broker), ('Database schema', schema))
+
+    return int(upgradecheck.main(
+        conf, 'kronos', Checks(), argv=list(sys.argv[1:] if argv is None else argv)))
+
+
+def check_policies(conf: Any) -> tuple[str, str]:
+    """(code, details): does the policy file load with this release?"""
+    from kronos_nova import exception
+    from kronos_nova.conf import policies
+
+    try:
+        policies.load(conf.engine.policies_file)
+    except exception.PolicyFileError as error:
+        return 'FAILURE', str(error)
+    return 'SUCCESS', ''
+
+
+def check_broker(conf: Any) -> tuple[str, str]:
+    """(code, details): are the deprecated options of [messaging] still used?"""
+    from kronos_nova.conf import messaging
+
+    if messaging.transport_url(conf) is None:
+        return 'SUCCESS', ''
+    return 'WARNING', ('[messaging] is deprecated. Set transport_url in [DEFAULT] and remove '
+                       'the options of [messaging].')
+
+
+def check_schema(conf: Any, database: Any) -> tuple[str, str]:
+    """(code, details): can the database be reached, and is its schema known here?
+
+    A schema that is older, or an empty database, is upgraded when a daemon starts.
+    """
+    from kronos_nova import exception
+
+    try:
+        engine = database.connect(conf)
+        try:
+            found = database.current(engine)
+        finally:
+            engine.dispose()
+    except exception.StoreError as error:
+        return 'FAILURE', str(error)
+    if found in (None, database.head()):
+        return 'SUCCESS', ''
+    return 'WARNING', (f'The schema is at revision {found}, this release needs '
+                       f'{database.head()}. Back the database up: the next daemon that starts '
+                       'upgrades it.')
+
+
+def _result(upgradecheck: Any, code: str, details: str) -> Any:
+    return upgradecheck.Result(upgradecheck.Code[code], details)

@@ -1,0 +1,74 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+
+"""What our filters have in common: they never raise, and they know whom not to judge."""
+
+import abc
+from typing import Any
+
+from nova.scheduler import filters
+from nova.scheduler import utils
+
+from kronos_nova import boot
+
+
+class KronosFilter(filters.BaseHostFilter, abc.ABC):
+    """A filter over all hosts of a request at once.
+
+    Overrides ``filter_all`` and therefore repeats the bypass for rebuilds
+    that Nova has in ``_filter_one``. A filter that raises would put a live
+    server into ERROR, so that ours passes every host instead.
+    """
+
+    RUN_ON_REBUILD = False
+
+    def filter_all(self, filter_obj_list: Any, spec_obj: Any) -> list[Any]:
+        hosts = list(filter_obj_list)
+        try:
+            if utils.request_is_rebuild(spec_obj) or is_pinned(spec_obj):
+                return hosts
+            return self.judge(hosts, spec_obj, is_move(spec_obj))
+        except Exception as e:
+            boot.door().faults.swallow(type(self).__name__, e)
+            return hosts
+
+    @abc.abstractmethod
+    def judge(self, hosts: list[Any], spec: Any, moving: bool) -> list[Any]:
+        """The hosts that pass.
+
+        :param hosts: HostState objects.
+        :param moving: the instance is evacuated, unshelved, resized or
+            migrated without a named host, not booted.
+        """
+
+
+def is_pinned(spec: Any) -> bool:
+    """An operator (or our executor) has named the destination."""
+    destination = _destination(spec)
+    if destination is not None and 'host' in destination and destination.host:
+        return True
+    return bool(('force_hosts' in spec and spec.force_hosts)
+                or ('force_nodes' in spec and spec.force_nodes))
+
+
+def is_move(spec: Any) -> bool:
+    """The conductor restricts every move to the instance's cell, and no boot;
+    of moves across cells it knows the source host, which it ignores."""
+    destination = _destination(spec)
+    if destination is not None and 'cell' in destination and destination.cell:
+        return True
+    return bool('ignore_hosts' in spec and spec.ignore_hosts)
+
+
+def _destination(spec: Any) -> Any:
+    return spec.requested_destination if 'requested_destination' in spec else None

@@ -1,0 +1,134 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""The part of the cloud that decides about one move, read right now.
+
+As small as can be: the instance, both hosts, the instance's server groups
+with their members, and what is under way among these. The rules judge it as
+they judge a whole Cluster.
+"""
+
+from collections.abc import Callable
+import dataclasses
+from typing import Any, TypeVar
+
+from oslo_config import cfg
+
+from kronos_nova import model
+from kronos_nova.rebalancer import collector
+from kronos_nova.rebalancer.clients import api
+from kronos_nova.rebalancer.clients import nova_api
+from kronos_nova.rebalancer.clients import placement_api
+from kronos_nova.rebalancer.clients import reading
+
+T = TypeVar('T')
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Fresh:
+    """``newest`` is the highest id of the instance's migrations, 0 without."""
+
+    cluster: model.Cluster
+    newest: int
+
+
+class FreshReader:
+    """Reads what a move's rules need; ApiError means that it is not known.
+
+    :param connection: an openstacksdk connection.
+    """
+
+    def __init__(self, conf: cfg.ConfigOpts, connection: Any) -> None:
+        self._conf = conf
+        self.nova = nova_api.NovaApi(connection)
+        self._placement = placement_api.PlacementApi(connection)
+
+    def read(self, task: model.Task, now: float) -> Fresh:
+        """:raises ApiError: with status 404 and ``what`` naming the server
+        when the instance is gone."""
+        with reading.Reading(self._conf.nova.collect_timeout) as reads:
+            reads.one('Nova', 'supported API versions', self.nova.negotiate)
+            migrations = reads.one('Nova', 'migrations',
+                                   lambda: self.nova.migrations(task.instance_uuid))
+            server = reads.one('Nova', 'servers', lambda: self.nova.server(task.instance_uuid))
+            return Fresh(self._cluster(reads, task, server, migrations, now),
+                         max((m.id for m in migrations), default=0))
+
+    def _cluster(self, reads: reading.Reading, task: model.Task, server: nova_api.Server,
+                 migrations: list[nova_api.Migration], now: float) -> model.Cluster:
+        ends = sorted({task.from_host, task.to_host})
+        aggregates = reads.start(self.nova.aggregates)
+        by_end = reads.each('Nova', 'compute services', self.nova.services, ends)
+        listed = reads.each('Nova', 'hypervisors', self.nova.hypervisors_of, ends)
+        services = {name: s for found in by_end.values() for name, s in found.items()}
+        groups = reads.each('Nova', 'server groups', self._group, server.group_uuids)
+        found_groups = tuple(g for g in groups.values() if g is not None)
+        uuids = sorted({u for g in found_groups for u in g.members} - {task.instance_uuid})
+        members = reads.each('Nova', 'group members', self._member, uuids)
+        others = {u: i for u, i in members.items() if i is not None and i.host}
+        for found in reads.each('Nova', 'migrations', self.nova.migrations, others).values():
+            migrations = migrations + found
+        nodes, _notes = collector.planned(
+            [h for found in listed.values() for h in found],
+            self._conf.engine.hypervisor_types, services)
+        hosts = self._hosts(reads, nodes, services)
+        instance = server.instance
+        if instance.host in hosts:
+            instance = self._with_claims(reads, instance, hosts[instance.host])
+        instances = {instance.uuid: instance, **others}
+        named = reads.result(aggregates, 'Nova', 'aggregates')
+        return model.Cluster(
+            hosts=hosts, services=services, instances=instances, groups=found_groups,
+            flights=collector.flights_of([m for m in migrations if not m.ended], instances),
+            aggregates=named, taken_at=now)
+
+    def _hosts(self, reads: reading.Reading, nodes: dict[str, nova_api.Hypervisor],
+               services: dict[str, model.Service]) -> dict[str, model.Host]:
+        uuids = sorted(n.uuid for n in nodes.values())
+        providers = reads.each('Placement', 'resource providers', self._provider, uuids)
+        known = {uuid: p for uuid, p in providers.items() if p is not None}
+        traits: dict[str, frozenset[str]] = {}
+        if self._conf.engine.require_cpu_compatibility:
+            traits = reads.each('Placement', 'traits', self._placement.traits, sorted(known))
+        claims = collector.Claims(known, traits, {}, {})
+        return {name: collector.host_of(node, services[name], claims)
+                for name, node in nodes.items()}
+
+    def _with_claims(self, reads: reading.Reading, instance: model.Instance,
+                     host: model.Host) -> model.Instance:
+        own = reads.one('Placement', 'allocations',
+                        lambda: self._placement.allocations_of(instance.uuid))
+        tree = reads.one('Placement', 'resource providers',
+                         lambda: self._placement.providers(in_tree=host.uuid))
+        return placement_api.claims_of(
+            instance, own, host.uuid if host.provider is not None else None,
+            {p.uuid: p.root_uuid for p in tree.values()})
+
+    def _group(self, uuid: str) -> model.ServerGroup | None:
+        return _unless_gone(lambda: self.nova.server_group(uuid))
+
+    def _member(self, uuid: str) -> model.Instance | None:
+        server = _unless_gone(lambda: self.nova.server(uuid))
+        return None if server is None else server.instance
+
+    def _provider(self, uuid: str) -> model.Provider | None:
+        return _unless_gone(lambda: self._placement.provider(uuid))
+
+
+def _unless_gone(read: Callable[[], T]) -> T | None:
+    """What is read, None when it was deleted meanwhile."""
+    try:
+        return read()
+    except api.ApiError as exc:
+        if exc.status == 404:
+            return None
+        raise

@@ -1,0 +1,234 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+
+"""Reads a snapshot of ours, or of Kronos 0.2.0, back into the model.
+
+A snapshot of 0.2.0 knows its hosts by its aggregates only and has no
+Placement, migrations or locks.
+"""
+
+from collections.abc import Iterable
+from collections.abc import Mapping
+import dataclasses
+import os
+from typing import Any, TypeVar
+
+from kronos_nova import exception
+from kronos_nova import model
+from kronos_nova.rebalancer.snapshots import schema
+from kronos_nova.sources import snapshot
+from kronos_nova.sources import snapshot_files as files
+
+T = TypeVar('T')
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Recorded:
+    """What a snapshot holds besides the answers of its score source.
+
+    ``scopes`` are those that were planned when it was recorded.
+    ``recorded_at`` in epoch seconds. ``traits_known``: the hosts' CPU traits
+    were recorded. ``warnings``: what could not be read then.
+    """
+
+    cluster: model.Cluster
+    histories: Mapping[str, model.History]
+    policy_names: tuple[str, ...]
+    scopes: tuple[str, ...]
+    recorded_at: float
+    traits_known: bool
+    warnings: tuple[str, ...] = ()
+
+    def history(self, scope: str, *, cooldown: float, instance_cooldown: float) -> model.History:
+        """A scope's past; cooldowns last no longer than configured (seconds)."""
+        found = self.histories.get(scope, self.histories[''])
+        return dataclasses.replace(
+            found, scope_cooling=min(found.scope_cooling, cooldown),
+            cooling={u: min(s, instance_cooldown) for u, s in found.cooling.items()})
+
+
+def read(directory: str) -> Recorded:
+    """:raises SnapshotError: it is not whole, or a file of it is wrong."""
+    return _Reader(directory).read()
+
+
+class _Reader:
+    """Reads one directory."""
+
+    def __init__(self, directory: str) -> None:
+        self._directory = directory
+
+    def read(self) -> Recorded:
+        meta, recorded_at = snapshot.meta(self._directory)
+        instances = self._instances()
+        services = {s.host: s for s in self._services()}
+        placement_known = files.exists(self._directory, schema.PROVIDERS)
+        if placement_known:
+            instances = self._with_claims(instances)
+        aggregates, hosts = self._hosts(instances, services)
+        histories, warnings = self._histories()
+        return Recorded(
+            cluster=model.Cluster(
+                hosts=hosts, instances=instances, services=services, groups=self._groups(),
+                flights=self._flights(), aggregates=aggregates,
+                placement_known=placement_known, taken_at=recorded_at),
+            histories=histories, policy_names=tuple(meta.policy_names),
+            scopes=tuple(dict.fromkeys(meta.aggregates)), recorded_at=recorded_at,
+            traits_known=files.exists(self._directory, schema.TRAITS), warnings=warnings)
+
+    def _parse(self, path: str, kind: Any) -> Any:
+        return files.parse(self._directory, path, kind)
+
+    def _optional(self, path: str, kind: Any, default: T) -> Any | T:
+        """A file that 0.2.0 does not write. One of ours that has been lost is
+        found by meta.json's list."""
+        return self._parse(path, kind) if files.exists(self._directory, path) else default
+
+    def _bad(self, path: str, problem: str) -> exception.SnapshotError:
+        return files.bad(os.path.join(self._directory, path), problem)
+
+    def _once(self, path: str, kind: str, names: Iterable[str]) -> None:
+        seen: set[str] = set()
+        for name in names:
+            if name in seen:
+                raise self._bad(path, f'{kind} {files.clean(name, 80)} stands there twice')
+            seen.add(name)
+
+    def _instances(self) -> dict[str, model.Instance]:
+        by_host = self._parse(schema.INSTANCES, schema.Instances)
+        out = {}
+        for host, records in by_host.items():
+            for record in records:
+                if record.host not in (None, host):
+                    raise self._bad(schema.INSTANCES, f'[{files.clean(host, 64)}]: instance '
+                                                      f'{record.uuid} is on another host')
+                out[record.uuid] = _instance(record, host)
+        self._once(schema.INSTANCES, 'instance', (r.uuid for rs in by_host.values() for r in rs))
+        return out
+
+    def _services(self) -> list[model.Service]:
+        records = [r for r in self._parse(schema.SERVICES, list[schema.Service])
+                   if r.binary == 'nova-compute']
+        self._once(schema.SERVICES, 'the nova-compute of host', (r.host for r in records))
+        return [model.Service(**{**r.model_dump(), 'zone': r.zone or ''}) for r in records]
+
+    def _groups(self) -> tuple[model.ServerGroup, ...]:
+        records = self._parse(schema.GROUPS, list[schema.Group])
+        self._once(schema.GROUPS, 'server group', (r.id for r in records))
+        return tuple(self._group(r) for r in records)
+
+    def _group(self, record: schema.Group) -> model.ServerGroup:
+        named = dict.fromkeys([*([record.policy] if record.policy else []), *record.policies])
+        where = f'server group {files.clean(record.id, 64)}'
+        if len(named) != 1:
+            raise self._bad(schema.GROUPS, f'{where} has {len(named)} policies, not one')
+        limit = (record.rules or {}).get('max_server_per_host', 1)
+        if isinstance(limit, bool) or not isinstance(limit, int) or limit < 1:
+            raise self._bad(schema.GROUPS, f'{where}: max_server_per_host is not a number above 0')
+        try:
+            policy = model.GroupPolicy(next(iter(named)))
+        except ValueError:
+            raise self._bad(schema.GROUPS, f'{where}: its policy is none of Nova\'s') from None
+        return model.ServerGroup(uuid=record.id, policy=policy, name=record.name,
+                                 members=frozenset(record.members), max_server_per_host=limit)
+
+    def _flights(self) -> tuple[model.Flight, ...]:
+        return tuple(model.Flight(**r.model_dump()) for r in self._optional(
+            schema.MIGRATIONS, list[schema.Migration], []))
+
+    def _with_claims(self, instances: dict[str, model.Instance]) -> dict[str, model.Instance]:
+        """Allocations; the flavor's where none were recorded."""
+        found = self._optional(schema.ALLOCATIONS, dict[schema.Name, schema.Amounts], None)
+        if found is None:
+            return {u: dataclasses.replace(i, claims=_flavor(i)) for u, i in instances.items()}
+        return {u: dataclasses.replace(i, claims=found.get(u, {})) for u, i in instances.items()}
+
+    def _hosts(self, instances: Mapping[str, model.Instance],
+               services: Mapping[str, model.Service],
+               ) -> tuple[dict[str, tuple[str, ...]], dict[str, model.Host]]:
+        """Aggregates and hosts.
+
+        A host that stands in no list and not in the pool's is kept out of
+        the pool by an aggregate of that name, which nobody can plan.
+        """
+        listed = {name: tuple(hosts) for name, hosts in self._parse(
+            schema.AGGREGATES, schema.Aggregates).items()}
+        nodes = self._optional(schema.NODES, list[schema.Node], None)
+        pool = listed.pop(model.UNASSIGNED, ())
+        if nodes is None:
+            known = {*pool, *(h for hosts in listed.values() for h in hosts),
+                     *(i.host for i in instances.values())}
+            nodes = [schema.Node(host=h, hypervisor_hostname=h,
+                                 zone=services[h].zone if h in services else '')
+                     for h in sorted(known)]
+        self._once(schema.NODES, 'host', (n.host for n in nodes))
+        held = {h for hosts in listed.values() for h in hosts}
+        left = tuple(n.host for n in nodes if n.host not in held and n.host not in pool)
+        if left:
+            listed[model.UNASSIGNED] = left
+        providers: Mapping[str, Any] = self._optional(
+            schema.PROVIDERS, dict[schema.Name, schema.Provider | None], {})
+        traits: Mapping[str, Any] = self._optional(
+            schema.TRAITS, dict[schema.Name, list[schema.Name]], {})
+        return listed, {n.host: _host(n, providers.get(n.host), traits.get(n.host, ()))
+                        for n in nodes}
+
+    def _histories(self) -> tuple[dict[str, model.History], tuple[str, ...]]:
+        """By scope; '' for a scope of which nothing is known."""
+        path = schema.COOLDOWNS
+        if not files.exists(self._directory, path):
+            return {'': model.History()}, ()
+        data = files.load(self._directory, path)
+        whole = os.path.join(self._directory, path)
+        if isinstance(data, dict) and data.get('unknown') is True:
+            told = files.check(whole, files.Unknown, data)
+            return {'': model.History()}, (
+                'cooldowns and quarantine are not known and taken as none '
+                f'({files.clean(told.error)})',)
+        found: schema.Cooldowns = files.check(whole, schema.Cooldowns, data)
+        common = model.History(
+            cooling=found.instance_cooldowns, quarantined=found.instance_quarantines,
+            quarantined_hosts=frozenset(found.host_quarantines),
+            completed=tuple((model.Move(c.instance_uuid, c.from_host, c.to_host,
+                                        model.Phase(c.phase)), c.completed_at)
+                            for c in sorted(found.completed, key=lambda c: c.completed_at)))
+        scopes = {'', *found.aggregate_cooldowns, *found.draining}
+        return {scope: dataclasses.replace(
+            common, scope_cooling=found.aggregate_cooldowns.get(scope, 0.0),
+            draining=frozenset(found.draining.get(scope, ()))) for scope in sorted(scopes)}, ()
+
+
+def _instance(record: schema.Instance, host: str) -> model.Instance:
+    return model.Instance(
+        uuid=record.uuid, host=host, name=record.name, internal_name=record.internal_name,
+        vcpus=record.flavor_vcpus, memory_mb=record.flavor_ram_mb, disk_gb=record.flavor_disk_gb,
+        status=record.status, task_state=record.task_state, locked=record.locked,
+        pinned=record.pinned, pinned_zone=record.pinned_zone, project_id=record.project_id)
+
+
+def _flavor(instance: model.Instance) -> dict[str, int]:
+    claims = {'VCPU': instance.vcpus, 'MEMORY_MB': instance.memory_mb,
+              'DISK_GB': instance.disk_gb}
+    return {name: amount for name, amount in claims.items() if amount}
+
+
+def _host(node: schema.Node, provider: schema.Provider | None,
+          traits: Iterable[str]) -> model.Host:
+    return model.Host(
+        name=node.host, hypervisor_hostname=node.hypervisor_hostname, uuid=node.uuid,
+        hypervisor_type=node.hypervisor_type, zone=node.zone, cell=node.cell,
+        provider=None if provider is None else model.Provider(
+            uuid=provider.uuid, generation=provider.generation, used=provider.used,
+            inventories={name: model.Inventory(**i.model_dump())
+                         for name, i in provider.inventories.items()}),
+        traits=frozenset(traits))

@@ -1,0 +1,84 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+
+"""Looks at everything a cycle would look at, and remembers what failed."""
+
+from collections.abc import Callable
+from collections.abc import Sequence
+import dataclasses
+from typing import Protocol
+
+from kronos_nova import exception
+from kronos_nova import model
+from kronos_nova import policy as policies
+from kronos_nova.rebalancer.snapshots import writer
+from kronos_nova.sources import base
+
+
+class Collector(Protocol):
+    def collect(self, now: float) -> model.Cluster:
+        """:raises CollectError: nothing partial is ever returned."""
+
+
+class Store(Protocol):
+    def history(self, scope: str, now: float) -> model.History:
+        """:raises StoreError: the database cannot be used."""
+
+    def flights(self) -> tuple[model.Flight, ...]:
+        """:raises StoreError: the database cannot be used."""
+
+
+def record(collector: Collector, source: base.Source, store: Store | str,
+           policy_set: policies.PolicySet, scopes: Sequence[str],
+           clock: Callable[[], float]) -> writer.Recording:
+    """What is to be written; what could not be read is a text that says why.
+
+    :param store: or why there is none.
+    :param clock: seconds since the epoch.
+    """
+    cluster: model.Cluster | str
+    try:
+        cluster = collector.collect(clock())
+    except exception.CollectError as e:
+        cluster = str(e)
+    samples = {p.name: source.fetch(p) for p in policy_set.enabled}
+    now = clock()
+    histories: dict[str, model.History] | str
+    if isinstance(store, str):
+        histories = store
+    else:
+        try:
+            histories = {scope: store.history(scope, now) for scope in scopes}
+            if isinstance(cluster, model.Cluster):
+                cluster = dataclasses.replace(cluster, flights=cluster.flights + store.flights())
+        except exception.StoreError as e:
+            histories = str(e)
+    return writer.Recording(now=now, scopes=tuple(scopes), policies=policy_set, samples=samples,
+                            cluster=cluster, histories=histories)
+
+
+def unknowns(recording: writer.Recording) -> list[str]:
+    """What was recorded as unknown, a sentence each."""
+    out = []
+    if isinstance(recording.cluster, str):
+        out.append(f'Nova and Placement: {recording.cluster}')
+    if isinstance(recording.histories, str):
+        out.append(f'Cooldowns and quarantine: {recording.histories}')
+    for name, samples in recording.samples.items():
+        for field, result in (('imbalance_query', samples.imbalance),
+                              ('vm_profile_query', samples.profile),
+                              ('capacity_query', samples.capacity),
+                              ('host_capacity_query', samples.host_capacity)):
+            if result is not None and result.error is not None:
+                out.append(f'Policy {name}, {field}: {result.error}')
+    return out

@@ -1,0 +1,145 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+
+"""What stands in a snapshot's files: Kronos 0.2.0's fields, and ours.
+
+Fields with a default may be missing; the rest of a record is not looked at.
+Hosts and instances are named by Nova's service host and by UUID.
+"""
+
+from typing import Annotated, Literal
+
+import pydantic
+
+from kronos_nova.sources import snapshot_files as files
+
+NODES = 'nova/hypervisors.json'
+AGGREGATES = 'nova/aggregates.json'
+INSTANCES = 'nova/instances.json'
+GROUPS = 'nova/server_groups.json'
+SERVICES = 'nova/services.json'
+MIGRATIONS = 'nova/migrations.json'
+PROVIDERS = 'placement/providers.json'
+ALLOCATIONS = 'placement/allocations.json'
+TRAITS = 'placement/cpu_traits.json'
+COOLDOWNS = 'cooldowns.json'
+
+Name = Annotated[str, files.Name]
+#: Written by tenants or by people: shown after cleaning, never used.
+Text = Annotated[str, pydantic.StringConstraints(max_length=65536)]
+Count = Annotated[int, pydantic.Field(ge=0, le=2**63 - 1)]
+Seconds = Annotated[float, pydantic.Field(ge=0, allow_inf_nan=False)]
+Amounts = dict[Name, Count]
+
+
+class _Record(pydantic.BaseModel):
+    model_config = pydantic.ConfigDict(strict=True)
+
+
+class Instance(_Record):
+    """From ``task_state`` on: ours."""
+
+    uuid: Annotated[str, pydantic.StringConstraints(pattern=r'^[!-~]{1,255}$')]
+    name: Text = ''
+    internal_name: Text = ''
+    host: Name | None = None
+    flavor_vcpus: Count = 0
+    flavor_ram_mb: Count = 0
+    flavor_disk_gb: Count = 0
+    status: Text = 'ACTIVE'
+    task_state: Text | None = None
+    locked: bool = False
+    pinned: Text | None = None
+    pinned_zone: Text | None = None
+    project_id: Text = ''
+
+
+class Group(_Record):
+    """``policy``, or ``policies`` with one entry (Nova before 2.64)."""
+
+    id: Name
+    name: Text = ''
+    policy: str | None = None
+    policies: list[str] = []
+    members: list[Name] = []
+    rules: dict[str, object] | None = None
+
+
+class Service(_Record):
+    host: Name
+    binary: Text = 'nova-compute'
+    state: Text
+    status: Text
+    zone: Text | None = ''
+    disabled_reason: Text | None = None
+    forced_down: bool = False
+
+
+class Node(_Record):
+    host: Name
+    hypervisor_hostname: Text = ''
+    uuid: Text = ''
+    hypervisor_type: Text = 'QEMU'
+    zone: Text = ''
+    cell: Text | None = None
+
+
+class Migration(_Record):
+    instance_uuid: Name
+    from_host: Text
+    to_host: Name | None = None
+    source: Literal['nova', 'task'] = 'nova'
+
+
+class Inventory(_Record):
+    total: Count
+    reserved: Count = 0
+    allocation_ratio: Annotated[float, pydantic.Field(gt=0, allow_inf_nan=False)] = 1.0
+    min_unit: Annotated[int, pydantic.Field(ge=1)] = 1
+    max_unit: Annotated[int, pydantic.Field(ge=1)] = 2**31 - 1
+    step_size: Annotated[int, pydantic.Field(ge=1)] = 1
+
+
+class Provider(_Record):
+    uuid: Text
+    generation: Count = 0
+    inventories: dict[Name, Inventory] = {}
+    used: Amounts = {}
+
+
+class Completed(_Record):
+    instance_uuid: Name
+    from_host: Name
+    to_host: Name
+    phase: Literal['evacuate', 'affinity', 'spread', 'pack']
+    completed_at: Seconds
+
+
+class Cooldowns(_Record):
+    """Seconds remaining; -1 of a quarantine is for ever. The last three are
+    ours: hosts in quarantine, hosts being emptied by scope, ended moves. The
+    file may be written by hand, so a misspelt part is refused."""
+
+    model_config = pydantic.ConfigDict(strict=True, extra='forbid')
+
+    aggregate_cooldowns: dict[Name, Seconds] = {}
+    instance_cooldowns: dict[Name, Seconds] = {}
+    instance_quarantines: dict[Name, Seconds | Annotated[float, pydantic.Field(
+        ge=-1, le=-1)]] = {}
+    host_quarantines: list[Name] = []
+    draining: dict[Name, list[Name]] = {}
+    completed: list[Completed] = []
+
+
+Aggregates = dict[Name, list[Name]]
+Instances = dict[Name, list[Instance]]

@@ -1,0 +1,258 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+
+"""Writes what the engine sees into a directory: Kronos 0.2.0's layout and ours.
+
+The directory appears whole or not at all, readable by its owner alone. What
+could not be read is written as unknown, never as empty.
+"""
+
+from collections.abc import Iterator
+from collections.abc import Mapping
+from collections.abc import Sequence
+import contextlib
+import dataclasses
+import datetime
+import json
+import math
+import os
+import shutil
+import tempfile
+from typing import Any
+
+from kronos_nova import exception
+from kronos_nova import model
+from kronos_nova import policy as policies
+from kronos_nova.rebalancer.snapshots import schema
+from kronos_nova.sources import snapshot
+from kronos_nova.sources import snapshot_files as files
+
+#: What the directory's name begins with: written by the command, by SIGUSR1.
+RECORDED = 'kronos-snapshot'
+SIGNALLED = 'kronos-engine-snapshot'
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Recording:
+    """What is to be written.
+
+    ``cluster`` with the flights of our own tasks; a text says why it is not
+    known. ``histories`` by scope; a text says why they are not known.
+    """
+
+    now: float
+    scopes: Sequence[str]
+    policies: policies.PolicySet
+    samples: Mapping[str, model.PolicySamples]
+    cluster: model.Cluster | str
+    histories: Mapping[str, model.History] | str
+
+
+def write(parent: str, recording: Recording, prefix: str = RECORDED) -> str:
+    """Write ``<parent>/<prefix>-<UTC time>`` and return its path.
+
+    :raises SnapshotError: it could not be written; nothing is left behind.
+    """
+    try:
+        os.makedirs(parent, mode=0o700, exist_ok=True)
+        with _temporary(parent) as work:
+            _fill(work, documents(recording))
+            return _publish(work, parent, f'{prefix}-{_stamp(recording.now)}')
+    except OSError as e:
+        raise exception.SnapshotError(
+            path=parent, problem=f'no snapshot can be written ({os.strerror(e.errno or 0)})',
+            remedy='Name a directory that the user of this process may write to, with room '
+                   'for it.') from None
+
+
+def documents(recording: Recording) -> dict[str, Any]:
+    """Every file's content by its path in the snapshot."""
+    out = _prometheus(recording)
+    if isinstance(recording.cluster, str):
+        unknown = files.unknown(recording.cluster)
+        out |= dict.fromkeys(
+            (schema.NODES, schema.AGGREGATES, schema.INSTANCES, schema.GROUPS, schema.SERVICES,
+             schema.MIGRATIONS, schema.PROVIDERS, schema.ALLOCATIONS), unknown)
+    else:
+        out |= _nova(recording.cluster) | _placement(recording.cluster)
+    out[schema.COOLDOWNS] = (
+        files.unknown(recording.histories) if isinstance(recording.histories, str)
+        else _cooldowns(recording.histories))
+    out['meta.json'] = {
+        'recorded_at': datetime.datetime.fromtimestamp(recording.now, datetime.UTC).isoformat(),
+        'policy_names': [p.name for p in recording.policies.enabled],
+        'aggregates': list(recording.scopes), 'files': sorted(out)}
+    return out
+
+
+def _prometheus(recording: Recording) -> dict[str, Any]:
+    out = {}
+    for policy in recording.policies.enabled:
+        samples = recording.samples[policy.name]
+        results = {
+            'imbalance_query': (samples.imbalance, policy.host_label),
+            'vm_profile_query': (samples.profile, policy.vm_profile_label),
+            'capacity_query': (samples.capacity, policy.host_label),
+            'host_capacity_query': (samples.host_capacity, policy.host_label)}
+        if policy.age_query is not None:
+            # The source has applied the ages: hosts that were stale are not
+            # in the answer any more, and one age is left.
+            results['age_query'] = (model.QueryResult(
+                policy.age_query, model.Health.HEALTHY if samples.age is not None
+                else model.Health.UNREACHABLE), policy.host_label)
+        for field, (result, label) in results.items():
+            if result is not None:
+                name = f'prometheus/{snapshot.PREFIXES[field]}_{policy.name}.json'
+                out[name] = _answer(result, label, samples.taken_at)
+        if policy.age_query is not None:
+            out[f'prometheus/age_{policy.name}.json']['age'] = samples.age
+    return out
+
+
+def _answer(result: model.QueryResult, label: str, taken_at: float) -> dict[str, Any]:
+    # Finite is what a source promises; JSON has no other numbers.
+    series = {k: v for k, v in result.series.items() if math.isfinite(v)}
+    warnings = [*result.warnings, *(f'{k}: {v} is left out' for k, v in result.series.items()
+                                    if k not in series)]
+    found = {
+        'query': result.query, 'health': result.health.lower(), 'series': series,
+        'missing_labels': list(result.missing_labels), 'warnings': warnings,
+        'label': label, 'duplicates': list(result.duplicates), 'taken_at': taken_at}
+    if result.error is not None:
+        found |= files.unknown(result.error)
+    return found
+
+
+def _nova(cluster: model.Cluster) -> dict[str, Any]:
+    pool = list(cluster.hosts_of(model.UNASSIGNED))
+    groups_of: dict[str, list[str]] = {}
+    for group in cluster.groups:
+        for uuid in group.members:
+            groups_of.setdefault(uuid, []).append(group.uuid)
+    instances: dict[str, list[Any]] = {host: [] for host in sorted(cluster.hosts)}
+    for instance in cluster.instances.values():
+        instances.setdefault(instance.host, []).append(
+            _instance(instance, groups_of.get(instance.uuid, [])))
+    return {
+        schema.NODES: [{
+            'host': h.name, 'hypervisor_hostname': h.hypervisor_hostname, 'uuid': h.uuid,
+            'hypervisor_type': h.hypervisor_type, 'zone': h.zone, 'cell': h.cell}
+            for h in cluster.hosts.values()],
+        schema.AGGREGATES: {name: list(hosts) for name, hosts in cluster.aggregates.items()}
+        | {model.UNASSIGNED: pool},
+        schema.INSTANCES: instances,
+        schema.GROUPS: [{
+            'id': g.uuid, 'name': g.name, 'policy': str(g.policy), 'policies': [str(g.policy)],
+            'members': sorted(g.members), 'rules': _rules(g)} for g in cluster.groups],
+        schema.SERVICES: [dataclasses.asdict(s) for s in cluster.services.values()],
+        schema.MIGRATIONS: [dataclasses.asdict(f) for f in cluster.flights]}
+
+
+def _instance(instance: model.Instance, groups: list[str]) -> dict[str, Any]:
+    return {
+        'uuid': instance.uuid, 'name': instance.name, 'internal_name': instance.internal_name,
+        'host': instance.host, 'flavor_vcpus': instance.vcpus,
+        'flavor_ram_mb': instance.memory_mb, 'flavor_disk_gb': instance.disk_gb,
+        'status': instance.status, 'server_groups': sorted(groups),
+        'task_state': instance.task_state, 'locked': instance.locked,
+        'pinned': instance.pinned, 'pinned_zone': instance.pinned_zone,
+        'project_id': instance.project_id}
+
+
+def _rules(group: model.ServerGroup) -> dict[str, int]:
+    if group.max_server_per_host == 1:
+        return {}
+    return {'max_server_per_host': group.max_server_per_host}
+
+
+def _placement(cluster: model.Cluster) -> dict[str, Any]:
+    """Nothing for a cluster whose Placement was not read. Traits only where
+    some were read: the collector reads them for require_cpu_compatibility."""
+    if not cluster.placement_known:
+        return {}
+    out: dict[str, Any] = {
+        schema.PROVIDERS: {h.name: None if h.provider is None else _provider(h.provider)
+                           for h in cluster.hosts.values()},
+        schema.ALLOCATIONS: {i.uuid: dict(i.claims) for i in cluster.instances.values()}}
+    if any(h.traits for h in cluster.hosts.values()):
+        out[schema.TRAITS] = {h.name: sorted(h.traits) for h in cluster.hosts.values()}
+    return out
+
+
+def _provider(provider: model.Provider) -> dict[str, Any]:
+    return {'uuid': provider.uuid, 'generation': provider.generation,
+            'inventories': {c: dataclasses.asdict(i) for c, i in provider.inventories.items()},
+            'used': dict(provider.used)}
+
+
+def _cooldowns(histories: Mapping[str, model.History]) -> dict[str, Any]:
+    """All but the first and the last two parts are cloud-wide."""
+    cooling: dict[str, float] = {}
+    quarantined: dict[str, float] = {}
+    hosts: set[str] = set()
+    completed: dict[tuple[str, float], Any] = {}
+    for history in histories.values():
+        cooling |= history.cooling
+        quarantined |= history.quarantined
+        hosts |= history.quarantined_hosts
+        completed |= {(m.instance_uuid, at): {
+            'instance_uuid': m.instance_uuid, 'from_host': m.from_host, 'to_host': m.to_host,
+            'phase': str(m.phase), 'completed_at': at} for m, at in history.completed}
+    return {
+        'aggregate_cooldowns': {s: h.scope_cooling for s, h in histories.items()
+                                if h.scope_cooling > 0},
+        'instance_cooldowns': cooling, 'instance_quarantines': quarantined,
+        'host_quarantines': sorted(hosts),
+        'draining': {s: sorted(h.draining) for s, h in histories.items() if h.draining},
+        'completed': sorted(completed.values(),
+                            key=lambda c: (c['completed_at'], c['instance_uuid']))}
+
+
+# Files.
+
+@contextlib.contextmanager
+def _temporary(parent: str) -> Iterator[str]:
+    work = tempfile.mkdtemp(prefix='.kronos-snapshot-', dir=parent)
+    try:
+        yield work
+    finally:
+        shutil.rmtree(work, ignore_errors=True)
+
+
+def _fill(work: str, contents: Mapping[str, Any]) -> None:
+    for folder in ('nova', 'placement', 'prometheus'):
+        os.mkdir(os.path.join(work, folder), mode=0o700)
+    for name, data in contents.items():
+        descriptor = os.open(os.path.join(work, name), os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        with open(descriptor, 'w', encoding='utf-8') as f:
+            json.dump(data, f, indent=1, sort_keys=True, allow_nan=False)
+            f.write('\n')
+            f.flush()
+            os.fsync(descriptor)
+
+
+def _publish(work: str, parent: str, name: str) -> str:
+    """Rename into place; a second snapshot of the same second gets a number."""
+    for number in range(1, 100):
+        target = os.path.join(parent, name if number == 1 else f'{name}-{number}')
+        if os.path.lexists(target):
+            continue
+        os.rename(work, target)
+        return target
+    raise exception.SnapshotError(
+        path=os.path.join(parent, name), problem='it is there already, many times over',
+        remedy='Wait a second.')
+
+
+def _stamp(now: float) -> str:
+    return datetime.datetime.fromtimestamp(now, datetime.UTC).strftime('%Y%m%dT%H%M%SZ')

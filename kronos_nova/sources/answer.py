@@ -1,0 +1,172 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+
+"""What a Prometheus answer says: a vector of finite numbers, or why not.
+
+The format is that of https://prometheus.io/docs/prometheus/latest/querying/api
+(JSON envelope, instant vectors).
+"""
+
+import json
+import math
+from typing import Any
+
+from kronos_nova import model
+
+#: How many names a warning shows.
+SHOWN = 5
+
+
+class Malformed(Exception):
+    """The answer is not what the API promises; the text is for operators."""
+
+
+def clean(text: Any, limit: int = 300) -> str:
+    """Foreign text for a message: one line, printable, bounded."""
+    line = ' '.join(str(text).split())
+    line = ''.join(c if c.isprintable() else '?' for c in line)
+    return line if len(line) <= limit else line[:limit - 3] + '...'
+
+
+def problem(body: bytes) -> str:
+    """Prometheus's own words about an error; empty when it gives none."""
+    try:
+        document = _document(body)
+    except Malformed:
+        return ''
+    return f'({clean(document["error"])})' if document.get('error') else ''
+
+
+def success(body: bytes) -> Any:
+    """``data`` of a successful answer.
+
+    :raises Malformed: it is not one.
+    """
+    document = _document(body)
+    if document.get('status') != 'success':
+        raise Malformed(f'it answers {clean(document.get("status"), 40)} '
+                        f'{problem(body)}'.rstrip())
+    return document.get('data')
+
+
+def vector(query: str, label: str, body: bytes, max_series: int,
+           sole: bool = False) -> model.QueryResult:
+    """An instant vector by the value of one label.
+
+    Not numbers (NaN, +Inf) are left out with a warning, as are series without
+    the label; label values that come twice are in ``duplicates`` only. An
+    answer that its server calls degraded is refused: what is missing from it
+    is unknown.
+
+    :param label: '' keeps nothing and only checks the answer.
+    :param sole: one series without the label is allowed; its key is ''.
+    :raises Malformed: it is not a vector, or too large.
+    """
+    data = success(body)
+    degraded = _degraded(_document(body))
+    if degraded:
+        raise Malformed(f'degraded answer: {degraded}')
+    if not isinstance(data, dict) or data.get('resultType') != 'vector':
+        kind = data.get('resultType') if isinstance(data, dict) else None
+        raise Malformed(f'the query returns a {clean(kind, 40)}, not an instant vector')
+    result = data.get('result')
+    if not isinstance(result, list):
+        raise Malformed('the answer has no list of series')
+    if len(result) > max_series:
+        raise Malformed(f'the answer has {len(result)} series, more than max_series '
+                        f'({max_series}); aggregate the query')
+    if not label:
+        return model.QueryResult(query, model.Health.HEALTHY)
+    if sole and len(result) == 1:
+        metric, value = _sample(result[0])
+        if not metric.get(label) and math.isfinite(value):
+            return model.QueryResult(query, model.Health.HEALTHY, series={'': value})
+    return _collect(query, label, result)
+
+
+def _collect(query: str, label: str, result: list[Any]) -> model.QueryResult:
+    series: dict[str, float] = {}
+    seen: set[str] = set()
+    duplicates: set[str] = set()
+    not_numbers: list[str] = []
+    unlabelled: list[str] = []
+    for item in result:
+        metric, value = _sample(item)
+        name = metric.get(label)
+        if not isinstance(name, str) or not name:
+            unlabelled.append(clean(json.dumps(metric, sort_keys=True), 80))
+            continue
+        if name in seen:
+            duplicates.add(name)
+            series.pop(name, None)
+            continue
+        seen.add(name)
+        if math.isfinite(value):
+            series[name] = value
+        else:
+            not_numbers.append(name)
+    warnings = []
+    if not_numbers:
+        warnings.append(f'{len(not_numbers)} values are not finite and left out: '
+                        f'{label} {_some(not_numbers)}')
+    if unlabelled:
+        warnings.append(f'{len(unlabelled)} series have no label {label}: {_some(unlabelled)}')
+    error = None
+    if result and len(unlabelled) == len(result):
+        error, series = f'no series has the label {label}: {_some(unlabelled)}', {}
+    whole = not warnings and not duplicates
+    return model.QueryResult(
+        query, model.Health.HEALTHY if whole else model.Health.PARTIAL, series=series,
+        error=error, warnings=tuple(warnings), missing_labels=tuple(unlabelled),
+        duplicates=tuple(sorted(duplicates)))
+
+
+def _sample(item: Any) -> tuple[dict[str, Any], float]:
+    if not isinstance(item, dict) or not isinstance(item.get('metric'), dict):
+        raise Malformed('the answer holds something that is no series')
+    value = item.get('value')
+    if not isinstance(value, list) or len(value) != 2 or not isinstance(value[1], str):
+        raise Malformed('the answer holds a series without a plain value')
+    try:
+        return item['metric'], float(value[1])
+    except ValueError:
+        raise Malformed(f'the answer holds the value {clean(value[1], 40)!r}') from None
+
+
+def _degraded(document: dict[str, Any]) -> str:
+    """Why the server itself does not call its answer complete."""
+    warnings = document.get('warnings')
+    if isinstance(warnings, list) and warnings:
+        return clean(warnings[0], 200)
+    if document.get('isPartial'):
+        return 'isPartial: some storage nodes did not answer'
+    return ''
+
+
+def _document(body: bytes) -> dict[str, Any]:
+    try:
+        document = json.loads(body, parse_constant=_no_constant)
+    except (ValueError, RecursionError):
+        raise Malformed('the answer is not JSON') from None
+    if not isinstance(document, dict):
+        raise Malformed('the answer is not a JSON object')
+    return document
+
+
+def _no_constant(name: str) -> float:
+    raise ValueError(name)
+
+
+def _some(names: list[str]) -> str:
+    more = f' and {len(names) - SHOWN} more' if len(names) > SHOWN else ''
+    return ', '.join(clean(name, 80) for name in sorted(names)[:SHOWN]) + more

@@ -1,0 +1,360 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+
+"""Scores from the Prometheus HTTP API (Thanos, Mimir and VictoriaMetrics too).
+
+An answer is complete, or the result says why not; nothing in between. Every
+query has one deadline for all its attempts, a cap on bytes and on series, and
+follows no redirect. Secrets are in no message.
+"""
+
+from collections.abc import Mapping
+import dataclasses
+import statistics
+import time
+from typing import Any
+import urllib.parse
+
+from oslo_config import cfg
+from oslo_log import log as logging
+import requests
+import tenacity
+
+from kronos_nova import exception
+from kronos_nova import model
+from kronos_nova import policy as policies
+from kronos_nova.sources import answer
+from kronos_nova.sources import base
+from kronos_nova.sources import deadline
+
+LOG = logging.getLogger(__name__)
+
+CHUNK = 65536
+
+
+class _Failed(Exception):
+    """This attempt failed, and another one would fail the same way."""
+
+    health = model.Health.PARTIAL
+
+
+class _Unreachable(_Failed):
+    """No Prometheus behind the address, or it does not let us in."""
+
+    health = model.Health.UNREACHABLE
+
+
+class _Passing(_Unreachable):
+    """It may work the next time."""
+
+
+class PrometheusSource(base.Source):
+    """Asks instant queries at the server's own time.
+
+    :param conf: with the group [prometheus].
+    :raises ConfigError: the URL or a credential cannot be used.
+    """
+
+    def __init__(self, conf: cfg.ConfigOpts) -> None:
+        self._conf = conf.prometheus
+        self._base, self._shown, self._login = _address(self._conf.url)
+        if self._conf.username:
+            self._login = (self._conf.username, self._conf.password or '')
+        self._session = self._connect()
+        self._bound = deadline.Bound()
+
+    # The contract.
+
+    def fetch(self, policy: policies.Policy, *, profile: bool = True) -> model.PolicySamples:
+        """See the base class.
+
+        ``age`` is the median of what ``age_query`` says of the hosts that are
+        not stale. A host whose own samples are older than
+        ``staleness_threshold``, or of unknown age, is left out of
+        ``imbalance`` as if it had not answered: one dead exporter must not
+        make the others stale. An ``age_query`` that returns one series
+        without ``host_label`` speaks of all hosts together.
+        """
+        taken_at = time.time()
+        imbalance = self.query(policy.imbalance_query, policy.host_label)
+        asked: dict[str, model.QueryResult | None] = {}
+        for name, query, label in (
+                ('profile', policy.vm_profile_query if profile else None,
+                 policy.vm_profile_label),
+                ('capacity', policy.capacity_query, policy.host_label),
+                ('host_capacity', policy.host_capacity_query, policy.host_label),
+                ('ages', policy.age_query, policy.host_label)):
+            if query is None:
+                asked[name] = None
+            elif imbalance.health is model.Health.UNREACHABLE:
+                asked[name] = model.QueryResult(query, imbalance.health, error=imbalance.error)
+            else:
+                asked[name] = self.query(query, label, sole=name == 'ages')
+        age = None
+        if (ages := asked.pop('ages')) is not None and imbalance.error is None:
+            imbalance, age = apply_ages(imbalance, ages, self._conf.staleness_threshold)
+        return model.PolicySamples(
+            policy=policy.name, imbalance=imbalance, age=age, taken_at=taken_at, **asked)
+
+    def health(self) -> tuple[model.Health, str]:
+        try:
+            body = self._ask('GET', '/api/v1/status/runtimeinfo', None)
+        except _Unreachable as e:
+            return e.health, str(e)
+        except _Failed:
+            # Thanos, Mimir and VictoriaMetrics have no such page.
+            result = self.query('vector(1)', '')
+            if result.error is None:
+                return model.Health.HEALTHY, f'{self._shown} answers queries'
+            return result.health, result.error
+        try:
+            data = answer.success(body)
+        except answer.Malformed as e:
+            return model.Health.PARTIAL, f'{self._shown}: {e}'
+        text = f'{self._shown} answers'
+        if isinstance(data, dict) and data.get('reloadConfigSuccess') is False:
+            text += ', but its last configuration reload failed'
+        return model.Health.HEALTHY, text
+
+    def close(self) -> None:
+        self._session.close()
+
+    # One query.
+
+    def query(self, query: str, label: str, sole: bool = False) -> model.QueryResult:
+        """Ask one instant query; never raises for what the server does.
+
+        :param label: whose value becomes the key; '' keeps no series and
+            only checks that the server answers.
+        :param sole: one series without the label is allowed; its key is ''.
+        """
+        try:
+            body = self._ask('POST', '/api/v1/query', {'query': query})
+        except _Failed as e:
+            return model.QueryResult(query, e.health, error=str(e))
+        try:
+            return answer.vector(query, label, body, self._conf.max_series, sole)
+        except answer.Malformed as e:
+            return model.QueryResult(query, model.Health.PARTIAL, error=str(e))
+
+    def _ask(self, method: str, path: str, form: dict[str, str] | None) -> bytes:
+        """The body of a successful answer.
+
+        :raises _Failed: says why, fit for an operator.
+        """
+        seconds = self._conf.timeout
+        end = time.monotonic() + seconds
+        try:
+            return self._bound.call(
+                lambda: self._attempts(method, path, form, end), end - time.monotonic())
+        except deadline.Exceeded:
+            # What hangs keeps its connection; the next query gets another.
+            self._session = self._connect()
+            raise _Unreachable(f'{self._shown} did not answer within {seconds:g} s') from None
+        except deadline.Exhausted as e:
+            raise _Unreachable(f'{self._shown}: {e}') from None
+
+    def _attempts(self, method: str, path: str, form: dict[str, str] | None,
+                  end: float) -> bytes:
+        backoff = tenacity.wait_exponential(multiplier=self._conf.retry_backoff)
+
+        def until_end(state: tenacity.RetryCallState) -> float:
+            return max(0.0, min(backoff(state), end - time.monotonic()))
+
+        retrying = tenacity.Retrying(
+            stop=tenacity.stop_after_attempt(self._conf.max_retries + 1), wait=until_end,
+            retry=tenacity.retry_if_exception_type(_Passing), reraise=True)
+        last: _Passing | None = None
+
+        def attempt() -> bytes:
+            nonlocal last
+            if (left := end - time.monotonic()) <= 0:
+                raise _Unreachable(str(last or f'{self._shown} did not answer in time'))
+            try:
+                return self._attempt(method, path, form, left, end)
+            except _Passing as e:
+                last = e
+                raise
+
+        return retrying(attempt)
+
+    def _attempt(self, method: str, path: str, form: dict[str, str] | None, left: float,
+                 end: float) -> bytes:
+        headers = {'Accept': 'application/json', 'Accept-Encoding': 'identity',
+                   **self._authorization()}
+        if form is not None:
+            form = {**form, 'timeout': f'{max(1, int(left * 1000))}ms'}
+        try:
+            with self._session.request(
+                    method, self._base + path, data=form, headers=headers,
+                    auth=None if 'Authorization' in headers else self._basic(),
+                    timeout=left, stream=True, allow_redirects=False,
+                    verify=self._verify()) as response:
+                return self._body(response, end)
+        except requests.exceptions.SSLError as e:
+            raise _Unreachable(
+                f'{self._shown}: TLS failed ({_reason(e)}); check ca_cert and the '
+                'certificate') from None
+        except requests.Timeout:
+            raise _Passing(f'{self._shown} did not answer within {left:.1f} s') from None
+        except requests.RequestException as e:
+            raise _Passing(f'{self._shown} cannot be reached ({_reason(e)})') from None
+        except OSError as e:
+            raise _Unreachable(f'{self._shown}: {e.strerror or type(e).__name__} '
+                               '(is ca_cert a readable file?)') from None
+
+    def _body(self, response: requests.Response, end: float) -> bytes:
+        status = response.status_code
+        if 300 <= status < 400:
+            raise _Unreachable(f'{self._shown} redirects ({status}), which is not followed; set '
+                               'url in [prometheus] to the final address')
+        if status in (401, 403):
+            raise _Unreachable(f'{self._shown} refuses our credentials ({status}); check '
+                               'username, password and bearer token in [prometheus]')
+        if response.headers.get('Content-Encoding', 'identity') != 'identity':
+            raise _Failed(f'{self._shown} compresses its answer although not asked to')
+        is_json = response.headers.get('Content-Type', '').split(';')[0].strip().lower() \
+            == 'application/json'
+        body = self._read(response, end) if is_json else b''
+        if status >= 500 or status == 429:
+            raise _Passing(f'{self._shown} answers {status} {answer.problem(body)}'.rstrip())
+        if status >= 400:
+            raise _Failed(f'{self._shown} answers {status} {answer.problem(body)}'.rstrip())
+        if status != 200 or not is_json:
+            raise _Failed(f'{self._shown} does not answer in JSON ({status}); is url the '
+                          'address of a Prometheus?')
+        return body
+
+    def _read(self, response: requests.Response, end: float) -> bytes:
+        body = bytearray()
+        for chunk in response.iter_content(CHUNK):
+            body += chunk
+            if len(body) > self._conf.max_body_bytes:
+                raise _Failed(f'{self._shown}: the answer is larger than max_body_bytes '
+                              f'({self._conf.max_body_bytes}); aggregate the query')
+            if time.monotonic() > end:
+                raise _Unreachable(f'{self._shown} did not finish its answer in time')
+        return bytes(body)
+
+    def _connect(self) -> requests.Session:
+        session = requests.Session()
+        # No proxy and no ~/.netrc of whoever runs nova-scheduler.
+        session.trust_env = False
+        return session
+
+    def _verify(self) -> bool | str:
+        return self._conf.ca_cert or True if self._conf.verify_ssl else False
+
+    def _basic(self) -> Any:
+        return tuple(part.encode() for part in self._login) if self._login else None
+
+    def _authorization(self) -> dict[str, str]:
+        """The bearer header, if any; the file is read again each time."""
+        name, token = 'bearer_token', self._conf.bearer_token
+        if self._conf.bearer_token_file:
+            name = 'bearer_token_file'
+            try:
+                with open(self._conf.bearer_token_file, encoding='utf-8') as f:
+                    token = f.read(CHUNK)
+            except (OSError, UnicodeDecodeError) as e:
+                why = e.strerror if isinstance(e, OSError) else 'it is not text'
+                raise _Unreachable(f'bearer_token_file cannot be read ({why})') from None
+        token = (token or '').strip()
+        if not token:
+            if name == 'bearer_token_file':
+                raise _Unreachable('bearer_token_file is empty')
+            return {}
+        if not all('!' <= c <= '~' for c in token):
+            raise _Unreachable(f'{name} holds characters that no HTTP header may carry')
+        return {'Authorization': f'Bearer {token}'}
+
+
+def apply_ages(imbalance: model.QueryResult, ages: model.QueryResult,
+               staleness: float) -> tuple[model.QueryResult, float | None]:
+    """Leave stale hosts out; the age of the rest.
+
+    :returns: ``imbalance`` without hosts older than ``staleness`` seconds or
+        of unknown age (an error when the ages themselves are not known), and
+        the median age of those that stay. When none would stay, all stay and
+        the age is the youngest host's: the policy is stale.
+    """
+    def failed(why: str, health: model.Health) -> tuple[model.QueryResult, None]:
+        return model.QueryResult(imbalance.query, health, error=f'age_query: {why}',
+                                 warnings=imbalance.warnings), None
+
+    if ages.error is not None:
+        return failed(ages.error, ages.health)
+    if set(ages.series) == {''}:
+        ages = dataclasses.replace(ages, series=dict.fromkeys(imbalance.series, ages.series['']))
+    known = {label: max(0.0, age) for label, age in ages.series.items()
+             if label in imbalance.series}
+    if not known:
+        if not imbalance.series:
+            return imbalance, None
+        return failed('it names no host of imbalance_query; both must return the same label',
+                      model.Health.PARTIAL)
+    fresh = {label: age for label, age in known.items() if age <= staleness}
+    if not fresh:
+        youngest = min(known.values())
+        return _with(imbalance, imbalance.series, model.Health.STALE,
+                     f'every host\'s samples are older than {staleness:g} s'), youngest
+    left_out = sorted(label for label in imbalance.series if label not in fresh)
+    if left_out:
+        shown = ', '.join(answer.clean(label, 64) for label in left_out[:5])
+        imbalance = _with(
+            imbalance, {k: v for k, v in imbalance.series.items() if k in fresh},
+            model.Health.PARTIAL,
+            f'{len(left_out)} hosts have stale samples or none of known age, treated as '
+            f'missing: {shown}')
+    return imbalance, statistics.median(fresh.values())
+
+
+def _with(result: model.QueryResult, series: Mapping[str, float], health: model.Health,
+          warning: str) -> model.QueryResult:
+    return dataclasses.replace(result, series=series, health=health,
+                               warnings=(*result.warnings, warning))
+
+
+def _address(url: str) -> tuple[str, str, tuple[str, str] | None]:
+    """Base URL without its login, what messages show, and the login."""
+    parts = urllib.parse.urlsplit(url)
+    try:
+        port = parts.port
+    except ValueError:
+        port = -1
+    if not parts.hostname or parts.query or parts.fragment or port == -1:
+        raise exception.ConfigError(
+            path='[prometheus]', field='url', problem='it is not a base URL',
+            remedy='Write scheme, host, port and path prefix only.')
+    host = f'[{parts.hostname}]' if ':' in parts.hostname else parts.hostname
+    netloc = f'{host}:{port}' if port else host
+    login = None
+    if parts.username:
+        login = (urllib.parse.unquote(parts.username),
+                 urllib.parse.unquote(parts.password or ''))
+    base_url = f'{parts.scheme}://{netloc}{parts.path.rstrip("/")}'
+    return base_url, f'Prometheus at {base_url}', login
+
+
+def _reason(error: BaseException) -> str:
+    """Why a connection failed, in a few words and without addresses."""
+    seen: list[Any] = [error]
+    for item in seen:
+        if isinstance(item, OSError) and not isinstance(item, requests.RequestException) \
+                and item.strerror:
+            return answer.clean(item.strerror, 120)
+        for inner in (*getattr(item, 'args', ()), getattr(item, 'reason', None),
+                      getattr(item, '__cause__', None), getattr(item, '__context__', None)):
+            if isinstance(inner, BaseException) and inner not in seen and len(seen) < 20:
+                seen.append(inner)
+    return type(seen[-1]).__name__

@@ -1,0 +1,228 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+
+"""Scores out of a snapshot: the answers that a source once gave.
+
+A query is found by its exact text, so a policy file with another query has no
+answer here; that is an error, never an empty answer. Samples are as old as
+they were when they were recorded.
+"""
+
+import dataclasses
+import datetime
+import math
+import os
+from typing import Annotated, Any
+
+from oslo_config import cfg
+import pydantic
+
+from kronos_nova import exception
+from kronos_nova import model
+from kronos_nova import policy as policies
+from kronos_nova.sources import base
+from kronos_nova.sources import snapshot_files as files
+
+MAX_FILES = 1000
+
+#: Field of a policy -> what its file's name begins with.
+PREFIXES = {'imbalance_query': 'imbalance', 'vm_profile_query': 'vm_profile',
+            'capacity_query': 'capacity', 'host_capacity_query': 'host_capacity',
+            'age_query': 'age'}
+
+Number = Annotated[int, pydantic.Strict()] | Annotated[float, pydantic.Strict()]
+Text = Annotated[str, pydantic.StringConstraints(max_length=65536)]
+Name = Annotated[str, files.Name]
+
+
+class Answer(pydantic.BaseModel):
+    """A file of ``prometheus/``. ``label``, ``duplicates``, ``error``,
+    ``unknown``, ``age`` and ``taken_at`` are ours; Kronos 0.2.0 has the rest."""
+
+    model_config = pydantic.ConfigDict(strict=True)
+
+    query: Text
+    health: Text = 'HEALTHY'
+    series: dict[Text, Number] = {}
+    missing_labels: list[Text] = []
+    warnings: list[Text] = []
+    label: Text | None = None
+    duplicates: list[Text] = []
+    error: Text | None = None
+    unknown: bool = False
+    age: Annotated[float, pydantic.Field(allow_inf_nan=False)] | None = None
+    taken_at: Annotated[float, pydantic.Field(ge=0, allow_inf_nan=False)] | None = None
+
+
+class Meta(pydantic.BaseModel):
+    """``meta.json``. ``files`` is ours: all that was written."""
+
+    model_config = pydantic.ConfigDict(strict=True)
+
+    recorded_at: str
+    policy_names: list[Name] = []
+    aggregates: list[Name] = []
+    files: list[Name] = []
+
+
+def meta(directory: str) -> tuple[Meta, float]:
+    """``meta.json``, and when the snapshot was recorded (epoch seconds).
+
+    :raises SnapshotError: the directory is no snapshot, or not whole.
+    """
+    path = os.path.join(directory, 'meta.json')
+    found: Meta = files.parse(directory, 'meta.json', Meta)
+    try:
+        at = datetime.datetime.fromisoformat(found.recorded_at)
+        if at.tzinfo is None:
+            at = at.replace(tzinfo=datetime.UTC)
+        recorded_at = at.timestamp()
+    except (ValueError, OverflowError):
+        raise files.bad(path, 'recorded_at: it is not a time in ISO 8601') from None
+    lost = [name for name in found.files if not files.exists(directory, name)]
+    if lost:
+        raise exception.SnapshotError(
+            path=path, problem=f'files: {files.clean(lost[0], 80)} was recorded and is missing',
+            remedy='Copy the whole directory.')
+    return found, recorded_at
+
+
+class SnapshotSource(base.Source):
+    """Answers from ``prometheus/*.json``.
+
+    :param conf: not used; what every source gets.
+    :param directory: the snapshot.
+    :raises ConfigError: there is no directory: it is no source for a daemon.
+    :raises SnapshotError: the snapshot cannot be used.
+    """
+
+    def __init__(self, conf: cfg.ConfigOpts | None = None, directory: str | None = None) -> None:
+        if directory is None:
+            raise exception.ConfigError(
+                path='kronos.conf', field='[engine] source', problem='snapshot is no live source',
+                remedy='Write source = prometheus; kronos-replay plans from a snapshot.')
+        self._directory = directory
+        _meta, self.recorded_at = meta(directory)
+        self._answers = {name: _answer(directory, name) for name in _listing(directory)}
+
+    def fetch(self, policy: policies.Policy, *, profile: bool = True) -> model.PolicySamples:
+        imbalance, answer = self._find(policy, 'imbalance_query', policy.host_label)
+        assert imbalance is not None
+        imbalance, age = self._aged(policy, imbalance)
+        return model.PolicySamples(
+            policy=policy.name, imbalance=imbalance, age=age,
+            profile=self._find(policy, 'vm_profile_query',
+                               policy.vm_profile_label)[0] if profile else None,
+            capacity=self._find(policy, 'capacity_query', policy.host_label)[0],
+            host_capacity=self._find(policy, 'host_capacity_query', policy.host_label)[0],
+            taken_at=self.recorded_at if answer is None or answer.taken_at is None
+            else answer.taken_at)
+
+    def health(self) -> tuple[model.Health, str]:
+        return model.Health.HEALTHY, f'snapshot with {len(self._answers)} answers'
+
+    def _aged(self, policy: policies.Policy,
+              imbalance: model.QueryResult) -> tuple[model.QueryResult, float | None]:
+        """Age as recorded. A snapshot without it leaves the age unverified,
+        as a policy without ``age_query`` does."""
+        result, answer = self._find(policy, 'age_query', policy.host_label)
+        if result is None or imbalance.error is not None:
+            return imbalance, None
+        if answer is None:
+            return dataclasses.replace(imbalance, warnings=(
+                *imbalance.warnings, f'{result.error}: age not verified')), None
+        if result.error is not None:
+            return dataclasses.replace(imbalance, health=result.health, series={},
+                                       error=f'age_query: {result.error}'), None
+        return imbalance, answer.age
+
+    def _find(self, policy: policies.Policy, field: str,
+              label: str) -> tuple[model.QueryResult | None, Answer | None]:
+        """The recorded answer to a policy's query; (None, None) without one."""
+        query: str | None = getattr(policy, field)
+        if query is None:
+            return None, None
+        own = f'{PREFIXES[field]}_{policy.name}.json'
+        if own in self._answers and self._answers[own].unknown:
+            return _result(self._answers[own], query), self._answers[own]
+        same = {name: a for name, a in self._answers.items() if a.query == query}
+        fitting = {name: a for name, a in same.items() if a.label in (label, None)}
+        if own in fitting:
+            chosen = fitting[own]
+        elif fitting:
+            chosen = fitting[min(fitting)]
+        else:
+            why = (f'was recorded by another label than {label}' if same
+                   else 'is not in the snapshot, which knows a query by its exact text')
+            return model.QueryResult(query, model.Health.UNREACHABLE,
+                                     error=f'{field} of policy {policy.name} {why}'), None
+        return _result(chosen, query), chosen
+
+
+def _listing(directory: str) -> list[str]:
+    path = os.path.join(directory, 'prometheus')
+    try:
+        names = sorted(n for n in os.listdir(path) if n.endswith('.json'))
+    except OSError as e:
+        raise files.bad(path, f'it cannot be read ({os.strerror(e.errno or 0)})') from None
+    if len(names) > MAX_FILES:
+        raise files.bad(path, f'it holds {len(names)} files, more than {MAX_FILES}')
+    return names
+
+
+def _answer(directory: str, name: str) -> Answer:
+    path = os.path.join('prometheus', name)
+    data = files.load(directory, path, numbers=True)
+    found: Answer = files.check(os.path.join(directory, path), Answer, data)
+    return found
+
+
+def _result(answer: Answer, query: str) -> model.QueryResult:
+    """As a live source would have told it: finite numbers, or why not."""
+    health = _health(answer.health)
+    error = answer.error
+    if answer.unknown and error is None:
+        error = 'it was recorded as unknown'
+    if error is None and (health is model.Health.UNREACHABLE
+                          or (health is model.Health.STALE and answer.taken_at is None)):
+        error = f'it was recorded as {health}'
+    warnings = [files.clean(w, 300) for w in answer.warnings]
+    series: dict[str, float] = {}
+    for label, value in answer.series.items():
+        number = _float(value)
+        if math.isfinite(number):
+            series[label] = number
+        else:
+            warnings.append(f'{files.clean(label, 80)}: {number} is left out')
+            health = model.Health.PARTIAL if health is model.Health.HEALTHY else health
+    for label in answer.duplicates:
+        series.pop(label, None)
+    return model.QueryResult(
+        query=query, health=health, series={} if error is not None else series,
+        error=None if error is None else files.clean(error, 500), warnings=tuple(warnings),
+        missing_labels=tuple(files.clean(x, 300) for x in answer.missing_labels),
+        duplicates=tuple(answer.duplicates))
+
+
+def _health(text: str) -> model.Health:
+    try:
+        return model.Health(text.upper())
+    except ValueError:
+        return model.Health.UNREACHABLE
+
+
+def _float(value: Any) -> float:
+    try:
+        return float(value)
+    except OverflowError:
+        return math.inf

@@ -1,0 +1,136 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+
+"""Ceilings and the rebalancer's hosts bind boots, and never a rescue."""
+
+import os
+import time
+
+import fixtures
+
+from kronos_nova import boot
+from kronos_nova import model
+from kronos_nova import published
+from tests.functional import base
+from tests.functional import scores
+
+
+class CeilingTestCase(scores.ScoredTestCase):
+    fields = {'boot_ceiling': 0.7}
+
+    def configure(self):
+        super().configure()
+        self.flags(kronos_weight_multiplier=0.0, group='filter_scheduler')
+
+    def test_a_host_above_its_ceiling_is_filtered_but_not_when_all_are(self):
+        self.occupy()
+        self.wait_for_scores(**self.scores)
+        # host3 is stock Nova's choice and at 0.9; host2 comes next.
+        self.assertEqual('host2', self.chosen())
+        self.prometheus.series['cpu'] = dict.fromkeys(self.hosts, 0.8)
+        self.wait_for_scores(host1=0.8, host2=0.8, host3=0.8)
+        self.assertEqual(self.stock_choice, self.chosen())
+
+    def test_a_host_without_a_score_passes(self):
+        self.prometheus.series['cpu'] = {'host1': 0.1, 'host2': 0.9}
+        self.occupy()
+        self.wait_for_scores(host1=0.1, host2=0.9)
+        self.assertEqual('host3', self.chosen())
+
+
+class HardCeilingTestCase(scores.ScoredTestCase):
+    fields = {'boot_ceiling': 0.7}
+    scores = {'host1': 0.9, 'host2': 0.9, 'host3': 0.9}
+
+    def configure(self):
+        super().configure()
+        self.flags(hard_ceiling=True, group='kronos')
+
+    def test_boots_are_refused_and_moves_are_not(self):
+        server = self.boot(host='host1')
+        self.wait_for_scores(**self.scores)
+        self.boot(expected_state='ERROR')
+        self.live_migrate(server, 'host2')
+        self.assertEqual('host2', self.host_of(server))
+        self.live_migrate(server)
+        self.assertNotEqual('host2', self.host_of(server))
+        self._rebuild_server(server, self.glance.auto_disk_config_enabled_image['id'])
+        # The fake hypervisor forgets no instance that has left it, so that a
+        # server which never moved is the one to evacuate.
+        lost = self.boot(host='host3')
+        self.computes['host3'].stop()
+        service = self.admin_api.get_services(host='host3', binary='nova-compute')[0]
+        self.admin_api.put_service(service['id'], {'forced_down': True})
+        self._evacuate_server(lost)
+        self.assertNotEqual('host3', self.host_of(lost))
+        self.assertEqual({}, dict(boot.door().faults.counts))
+
+
+class FailClosedTestCase(scores.ScoredTestCase):
+
+    def test_without_scores_boots_are_refused_only_when_asked_to(self):
+        self.prometheus.stop()
+        server = self.boot()
+        self.wait_for_no_scores('cannot be reached')
+        self.flags(fail_closed=True, group='kronos')
+        self.boot(expected_state='ERROR')
+        self.live_migrate(server)
+        self.prometheus.restart()
+        self.wait_for_scores(**self.scores)
+        self.boot()
+
+
+class PlacementFilterTestCase(base.NovaTestCase):
+    """The engine publishes through a real cache backend, a file."""
+
+    def configure(self):
+        super().configure()
+        self.useFixture(fixtures.MonkeyPatch('kronos_nova.boot.NOTICE_INTERVAL', 0.1))
+        boot.close()
+        self.addCleanup(boot.close)
+        path = os.path.join(self.useFixture(fixtures.TempDir()).path, 'cache.dbm')
+        self.flags(enabled=True, backend='dogpile.cache.dbm',
+                   backend_argument=[f'filename:{path}'], group='cache')
+        self.channel = published.Channel(base.CONF)
+
+    def publish(self, **fields):
+        now = time.time()
+        notice = published.Published(written_at=now, expires_at=now + 600, **fields)
+        self.channel.write(notice)
+        self.wait_for(lambda: boot.door().notices.look() == notice, 'the notice to arrive')
+
+    def hosts_of_boots(self, count=3, **kwargs):
+        return {self.host_of(self.boot(**kwargs)) for _ in range(count)}
+
+    def test_draining_and_quarantined_hosts_get_no_boots_unless_nothing_else_is_left(self):
+        self.publish(draining=frozenset({'host1'}), quarantined=frozenset({'host2'}))
+        self.assertEqual({'host3'}, self.hosts_of_boots())
+        server = self.boot(host='host1')
+        self.live_migrate(server, 'host2')
+        self.publish(draining=frozenset(self.hosts))
+        # Not host3, which has had every boot so far: stock Nova's choice.
+        self.assertLess(self.hosts_of_boots(1), {'host1', 'host2'})
+
+    def test_a_member_under_way_counts_at_its_destination(self):
+        group = self.server_group('g', 'anti-affinity', max_server_per_host=1)
+        hints = {'group': group['id']}
+        first = self.boot(hints=hints)
+        source = self.host_of(first)
+        free = sorted(set(self.hosts) - {source})
+        self.publish(flights=(model.Flight(first['id'], source, free[0], 'kronos'),))
+        second = self.boot(hints=hints)
+        self.assertEqual(free[1], self.host_of(second))
+        self.boot(hints=hints, expected_state='ERROR')
+        # Its own flight does not stand in a member's way.
+        self.live_migrate(first, free[0])
+        self.assertEqual(free[0], self.host_of(first))

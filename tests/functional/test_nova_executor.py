@@ -1,0 +1,305 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""The nova executor against a real Nova and a real Placement."""
+
+import dataclasses
+import time
+from typing import Any
+
+from kronos_nova import exception
+from kronos_nova import model
+from kronos_nova.rebalancer import collector
+from kronos_nova.rebalancer.executors import base as executors
+from kronos_nova.rebalancer.executors import nova
+from tests.functional import api
+from tests.functional import test_collector
+
+Stage = executors.Stage
+
+
+class ExecutorCase(api.ApiTestCase):
+    """Tasks of instances booted on host1, bound for host2."""
+
+    def setUp(self) -> None:
+        super().setUp()
+        self.executor = nova.NovaExecutor(self.conf, self.connection)
+
+    def task(self, server: dict[str, Any], to_host: str = 'host2',
+             phase: model.Phase = model.Phase.SPREAD,
+             aggregate: str = model.UNASSIGNED) -> model.Task:
+        return model.Task(
+            task_id='t1', plan_id='p1', aggregate=aggregate, instance_uuid=server['id'],
+            from_host='host1', to_host=to_host, phase=phase)
+
+    def watched(self, task: model.Task, marker: str) -> executors.Progress:
+        """What looking comes to in the end."""
+        def ended() -> executors.Progress | None:
+            progress = self.executor.look(task, marker)
+            self.assertIsNot(Stage.ABSENT, progress.stage, 'once asked for, it is never absent')
+            return progress if progress.stage.terminal else None
+        found: executors.Progress = self.wait_for(ended, 'a terminal stage')
+        return found
+
+    def assert_refused(self, rule: str, task: model.Task,
+                       kind: type[exception.MigrationError] = exception.PreFlightError) -> None:
+        error = self.assertRaises(kind, self.executor.pre_flight, task)
+        self.assertEqual(rule, error.kwargs['rule'], str(error))
+        self.assertIn(task.instance_uuid, str(error))
+
+    def service_id(self, host: str) -> str:
+        return str(self.admin_api.get_services(host=host, binary='nova-compute')[0]['id'])
+
+
+class MoveTestCase(ExecutorCase):
+
+    def test_an_instance_is_moved_and_verified(self) -> None:
+        server = self.boot(host='host1')
+        self.admin_api.put_server(server['id'], {'server': {'name': test_collector.HOSTILE}})
+        task = self.task(server)
+        marker = self.executor.pre_flight(task)
+        self.assertIs(Stage.ABSENT, self.executor.look(task, marker).stage)
+        self.assertRegex(str(self.executor.submit(task)), '^req-')
+        progress = self.watched(task, marker)
+        self.assertIs(Stage.COMPLETED, progress.stage, progress)
+        self.assertEqual(self.migrations(server)[0]['uuid'], progress.reference)
+        self.executor.post_flight(task)
+        self.assertEqual('host2', self.host_of(server))
+        self.assertIs(Stage.COMPLETED, self.executor.look(task, marker).stage,
+                      'one who looks late sees it as well')
+        self.assert_refused('moved-away', task)
+
+        # Back and forth again: the marker keeps the old migrations out.
+        self.live_migrate(server, 'host1')
+        marker = self.executor.pre_flight(task)
+        self.assertIs(Stage.ABSENT, self.executor.look(task, marker).stage)
+
+        self.live_migrate(server, 'host3')
+        self.assertIs(Stage.ABSENT, self.executor.look(task, marker).stage,
+                      'somebody else moved it, elsewhere')
+        error = self.assertRaises(exception.MigrationFailed, self.executor.post_flight, task)
+        self.assertIn('it is on host3 and not on host2', str(error))
+
+    def test_a_destination_that_refuses(self) -> None:
+        server = self.boot(host='host1')
+        unknown = self.task(server, to_host='host9')
+        error = self.assertRaises(exception.MigrationFailed, self.executor.submit, unknown)
+        self.assertIn('HTTP 400', str(error))
+        self.assertIn('host9', str(error))
+
+        task = self.task(server)
+        marker = self.executor.pre_flight(task)
+        self.admin_api.put_service(self.service_id('host2'), {'status': 'disabled'})
+        self.executor.submit(task)
+        progress = self.watched(task, marker)
+        self.assertIs(Stage.FAILED, progress.stage, progress)
+        self.assertEqual(self.migrations(server)[0]['uuid'], progress.reference)
+        self.assertIn('No valid host', progress.detail)
+        self.assertEqual('host1', self.host_of(server))
+
+    def test_an_instance_that_was_deleted(self) -> None:
+        server = self.boot(host='host1')
+        task = self.task(server)
+        marker = self.executor.pre_flight(task)
+        self._delete_server(server)
+        self.assert_refused('no-such-instance', task)
+        error = self.assertRaises(exception.PreFlightError, self.executor.submit, task)
+        self.assertIn('deleted', str(error))
+        self.assertIs(Stage.ABSENT, self.executor.look(task, marker).stage)
+        error = self.assertRaises(exception.MigrationFailed, self.executor.post_flight, task)
+        self.assertIn('deleted', str(error))
+
+    def test_a_lost_answer_is_ambiguous_and_looked_up(self) -> None:
+        server = self.boot(host='host1')
+        task = self.task(server)
+        marker = self.executor.pre_flight(task)
+        posts = lambda: [r for r in self.nova_api.door.requests if r[0] == 'POST']  # noqa: E731
+        self.nova_api.door.lose_answer_of = lambda method, path: path.endswith('/action')
+        error = self.assertRaises(exception.AmbiguousSubmit, self.executor.submit, task)
+        self.assertIn('the connection broke', str(error))
+        self.assertEqual(1, len(posts()), 'a POST is never repeated by itself')
+        self.assertIs(Stage.COMPLETED, self.watched(task, marker).stage)
+        self.executor.post_flight(task)
+
+    def test_a_request_without_effect_is_told_from_one_that_may_have_one(self) -> None:
+        server = self.boot(host='host1')
+        task = self.task(server)
+        marker = self.executor.pre_flight(task)
+        for status, kind, said in (
+                ('500 Internal Server Error', exception.AmbiguousSubmit, 'HTTP 500'),
+                ('503 Service Unavailable', exception.AmbiguousSubmit, 'HTTP 503'),
+                ('429 Too Many Requests', exception.NovaClientError, 'HTTP 429')):
+            self.nova_api.door.answers = [
+                (lambda method, path: path.endswith('/action'), status, b'{}')]
+            error = self.assertRaises(kind, self.executor.submit, task)
+            self.assertIn(said, str(error))
+        self.nova_api.door.answers.clear()
+        self.policy.set_rules({nova.POLICY: '!'}, overwrite=False)
+        error = self.assertRaises(exception.NovaClientError, self.executor.submit, task)
+        self.assertRegex(str(error), f'HTTP 403.*{nova.POLICY}')
+        self.nova_api.httpd.shutdown()
+        self.nova_api.httpd.server_close()
+        for call in (lambda: self.executor.submit(task), lambda: self.executor.pre_flight(task),
+                     lambda: self.executor.look(task, marker),
+                     lambda: self.executor.post_flight(task)):
+            error = self.assertRaises(exception.NovaClientError, call)
+            self.assertIn('the endpoint cannot be reached', str(error))
+        self.assertEqual([], self.migrations(server), 'nothing of it took effect')
+
+
+class RightsTestCase(ExecutorCase):
+    """A user who may do all that is asked for, but is no administrator."""
+
+    user = 'kronos'
+    roles = 'reader,kronos'
+    project = '11111111111111111111111111111111'
+
+    def test_a_server_that_is_denied_is_not_taken_for_deleted(self) -> None:
+        group = self.server_group('g', 'anti-affinity')
+        server = self.boot(host='host1', hints={'group': group['id']})
+        task = self.task(server)
+        self.assertRaises(exception.NovaClientError, self.executor.pre_flight, task)
+        self.policy.set_rules({f'os_compute_api:{right}': 'role:kronos or role:admin' for right in (
+            'os-services:list', 'os-hypervisors:list-detail', 'os-aggregates:index',
+            'os-server-groups:index:all_projects', 'os-migrations:index',
+            'os-migrations:index:all_projects', 'os-migrations:index:host', 'servers:detail',
+            'servers:detail:get_all_tenants', 'os-extended-server-attributes', 'servers:show',
+            'os-server-groups:show', 'os-migrate-server:migrate_live:host')}, overwrite=False)
+        for error in (
+                self.assertRaises(exception.NovaClientError, self.executor.pre_flight, task),
+                self.assertRaises(exception.NovaClientError, self.executor.post_flight, task),
+                self.assertRaises(exception.CollectError, collector.Collector(
+                    self.conf, self.connection).collect, time.time())):
+            self.assertIn('policy context_is_admin', str(error))
+
+
+class PreFlightTestCase(ExecutorCase):
+
+    def test_state_of_the_instance(self) -> None:
+        server = self.boot(host='host1')
+        task = self.task(server)
+        self.executor.pre_flight(task)
+        self.admin_api.post_server_action(server['id'], {'lock': {}})
+        self.assert_refused('locked', task)
+        self.admin_api.post_server_action(server['id'], {'unlock': {}})
+        self.executor.pre_flight(task)
+        self.assert_refused('moved-away', dataclasses.replace(task, from_host='host3'))
+        self.conf.set_override('pinned_instances', [server['id']], 'engine')
+        self.assert_refused('opted-out', task)
+        self.conf.clear_override('pinned_instances', 'engine')
+        self.placement.delete(f'/allocations/{server["id"]}')
+        self.assert_refused('pinned', task)
+        self.admin_api.post_server_action(server['id'], {'os-stop': None})
+        self._wait_for_state_change(server, 'SHUTOFF')
+        self.assert_refused('not-active', task)
+        self.flags(shelved_offload_time=0)
+        self.admin_api.post_server_action(server['id'], {'shelve': {}})
+        self._wait_for_state_change(server, 'SHELVED_OFFLOADED')
+        self.assert_refused('moved-away', task)
+
+    def test_state_of_the_services(self) -> None:
+        server = self.boot(host='host1')
+        task = self.task(server)
+        drain = self.task(server, phase=model.Phase.EVACUATE)
+        with self.disabled('host1'):
+            self.assert_refused('source-disabled', task)
+            self.executor.pre_flight(drain)
+        with self.disabled('host2'):
+            self.assert_refused('service-disabled', task)
+            self.assert_refused('service-disabled', drain)
+        for host in ('host1', 'host2'):
+            self.admin_api.put_service_force_down(self.service_id(host), True)
+            self.assert_refused('service-down', drain)
+            self.admin_api.put_service_force_down(self.service_id(host), False)
+        self.executor.pre_flight(task)
+
+    def test_where_it_may_go(self) -> None:
+        server = self.boot(host='host1')
+        self.assert_refused('out-of-scope', self.task(server, to_host='host9'))
+        self.assert_refused('out-of-scope', self.task(server, aggregate='gone'))
+        self.aggregate('rack1', 'host1')
+        self.assert_refused('out-of-scope', self.task(server, aggregate='rack1'))
+        self.assert_refused('out-of-scope', self.task(server))
+        self.aggregate('rack2', 'host1', 'host2')
+        self.executor.pre_flight(self.task(server, aggregate='rack2'))
+        self.aggregate('zone3', 'host3', availability_zone='az3')
+        self.aggregate('rack3', 'host1', 'host3')
+        across = self.task(server, to_host='host3', aggregate='rack3')
+        self.executor.pre_flight(across)
+        self.conf.set_override('restrict_to_az', True, 'engine')
+        self.assert_refused('az-differs', across)
+
+    def test_room_at_the_destination(self) -> None:
+        server = self.boot(host='host1')
+        task = self.task(server)
+        uuid = self._get_provider_uuid_by_host('host2')
+        self.executor.pre_flight(task)
+        now = self.placement.get(f'/resource_providers/{uuid}/inventories').body
+        tight = {**now['inventories'], 'MEMORY_MB': {
+            **now['inventories']['MEMORY_MB'], 'total': 500, 'max_unit': 500,
+            'allocation_ratio': 1.0, 'reserved': 0}}
+        self._update_inventory(uuid, now | {'inventories': tight})
+        self.assert_refused('claim-unit', task, exception.PlacementRejected)
+        now = self.placement.get(f'/resource_providers/{uuid}/inventories').body
+        now['inventories']['MEMORY_MB'].update(total=1000, max_unit=1000, reserved=500)
+        self._update_inventory(uuid, now)
+        self.assert_refused('no-room', task, exception.PlacementRejected)
+        self.assertEqual(204, self.placement.delete(f'/resource_providers/{uuid}').status)
+        self.assert_refused('no-provider', task, exception.PlacementRejected)
+        self.conf.set_override('enforce_placement_claims', False, 'engine')
+        self.executor.pre_flight(task)
+
+    def test_a_group_that_changed_after_planning(self) -> None:
+        group = self.server_group('g', 'anti-affinity')
+        one = self.boot(host='host1', hints={'group': group['id']})
+        task = self.task(one)
+        self.executor.pre_flight(task)
+        two = self.boot(host='host2', hints={'group': group['id']})
+        self.assert_refused('anti-affinity', task)
+        self.executor.pre_flight(self.task(one, to_host='host3'))
+        self._delete_server(two)
+        self.executor.pre_flight(task)
+
+        self.server_group('other', 'affinity')
+        together = self.server_group('t', 'affinity')
+        alone = self.boot(host='host1', hints={'group': together['id']})
+        self.assert_refused('affinity-unmovable', self.task(alone))
+
+
+class UnderWayTestCase(ExecutorCase):
+    compute_driver = 'fake.FakeLiveMigrateDriver'
+
+    def running(self, server: dict[str, Any]) -> None:
+        self.wait_for(lambda: [m for m in self.migrations(server) if m['status'] == 'running'],
+                      'a running migration')
+
+    def test_an_aborted_migration_is_cancelled(self) -> None:
+        group = self.server_group('g', 'soft-anti-affinity')
+        server = self.boot(host='host1', hints={'group': group['id']})
+        sibling = self.boot(host='host1', hints={'group': group['id']})
+        task = self.task(server)
+        marker = self.executor.pre_flight(task)
+        self.executor.submit(task)
+        self.running(server)
+        progress = self.executor.look(task, marker)
+        self.assertEqual((Stage.RUNNING, 'running'), (progress.stage, progress.detail))
+        self.assert_refused('not-active', task)
+        self.assert_refused('group-in-flight', self.task(sibling))
+        second = self.assertRaises(exception.AmbiguousSubmit, self.executor.submit, task)
+        self.assertIn('migrating already', str(second))
+        self.assertEqual(1, len(self.migrations(server)))
+        self.abort(server)
+        progress = self.executor.look(task, marker)
+        self.assertIs(Stage.CANCELLED, progress.stage)
+        error = self.assertRaises(exception.MigrationFailed, self.executor.post_flight, task)
+        self.assertIn('it is on host1 and not on host2', str(error))
+        self.executor.pre_flight(self.task(sibling))

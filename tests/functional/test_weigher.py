@@ -1,0 +1,177 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+
+"""Boots follow the scores; without scores they follow Nova alone."""
+
+from unittest import mock
+
+from kronos_nova import boot
+from kronos_nova import scoreboard
+from tests.fixtures import prometheus_api
+from tests.functional import base
+from tests.functional import scores
+
+
+class StockChoiceTestCase(base.NovaTestCase):
+    """What the tests below call stock Nova's choice is stock Nova's."""
+
+    plugins = False
+
+    def test_stock_nova_prefers_the_empty_host(self):
+        for host in ('host1', 'host1', 'host2'):
+            self.boot(host=host)
+        self.assertEqual(scores.ScoredTestCase.stock_choice, self.host_of(self.boot()))
+
+
+class FollowScoresTestCase(scores.ScoredTestCase):
+
+    def test_boots_follow_the_scores_as_they_change(self):
+        manager = self.scheduler_service.manager.host_manager
+        self.assertEqual(['KronosCapacityFilter', 'KronosPlacementFilter'],
+                         [type(f).__name__ for f in manager.enabled_filters][-2:])
+        self.assertIn('KronosWeigher', [type(w).__name__ for w in manager.weighers])
+        self.occupy()
+        self.wait_for_scores(**self.scores)
+        self.assertEqual('host1', self.chosen())
+        self.prometheus.series['cpu'] = {'host1': 0.9, 'host2': 0.2, 'host3': 0.9}
+        self.wait_for_scores(host1=0.9, host2=0.2, host3=0.9)
+        self.assertEqual('host2', self.chosen())
+
+    def test_a_negative_multiplier_of_an_aggregate_flips_the_choice(self):
+        self.occupy()
+        self.wait_for_scores(**self.scores)
+        self.aggregate('pack', *self.hosts, kronos_weight_multiplier='-1000')
+        self.assertEqual('host3', self.chosen())
+        # host1 is the least loaded of all; only host2 packs, and is half used.
+        self.prometheus.series['cpu'] = {'host1': 0.8, 'host2': 0.9, 'host3': 0.7}
+        self.wait_for_scores(host1=0.8, host2=0.9, host3=0.7)
+        self.assertEqual('host2', self.chosen())
+
+    def test_an_unknown_host_gets_the_mean_of_the_known(self):
+        self.prometheus.series['cpu'] = {'host1': 0.9, 'host2': 0.1}
+        self.occupy()
+        self.wait_for_scores(host1=0.9, host2=0.1)
+        self.assertEqual('host2', self.chosen())
+        self.prometheus.series['cpu'] = {'host1': 0.2, 'host2': 0.9}
+        self.wait_for_scores(host1=0.2, host2=0.9)
+        self.assertEqual('host1', self.chosen())
+
+    def test_a_changed_policy_file_is_read_and_an_invalid_one_is_not(self):
+        self.occupy()
+        self.wait_for_scores(**self.scores)
+        with open(self.policies_file, 'w') as f:
+            f.write('policies: [')
+        self.wait_for(lambda: 'The last good policies stay' in self.stdlog.logger.output,
+                      'the refusal of the file')
+        self.assertEqual('host1', self.chosen())
+        self.prometheus.series['memory'] = {'host1': 0.9, 'host2': 0.1, 'host3': 0.9}
+        self.write_policies(name='memory', imbalance_query='memory')
+        self.wait_for_scores(host1=0.9, host2=0.1, host3=0.9)
+        self.assertEqual('host2', self.chosen())
+
+
+class NoScoresTestCase(scores.ScoredTestCase):
+    """Every boot succeeds, and the choice is stock Nova's."""
+
+    fields = {'age_query': 'age'}
+
+    def configure(self):
+        super().configure()
+        self.flags(staleness_threshold=3, group='prometheus')
+        self.prometheus.series['age'] = dict.fromkeys(self.hosts, 0.1)
+
+    def assert_stock(self, reason):
+        self.wait_for_no_scores(reason)
+        self.assertEqual(self.stock_choice, self.chosen())
+        self.assertEqual({}, dict(boot.door().faults.counts))
+
+    def assert_scores_are_back(self):
+        self.wait_for_scores(**self.scores)
+        self.assertEqual('host1', self.chosen())
+
+    def test_prometheus_dead_and_alive_again(self):
+        self.occupy()
+        self.assert_scores_are_back()
+        self.prometheus.stop()
+        self.assert_stock('old')
+        self.prometheus.restart()
+        self.assert_scores_are_back()
+
+    def test_never_alive(self):
+        self.prometheus.stop()
+        self.occupy()
+        self.assert_stock('cannot be reached')
+
+    def test_answers_that_must_not_be_believed(self):
+        self.occupy()
+        good = dict(self.prometheus.series['cpu'])
+        for what, cpu, extra, reason in (
+                ('a warning', good, {'warnings': ['a store did not answer']}, 'degraded'),
+                ('partial', good, {'isPartial': True}, 'degraded'),
+                ('only NaN', dict.fromkeys(good, 'NaN'), {}, 'not finite'),
+                ('out of range', {**good, 'host1': 12.5}, {}, 'outside [0, 1]'),
+                ('a duplicate', {**good, 'host1': [0.1, 0.2]}, {}, 'more than one series'),
+                ('empty', {}, {}, 'no series'),
+                ('somebody else', {'web1': 0.1}, {}, 'names no host')):
+            with self.subTest(what):
+                self.prometheus.series['cpu'], self.prometheus.extra = cpu, extra
+                self.assert_stock(reason)
+                self.prometheus.series['cpu'], self.prometheus.extra = good, {}
+                self.wait_for_scores(**self.scores)
+
+    def test_stale_samples(self):
+        self.occupy()
+        self.assert_scores_are_back()
+        self.prometheus.series['age'] = dict.fromkeys(self.hosts, 500)
+        self.assert_stock('500 s old')
+        # One dead exporter is a missing host, not a stale policy.
+        self.prometheus.series['age'] = {'host1': 500, 'host2': 0, 'host3': 0}
+        self.wait_for_scores(host2=0.5, host3=0.9)
+        self.assertEqual('host2', self.chosen())
+
+    def test_one_nan_is_a_missing_host(self):
+        self.occupy()
+        self.prometheus.series['cpu']['host1'] = 'NaN'
+        self.wait_for_scores(host2=0.5, host3=0.9)
+        self.assertEqual('host2', self.chosen())
+
+    def test_server_errors(self):
+        self.occupy()
+        for status in (500, 400, 302):
+            with self.subTest(status):
+                self.prometheus.respond = lambda handler, form, status=status: (
+                    prometheus_api.PrometheusAPI.send(
+                        handler, status, {'status': 'error', 'error': 'boom'}, Location='/'))
+                self.assert_stock(str(status))
+
+    def test_neutral_is_0_under_multipliers_of_both_signs(self):
+        self.prometheus.stop()
+        self.aggregate('spread', 'host1', kronos_weight_multiplier='100000')
+        self.aggregate('pack', 'host2', kronos_weight_multiplier='-100000')
+        self.occupy()
+        self.assert_stock('cannot be reached')
+
+
+class BrokenTestCase(scores.ScoredTestCase):
+
+    def test_an_error_of_ours_is_swallowed_counted_and_logged_once(self):
+        self.occupy()
+        log = mock.Mock()
+        with mock.patch.object(scoreboard.Scoreboard, 'look', side_effect=RuntimeError('boom')), \
+                mock.patch('kronos_nova.background.LOG.error', log):
+            self.assertEqual(self.stock_choice, self.chosen())
+            self.assertEqual(self.stock_choice, self.chosen())
+        counts = boot.door().faults.counts
+        self.assertEqual(2, counts['KronosWeigher: RuntimeError'])
+        self.assertEqual(2, counts['KronosCapacityFilter: RuntimeError'])
+        self.assertEqual(2, log.call_count)

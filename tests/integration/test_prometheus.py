@@ -1,0 +1,224 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+
+"""The source against a real Prometheus and a real exporter."""
+
+import subprocess
+import time
+
+from oslo_config import cfg
+import pytest
+
+from kronos_nova import model
+from kronos_nova import policy as policies
+from kronos_nova.conf import prometheus as prometheus_conf
+from kronos_nova.sources import prometheus
+from tests.fixtures import prometheus_server
+
+LOADS = '''load{host="cn1"} 0.25
+load{host="cn2"} 0.75
+load{host="cn3"} NaN
+load{other="x"} 1
+twice{host="cn1",cpu="0"} 1
+twice{host="cn1",cpu="1"} 2
+twice{host="cn2",cpu="0"} 3
+cores{host="cn1"} 8
+cores{host="cn2"} 16
+used{uuid="u-1"} 1.5
+'''
+
+
+@pytest.fixture(scope='module')
+def exporter():
+    made = prometheus_server.Exporter()
+    made.text = LOADS
+    yield made
+    made.stop()
+
+
+@pytest.fixture(scope='module')
+def url(exporter, tmp_path_factory):
+    with prometheus_server.running(tmp_path_factory.mktemp('prometheus'), [exporter.address],
+                                   prefix='/metrics/api') as found:
+        yield found
+
+
+def source_of(url, **options):
+    conf = cfg.ConfigOpts()
+    conf.register_opts(prometheus_conf.OPTS, group='prometheus')
+    conf([])
+    options = {'timeout': 20.0, 'max_retries': 1, 'retry_backoff': 0.01, 'url': url, **options}
+    for name, value in options.items():
+        conf.set_override(name, value, 'prometheus')
+    return prometheus.PrometheusSource(conf)
+
+
+@pytest.fixture
+def source(url):
+    found = source_of(url)
+    wait_for(lambda: answered(found, 'load', 'host').series)
+    yield found
+    found.close()
+
+
+def wait_for(condition, patience=60.0):
+    end = time.monotonic() + patience
+    while time.monotonic() < end:
+        if found := condition():
+            return found
+        time.sleep(0.1)
+    raise AssertionError('waited in vain')
+
+
+def answered(source, query, label):
+    """The answer; an error ends the wait, for it would not go away."""
+    result = source.query(query, label)
+    assert result.error is None, result.error
+    return result
+
+
+def policy_of(**fields):
+    return policies.Policy(**{'name': 'load', 'weight': 1, 'imbalance_query': 'load', **fields})
+
+
+def test_values_by_label_and_what_is_wrong_with_the_rest(source):
+    result = source.query('load', 'host')
+    assert result.series == {'cn1': 0.25, 'cn2': 0.75}
+    assert result.health is model.Health.PARTIAL and result.error is None
+    assert len(result.missing_labels) == 1
+    assert any('cn3' in warning for warning in result.warnings)
+
+
+def test_two_series_of_a_host_are_duplicates_and_no_values(source):
+    result = source.query('twice', 'host')
+    assert result.duplicates == ('cn1',)
+    assert result.series == {'cn2': 3.0}
+
+
+def test_a_label_that_no_series_has_is_an_error(source):
+    result = source.query('cores', 'nodename')
+    assert 'nodename' in result.error and not result.series
+
+
+def test_every_query_of_a_policy(source):
+    samples = source.fetch(policy_of(
+        imbalance_query='load{host=~"cn[12]"}', age_query='time() - timestamp(load)',
+        host_capacity_query='cores', vm_profile_query='used', vm_profile_label='uuid',
+        vm_profile_label_type='nova_instance_uuid', vm_profile_unit='absolute'))
+    assert samples.imbalance.health is model.Health.HEALTHY
+    assert samples.host_capacity.series == {'cn1': 8.0, 'cn2': 16.0}
+    assert samples.profile.series == {'u-1': 1.5}
+    assert 0.0 <= samples.age < 30.0
+    assert abs(samples.taken_at - time.time()) < 60.0
+
+
+def test_the_boot_door_does_not_ask_for_instances(source):
+    assert source.fetch(policy_of(vm_profile_query='used'), profile=False).profile is None
+
+
+def test_an_age_query_without_a_label_speaks_of_all_hosts(source):
+    samples = source.fetch(policy_of(imbalance_query='load{host=~"cn[12]"}',
+                                     age_query='max(time() - timestamp(load)) * 0 + 7'))
+    assert samples.age == 7.0
+    assert set(samples.imbalance.series) == {'cn1', 'cn2'}
+
+
+def test_a_query_that_does_not_parse_is_prometheus_s_own_words(source):
+    result = source.query('sum by (', 'host')
+    assert 'parse error' in result.error and '400' in result.error
+    assert result.health is model.Health.PARTIAL
+
+
+@pytest.mark.parametrize('query', ['1', 'load[1m]', '"text"'])
+def test_only_vectors_are_taken(source, query):
+    result = source.query(query, 'host')
+    assert 'not an instant vector' in result.error
+
+
+def test_many_to_many_is_an_error_and_not_an_empty_answer(source):
+    result = source.query('twice * on (host) twice', 'host')
+    assert '422' in result.error
+
+
+def test_a_join_on_a_missing_label_is_empty(source):
+    result = source.query('load * on (nothing) group_left () cores{host="none"}', 'host')
+    assert result.error is None and not result.series
+
+
+def test_health_comes_from_the_server(source, url):
+    health, text = source.health()
+    assert health is model.Health.HEALTHY and url in text
+
+
+def test_an_answer_with_too_many_series_or_bytes_is_refused(url, source):
+    assert 'max_series' in source_of(url, max_series=2).query('load', 'host').error
+    big = 'label_replace(load{host=~"cn[12]"}, "x", "' + 'y' * 2000 + '", "", "")'
+    assert 'max_body_bytes' in source_of(url, max_body_bytes=1024).query(big, 'host').error
+
+
+def test_the_wrong_path_prefix_is_not_followed(url):
+    result = source_of(url.removesuffix('/metrics/api')).query('load', 'host')
+    assert result.error and not result.series
+
+
+def test_a_dead_exporter_ages_its_host_out_and_no_other(exporter, tmp_path):
+    """Two exporters, one dies: its host is left out while look-back hides it."""
+    dying = prometheus_server.Exporter()
+    dying.text = 'heat{host="cn9"} 0.5\n'
+    exporter.text = LOADS + 'heat{host="cn1"} 0.1\n'
+    with prometheus_server.running(tmp_path, [exporter.address, dying.address]) as url:
+        source = source_of(url, staleness_threshold=3)
+        policy = policy_of(imbalance_query='max by (host) (max_over_time(heat[1h]))',
+                           age_query='time() - max by (host) '
+                                     '(max_over_time(timestamp(heat)[1h:1s]))')
+        wait_for(lambda: set(source.fetch(policy).imbalance.series) == {'cn1', 'cn9'})
+        dying.stop()
+        samples = wait_for(lambda: (s := source.fetch(policy)).imbalance.warnings and s)
+        assert set(samples.imbalance.series) == {'cn1'}
+        assert samples.imbalance.health is model.Health.PARTIAL
+        assert any('cn9' in warning for warning in samples.imbalance.warnings)
+        assert samples.age < 3.0
+
+
+def test_tls_and_basic_auth(exporter, tmp_path):
+    cert, key = _certificate(tmp_path)
+    web = (f'tls_server_config:\n  cert_file: {cert}\n  key_file: {key}\n'
+           f'basic_auth_users:\n  kronos: {_BCRYPT_OF_TEST}\n')
+    with prometheus_server.running(tmp_path, [exporter.address], web_config=web,
+                                   auth=('kronos', 'test'), verify=str(cert)) as url:
+        good = source_of(url, ca_cert=str(cert), username='kronos', password='test')
+        wait_for(lambda: answered(good, 'cores', 'host').series)
+        assert good.health()[0] is model.Health.HEALTHY
+        in_url = url.replace('https://', 'https://kronos:test@')
+        assert source_of(in_url, ca_cert=str(cert)).query('cores', 'host').series
+        assert source_of(url, verify_ssl=False, username='kronos',
+                         password='test').query('cores', 'host').series
+        wrong = source_of(url, ca_cert=str(cert), username='kronos',
+                          password='canary-pw').query('cores', 'host')
+        assert '401' in wrong.error and 'canary' not in wrong.error
+        assert wrong.health is model.Health.UNREACHABLE
+        unknown_ca = source_of(url, username='kronos', password='test').query('cores', 'host')
+        assert 'TLS' in unknown_ca.error and not unknown_ca.series
+
+
+#: From Prometheus's own documentation of web.yml: the password is "test".
+_BCRYPT_OF_TEST = '$2b$12$hNf2lSsxfm0.i4a.1kVpSOVyBCfIB51VRjgBUyv6kdnyTlgWj81Ay'
+
+
+def _certificate(directory):
+    cert, key = directory / 'cert.pem', directory / 'key.pem'
+    subprocess.run(
+        ['openssl', 'req', '-x509', '-newkey', 'ec', '-pkeyopt', 'ec_paramgen_curve:prime256v1',
+         '-nodes', '-keyout', str(key), '-out', str(cert), '-days', '2', '-subj', '/CN=test',
+         '-addext', 'subjectAltName=IP:127.0.0.1'], check=True, capture_output=True)
+    return cert, key

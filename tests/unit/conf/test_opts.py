@@ -1,0 +1,35 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+from oslo_config import cfg
+
+from kronos_nova.conf import opts
+
+
+def _conf():
+    conf = cfg.ConfigOpts()
+    opts.register(conf)
+    conf([], default_config_files=[])
+    return conf
+
+
+def test_an_override_stays_in_its_own_configuration():
+    one, two = _conf(), _conf()
+    one.set_override('evacuate_disabled_hosts', True, 'engine')
+    assert two.engine.evacuate_disabled_hosts is False
+    assert _conf().engine.evacuate_disabled_hosts is False
+
+
+def test_registering_twice_changes_nothing():
+    conf = _conf()
+    opts.register(conf)
+    assert conf.engine.evaluation_interval == 60

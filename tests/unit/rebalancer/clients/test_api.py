@@ -1,0 +1,105 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""Faults on real sockets: what was sent, and what certainly was not."""
+
+from collections.abc import Iterator
+import contextlib
+import socket
+import threading
+import types
+
+from keystoneauth1 import adapter
+from keystoneauth1 import session
+from keystoneauth1 import token_endpoint
+import pytest
+
+from kronos_nova.rebalancer.clients import api
+
+
+@contextlib.contextmanager
+def listening(answer: bytes | None) -> Iterator[tuple[str, list[bytes]]]:
+    """A server that reads a request and says ``answer``, or hangs up on
+    b'', or keeps silent on None."""
+    seen: list[bytes] = []
+    held: list[socket.socket] = []
+    with socket.create_server(('127.0.0.1', 0)) as server:
+        def serve() -> None:
+            with contextlib.suppress(OSError):
+                while True:
+                    connection, _peer = server.accept()
+                    seen.append(connection.recv(65536))
+                    if answer is None:
+                        held.append(connection)
+                        continue
+                    connection.sendall(answer)
+                    connection.close()
+        threading.Thread(target=serve, daemon=True).start()
+        yield f'http://127.0.0.1:{server.getsockname()[1]}', seen
+        server.shutdown(socket.SHUT_RDWR)
+    for connection in held:
+        connection.close()
+
+
+def client(url: str, timeout: float = 5.0) -> api.Api:
+    ks = session.Session(auth=token_endpoint.Token(url, 'secret-token'), timeout=timeout)
+    proxy = adapter.Adapter(ks, service_type='compute', endpoint_override=url)
+    return api.Api(types.SimpleNamespace(compute=proxy), 'Nova', 'compute')
+
+
+def post(url: str, timeout: float = 5.0) -> api.ApiError:
+    with pytest.raises(api.ApiError) as caught:
+        client(url, timeout).post('/servers/u/action', 'the request', '2.72', {})
+    return caught.value
+
+
+def test_silence_after_a_post_may_have_an_effect() -> None:
+    with listening(None) as (url, seen):
+        error = post(url, timeout=0.3)
+    assert (error.sent, error.problem) == (True, 'no answer in time')
+    assert len(seen) == 1
+
+
+def test_a_connection_that_breaks_after_a_post_may_have_an_effect() -> None:
+    with listening(b'') as (url, seen):
+        error = post(url)
+    assert (error.sent, error.problem) == (True, 'the connection broke')
+    assert len(seen) == 1, 'sent once'
+
+
+def test_a_refused_connection_has_no_effect() -> None:
+    with socket.create_server(('127.0.0.1', 0)) as server:
+        url = f'http://127.0.0.1:{server.getsockname()[1]}'
+    assert post(url).sent is False
+
+
+def test_a_redirect_of_a_post_is_not_followed() -> None:
+    answer = (b'HTTP/1.0 307 Temporary Redirect\r\nLocation: http://127.0.0.1:1/\r\n'
+              b'Content-Length: 0\r\n\r\n')
+    with listening(answer) as (url, seen):
+        response = client(url).post('/servers/u/action', 'the request', '2.72', {})
+    assert (response.status_code, len(seen)) == (307, 1)
+
+
+@pytest.mark.parametrize(('answer', 'problem'), [
+    (b'HTTP/1.0 200 OK\r\n\r\n<html>', 'the answer is not a JSON object'),
+    (b'HTTP/1.0 200 OK\r\n\r\n[]', 'the answer is not a JSON object'),
+    (b'HTTP/1.0 204 No Content\r\n\r\n', 'HTTP 204'),
+    (b'HTTP/1.0 502 Bad Gateway\r\n\r\n<html>', 'HTTP 502'),
+    (b'HTTP/1.0 403 Forbidden\r\n\r\n{"forbidden": {"message": "No."}}',
+     'HTTP 403: No.; the user of [nova] needs a role that policy the:policy allows'),
+    (b'garbage', 'the endpoint cannot be reached')])
+def test_a_get_says_what_is_wrong(answer: bytes, problem: str) -> None:
+    with listening(answer) as (url, _seen), pytest.raises(api.ApiError) as caught:
+        client(url).get('/x', 'the thing', 'the:policy', '2.72')
+    assert caught.value.problem == problem
+    assert 'secret-token' not in str(caught.value)

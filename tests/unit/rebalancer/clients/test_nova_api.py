@@ -1,0 +1,174 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+from typing import Any
+
+import pytest
+
+from kronos_nova import model
+from kronos_nova.rebalancer.clients import api
+from kronos_nova.rebalancer.clients import nova_api
+from tests.unit.rebalancer.clients import answers
+
+
+@pytest.fixture
+def nova() -> answers.Answers:
+    return answers.Answers()
+
+
+def group(uuid: str, **fields: Any) -> dict[str, Any]:
+    return {'id': uuid, 'name': 'g', 'policy': 'anti-affinity', 'rules': {},
+            'members': []} | fields
+
+
+def test_a_server_becomes_an_instance() -> None:
+    found = nova_api.instance(answers.server('vm') | {
+        'OS-EXT-STS:task_state': 'rebooting', 'pinned_availability_zone': 'az1', 'locked': True})
+    assert found == model.Instance(
+        uuid='vm', host='host1', name='a', internal_name='instance-1', vcpus=2, memory_mb=1024,
+        disk_gb=17, task_state='rebooting', locked=True, pinned_zone='az1', project_id='p')
+
+
+def test_a_server_on_no_host_has_an_empty_one() -> None:
+    assert nova_api.instance(answers.server('vm', host=None)).host == ''
+
+
+@pytest.mark.parametrize(('change', 'problem'), [
+    ({'status': 'UNKNOWN'}, 'its cell does not answer Nova'),
+    ({'locked': None}, "field 'locked' is not true or false"),
+    ({'flavor': {'vcpus': '2'}}, "flavor.*field 'swap' is missing"),
+    ({'flavor': []}, "field 'flavor' is not an object"),
+    ({'status': 7}, "field 'status' is not a text"),
+    ({'OS-EXT-STS:task_state': []}, "field 'OS-EXT-STS:task_state' is not a text"),
+])
+def test_an_odd_server_is_named(change: dict[str, Any], problem: str) -> None:
+    with pytest.raises(api.ApiError, match=f'Nova: server vm.*: {problem}'.replace(
+            'flavor.*', '')):
+        nova_api.instance(answers.server('vm', **change))
+
+
+def test_a_server_without_its_host_names_the_policy() -> None:
+    data = answers.server('vm')
+    del data['OS-EXT-SRV-ATTR:host']
+    with pytest.raises(api.ApiError, match='os-extended-server-attributes'):
+        nova_api.instance(data)
+
+
+def test_a_hypervisor_keeps_service_host_and_hostname_apart() -> None:
+    assert nova_api.hypervisor({
+        'id': 'u', 'hypervisor_hostname': 'host1.example.org', 'hypervisor_type': 'QEMU',
+        'service': {'host': 'host1', 'id': 's'},
+    }) == nova_api.Hypervisor('u', 'host1.example.org', 'host1', 'QEMU')
+
+
+def test_a_group_of_an_unknown_policy_is_not_ignored() -> None:
+    with pytest.raises(api.ApiError, match="server group g1: its policy 'rack-affinity'"):
+        nova_api.server_group(group('g1', policy='rack-affinity'))
+
+
+def test_a_group_keeps_its_rule() -> None:
+    found = nova_api.server_group(group('g1', rules={'max_server_per_host': 3}, members=['vm']))
+    assert (found.max_server_per_host, found.members) == (3, frozenset({'vm'}))
+
+
+@pytest.mark.parametrize(('status', 'ended'), [
+    ('completed', True), ('error', True), ('failed', True), ('cancelled', True), ('done', True),
+    ('accepted', False), ('running (post-copy)', False), ('finished', False),
+    ('a status of tomorrow', False)])
+def test_an_unknown_migration_status_is_not_the_end(status: str, ended: bool) -> None:
+    assert nova_api.migration(answers.migration(1, status=status)).ended is ended
+
+
+def test_migration_hosts_hidden_by_policy_are_an_error_while_it_matters() -> None:
+    hidden = answers.migration(1, source_compute=None, dest_compute=None)
+    with pytest.raises(api.ApiError, match='os-migrations:index:host'):
+        nova_api.migration(hidden)
+    assert nova_api.migration(hidden | {'status': 'error'}).from_host is None
+
+
+def test_every_status_under_way_and_what_changed_lately_is_asked_for(
+        nova: answers.Answers) -> None:
+    nova.answers['/os-migrations'] = [{'migrations': [
+        answers.migration(2, status='a status of tomorrow'),
+        answers.migration(1, status='completed')]}]
+    found = nova_api.NovaApi(nova).migrations_under_way(now=100000.0)
+    assert [m.id for m in found] == [2]
+    assert {p.get('status') for _path, p, _version in nova.asked} == {
+        None, *nova_api.UNDER_WAY}
+    assert {'changes-since': '1970-01-01T03:46:40Z'} in [p for _path, p, _v in nova.asked]
+
+
+def test_pages_follow_links_by_their_query_only(nova: answers.Answers) -> None:
+    link = {'rel': 'next', 'href': 'http://wrong.example.org:1/v9/servers/detail?marker=b&limit=2'}
+    nova.answers['/servers/detail'] = [
+        {'servers': [answers.server('a'), answers.server('b')], 'servers_links': [link]},
+        {'servers': [answers.server('b'), answers.server('c')]}]
+    assert [s.uuid for s in nova_api.NovaApi(nova).servers()] == ['a', 'b', 'c']
+    assert nova.asked[1] == ('/servers/detail', {'marker': 'b', 'limit': '2'}, '2.96')
+
+
+def test_pages_without_an_end_are_an_error(nova: answers.Answers) -> None:
+    link = {'rel': 'next', 'href': '/servers/detail?marker=a'}
+    nova.answers['/servers/detail'] = [{'servers': [answers.server('a')], 'servers_links': [link]}]
+    with pytest.raises(api.ApiError, match='do not come to an end'):
+        nova_api.NovaApi(nova).servers()
+
+
+def test_a_group_deleted_between_two_pages_hides_no_other(nova: answers.Answers) -> None:
+    nova.answers['/os-server-groups'] = [
+        {'server_groups': [group('a'), group('b')]}, {'server_groups': [group('d')]}]
+    with pytest.raises(api.ApiError, match='changed while it was read') as caught:
+        nova_api.NovaApi(nova).server_groups()
+    assert caught.value.status in api.PASSING
+
+
+def test_servers_are_read_without_pinned_zones_where_there_are_none() -> None:
+    nova = answers.Answers(maximum='2.90')
+    data = answers.server('a')
+    del data['pinned_availability_zone']
+    nova.answers['/servers/detail'] = [{'servers': [data]}]
+    assert nova_api.NovaApi(nova).servers()[0].pinned_zone is None
+    assert nova.asked[0][2] == '2.72'
+
+
+def test_a_nova_too_old_is_refused() -> None:
+    with pytest.raises(api.ApiError, match=r'offers microversion 2\.71, 2\.72 \(Stein\)'):
+        nova_api.NovaApi(answers.Answers(maximum='2.71')).servers()
+
+
+def test_hypervisors_of_a_host_falls_back_to_the_whole_list(nova: answers.Answers) -> None:
+    record = {'id': 'u', 'hypervisor_hostname': 'other-name', 'hypervisor_type': 'QEMU',
+              'service': {'host': 'host1'}}
+    nova.answers['/os-hypervisors/detail'] = [
+        answers.Response({'itemNotFound': {'message': 'none', 'code': 404}}, 404),
+        {'hypervisors': [record]}]
+    assert [h.uuid for h in nova_api.NovaApi(nova).hypervisors_of('host1')] == ['u']
+
+
+def test_a_hostile_message_stays_one_short_line(nova: answers.Answers) -> None:
+    nova.answers['/os-aggregates'] = [answers.Response(
+        {'forbidden': {'message': 'no\n\x1b[31m' + 'x' * 5000, 'code': 403}}, 403)]
+    with pytest.raises(api.ApiError) as caught:
+        nova_api.NovaApi(nova).aggregates()
+    assert caught.value.problem.isprintable()
+    assert len(caught.value.problem) < 500
+
+
+def test_a_server_that_is_denied_is_not_taken_for_deleted(nova: answers.Answers) -> None:
+    nova.answers['/servers/vm'] = [answers.Response({}, 404)]
+    nova.answers['/servers/detail'] = [{'servers': [answers.server('vm')]}, {'servers': []}]
+    with pytest.raises(api.ApiError, match='policy context_is_admin') as caught:
+        nova_api.NovaApi(nova).server('vm')
+    assert caught.value.status is None
+    with pytest.raises(api.ApiError) as caught:
+        nova_api.NovaApi(nova).server('vm')
+    assert caught.value.status == 404

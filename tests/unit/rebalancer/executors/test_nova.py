@@ -1,0 +1,132 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""How the executor reads answers that a real Nova gives too rarely to wait for."""
+
+from typing import Any
+
+from oslo_config import cfg
+import pytest
+
+from kronos_nova import exception
+from kronos_nova import model
+from kronos_nova.conf import opts
+from kronos_nova.rebalancer.executors import base
+from kronos_nova.rebalancer.executors import nova
+from tests.unit.rebalancer.clients import answers
+
+TASK = model.Task(task_id='t1', plan_id='p1', aggregate=model.UNASSIGNED, instance_uuid='vm',
+                  from_host='host1', to_host='host2', phase=model.Phase.SPREAD)
+MARKER = '{"migration_id": 5, "time": 0.0}'
+GONE = answers.Response({'itemNotFound': {'message': 'gone', 'code': 404}}, 404)
+
+
+@pytest.fixture
+def cloud() -> answers.Answers:
+    return answers.Answers()
+
+
+def look(cloud: answers.Answers, migrations: Any, server: Any) -> base.Progress:
+    """``migrations``: lists given in turn to those who ask."""
+    cloud.answers['/os-migrations'] = [{'migrations': m} for m in migrations]
+    cloud.answers['/servers/vm'] = [
+        server if isinstance(server, answers.Response) else {'server': server}]
+    cloud.answers['/servers/detail'] = [{'servers': []}]
+    cloud.answers.setdefault('/servers/vm/os-instance-actions', [{'instanceActions': []}])
+    conf = cfg.ConfigOpts()
+    opts.register(conf)
+    return nova.NovaExecutor(conf, cloud).look(TASK, MARKER)
+
+
+@pytest.mark.parametrize(('status', 'stage'), [
+    ('accepted', base.Stage.WAITING), ('queued', base.Stage.WAITING),
+    ('preparing', base.Stage.WAITING), ('running', base.Stage.RUNNING),
+    ('running (post-copy)', base.Stage.RUNNING), ('post-migrating', base.Stage.RUNNING),
+    ('a status of tomorrow', base.Stage.RUNNING), ('completed', base.Stage.COMPLETED),
+    ('failed', base.Stage.FAILED), ('error', base.Stage.FAILED),
+    ('cancelled', base.Stage.CANCELLED)])
+def test_every_status_has_a_stage(cloud: answers.Answers, status: str,
+                                  stage: base.Stage) -> None:
+    found = look(cloud, [[answers.migration(6, status=status)]], answers.server('vm'))
+    assert (found.stage, found.reference) == (stage, 'm6')
+
+
+@pytest.mark.parametrize('fields', [
+    {'id': 5}, {'id': 4}, {'source_compute': 'host3'}, {'dest_compute': 'host3'},
+    {'migration_type': 'evacuation'}])
+def test_migrations_of_others_are_not_ours(cloud: answers.Answers, fields: dict[str, Any]) -> None:
+    found = look(cloud, [[answers.migration(6) | fields]], answers.server('vm'))
+    assert found.stage is base.Stage.ABSENT
+
+
+def test_ours_may_have_no_destination_yet(cloud: answers.Answers) -> None:
+    found = look(cloud, [[answers.migration(6, status='accepted', dest_compute=None)]],
+                 answers.server('vm'))
+    assert found.stage is base.Stage.WAITING
+
+
+def test_of_several_the_newest_is_ours(cloud: answers.Answers) -> None:
+    found = look(cloud, [[answers.migration(7), answers.migration(6, status='error')]],
+                 answers.server('vm'))
+    assert (found.stage, found.reference) == (base.Stage.RUNNING, 'm7')
+
+
+def test_accepted_but_not_recorded_yet_is_waiting(cloud: answers.Answers) -> None:
+    found = look(cloud, [[]], answers.server('vm', **{'OS-EXT-STS:task_state': 'migrating'}))
+    assert found.stage is base.Stage.WAITING
+
+
+def test_migrating_for_somebody_else_is_absent(cloud: answers.Answers) -> None:
+    found = look(cloud, [[answers.migration(6, dest_compute='host3')]],
+                 answers.server('vm', **{'OS-EXT-STS:task_state': 'migrating'}))
+    assert found.stage is base.Stage.ABSENT
+    assert 'm6' in found.detail
+
+
+def test_one_that_comes_and_ends_between_two_readings_is_found(cloud: answers.Answers) -> None:
+    found = look(cloud, [[], [answers.migration(6, status='completed')]], answers.server('vm'))
+    assert found.stage is base.Stage.COMPLETED
+
+
+def test_an_error_after_the_instance_has_moved_is_a_move(cloud: answers.Answers) -> None:
+    found = look(cloud, [[answers.migration(6, status='error')]], answers.server('vm', 'host2'))
+    assert found.stage is base.Stage.COMPLETED
+    assert 'on host2' in found.detail
+
+
+def test_a_failure_quotes_what_nova_recorded(cloud: answers.Answers) -> None:
+    actions = '/servers/vm/os-instance-actions'
+    cloud.answers[actions] = [{'instanceActions': [
+        {'action': 'reboot', 'request_id': 'req-2'},
+        {'action': 'live-migration', 'request_id': 'req-1', 'message': 'Error'}]}]
+    cloud.answers[f'{actions}/req-1'] = [{'instanceAction': {'events': [
+        {'event': 'check', 'details': None}, {'event': 'migrate', 'details': 'no\npage left'}]}}]
+    found = look(cloud, [[answers.migration(6, status='error')]], answers.server('vm'))
+    assert found == base.Progress(base.Stage.FAILED, 'Nova: migration error: no page left', 'm6')
+
+
+def test_an_instance_deleted_on_its_way_ends_the_task(cloud: answers.Answers) -> None:
+    found = look(cloud, [[answers.migration(6)]], GONE)
+    assert found.stage is base.Stage.CANCELLED
+
+
+def test_an_unreachable_cell_is_no_end(cloud: answers.Answers) -> None:
+    with pytest.raises(exception.NovaClientError, match='its cell does not answer Nova'):
+        look(cloud, [[answers.migration(6)]], {'id': 'vm', 'status': 'UNKNOWN'})
+
+
+@pytest.mark.parametrize('marker', ['', '{}', '[]', '{"migration_id": null}', 'x'])
+def test_an_unreadable_marker_is_not_guessed(cloud: answers.Answers, marker: str) -> None:
+    conf = cfg.ConfigOpts()
+    opts.register(conf)
+    with pytest.raises(exception.NovaClientError, match='marker of task t1 is unreadable'):
+        nova.NovaExecutor(conf, cloud).look(TASK, marker)

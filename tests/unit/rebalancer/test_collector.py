@@ -1,0 +1,82 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""What the collector makes of records; reading them is tested on a real Nova."""
+
+from typing import Any
+
+from kronos_nova import model
+from kronos_nova.rebalancer import collector
+from kronos_nova.rebalancer.clients import nova_api
+from tests.unit.rebalancer.clients import answers
+
+
+def flight_of(migrations: list[nova_api.Migration], **fields: Any) -> list[model.Flight]:
+    instance = nova_api.instance(answers.server('vm', **fields))
+    return list(collector.flights_of(migrations, {'vm': instance}))
+
+
+def migration(number: int = 1, **fields: Any) -> nova_api.Migration:
+    return nova_api.migration(answers.migration(number, **fields))
+
+
+def test_every_kind_of_migration_is_a_flight() -> None:
+    for kind in ('live-migration', 'migration', 'resize', 'evacuation'):
+        assert flight_of([migration(migration_type=kind)]) == [
+            model.Flight('vm', 'host1', 'host2')]
+
+
+def test_a_migration_not_yet_scheduled_has_no_destination() -> None:
+    assert flight_of([migration(dest_compute=None)])[0].to_host is None
+
+
+def test_a_migration_that_is_not_recorded_yet_shows_in_the_task_state() -> None:
+    assert flight_of([], **{'OS-EXT-STS:task_state': 'migrating'}) == [
+        model.Flight('vm', 'host1', None)]
+    assert flight_of([], **{'OS-EXT-STS:task_state': 'rebooting'}) == []
+
+
+def test_of_several_migrations_the_newest_counts_and_once() -> None:
+    found = flight_of([migration(2, dest_compute='host3'), migration(1)],
+                      **{'OS-EXT-STS:task_state': 'migrating'})
+    assert found == [model.Flight('vm', 'host1', 'host3')]
+
+
+def test_migrations_of_instances_that_are_gone_mean_nothing() -> None:
+    assert flight_of([migration(instance_uuid='gone')]) == []
+
+
+def hypervisor(host: str, kind: str = 'QEMU', uuid: str = 'u') -> nova_api.Hypervisor:
+    return nova_api.Hypervisor(uuid, f'{host}.example.org', host, kind)
+
+
+def test_hosts_that_cannot_be_planned_are_left_out_with_a_reason() -> None:
+    services = {h: model.Service(h) for h in ('good', 'many', 'bare', 'new')}
+    nodes, notes = collector.planned(
+        [hypervisor('good'), hypervisor('many', uuid='a'), hypervisor('many', uuid='b'),
+         hypervisor('bare', 'ironic'), hypervisor('left')], ['QEMU', 'KVM'], services)
+    assert list(nodes) == ['good']
+    assert [note.split()[1] for note in notes] == ['left', 'many', 'new']
+
+
+def test_an_instance_in_flight_has_its_claims_at_its_destination() -> None:
+    instances = {'vm': model.Instance('vm', 'host1')}
+    hosts = {'host1': model.Host('host1', uuid='u1', provider=model.Provider('u1'))}
+    claims = collector.Claims({}, {}, {'vm': {'u2': {'VCPU': 2}}}, {'u1': 'u1', 'u2': 'u2'})
+    found = collector.with_claims(instances, hosts, claims, {'vm'})['vm']
+    assert (found.claims, found.pinned) == ({'VCPU': 2}, None)
+
+
+def test_allocations_are_turned_over_to_consumers() -> None:
+    assert collector.by_consumer({'p1': {'a': {'VCPU': 1}, 'b': {'VCPU': 2}},
+                                  'p2': {'a': {'VF': 1}}}) == {
+        'a': {'p1': {'VCPU': 1}, 'p2': {'VF': 1}}, 'b': {'p1': {'VCPU': 2}}}

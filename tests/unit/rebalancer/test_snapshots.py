@@ -1,0 +1,504 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+
+"""What is written is what is read; what is broken is refused by name."""
+
+import dataclasses
+import json
+import os
+import shutil
+import stat
+
+import pytest
+import yaml
+
+from kronos_nova import exception
+from kronos_nova import model
+from kronos_nova import policy
+from kronos_nova.rebalancer import planner
+from kronos_nova.rebalancer.snapshots import reader
+from kronos_nova.rebalancer.snapshots import recorder
+from kronos_nova.rebalancer.snapshots import schema
+from kronos_nova.rebalancer.snapshots import writer
+from kronos_nova.sources import snapshot
+from kronos_nova.sources import snapshot_files
+from tests.scenarios import loader
+
+NOW = 1_793_491_200.25
+HOSTILE = '../../etc/passwd\x1b[31m%s{0}<b>\u202e\n"\'; DROP TABLE'
+
+
+def policies():
+    return policy.parse({'policies': [
+        {'name': 'cpu', 'weight': 1.0, 'imbalance_query': 'cpu', 'vm_profile_query': 'vcpu',
+         'vm_profile_unit': 'absolute', 'host_capacity_query': 'cores', 'age_query': 'age'}]})
+
+
+def cluster():
+    provider = model.Provider(
+        'p1', 7, {'VCPU': model.Inventory(32, 2, 4.0, 1, 32, 1)}, {'VCPU': 4})
+    return model.Cluster(
+        hosts={'a': model.Host('a', 'a.example.org', 'p1', 'QEMU', 'az1', 'cell1', provider,
+                               frozenset({'HW_CPU_X86_VMX'})),
+               'b': model.Host('b'), 'c': model.Host('c')},
+        instances={
+            'u1': model.Instance('u1', 'a', HOSTILE, 'instance-1', 4, 8192, 40, 'ACTIVE',
+                                 'migrating', True, {'VCPU': 4}, 'why', 'az1', 'project'),
+            'u2': model.Instance('u2', 'gone')},
+        services={'a': model.Service('a', 'disabled', 'down', True, 'AUTO: x', 'az1'),
+                  'b': model.Service('b')},
+        groups=(model.ServerGroup('g1', model.GroupPolicy.ANTI_AFFINITY, frozenset({'u1', 'u9'}),
+                                  3, HOSTILE),
+                model.ServerGroup('g2', model.GroupPolicy.SOFT_AFFINITY)),
+        flights=(model.Flight('u1', 'a', None), model.Flight('u2', 'gone', 'b', 'task')),
+        aggregates={'ssd': ('a',), 'empty': ()}, taken_at=NOW)
+
+
+def samples():
+    def answer(query, **series):
+        return model.QueryResult(query, model.Health.PARTIAL, series, warnings=('w',),
+                                 missing_labels=('m',), duplicates=('d',))
+    return {'cpu': model.PolicySamples(
+        'cpu', answer('cpu', a=0.5, b=0.25), answer('vcpu', **{'instance-1': 2.5}), None,
+        answer('cores', a=32.0, b=32.0), 12.5, NOW - 3.0)}
+
+
+def histories():
+    common = model.History(
+        cooling={'u1': 5.5}, quarantined={'u2': -1.0, 'u3': 60.0},
+        quarantined_hosts=frozenset({'b'}),
+        completed=((model.Move('u4', 'a', 'b', model.Phase.PACK), NOW - 60.0),))
+    return {'ssd': dataclasses.replace(common, scope_cooling=90.0, draining=frozenset({'a'})),
+            model.UNASSIGNED: common}
+
+
+def recording(**changes):
+    values = {'now': NOW, 'scopes': ('ssd', model.UNASSIGNED), 'policies': policies(),
+              'samples': samples(), 'cluster': cluster(), 'histories': histories()}
+    return writer.Recording(**{**values, **changes})
+
+
+@pytest.fixture(scope='module')
+def template(tmp_path_factory):
+    return writer.write(str(tmp_path_factory.mktemp('template')), recording())
+
+
+@pytest.fixture
+def written(template, tmp_path):
+    """A snapshot that the test may break."""
+    return shutil.copytree(template, tmp_path / 'parent' / os.path.basename(template)).as_posix()
+
+
+def put(written, path, text):
+    """Replace a file of a snapshot by a text, or by an object as JSON."""
+    with open(os.path.join(written, path), 'w') as f:
+        f.write(text if isinstance(text, str) else json.dumps(text))
+
+
+def get(written, path):
+    with open(os.path.join(written, path)) as f:
+        return json.load(f)
+
+
+def refused(written, *texts):
+    with pytest.raises(exception.SnapshotError) as caught:
+        reader.read(written)
+        snapshot.SnapshotSource(None, written)
+    message = str(caught.value)
+    assert '\n' not in message and '\x1b' not in message
+    for text in texts:
+        assert text in message
+    return message
+
+
+# Round trip.
+
+def test_what_is_written_is_read(written):
+    found = reader.read(written)
+    assert found.cluster == cluster()
+    assert found.recorded_at == NOW
+    assert found.scopes == ('ssd', model.UNASSIGNED)
+    assert found.policy_names == ('cpu',)
+    assert found.traits_known and found.warnings == ()
+    source = snapshot.SnapshotSource(None, written)
+    assert source.fetch(policies().policy('cpu')) == samples()['cpu']
+    for scope, history in histories().items():
+        assert found.history(scope, cooldown=1e9, instance_cooldown=1e9) == history
+
+
+def test_writing_again_what_was_read_gives_the_same_files(written, tmp_path):
+    found = reader.read(written)
+    again = recording(cluster=found.cluster, now=found.recorded_at, histories={
+        s: found.history(s, cooldown=1e9, instance_cooldown=1e9) for s in found.scopes})
+    other = writer.write(str(tmp_path / 'again'), again)
+    for folder, _folders, names in os.walk(written):
+        for name in names:
+            path = os.path.relpath(os.path.join(folder, name), written)
+            assert get(other, path) == get(written, path)
+
+
+def test_cooldowns_are_clamped_to_the_configured_durations_quarantines_are_not(written):
+    found = reader.read(written).history('ssd', cooldown=10, instance_cooldown=2)
+    assert found.scope_cooling == 10
+    assert found.cooling == {'u1': 2}
+    assert found.quarantined == {'u2': -1.0, 'u3': 60.0}
+
+
+@pytest.mark.parametrize('path', loader.files(), ids=lambda p: p.stem)
+def test_every_scenario_is_planned_alike_from_a_snapshot(path, tmp_path):
+    scenario = loader.load(path)
+    data = yaml.safe_load(path.read_text())
+    request = scenario.request
+    scope = request.cluster.scope
+    recorded = writer.write(str(tmp_path), writer.Recording(
+        now=loader.NOW, scopes=(scope,), policies=request.policies, cluster=request.cluster,
+        samples={p.name: loader._samples(p, data) for p in request.policies.enabled},
+        histories={scope: request.history}))
+    found = reader.read(recorded)
+    source = snapshot.SnapshotSource(None, recorded)
+    read = found.cluster.scoped(scope)
+    scores = {p.name: loader.scoring.score(
+        p, source.fetch(p), read, now=found.recorded_at, staleness=300.0,
+        max_missing_hosts=request.options.max_missing_hosts) for p in request.policies.enabled}
+    again = dataclasses.replace(
+        request, cluster=read, scores=model.Scores(scores, loader.NOW),
+        history=found.history(scope, cooldown=1e9, instance_cooldown=1e9))
+    assert planner.plan(again).moves == planner.plan(request).moves
+    assert planner.plan(again).reason == planner.plan(request).reason
+
+
+# Writing.
+
+def test_only_the_owner_may_look_into_a_snapshot(tmp_path):
+    before = os.umask(0)
+    try:
+        written = writer.write(str(tmp_path / 'parent'), recording())
+    finally:
+        os.umask(before)
+    for folder, _folders, names in os.walk(written):
+        assert stat.S_IMODE(os.stat(folder).st_mode) == 0o700
+        for name in names:
+            assert stat.S_IMODE(os.stat(os.path.join(folder, name)).st_mode) == 0o600
+
+
+def test_the_directory_carries_the_time_in_utc(written):
+    assert os.path.basename(written) == 'kronos-snapshot-20261101T000000Z'
+
+
+def test_two_snapshots_of_one_second_are_two_directories(tmp_path):
+    first = writer.write(str(tmp_path), recording(), writer.SIGNALLED)
+    second = writer.write(str(tmp_path), recording(), writer.SIGNALLED)
+    assert os.path.basename(first) == 'kronos-engine-snapshot-20261101T000000Z'
+    assert second == first + '-2'
+    assert sorted(os.listdir(tmp_path)) == [os.path.basename(p) for p in (first, second)]
+
+
+def test_a_directory_that_cannot_be_written_is_an_error_and_leaves_nothing(tmp_path):
+    (tmp_path / 'file').write_text('')
+    with pytest.raises(exception.SnapshotError, match='no snapshot can be written'):
+        writer.write(str(tmp_path / 'file'), recording())
+
+
+def test_a_snapshot_that_fails_half_way_leaves_nothing_behind(tmp_path, monkeypatch):
+    def full(descriptor):
+        raise OSError(28, 'No space left on device')
+    monkeypatch.setattr(os, 'fsync', full)
+    with pytest.raises(exception.SnapshotError, match='No space left'):
+        writer.write(str(tmp_path), recording())
+    assert os.listdir(tmp_path) == []
+
+
+def test_tenants_names_are_no_paths(tmp_path):
+    written = writer.write(str(tmp_path / 'parent'), recording())
+    assert sorted(os.listdir(tmp_path)) == ['parent']
+    assert len(os.listdir(tmp_path / 'parent')) == 1
+    listed = get(written, 'meta.json')['files']
+    assert all(HOSTILE not in name and '..' not in name for name in listed)
+
+
+# Unknown is not empty.
+
+class Blind:
+    """A cloud of which nothing can be read."""
+
+    def collect(self, now):
+        raise exception.CollectError(what='servers', service='Nova', problem='HTTP 503')
+
+    def history(self, scope, now):
+        raise exception.StoreError(problem='cannot be reached', remedy='Start it.')
+
+    def flights(self):
+        raise exception.StoreError(problem='cannot be reached', remedy='Start it.')
+
+
+class Mute:
+    """A Prometheus that is down."""
+
+    def fetch(self, one, *, profile=True):
+        def down(query):
+            return model.QueryResult(query, model.Health.UNREACHABLE, error='no answer')
+        return model.PolicySamples(one.name, down(one.imbalance_query),
+                                   down(one.vm_profile_query),
+                                   host_capacity=down(one.host_capacity_query), taken_at=NOW)
+
+
+def test_what_cannot_be_read_is_recorded_as_unknown(tmp_path):
+    seen = recorder.record(Blind(), Mute(), Blind(), policies(), ('ssd',), lambda: NOW)
+    assert len(recorder.unknowns(seen)) == 5
+    written = writer.write(str(tmp_path), seen)
+    for path in (schema.INSTANCES, schema.GROUPS, schema.SERVICES, schema.PROVIDERS,
+                 schema.MIGRATIONS, schema.COOLDOWNS, 'prometheus/imbalance_cpu.json'):
+        assert get(written, path)['unknown'] is True, path
+    refused(written, 'nova/', 'recorded as unknown', 'HTTP 503', 'Record the snapshot again')
+    for result in (lambda s: s.imbalance, lambda s: s.profile, lambda s: s.host_capacity):
+        found = result(snapshot.SnapshotSource(None, written).fetch(policies().policy('cpu')))
+        assert found.error == 'no answer' and found.series == {}
+
+
+def test_unknown_cooldowns_are_told(tmp_path):
+    written = writer.write(str(tmp_path), recording(histories='the database is away'))
+    found = reader.read(written)
+    assert found.history('ssd', cooldown=1, instance_cooldown=1) == model.History()
+    (warning,) = found.warnings
+    assert 'cooldowns' in warning and 'the database is away' in warning
+
+
+def test_a_cloud_without_placement_data_says_so(tmp_path):
+    blind = dataclasses.replace(cluster(), placement_known=False)
+    found = reader.read(writer.write(str(tmp_path), recording(cluster=blind)))
+    assert found.cluster.placement_known is False
+    assert not found.traits_known
+
+
+def test_a_lost_file_is_missed(written):
+    os.remove(os.path.join(written, schema.MIGRATIONS))
+    refused(written, 'meta.json', 'nova/migrations.json', 'Copy the whole directory')
+
+
+def test_flights_of_our_own_tasks_are_recorded_with_novas(tmp_path):
+    class Cloud:
+        def collect(self, now):
+            return dataclasses.replace(cluster(), flights=(), taken_at=now)
+
+        def history(self, scope, now):
+            return model.History()
+
+        def flights(self):
+            return (model.Flight('u1', 'a', 'b', 'task'),)
+
+    seen = recorder.record(Cloud(), Mute(), Cloud(), policies(), ('ssd',), lambda: NOW)
+    found = reader.read(writer.write(str(tmp_path), seen))
+    assert found.cluster.flights == (model.Flight('u1', 'a', 'b', 'task'),)
+
+
+# Kronos 0.2.0's layout.
+
+def old(directory):
+    """A snapshot as Kronos 0.2.0 writes one: no hosts, no Placement."""
+    for folder in ('nova', 'prometheus'):
+        (directory / folder).mkdir(parents=True)
+    for path, data in {
+            'meta.json': {'recorded_at': '2026-11-01T00:00:00.250000+00:00',
+                          'policy_names': ['cpu'], 'aggregates': ['ssd', '_unassigned_']},
+            'cooldowns.json': {'instance_quarantines': {'u1': -1}},
+            schema.AGGREGATES: {'ssd': ['a'], '_unassigned_': ['b', 'c']},
+            schema.INSTANCES: {
+                'a': [{'uuid': 'u1', 'name': 'web', 'internal_name': 'instance-1', 'host': 'a',
+                       'flavor_vcpus': 4, 'flavor_ram_mb': 8192, 'status': 'ACTIVE',
+                       'flavor_disk_gb': 40, 'server_groups': []}], 'b': [], 'c': []},
+            schema.GROUPS: [{'id': 'g1', 'name': 'x', 'policies': ['anti-affinity'],
+                             'members': ['u1'], 'rules': {}},
+                            {'id': 'g2', 'policy': 'affinity', 'members': []}],
+            schema.SERVICES: [
+                {'host': h, 'binary': 'nova-compute', 'state': 'up', 'status': 'enabled',
+                 'zone': 'az1', 'disabled_reason': '', 'forced_down': False}
+                for h in ('a', 'b', 'c', 'elsewhere')] + [
+                {'host': 'a', 'binary': 'nova-scheduler', 'state': 'up', 'status': 'enabled'}],
+            'prometheus/imbalance_cpu.json': {
+                'query': 'cpu', 'health': 'healthy', 'series': {'a': 0.5, 'b': 1},
+                'missing_labels': [], 'warnings': []}}.items():
+        (directory / path).write_text(json.dumps(data))
+    return str(directory)
+
+
+def test_the_ancestors_snapshot_is_read(tmp_path):
+    found = reader.read(old(tmp_path))
+    assert found.recorded_at == NOW
+    assert found.cluster.hosts_of('ssd') == ('a',)
+    assert found.cluster.hosts_of(model.UNASSIGNED) == ('b', 'c')
+    assert found.cluster.hosts['a'].zone == 'az1'
+    assert set(found.cluster.services) == {'a', 'b', 'c', 'elsewhere'}
+    assert found.cluster.placement_known is False
+    assert found.cluster.instances['u1'].memory_mb == 8192
+    assert [g.policy for g in found.cluster.groups] == ['anti-affinity', 'affinity']
+    assert found.history('ssd', cooldown=1, instance_cooldown=1).quarantined == {'u1': -1}
+
+
+def test_claims_are_the_flavors_where_no_allocations_were_recorded(tmp_path):
+    directory = old(tmp_path)
+    os.mkdir(os.path.join(directory, 'placement'))
+    put(directory, schema.PROVIDERS, {'a': {'uuid': 'p', 'inventories': {'VCPU': {'total': 8}}}})
+    found = reader.read(directory)
+    assert found.cluster.placement_known
+    assert found.cluster.instances['u1'].claims == {'VCPU': 4, 'MEMORY_MB': 8192, 'DISK_GB': 40}
+
+
+def test_hosts_of_an_aggregate_that_was_not_recorded_are_not_in_the_pool(tmp_path):
+    directory = old(tmp_path)
+    put(directory, schema.AGGREGATES, {'ssd': ['a']})
+    found = reader.read(directory)
+    put(directory, schema.INSTANCES, {'a': [], 'd': []})
+    assert found.cluster.hosts_of(model.UNASSIGNED) == ()
+
+
+@pytest.mark.parametrize('path', ['nova/instances.json', 'nova/server_groups.json',
+                                  'nova/services.json', 'nova/aggregates.json', 'meta.json'])
+def test_without_a_file_that_every_layout_has_nothing_is_planned(path, tmp_path):
+    directory = old(tmp_path)
+    os.remove(os.path.join(directory, path))
+    refused(directory, path, 'cannot be read')
+
+
+# Scores.
+
+def test_a_query_is_found_by_its_exact_text_under_any_policys_name(written):
+    renamed = policies().policy('cpu').model_copy(update={'name': 'load'})
+    found = snapshot.SnapshotSource(None, written).fetch(renamed)
+    assert found.imbalance.series == {'a': 0.5, 'b': 0.25}
+    assert found.age == 12.5
+
+
+@pytest.mark.parametrize(('field', 'attribute'), [
+    ('imbalance_query', 'imbalance'), ('vm_profile_query', 'profile'),
+    ('capacity_query', 'capacity'), ('host_capacity_query', 'host_capacity')])
+def test_a_query_that_was_not_recorded_is_an_error_that_names_it(field, attribute, written):
+    other = policies().policy('cpu').model_copy(update={field: 'cpu '})
+    found = getattr(snapshot.SnapshotSource(None, written).fetch(other), attribute)
+    assert found.series == {}
+    assert field in found.error and 'policy cpu' in found.error
+
+
+def test_an_age_that_was_not_recorded_is_unverified_and_told(tmp_path):
+    found = snapshot.SnapshotSource(None, old(tmp_path)).fetch(policies().policy('cpu'))
+    assert found.age is None and found.taken_at == NOW
+    assert any('age not verified' in w for w in found.imbalance.warnings)
+    assert found.imbalance.series == {'a': 0.5, 'b': 1.0}
+
+
+def test_another_label_than_the_recorded_one_is_an_error(written):
+    other = policies().policy('cpu').model_copy(update={'host_label': 'nodename'})
+    found = snapshot.SnapshotSource(None, written).fetch(other)
+    assert 'another label' in found.imbalance.error
+
+
+@pytest.mark.parametrize('text', ['NaN', 'Infinity', '-Infinity', '1e999', '1' + '0' * 400])
+def test_a_recorded_value_that_is_no_number_is_left_out(text, tmp_path):
+    directory = old(tmp_path)
+    put(directory, 'prometheus/imbalance_cpu.json',
+        '{"query": "cpu", "health": "healthy", "series": {"b": 0.5, "a": ' + text + '}}')
+    found = snapshot.SnapshotSource(None, directory).fetch(policies().policy('cpu')).imbalance
+    assert found.series == {'b': 0.5}
+    assert any('left out' in w for w in found.warnings)
+
+
+@pytest.mark.parametrize('health', ['unreachable', 'stale', 'nonsense'])
+def test_an_answer_recorded_as_bad_is_an_error(health, tmp_path):
+    directory = old(tmp_path)
+    put(directory, 'prometheus/imbalance_cpu.json',
+        {'query': 'cpu', 'health': health, 'series': {'a': 0.5}})
+    found = snapshot.SnapshotSource(None, directory).fetch(policies().policy('cpu')).imbalance
+    assert found.error and found.series == {}
+
+
+def test_a_snapshot_is_no_source_for_a_daemon():
+    with pytest.raises(exception.ConfigError, match='no live source'):
+        snapshot.SnapshotSource(None)
+
+
+# Broken and hostile files.
+
+@pytest.mark.parametrize('path', [
+    'meta.json', 'cooldowns.json', 'prometheus/imbalance_cpu.json', *(
+        getattr(schema, n) for n in ('NODES', 'AGGREGATES', 'INSTANCES', 'GROUPS', 'SERVICES',
+                                     'MIGRATIONS', 'PROVIDERS', 'ALLOCATIONS', 'TRAITS'))])
+@pytest.mark.parametrize(('content', 'problem'), [
+    ('', 'not valid JSON'), ('{', 'not valid JSON'), ('\xff', ''), ('[' * 100_000, ''),
+    ('{"a": 1, "a": 2}', "key 'a' is written twice"), ('3', ''), ('"x"', ''), ('null', ''),
+    ('[[]]', ''), ('{"a": {"b": []}}', ''), ('[{"uuid": 1}]', ''),
+    ('{"x": [{"uuid": "u", "flavor_vcpus": -1}]}', ''),
+    ('9' * 5000, ''), ('{"recorded_at": "soon"}', '')])
+def test_a_broken_file_is_one_error_that_names_it(path, content, problem, written):
+    with open(os.path.join(written, path), 'w', encoding='latin-1') as f:
+        f.write(content)
+    refused(written, path, problem)
+
+
+@pytest.mark.parametrize(('path', 'content', 'problem'), [
+    (schema.INSTANCES, {'a': [{'uuid': 'u'}], 'b': [{'uuid': 'u'}]}, 'u stands there twice'),
+    (schema.INSTANCES, {'a': [{'uuid': 'u', 'host': 'b'}]}, 'on another host'),
+    (schema.INSTANCES, {'a': [{'uuid': 'u\x1b[2J'}]}, '[0].uuid'),
+    (schema.INSTANCES, {'a\x1b[2J': []}, 'a?[2J'),
+    (schema.INSTANCES, {'a': [{'uuid': 'u', 'flavor_vcpus': 2**70}]}, 'flavor_vcpus'),
+    (schema.INSTANCES, {'a': [{'uuid': 'u', 'flavor_vcpus': True}]}, 'flavor_vcpus'),
+    (schema.INSTANCES, {'a': [{'uuid': 'u', 'locked': 'no'}]}, 'locked'),
+    (schema.GROUPS, [{'id': 'g', 'policy': 'together'}], 'none of Nova'),
+    (schema.GROUPS, [{'id': 'g', 'policies': []}], '0 policies'),
+    (schema.GROUPS, [{'id': 'g', 'policy': 'affinity', 'policies': ['anti-affinity']}],
+     '2 policies'),
+    (schema.GROUPS, [{'id': 'g', 'policy': 'anti-affinity',
+                      'rules': {'max_server_per_host': '1'}}], 'max_server_per_host'),
+    (schema.SERVICES, [{'host': 'a', 'state': 'up'}], 'status'),
+    (schema.PROVIDERS, {'a': {'uuid': 'p', 'inventories': {'VCPU': {
+        'total': 1, 'allocation_ratio': 0}}}}, 'allocation_ratio'),
+    (schema.PROVIDERS, {'a': {'uuid': 'p', 'inventories': {'VCPU': {
+        'total': 1, 'step_size': 0}}}}, 'step_size'),
+    (schema.ALLOCATIONS, {'u1': {'VCPU': -4}}, 'VCPU'),
+    (schema.COOLDOWNS, {'instance_cooldowns': {'u': -1}}, 'instance_cooldowns'),
+    (schema.COOLDOWNS, {'instance_quarantines': {'u': -2}}, 'instance_quarantines'),
+    (schema.COOLDOWNS, {'aggregate_cooldowns': {'ssd': 'soon'}}, 'aggregate_cooldowns'),
+    ('prometheus/imbalance_cpu.json', {'query': 'cpu', 'series': {'a': '0.5'}}, 'series.a'),
+    ('prometheus/imbalance_cpu.json', {'query': 'cpu', 'series': {'a': True}}, 'series.a'),
+    ('prometheus/imbalance_cpu.json', {'query': 'cpu', 'series': {'a': None}}, 'series.a')])
+def test_a_wrong_field_is_named(path, content, problem, written):
+    put(written, path, content)
+    refused(written, path, problem)
+
+
+@pytest.mark.parametrize('text', ['NaN', 'Infinity'])
+def test_only_samples_may_be_no_numbers(text, written):
+    put(written, schema.COOLDOWNS, '{"instance_cooldowns": {"u": ' + text + '}}')
+    refused(written, 'cooldowns.json', text)
+
+
+def test_a_file_that_is_too_large_is_not_read(written, monkeypatch):
+    monkeypatch.setattr(snapshot_files, 'MAX_BYTES', 1000)
+    put(written, schema.GROUPS, ' ' * 1001 + '[]')
+    with pytest.raises(exception.SnapshotError, match='larger than'):
+        snapshot_files.load(written, schema.GROUPS)
+
+
+def test_a_pipe_in_a_files_place_does_not_hang(written):
+    os.remove(os.path.join(written, schema.GROUPS))
+    os.mkfifo(os.path.join(written, schema.GROUPS))
+    refused(written, schema.GROUPS, 'not a regular file')
+
+
+def test_a_directory_in_a_files_place_is_refused(written):
+    os.remove(os.path.join(written, schema.GROUPS))
+    os.mkdir(os.path.join(written, schema.GROUPS))
+    refused(written, schema.GROUPS)
+
+
+def test_what_is_no_snapshot_is_refused(tmp_path):
+    refused(str(tmp_path), 'meta.json', 'No such file')
+    refused(str(tmp_path / 'nowhere'), 'meta.json', 'No such file')

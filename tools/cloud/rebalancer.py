@@ -1,0 +1,148 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""This project's own commands, run against the sandbox."""
+
+import json
+import pathlib
+import subprocess
+import sys
+from typing import Any
+
+from tools.cloud import config
+from tools.cloud import errors
+from tools.cloud import policies
+from tools.cloud import processes
+from tools.cloud.run import Run
+from tools.cloud.run import tail
+
+EXECUTOR = 'kronos-executor'
+#: hypervisor_type of Nova's fake virt driver
+HYPERVISOR_TYPES = 'fake'
+
+
+def database(run: Run) -> str:
+    """SQLAlchemy's URL of plans and tasks."""
+    return f'sqlite:///{run.layout.kronos}/kronos.sqlite'
+
+
+def configuration(run: Run) -> str:
+    """kronos.conf of engine, executor and tools."""
+    keystone = {**config.password_auth(run.ports, 'admin', 'admin')}
+    return config.render({
+        'DEFAULT': {
+            'transport_url': config.transport_url(run.ports),
+            'use_stderr': 'true',
+        },
+        'engine': {
+            'dry_run': 'false',
+            'policies_file': run.layout.policies,
+            'hypervisor_types': HYPERVISOR_TYPES,
+            'evaluation_interval': 10,
+            'cooldown': 0,
+            'settle_seconds': policies.RANGE_SECONDS,
+            'snapshot_dir': run.layout.kronos,
+        },
+        'executor': {
+            'stagger_seconds': 0,
+            'poll_interval': 0.5,
+            'migration_poll_interval': 1,
+            'max_concurrent_migrations': 3,
+        },
+        'prometheus': {'url': run.url('prometheus'), 'staleness_threshold': 30},
+        'nova': keystone,
+        'database': {'connection': database(run)},
+        'cache': config.cache(run.ports),
+    })
+
+
+def write_configuration(run: Run) -> None:
+    file = run.layout.kronos_conf
+    file.touch(mode=0o600)
+    file.write_text(configuration(run))
+
+
+def command(run: Run, name: str, *arguments: str) -> list[str]:
+    """The command line of a console script of this project.
+
+    :raises errors.NotPossibleHere: it is not installed
+    """
+    script = pathlib.Path(sys.prefix, 'bin', name)
+    if not script.exists():
+        raise errors.NotPossibleHere(
+            f'{script} is not there: start through tools/sandbox, which installs this '
+            'checkout into .venv'
+        )
+    return [str(script), '--config-file', str(run.layout.kronos_conf), *arguments]
+
+
+def plan_once(run: Run) -> dict[str, Any]:
+    """One cycle of kronos-engine; its report about the hosts in no aggregate.
+
+    :raises errors.ServiceDied: it failed, or reports no such scope
+    """
+    log = run.log('kronos-engine')
+    with log.open('ab') as file:
+        done = subprocess.run(
+            command(run, 'kronos-engine', '--once'), stdout=subprocess.PIPE, stderr=file,
+            stdin=subprocess.DEVNULL, env=run.environment(), cwd=run.layout.data, check=False,
+        )
+    try:
+        reports = {row['name']: row for row in json.loads(done.stdout)['aggregates']}
+        return dict(reports['_unassigned_'])
+    except (ValueError, KeyError, TypeError) as e:
+        raise errors.ServiceDied(
+            f'kronos-engine --once ended with code {done.returncode} and without a report; '
+            f'the end of {log}:\n{tail(log)}'
+        ) from e
+
+
+def start_executor(run: Run) -> None:
+    run.spawn(EXECUTOR, command(run, EXECUTOR))
+
+
+def stop_executor(run: Run) -> int | None:
+    """SIGTERM, and what it exits with; None when it had to be killed."""
+    return run.stop_one(EXECUTOR, grace=30)
+
+
+def record(run: Run, directory: pathlib.Path) -> None:
+    """Write a snapshot with kronos-record.
+
+    :raises errors.ServiceDied: it failed
+    """
+    run.task('kronos-record', command(run, 'kronos-record', str(directory)))()
+
+
+def tasks(run: Run) -> list[dict[str, Any]]:
+    """Every task of the store."""
+    from kronos_nova.rebalancer.store import api
+
+    store = api.Store.from_url(database(run))
+    try:
+        return [
+            {
+                'instance': row.task.instance_uuid,
+                'from_host': row.task.from_host,
+                'to_host': row.task.to_host,
+                'state': str(row.task.state),
+            }
+            for plan in store.plans()
+            for row in store.tasks(plan.plan_id)
+        ]
+    finally:
+        store.close()
+
+
+def is_running(run: Run) -> bool:
+    """Whether an executor of this sandbox runs."""
+    return any(p.name == EXECUTOR and processes.is_alive(p) for p in run.state.processes)

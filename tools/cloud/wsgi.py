@@ -1,0 +1,30 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#     http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""``python -m tools.cloud.wsgi PORT MODULE``: serve MODULE.application on 127.0.0.1."""
+
+import importlib
+import sys
+
+import waitress  # type: ignore[import-untyped]
+
+
+def main() -> None:
+    port, module = sys.argv[1:]
+    # the services parse sys.argv themselves
+    sys.argv = [module]
+    application = importlib.import_module(module).application
+    waitress.serve(application, host='127.0.0.1', port=int(port), threads=8, ident=module)
+
+
+if __name__ == '__main__':
+    main()
