@@ -199,8 +199,9 @@ class Run:
         ours = {p.pid: p for p in processes.marked(self.layout.root)}
         recorded = [p for p in recorded if p.pid in ours]
         backing = [p for p in recorded if p.name in BACKING]
-        processes.stop([p for p in recorded if p.name not in BACKING], grace=3)
-        processes.stop(backing, grace=5)
+        processes.stop([p for p in recorded if p.name not in BACKING], grace=2)
+        # their data goes too, so nothing is lost when they have no time
+        processes.stop(backing, grace=1)
         return processes.stop(processes.marked(self.layout.root), grace=1)
 
 
