@@ -19,9 +19,9 @@ import time
 from oslo_config import cfg
 import pytest
 
-from kronos_nova.conf import prometheus as prometheus_conf
 from kronos_nova import model
 from kronos_nova import policy as policies
+from kronos_nova.conf import prometheus as prometheus_conf
 from kronos_nova.sources import prometheus
 from tests.fixtures import prometheus_server
 
@@ -179,7 +179,8 @@ def test_a_dead_exporter_ages_its_host_out_and_no_other(exporter, tmp_path):
     with prometheus_server.running(tmp_path, [exporter.address, dying.address]) as url:
         source = source_of(url, staleness_threshold=3)
         policy = policy_of(imbalance_query='max by (host) (max_over_time(heat[1h]))',
-                           age_query='time() - max by (host) (max_over_time(timestamp(heat)[1h:1s]))')
+                           age_query='time() - max by (host) '
+                                     '(max_over_time(timestamp(heat)[1h:1s]))')
         wait_for(lambda: set(source.fetch(policy).imbalance.series) == {'cn1', 'cn9'})
         dying.stop()
         samples = wait_for(lambda: (s := source.fetch(policy)).imbalance.warnings and s)

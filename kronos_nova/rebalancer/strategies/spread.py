@@ -37,6 +37,8 @@ LEAST_GAIN = 0.005
 PROGRESS = 0.05
 #: The masks leave hardly any illegal candidate; after so many, none is legal.
 TRIED = 10_000
+#: So many good moves that masks refuse are named in the report.
+REPORTED = 64
 
 
 class Spread(base.Strategy):
@@ -90,7 +92,6 @@ def _best(simulation: sim.Simulation, sources: sim.Ints, destinations: sim.Ints,
     the one that levels most. Ties by memory, then UUID."""
     before, excess = simulation.combined(), simulation.excess()
     found: list[sim.Floats] = []
-    soft = simulation.options.objective != 'kronos'
     for rows, columns in _blocks(simulation, sources, destinations):
         if not rows.size or not columns.size:
             continue
@@ -104,10 +105,12 @@ def _best(simulation: sim.Simulation, sources: sim.Ints, destinations: sim.Ints,
             good, measure = gain > least, gain
         candidates = masks.permitted(simulation, rows, columns)
         simulation.rejections['would-worsen'] += int((candidates & effect.refused).sum())
-        r, c = np.nonzero(good & ~effect.refused & candidates)
-        value = measure[r, c]
-        if soft:
-            value = value - _soft_costs(simulation, rows[r], columns[c])
+        good &= ~effect.refused
+        masked = np.argwhere(good & ~candidates)[:REPORTED]
+        base.count_masked(simulation, rows[masked[:, 0]], columns[masked[:, 1]],
+                          model.Phase.SPREAD)
+        r, c = np.nonzero(good & candidates)
+        value = measure[r, c] - _group_costs(simulation, rows[r], columns[c])
         found.append(np.stack([value, gain[r, c], rows[r], columns[c]]))
     if not found:
         return None
@@ -120,12 +123,17 @@ def _best(simulation: sim.Simulation, sources: sim.Ints, destinations: sim.Ints,
                            lambda n, h: gains[n, h])
 
 
-def _soft_costs(simulation: sim.Simulation, rows: sim.Ints, columns: sim.Ints) -> sim.Floats:
-    """What each candidate adds to violated soft rules; most are in no group."""
+def _group_costs(simulation: sim.Simulation, rows: sim.Ints, columns: sim.Ints) -> sim.Floats:
+    """What each candidate adds to violated soft rules, and infinity where it
+    would undo a repair; most instances are in no group."""
     costs = np.zeros(len(rows))
-    for i in np.flatnonzero(simulation.soft_grouped[rows]):
-        costs[i] = simulation.soft_cost(
-            simulation.move(int(rows[i]), int(columns[i]), model.Phase.SPREAD))
+    priced = simulation.options.objective != 'kronos'
+    for i in np.flatnonzero(simulation.grouped[rows]):
+        move = simulation.move(int(rows[i]), int(columns[i]), model.Phase.SPREAD)
+        if simulation.undoes_repair(move):
+            costs[i] = np.inf
+        elif priced:
+            costs[i] = simulation.soft_cost(move)
     return costs
 
 
