@@ -220,7 +220,11 @@ class Simulation:
     def check(self, move: model.Move) -> model.Rejection | None:
         """Judge by the rules, and count what is refused."""
         self.steps += 1
-        rejection = constraints.check(self.view, move)
+        if self.cluster.instances[move.instance_uuid].host != move.from_host:
+            rejection: model.Rejection | None = model.Rejection(
+                'moved-already', f'instance {move.instance_uuid} is moved by this plan already')
+        else:
+            rejection = constraints.check(self.view, move)
         if rejection is not None:
             self.rejections[rejection.rule] += 1
         return rejection
