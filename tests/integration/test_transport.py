@@ -30,7 +30,6 @@ from kronos_nova.rebalancer.executors import dry_run
 from kronos_nova.rebalancer.executors import retry
 from kronos_nova.rebalancer.executors import worker
 from kronos_nova.rebalancer.store import api
-
 from tests.integration import servers
 from tests.unit.rebalancer import test_messages
 from tests.unit.rebalancer.store import cases

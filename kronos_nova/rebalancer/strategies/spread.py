@@ -91,7 +91,6 @@ def _best(simulation: sim.Simulation, sources: sim.Ints, destinations: sim.Ints,
     """The legal candidate with the largest gain, above ``least``; without that,
     the one that levels most. Ties by memory, then UUID."""
     before, excess = simulation.combined(), simulation.excess()
-    least = base.EPSILON if simulation.options.objective == 'kronos' else LEAST_GAIN
     found: list[sim.Floats] = []
     for rows, columns in _blocks(simulation, sources, destinations):
         if not rows.size or not columns.size:
