@@ -283,6 +283,11 @@ class PolicyScores:
     age: float | None = None
     warnings: tuple[str, ...] = ()
 
+    def knows(self, host: str) -> bool:
+        """Whether the host has all that an imbalance move needs; else it is
+        frozen."""
+        return host in self.hosts and host in self.fill and host in self.capacity
+
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Scores:

@@ -112,8 +112,31 @@ def publisher(conf: cfg.ConfigOpts) -> Callable[..., None] | None:
     return publish
 
 
-def worker(conf: cfg.ConfigOpts, scopes: Sequence[str]) -> Any:
-    """An executor on the configured driver, serving ``scopes`` (none: all)."""
+def caster(conf: cfg.ConfigOpts) -> Any:
+    """Wakes executors; None in a dry run or without a broker."""
+    from kronos_nova.rebalancer import transport
+
+    if conf.engine.dry_run:
+        return None
+    found = transport.get(conf)
+    if found is None:
+        LOG.info('No transport_url is set: executors find their tasks by polling alone')
+        return None
+    return transport.Caster(found)
+
+
+def results(conf: cfg.ConfigOpts, scopes: Sequence[str], heard: Callable[..., None]) -> Any:
+    """Hears of results; None in a dry run or without a broker."""
+    from kronos_nova.rebalancer import transport
+
+    found = None if conf.engine.dry_run else transport.get(conf)
+    return None if found is None else transport.Results(found, scopes, heard)
+
+
+def worker(conf: cfg.ConfigOpts, scopes: Sequence[str]) -> tuple[Any, Any]:
+    """An executor on the configured driver, serving ``scopes`` (none: all),
+    and what wakes it (None without a broker)."""
+    from kronos_nova.rebalancer import transport
     from kronos_nova.rebalancer.executors import retry
     from kronos_nova.rebalancer.executors import worker as workers
 
@@ -121,4 +144,11 @@ def worker(conf: cfg.ConfigOpts, scopes: Sequence[str]) -> Any:
     chosen = retry.settings(conf)
     if scopes:
         chosen = dataclasses.replace(chosen, scopes=frozenset(scopes))
-    return workers.Worker(store(conf), driver.create(conf, lambda: _connection(conf)), chosen)
+    found = transport.get(conf)
+    built = workers.Worker(
+        store(conf), driver.create(conf, lambda: _connection(conf)), chosen,
+        transport.Notifier(found) if found is not None else None)
+    if found is None:
+        return built, None
+    heard = sorted(chosen.scopes or {*conf.engine.aggregates, model.UNASSIGNED})
+    return built, transport.WakeUps(found, heard, built.name, built.wake.set)

@@ -46,7 +46,7 @@ def _run(conf: Any) -> int:
 
     built = engine.Engine(
         conf, collector=_wiring.collector(conf), source=_wiring.source(conf),
-        store=_wiring.store(conf), publish=_wiring.publisher(conf))
+        store=_wiring.store(conf), cast=_wiring.caster(conf), publish=_wiring.publisher(conf))
     try:
         if conf.once:
             rows = built.run_cycle()
@@ -61,6 +61,8 @@ def _serve(conf: Any, built: Any) -> int:
     """Cycles in a thread of oslo.service; the main thread takes signals."""
     from oslo_log import log as logging
     from oslo_service import backend
+
+    from kronos_nova.cmd import _wiring
 
     backend.init_backend(backend.BackendType.THREADING)
     from oslo_service import loopingcall
@@ -80,6 +82,9 @@ def _serve(conf: Any, built: Any) -> int:
     signal.signal(signal.SIGTERM, leave)
     signal.signal(signal.SIGINT, leave)
     signal.signal(signal.SIGUSR1, snapshot)
+    heard = _wiring.results(conf, built.scope_names(), built.on_result)
+    if heard is not None:
+        heard.start()
     loop = loopingcall.FixedIntervalLoopingCall(built.safe_cycle)
     loop.start(interval=conf.engine.evaluation_interval, stop_on_exception=False)
     log.info('Planning every %d s%s', conf.engine.evaluation_interval,
@@ -93,4 +98,6 @@ def _serve(conf: Any, built: Any) -> int:
     log.info('Stopping; migrations under way go on without us')
     loop.stop()
     loop.wait()
+    if heard is not None:
+        heard.stop()
     return 0

@@ -45,7 +45,7 @@ def _run(conf: Any) -> int:
     from kronos_nova.cmd import _wiring
 
     scopes = [*conf.aggregate, *([model.UNASSIGNED] if conf.unassigned else [])]
-    worker = _wiring.worker(conf, scopes)
+    worker, listeners = _wiring.worker(conf, scopes)
     stopped = threading.Event()
 
     def leave(signum: int, frame: Any) -> None:
@@ -57,7 +57,11 @@ def _run(conf: Any) -> int:
         'Serving %s', ', '.join(scopes) if scopes else 'every scope')
     thread = threading.Thread(target=worker.run, name='worker')
     thread.start()
+    if listeners is not None:
+        listeners.start()
     stopped.wait()
     worker.stop()
     thread.join()
+    if listeners is not None:
+        listeners.stop()
     return 0

@@ -34,7 +34,7 @@ def claims(view: views.View, move: model.Move) -> model.Rejection | None:
         return model.Rejection('no-provider', f'host {move.to_host} has no resource provider in '
                                               'Placement')
     for resource_class, amount in instance.claims.items():
-        if resource_class == DISK and not view.options.enforce_placement_disk:
+        if not amount or resource_class == DISK and not view.options.enforce_placement_disk:
             continue
         inventory = host.provider.inventories.get(resource_class)
         if inventory is None:

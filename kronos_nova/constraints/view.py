@@ -109,7 +109,10 @@ class ClusterView:
         self._fill = {name: dict(p.fill) for name, p in self._scores.items()}
         self._flying: dict[str, str | None] = {}
         self._lay_flights()
-        self._lay_completed()
+        if scores is not None:
+            self._lay_completed(scores.taken_at)
+        self._unseen = {name: {h: v - p.fill[h] for h, v in self._fill[name].items()}
+                        for name, p in self._scores.items()}
 
     # What rules ask.
 
@@ -174,7 +177,7 @@ class ClusterView:
             if policy.untrusted:
                 return model.Rejection('policy-untrusted', f'{name}: {policy.untrusted}')
             for host in (move.from_host, move.to_host):
-                if host not in policy.hosts or host not in policy.capacity:
+                if not policy.knows(host):
                     return model.Rejection('host-frozen', f'host {host} has no score of {name}')
             if move.instance_uuid not in policy.usages:
                 return model.Rejection(
@@ -194,6 +197,10 @@ class ClusterView:
     def fills(self, host: str) -> Mapping[str, float]:
         """The host's fill by policy, where it is known."""
         return {name: fill[host] for name, fill in self._fill.items() if host in fill}
+
+    def unseen(self, policy: str, host: str) -> float:
+        """What moves in flight or just completed add to the host's samples."""
+        return self._unseen[policy].get(host, 0.0)
 
     def ratio(self, policy: str, uuid: str, host: str) -> float:
         """What the instance adds to the host's score; 0 when unknown."""
@@ -255,26 +262,31 @@ class ClusterView:
                 fill[host] += factor * self.ratio(name, uuid, host)
 
     def _lay_flights(self) -> None:
-        """Moves already under way: Placement charges both ends for those of
-        Nova; for tasks that have not been submitted we do."""
-        known_to_nova = {f.instance_uuid for f in self.cluster.flights if f.source == 'nova'}
-        for flight in self.cluster.flights:
-            uuid = flight.instance_uuid
-            if uuid not in self._host or uuid in self._flying:
+        """Moves already under way: Placement charges both ends for those that
+        Nova has scheduled; for a task that it has not, we do."""
+        scheduled = {f.instance_uuid: f.to_host for f in self.cluster.flights
+                     if f.source == 'nova' and f.to_host is not None}
+        planned = {f.instance_uuid: f.to_host for f in self.cluster.flights
+                   if f.to_host is not None}
+        for uuid in dict.fromkeys(f.instance_uuid for f in self.cluster.flights):
+            if uuid not in self._host:
                 continue
-            self._depart(uuid, flight.to_host)
-            if uuid in known_to_nova and flight.to_host is not None:
+            to_host = scheduled.get(uuid, planned.get(uuid))
+            if to_host == self._host[uuid]:  # it has arrived, its record is still open
+                to_host = None
+            self._depart(uuid, to_host)
+            if uuid in scheduled and to_host is not None:
                 for resource_class, amount in self.cluster.instances[uuid].claims.items():
-                    self._extra[flight.to_host, resource_class] -= amount
+                    self._extra[to_host, resource_class] -= amount
 
-    def _lay_completed(self) -> None:
+    def _lay_completed(self, sampled_at: float) -> None:
         """Moves that the samples do not show yet, or only in part.
 
         A range query over W seconds shows t / W of a change t seconds old.
         """
         window = self.options.settle_seconds
         for move, completed_at in self.history.completed:
-            unseen = 1.0 - (self.cluster.taken_at - completed_at) / window if window else 0.0
+            unseen = 1.0 - (sampled_at - completed_at) / window if window else 0.0
             uuid = move.instance_uuid
             if unseen <= 0.0 or self._host.get(uuid) != move.to_host:
                 continue

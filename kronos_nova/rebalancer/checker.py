@@ -22,7 +22,6 @@ import dataclasses
 
 from kronos_nova import constraints
 from kronos_nova import model
-from kronos_nova.constraints import server_groups
 from kronos_nova.constraints import view as views
 
 
@@ -46,10 +45,8 @@ def check(plan: model.Plan, cluster: model.Cluster, options: model.Options,
                   and move.instance_uuid not in requires[m.instance_uuid]]
         with views.laid(view, landed, flying):
             found += constraints.check_all(view, move)
-            rules = tuple(r for r in constraints.RULES if r is not server_groups.group_in_flight)
             for host in move.alternates:
-                found += constraints.check_all(
-                    view, dataclasses.replace(move, to_host=host), rules)
+                found += constraints.check_all(view, dataclasses.replace(move, to_host=host))
     return tuple(found)
 
 

@@ -64,6 +64,12 @@ def scopes(conf: cfg.ConfigOpts, policy_set: policies.PolicySet) -> list[str]:
     :raises ConfigError: neither is configured.
     """
     names = list(dict.fromkeys(conf.engine.aggregates))
+    if model.UNASSIGNED in names:
+        raise exception.ConfigError(
+            path='kronos.conf', field='[engine] aggregates',
+            problem=f'{model.UNASSIGNED} stands for the hosts in no aggregate',
+            remedy='Set include_unassigned_hosts = true for these; rename an aggregate that '
+                   'really bears that name.')
     if conf.engine.include_unassigned_hosts:
         names.append(model.UNASSIGNED)
     if policy_set.aggregates:

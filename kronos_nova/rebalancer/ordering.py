@@ -20,11 +20,11 @@ cancels only what required it.
 
 from collections import Counter
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 import dataclasses
 
 from kronos_nova import constraints
 from kronos_nova import model
-from kronos_nova.constraints import server_groups
 from kronos_nova.constraints import view as views
 
 
@@ -73,8 +73,36 @@ def _requirements(view: views.ClusterView, placed: list[model.Move],
         required = closure(placed, wanted)
         rejection = _judge(view, placed, required, move)
         if rejection is None:
-            return required, None
+            return _protect(view, placed, required, move, mine), None
     return set(), rejection
+
+
+def _protect(view: views.ClusterView, placed: list[model.Move], required: set[str],
+             move: model.Move, groups: set[str]) -> set[str]:
+    """``required``, and the earlier moves that this one could stand in the way
+    of: it may go into room that another one frees, and they may not."""
+    late = dataclasses.replace(move, requires=tuple(sorted(required)))
+    for earlier in placed:
+        if earlier.instance_uuid in required:
+            continue
+        if earlier.to_host == move.to_host or groups & {
+                g.uuid for g in view.groups_of(earlier.instance_uuid)}:
+            with _beside(view, [*placed, late], earlier):
+                if constraints.check(view, earlier) is not None:
+                    required = required | closure(placed, {earlier.instance_uuid})
+    return required
+
+
+def _beside(view: views.ClusterView, moves: Sequence[model.Move],
+            move: model.Move) -> AbstractContextManager[views.ClusterView]:
+    """When ``move`` starts: what it requires has landed, all others that do
+    not wait for it are under way."""
+    needs = {m.instance_uuid: closure(moves, {m.instance_uuid}) for m in moves}
+    mine = needs[move.instance_uuid]
+    return views.laid(
+        view, [m for m in moves if m is not move and m.instance_uuid in mine],
+        [m for m in moves if m.instance_uuid not in mine
+         and move.instance_uuid not in needs[m.instance_uuid]])
 
 
 def closure(moves: Sequence[model.Move], wanted: set[str]) -> set[str]:
@@ -101,18 +129,14 @@ def _judge(view: views.ClusterView, placed: Sequence[model.Move], required: set[
 def _alternates(view: views.ClusterView, moves: Sequence[model.Move], move: model.Move,
                 count: int) -> tuple[str, ...]:
     """Other destinations that stay legal whatever the other moves do, the
-    emptiest first."""
-    rules = tuple(r for r in constraints.RULES if r is not server_groups.group_in_flight)
-    required = closure(moves, set(move.requires))
-    landed = [m for m in moves if m.instance_uuid in required]
-    flying = [m for m in moves if m.instance_uuid not in required
-              and m.instance_uuid != move.instance_uuid]
+    emptiest first; not where a move goes that waits for this one."""
+    taken = {m.to_host for m in moves if move.instance_uuid in closure(moves, {m.instance_uuid})}
     found: list[tuple[float, str]] = []
-    with views.laid(view, landed, flying):
-        for host in sorted(view.cluster.scope_hosts):
-            if host in (move.from_host, move.to_host):
+    with _beside(view, moves, move):
+        for host in sorted(view.cluster.scope_hosts - taken):
+            if host == move.from_host:
                 continue
             other = dataclasses.replace(move, to_host=host)
-            if constraints.check(view, other, rules) is None:
+            if constraints.check(view, other) is None:
                 found.append((max(view.fills(host).values(), default=0.0), host))
     return tuple(host for _, host in sorted(found)[:count])

@@ -56,6 +56,8 @@ def plan(request: Request, expired: Callable[[], bool] = lambda: False) -> model
         steps is marked ``truncated``.
     """
     cluster = request.cluster
+    request = dataclasses.replace(request, history=dataclasses.replace(
+        request.history, draining=_continuing(request)))
     simulation = sim.Simulation(cluster, request.scores, request.policies, request.history,
                                 request.options, expired)
     before, combined = simulation.imbalances(), simulation.combined()
@@ -81,8 +83,33 @@ def plan(request: Request, expired: Callable[[], bool] = lambda: False) -> model
         combined_after=simulation.combined() if simulation.trusted else None,
         rejections=dict(sorted((+Counter(rejections)).items())),
         warnings=tuple(dict.fromkeys(simulation.warnings)),
-        reason=None if ordered.moves else '; '.join(dict.fromkeys(simulation.notes)) or None,
+        reason=None if ordered.moves else _reason(simulation),
         draining=_still_draining(request, simulation), truncated=simulation.truncated)
+
+
+def _continuing(request: Request) -> frozenset[str]:
+    """Drains that began earlier and are still wanted. A host that was disabled
+    and is enabled again is no longer drained, unless hosts are packed."""
+    wanted = request.cluster.scope_hosts
+    if request.policies.mode != 'pack':
+        wanted = frozenset(_ordered_drains(request))
+    return request.history.draining & wanted
+
+
+def _ordered_drains(request: Request) -> list[str]:
+    if not request.options.evacuate_disabled_hosts:
+        return []
+    return evacuate.drained_hosts(request.cluster, request.options)
+
+
+def _reason(simulation: sim.Simulation) -> str:
+    """Why nothing moves, in words."""
+    notes = list(dict.fromkeys(simulation.notes))
+    if simulation.truncated:
+        notes.append(f'planning was cut off after {simulation.steps} steps')
+    if simulation.warnings:
+        notes.append('see the warnings')
+    return '; '.join(notes) or 'no enabled strategy has anything to do'
 
 
 def _held(request: Request) -> str | None:
@@ -137,8 +164,5 @@ def _reports(request: Request, before: sim.Floats,
 
 def _still_draining(request: Request, simulation: sim.Simulation) -> frozenset[str]:
     """Hosts being emptied that still hold instances after this plan."""
-    wanted = set(simulation.view.draining)
-    if request.options.evacuate_disabled_hosts:
-        wanted |= set(evacuate.drained_hosts(request.cluster, request.options))
-    wanted &= set(simulation.hosts)
+    wanted = simulation.view.draining | set(_ordered_drains(request))
     return frozenset(h for h in wanted if simulation.on_host(h).size)

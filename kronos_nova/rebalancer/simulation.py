@@ -43,12 +43,14 @@ Bools = npt.NDArray[np.bool_]
 class Effect:
     """What candidate moves would do: arrays of one shape.
 
-    ``combined``: combined imbalance afterwards. ``refused``: a policy's
-    imbalance would rise and end above its threshold. ``convex``: change of
-    the strictly convex measure, sum of weight x score squared.
+    ``combined``: combined imbalance afterwards. ``excess``: the part of it
+    above the policies' thresholds. ``refused``: a policy's imbalance would
+    rise and end above its threshold. ``convex``: change of the strictly
+    convex measure, sum of weight x score squared.
     """
 
     combined: Floats
+    excess: Floats
     refused: Bools
     convex: Floats
 
@@ -91,8 +93,8 @@ class Simulation:
              for i in instances], dtype=np.float64)
         self.weights: Floats = np.array([p.weight for p in self.policies])
         self.thresholds: Floats = np.array([p.threshold for p in self.policies])
-        #: Numbers of the instances that are in a hard, in a soft server group.
-        self.hard_grouped, self.soft_grouped = self._grouped()
+        #: Which instances are in a hard server group, and in any.
+        self.hard_grouped, self.grouped = self._grouped()
         self.classes, self.claims = self._claims(instances)
         self._fill_arrays(scores)
         self._mark_hosts(cluster)
@@ -108,8 +110,8 @@ class Simulation:
         for p, policy in enumerate(self.policies):
             known = scores.policies[policy.name]
             for h, host in enumerate(self.hosts):
-                if host in known.hosts and host in known.capacity:
-                    self.score[p, h] = known.hosts[host]
+                if known.knows(host):
+                    self.score[p, h] = known.hosts[host] + self.view.unseen(policy.name, host)
                     self.capacity[p, h] = known.capacity[host]
                 else:
                     self.frozen[h] = True
@@ -122,11 +124,13 @@ class Simulation:
 
     def _grouped(self) -> tuple[Bools, Bools]:
         hard = np.zeros(len(self.uuids), dtype=np.bool_)
-        soft = np.zeros(len(self.uuids), dtype=np.bool_)
+        every = np.zeros(len(self.uuids), dtype=np.bool_)
         for group in self.cluster.groups:
             numbers = [self.index[u] for u in group.members if u in self.index]
-            (hard if group.policy.hard else soft)[numbers] = True
-        return hard, soft
+            every[numbers] = True
+            if group.policy.hard:
+                hard[numbers] = True
+        return hard, every
 
     @staticmethod
     def _claims(instances: list[model.Instance]) -> tuple[tuple[str, ...], Floats]:
@@ -170,6 +174,10 @@ class Simulation:
         """Sum of weight x imbalance."""
         return float(self.weights @ self.imbalances())
 
+    def excess(self) -> float:
+        """Sum of weight x what an imbalance has above its threshold."""
+        return float(self.weights @ np.maximum(self.imbalances() - self.thresholds, 0.0))
+
     def over_threshold(self) -> bool:
         return bool((self.imbalances() > self.thresholds + metrics.ROUNDING).any())
 
@@ -182,7 +190,7 @@ class Simulation:
         source = self.place[instances][:, None]
         destination = hosts[None, :]
         shape = (len(instances), len(hosts))
-        combined = np.zeros(shape)
+        combined, excess = np.zeros(shape), np.zeros(shape)
         refused = np.zeros(shape, dtype=np.bool_)
         convex = np.zeros(shape)
         now = self.imbalances()
@@ -195,11 +203,12 @@ class Simulation:
             low = _extreme(score, self.takers, source, destination, at_source, at_destination, -1.0)
             after = np.maximum(high - low, 0.0)
             combined += weight * after
+            excess += weight * np.maximum(after - self.thresholds[p], 0.0)
             refused |= ((after > now[p] + metrics.ROUNDING)
                         & (after > self.thresholds[p] + metrics.ROUNDING))
             convex += weight * (at_source ** 2 - score[source] ** 2
                                 + at_destination ** 2 - score[destination] ** 2)
-        return Effect(combined, refused, convex)
+        return Effect(combined, excess, refused, convex)
 
     # Moves.
 
@@ -211,19 +220,26 @@ class Simulation:
     def check(self, move: model.Move) -> model.Rejection | None:
         """Judge by the rules, and count what is refused."""
         self.steps += 1
-        rejection = constraints.check(self.view, move)
+        if self.cluster.instances[move.instance_uuid].host != move.from_host:
+            rejection: model.Rejection | None = model.Rejection(
+                'moved-already', f'instance {move.instance_uuid} is moved by this plan already')
+        else:
+            rejection = constraints.check(self.view, move)
         if rejection is not None:
             self.rejections[rejection.rule] += 1
         return rejection
 
     def apply(self, move: model.Move) -> None:
-        """The move is done: scores, claims and groups follow."""
+        """The move is done: scores, claims and groups follow, and the instance
+        is not moved again by this plan."""
         self.view.land(move)
+        self.movable[self.index[move.instance_uuid]] = False
         self._shift(move.instance_uuid, move.from_host, move.to_host)
 
     def undo(self, move: model.Move) -> None:
         """Takes back the last ``apply`` of this move."""
         self.view.undo(move)
+        self.movable[self.index[move.instance_uuid]] = True
         self._shift(move.instance_uuid, move.to_host, move.from_host)
 
     def _shift(self, uuid: str, source: str, destination: str) -> None:
@@ -249,18 +265,46 @@ class Simulation:
         """Numbers of the instances that are on the host now."""
         return np.flatnonzero(self.place == self.host_index[host])
 
-    def soft_cost(self, move: model.Move) -> float:
-        """Soft server group rules a move would newly break, less those it
-        mends, times ``soft_affinity_weight``."""
-        change = 0
+    def group_change(self, move: model.Move) -> tuple[int, int]:
+        """What a move breaks less what it mends, of hard and of soft groups:
+        pairs of members that are apart or together against their policy, and
+        members above a hard limit."""
+        hard = soft = 0
         for group in self.view.groups_of(move.instance_uuid):
-            if group.policy.hard:
-                continue
             here = len(self.view.members_on(group, move.from_host)) - 1
             there = len(self.view.members_on(group, move.to_host))
-            anti = group.policy is model.GroupPolicy.SOFT_ANTI_AFFINITY
-            change += (there - here) if anti else (here - there)
-        return change * self.options.soft_affinity_weight
+            match group.policy:
+                case model.GroupPolicy.AFFINITY:
+                    hard += here - there
+                case model.GroupPolicy.ANTI_AFFINITY:
+                    limit = group.max_server_per_host
+                    hard += (there >= limit) - (here >= limit)
+                case model.GroupPolicy.SOFT_AFFINITY:
+                    soft += here - there
+                case model.GroupPolicy.SOFT_ANTI_AFFINITY:
+                    soft += there - here
+        return hard, soft
+
+    def soft_cost(self, move: model.Move) -> float:
+        """Soft group rules broken less those mended, times
+        ``soft_affinity_weight``."""
+        return self.group_change(move)[1] * self.options.soft_affinity_weight
+
+    def repairs(self, move: model.Move) -> int:
+        """-1: the move mends the groups that are to be repaired, hard before
+        soft; 1: it breaks them; 0: neither. Repairs go down only and nothing
+        else goes up, so they never chase each other or an imbalance."""
+        hard, soft = self.group_change(move)
+        change = (hard * self.options.enforce_hard_affinity,
+                  soft * self.options.enforce_soft_affinity)
+        return (change > (0, 0)) - (change < (0, 0))
+
+    def undoes_repair(self, move: model.Move) -> bool:
+        """The repair would come again, and the two would never end."""
+        if self.repairs(move) <= 0:
+            return False
+        self.rejections['would-undo-repair'] += 1
+        return True
 
     def stop(self) -> bool:
         """Counted work is used up, or time is: the plan is cut off here."""

@@ -64,6 +64,8 @@ def hold_to(scenario, plan):
         assert expect.pop('reason') in (plan.reason or ''), plan
     for text in expect.pop('warnings', ()):
         assert any(text in w for w in plan.warnings), plan.warnings
+    if expect.pop('no_warnings', False):
+        assert plan.warnings == ()
     for rule in expect.pop('rejected_by', ()):
         assert plan.rejections.get(rule), plan.rejections
     for name, limit in expect.pop('imbalance_at_most', {}).items():

@@ -245,7 +245,7 @@ class Run:
         if self.frozen >= len(self.workers) - 1:
             return
         self.frozen += 1
-        for _ in range(self.rng.randint(5, 25)):
+        for _ in range(self.rng.randint(8, 16)):
             self.step()
         self.frozen -= 1
 
@@ -291,7 +291,7 @@ class Run:
     def rows(self) -> list[rows.TaskRow]:
         return [row for plan_id in self.plan_ids for row in self.store.tasks(plan_id)]
 
-    def go(self, steps: int = 90, quiet_steps: int = 600) -> None:
+    def go(self, steps: int = 60, quiet_steps: int = 600) -> None:
         for scope in SCOPES:
             self.plan(scope)
         for _ in range(steps):

@@ -18,6 +18,10 @@ import os
 
 import pytest
 
+from kronos_nova.model import TaskState
+from kronos_nova.rebalancer.executors import retry
+from kronos_nova.rebalancer.store import rows
+from kronos_nova.rebalancer.store import tasks
 from tests.simulation import executor_world
 
 SEEDS = int(os.environ.get('KRONOS_EXECUTOR_SEEDS', '200'))
@@ -41,9 +45,9 @@ def test_the_faults_really_happen():
     for seed in range(12):
         run = executor_world.Run(seed)
         run.go()
-        run.store.close()
         seen.update(run.counts)
-        seen.update(row.task.state for row in run.rows())
+        seen.update(row.task.state.value for row in run.rows())
+        run.store.close()
     for fault in ('network', 'refused', 'lost before', 'lost after', 'delayed', 'freeze',
                   'no room', 'driver bug', 'completed', 'failed', 'cancelled'):
         assert seen[fault], fault
@@ -57,3 +61,30 @@ def test_one_seed_is_one_run():
         run.store.close()
         return run.counts, run.now, run.told
     assert trace(7) == trace(7)
+
+
+def _caught(seeds):
+    for seed in range(seeds):
+        run = executor_world.Run(seed)
+        try:
+            run.go()
+        except AssertionError:
+            return True
+        finally:
+            run.store.close()
+    return False
+
+
+def test_asking_again_without_waiting_is_caught(monkeypatch):
+    monkeypatch.setattr(retry.Settings, 'absent_seconds', 0.0)
+    assert _caught(60)
+
+
+def test_caps_that_are_not_counted_are_caught(monkeypatch):
+    monkeypatch.setattr(rows, 'IN_FLIGHT', (TaskState.SUBMITTED,))
+    assert _caught(10)
+
+
+def test_a_crashed_executor_whose_tasks_nobody_takes_is_caught(monkeypatch):
+    monkeypatch.setattr(tasks, 'adopt', lambda *args: [])
+    assert _caught(10)

@@ -17,6 +17,7 @@ To add one: a class with ``propose`` in one file, a line in setup.cfg under
 """
 
 import abc
+from collections.abc import Callable
 from collections.abc import Iterable
 from typing import ClassVar
 
@@ -53,12 +54,15 @@ class Strategy(abc.ABC):
 
 
 def best_place(simulation: sim.Simulation, uuids: Iterable[str], phase: model.Phase,
-               hosts: Iterable[str] | None = None) -> model.Move | None:
+               hosts: Iterable[str] | None = None,
+               wanted: Callable[[model.Move], bool] = lambda move: True) -> model.Move | None:
     """The legal move of one of the instances that leaves the cloud best.
 
     Ordered by combined imbalance with the soft groups' cost, then the convex
     measure, then memory, then UUID and host. Without trusted scores, by the
     fullest resource class of the destination.
+
+    :param wanted: what the strategy demands beyond the rules.
     """
     rows = np.array([simulation.index[u] for u in uuids], dtype=np.intp)
     names = simulation.hosts if hosts is None else tuple(sorted(hosts))
@@ -73,28 +77,30 @@ def best_place(simulation: sim.Simulation, uuids: Iterable[str], phase: model.Ph
     keys = []
     for r, c in zip(*np.nonzero(allowed), strict=True):
         n, h = int(rows[r]), int(columns[c])
-        soft = simulation.soft_cost(simulation.move(n, h, phase))
+        move = simulation.move(n, h, phase)
+        if not wanted(move):
+            continue
+        soft = simulation.soft_cost(move)
         first = float(effect.combined[r, c]) if simulation.trusted else _fullest(simulation, n, h)
         second = float(effect.convex[r, c]) if simulation.trusted else 0.0
         keys.append((round(first + soft, 12), round(second, 12), float(simulation.cost[n]), n, h,
                      before - float(effect.combined[r, c]) if simulation.trusted else 0.0))
     gains = {(n, h): gain for *_, n, h, gain in keys}
-    move = sim.first_legal(simulation, [(n, h) for *_, n, h, _ in sorted(keys)], phase,
+    best = sim.first_legal(simulation, [(n, h) for *_, n, h, _ in sorted(keys)], phase,
                            lambda n, h: gains[n, h])
-    if move is None and not keys:
-        count_masked(simulation, rows, columns, phase)
-    return move
+    if best is None and not keys:
+        count_masked(simulation, rows.repeat(columns.size), np.tile(columns, rows.size), phase)
+    return best
 
 
 def count_masked(simulation: sim.Simulation, rows: sim.Ints, columns: sim.Ints,
                  phase: model.Phase) -> None:
-    """Name the rules behind the masks' noes, for the report."""
-    for n in rows:
-        for h in columns:
-            if simulation.stop():
-                return
-            if simulation.place[n] != h:
-                simulation.check(simulation.move(int(n), int(h), phase))
+    """Name the rules behind the masks' noes to (instance, host) pairs."""
+    for n, h in zip(rows, columns, strict=True):
+        if simulation.stop():
+            return
+        if simulation.place[n] != h:
+            simulation.check(simulation.move(int(n), int(h), phase))
 
 
 def _fullest(simulation: sim.Simulation, n: int, h: int) -> float:

@@ -100,6 +100,7 @@ def _empty_hosts(simulation: sim.Simulation, budget: int) -> list[model.Move]:
     """Hosts whose drain has begun, then those with the fewest instances."""
     moves: list[model.Move] = []
     begun = simulation.history.draining
+    receiving = {f.to_host for f in simulation.cluster.flights}
 
     def order(host: str) -> tuple[bool, int, float, str]:
         fills = simulation.view.fills(host).values()
@@ -109,7 +110,8 @@ def _empty_hosts(simulation: sim.Simulation, budget: int) -> list[model.Move]:
     while len(moves) < budget and not simulation.stop():
         hosts = [h for i, h in enumerate(simulation.hosts)
                  if simulation.givers[i] and h not in tried and simulation.on_host(h).size
-                 and (h in begun or simulation.history.scope_cooling <= 0)]
+                 and (h in begun or (simulation.history.scope_cooling <= 0
+                                     and h not in receiving))]
         if not hosts:
             break
         host = min(hosts, key=order)
@@ -128,8 +130,14 @@ def _empty_hosts(simulation: sim.Simulation, budget: int) -> list[model.Move]:
 
 
 def _drain(simulation: sim.Simulation, host: str) -> list[model.Move] | None:
-    """Moves that empty the host, applied; or None and nothing is changed."""
+    """Moves that empty the host, applied; or None and nothing is changed.
+
+    A drain that began earlier does not wait for those who are leaving, and is
+    not called off for those who cool down: they follow.
+    """
     numbers = [int(n) for n in simulation.on_host(host)]
+    if host in simulation.history.draining:
+        numbers = [n for n in numbers if not _follows(simulation, simulation.uuids[n])]
     if not all(simulation.movable[n] and simulation.profiled[n] for n in numbers):
         _give_up(simulation, host)
         return None
@@ -138,7 +146,7 @@ def _drain(simulation: sim.Simulation, host: str) -> list[model.Move] | None:
     targets = _in_use(simulation)
     taken: list[model.Move] = []
     for n in sorted(numbers, key=lambda n: (-_size(simulation, n, host), n)):
-        move = _fullest_place(simulation, n, targets)
+        move = _fullest_place(simulation, n, targets, settled=True)
         if move is None:
             for done in reversed(taken):
                 simulation.undo(done)
@@ -150,6 +158,13 @@ def _drain(simulation: sim.Simulation, host: str) -> list[model.Move] | None:
         simulation.apply(move)
         taken.append(move)
     return taken
+
+
+def _follows(simulation: sim.Simulation, uuid: str) -> bool:
+    """It is under way, or may be moved in a later cycle."""
+    history = simulation.history
+    return simulation.view.in_flight(uuid) or (
+        uuid in history.cooling and uuid not in history.quarantined)
 
 
 def _give_up(simulation: sim.Simulation, host: str) -> None:
@@ -165,9 +180,12 @@ def _size(simulation: sim.Simulation, n: int, host: str) -> float:
                for p in simulation.policies)
 
 
-def _fullest_place(simulation: sim.Simulation, n: int,
-                   targets: list[str] | tuple[str, ...]) -> model.Move | None:
-    """Best fit: the legal destination that is fullest already, ties by name."""
+def _fullest_place(simulation: sim.Simulation, n: int, targets: list[str] | tuple[str, ...],
+                   settled: bool = False) -> model.Move | None:
+    """Best fit: the legal destination that is fullest already, ties by name.
+
+    :param settled: not where it undoes what repair does.
+    """
     uuid = simulation.uuids[n]
     source = simulation.place[n]
     before = simulation.combined()
@@ -176,7 +194,9 @@ def _fullest_place(simulation: sim.Simulation, n: int,
         return max(simulation.view.fills(host).values(), default=0.0)
 
     ranked = sorted((simulation.host_index[h] for h in targets
-                     if simulation.host_index[h] != source),
+                     if simulation.host_index[h] != source
+                     and not (settled and simulation.undoes_repair(
+                         simulation.move(n, simulation.host_index[h], model.Phase.PACK)))),
                     key=lambda h: (-fill(simulation.hosts[h]), h))
     move = sim.first_legal(simulation, [(n, h) for h in ranked], model.Phase.PACK,
                            lambda n, h: 0.0)

@@ -37,6 +37,8 @@ class Repair(base.Strategy):
                       else options.enforce_soft_affinity)
             if not wanted or not violated(self._spread(simulation, group), group):
                 continue
+            if simulation.index.keys().isdisjoint(group.members):
+                continue
             broken += 1
             moves += self._mend(simulation, group, budget - len(moves))
         if not broken:
@@ -77,9 +79,13 @@ def violated(spread: Spread, group: model.ServerGroup) -> bool:
     return any(len(members) > limit for members in spread.values())
 
 
-def _candidates(simulation: sim.Simulation, members: set[str]) -> list[str]:
-    return sorted(u for u in members
-                  if u in simulation.index and simulation.movable[simulation.index[u]])
+def _place(simulation: sim.Simulation, members: set[str], targets: list[str]) -> model.Move | None:
+    """The best move of a member that mends more than it breaks, in all of its
+    groups: groups that contradict each other stay as they are."""
+    candidates = sorted(u for u in members
+                        if u in simulation.index and simulation.movable[simulation.index[u]])
+    return base.best_place(simulation, candidates, model.Phase.AFFINITY, targets,
+                           lambda move: simulation.repairs(move) < 0)
 
 
 def _gather(simulation: sim.Simulation, group: model.ServerGroup,
@@ -94,8 +100,7 @@ def _gather(simulation: sim.Simulation, group: model.ServerGroup,
         if target not in simulation.host_index:
             continue
         movers = {u for source in ranked[position + 1:] for u in spread[source]}
-        move = base.best_place(simulation, _candidates(simulation, movers), model.Phase.AFFINITY,
-                               [target])
+        move = _place(simulation, movers, [target])
         if move is not None:
             return move
     return None
@@ -112,8 +117,7 @@ def _part(simulation: sim.Simulation, group: model.ServerGroup,
             break
         most = limit - 1 if group.policy.hard else count - 2
         targets = [h for h in simulation.hosts if len(spread.get(h, ())) <= most]
-        move = base.best_place(simulation, _candidates(simulation, spread[source]),
-                               model.Phase.AFFINITY, targets)
+        move = _place(simulation, spread[source], targets)
         if move is not None:
             return move
     return None

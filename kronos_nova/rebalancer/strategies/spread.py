@@ -30,8 +30,15 @@ from kronos_nova.rebalancer.strategies import base
 BAND = 8
 #: A smaller fall of the convex measure is not worth a migration.
 CONVEX_GAIN = 1e-4
+#: A smaller fall of combined imbalance is noise of the metrics, not worth a migration.
+LEAST_GAIN = 0.005
+#: A fall of less than this part of what is above the thresholds is no progress
+#: while a move that levels is there.
+PROGRESS = 0.05
 #: The masks leave hardly any illegal candidate; after so many, none is legal.
 TRIED = 10_000
+#: So many good moves that masks refuse are named in the report.
+REPORTED = 64
 
 
 class Spread(base.Strategy):
@@ -46,9 +53,7 @@ class Spread(base.Strategy):
             return []
         moves: list[model.Move] = []
         while len(moves) < budget and simulation.over_threshold() and not simulation.stop():
-            move = _improving(simulation)
-            if move is None and simulation.options.objective == 'balanced':
-                move = _levelling(simulation)
+            move = _choose(simulation)
             if move is None:
                 simulation.notes.append('no legal move lowers the imbalance')
                 lacking = int((~simulation.profiled).sum())
@@ -59,6 +64,15 @@ class Spread(base.Strategy):
             simulation.apply(move)
             moves.append(move)
         return moves
+
+
+def _choose(simulation: sim.Simulation) -> model.Move | None:
+    """Progress first, then what dissolves a tie, then the small steps."""
+    if simulation.options.objective == 'kronos':
+        return _improving(simulation, base.EPSILON)
+    progress = max(LEAST_GAIN, PROGRESS * simulation.excess())
+    return (_improving(simulation, progress) or _levelling(simulation)
+            or _improving(simulation, LEAST_GAIN))
 
 
 def _blocks(simulation: sim.Simulation, sources: sim.Ints,
@@ -73,28 +87,31 @@ def _blocks(simulation: sim.Simulation, sources: sim.Ints,
 
 
 def _best(simulation: sim.Simulation, sources: sim.Ints, destinations: sim.Ints,
-          plateau: bool) -> model.Move | None:
-    """The legal candidate with the largest gain; ties by memory, then UUID."""
-    before = simulation.combined()
+          least: float | None) -> model.Move | None:
+    """The legal candidate with the largest gain, above ``least``; without that,
+    the one that levels most. Ties by memory, then UUID."""
+    before, excess = simulation.combined(), simulation.excess()
+    least = base.EPSILON if simulation.options.objective == 'kronos' else LEAST_GAIN
     found: list[sim.Floats] = []
-    soft = simulation.options.objective != 'kronos'
     for rows, columns in _blocks(simulation, sources, destinations):
         if not rows.size or not columns.size:
             continue
         simulation.steps += rows.size * columns.size // 64
         effect = simulation.effects(rows, columns)
         gain = before - effect.combined
-        if plateau:
-            good = (gain >= -base.EPSILON) & (effect.convex < -CONVEX_GAIN)
+        if least is None:
+            good = (effect.excess <= excess + base.EPSILON) & (effect.convex < -CONVEX_GAIN)
             measure = -effect.convex
         else:
-            good, measure = gain > base.EPSILON, gain
+            good, measure = gain > least, gain
         candidates = masks.permitted(simulation, rows, columns)
         simulation.rejections['would-worsen'] += int((candidates & effect.refused).sum())
-        r, c = np.nonzero(good & ~effect.refused & candidates)
-        value = measure[r, c]
-        if soft:
-            value = value - _soft_costs(simulation, rows[r], columns[c])
+        good &= ~effect.refused
+        masked = np.argwhere(good & ~candidates)[:REPORTED]
+        base.count_masked(simulation, rows[masked[:, 0]], columns[masked[:, 1]],
+                          model.Phase.SPREAD)
+        r, c = np.nonzero(good & candidates)
+        value = measure[r, c] - _group_costs(simulation, rows[r], columns[c])
         found.append(np.stack([value, gain[r, c], rows[r], columns[c]]))
     if not found:
         return None
@@ -107,26 +124,31 @@ def _best(simulation: sim.Simulation, sources: sim.Ints, destinations: sim.Ints,
                            lambda n, h: gains[n, h])
 
 
-def _soft_costs(simulation: sim.Simulation, rows: sim.Ints, columns: sim.Ints) -> sim.Floats:
-    """What each candidate adds to violated soft rules; most are in no group."""
+def _group_costs(simulation: sim.Simulation, rows: sim.Ints, columns: sim.Ints) -> sim.Floats:
+    """What each candidate adds to violated soft rules, and infinity where it
+    would undo a repair; most instances are in no group."""
     costs = np.zeros(len(rows))
-    for i in np.flatnonzero(simulation.soft_grouped[rows]):
-        costs[i] = simulation.soft_cost(
-            simulation.move(int(rows[i]), int(columns[i]), model.Phase.SPREAD))
+    priced = simulation.options.objective != 'kronos'
+    for i in np.flatnonzero(simulation.grouped[rows]):
+        move = simulation.move(int(rows[i]), int(columns[i]), model.Phase.SPREAD)
+        if simulation.undoes_repair(move):
+            costs[i] = np.inf
+        elif priced:
+            costs[i] = simulation.soft_cost(move)
     return costs
 
 
-def _improving(simulation: sim.Simulation) -> model.Move | None:
+def _improving(simulation: sim.Simulation, least: float) -> model.Move | None:
     high = np.where(simulation.givers, simulation.score, -np.inf).argmax(axis=1)
     low = np.where(simulation.takers, simulation.score, np.inf).argmin(axis=1)
-    return _best(simulation, np.unique(high), np.unique(low), plateau=False)
+    return _best(simulation, np.unique(high), np.unique(low), least)
 
 
 def _levelling(simulation: sim.Simulation) -> model.Move | None:
     """No move lowers max - min: extremes are tied, or a hot host cannot give.
 
     Lower a strictly convex measure near the extremes instead, without
-    raising the imbalance; the tie dissolves move by move.
+    raising what is above a threshold; the tie dissolves move by move.
     """
     over = simulation.imbalances() > simulation.thresholds
     hot: set[int] = set()
@@ -137,4 +159,4 @@ def _levelling(simulation: sim.Simulation) -> model.Move | None:
         hot.update(int(h) for h in givers[np.argsort(-score[givers], kind='stable')][:BAND])
         cold.update(int(h) for h in takers[np.argsort(score[takers], kind='stable')][:BAND])
     return _best(simulation, np.array(sorted(hot), dtype=np.intp),
-                 np.array(sorted(cold), dtype=np.intp), plateau=True)
+                 np.array(sorted(cold), dtype=np.intp), None)

@@ -57,7 +57,7 @@ def test_a_leftover_of_a_crashed_run_is_refused(tmp_path):
     place = layout.Layout(tmp_path)
     place.create()
     gone = processes.Process('nova-api', 2 ** 22 + 1, 1)
-    state.State({}, [], time.time(), False, [gone]).save(place.state)
+    state.State({}, [], time.time(), processes=[gone]).save(place.state)
     with pytest.raises(errors.AlreadyThere, match='without cleaning up'):
         up.refuse_second(place)
 

@@ -1,0 +1,262 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+
+"""What goes over the wire: Kronos's topics, fields and version 1.0.
+
+Pure conversion. A message is believed only as far as it can be checked, and
+even then it is a wake-up or news: the task table is the truth.
+"""
+
+from collections.abc import Callable
+from collections.abc import Mapping
+import datetime
+import hashlib
+import re
+from typing import Any
+import uuid
+
+from kronos_nova import exception
+from kronos_nova import model
+
+VERSION = '1.0'
+METHOD = 'execute_migration'
+COMPLETED = 'migration.completed'
+FAILED = 'migration.failed'
+
+_PLAIN = re.compile(r'[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}')
+_HASHED = re.compile(r'.*-[0-9a-f]{16}', re.DOTALL)
+_NAME = 255
+_TEXT = 4096
+_LIST = 1000
+#: Later than any clock may say (the year 5138).
+_LATEST = 1e11
+
+
+def slug(scope: str, *, aggregate: bool = False) -> str:
+    """A scope's part of a topic name: at most 128 ASCII characters.
+
+    Plain names stay as Kronos wrote them; any other becomes its plain
+    characters and a hash. Different scopes never share a slug.
+
+    :param aggregate: the scope is an aggregate even if it is called
+        ``_unassigned_``.
+    """
+    reserved = aggregate and scope == model.UNASSIGNED
+    if _PLAIN.fullmatch(scope) and not _HASHED.fullmatch(scope) and not reserved:
+        return scope
+    digest = hashlib.sha256(scope.encode('utf-8', 'surrogatepass')).hexdigest()[:16]
+    plain = re.sub(r'[^A-Za-z0-9_.]+', '-', scope)[:100].strip('-')
+    return f'{plain or "aggregate"}-{digest}'
+
+
+def migrations_topic(scope: str, *, aggregate: bool = False) -> str:
+    return f'kronos.migrations.{slug(scope, aggregate=aggregate)}'
+
+
+def results_topic(scope: str, *, aggregate: bool = False) -> str:
+    return f'kronos.results.{slug(scope, aggregate=aggregate)}'
+
+
+def publisher_id(scope: str, *, aggregate: bool = False) -> str:
+    return f'kronos-executor-{slug(scope, aggregate=aggregate)}'
+
+
+def to_wire(task: model.Task) -> dict[str, Any]:
+    """Kronos's fields, and ours after them."""
+    return {
+        'task_id': task.task_id, 'plan_id': task.plan_id, 'aggregate': task.aggregate,
+        'policy_names': list(task.policy_names), 'instance_uuid': task.instance_uuid,
+        'instance_name': task.instance_name, 'from_host': task.from_host,
+        'to_host': task.to_host, 'improvement': task.improvement, 'phase': task.phase.value,
+        'priority': task.priority, 'max_retries': task.max_retries,
+        'retry_count': task.retry_count, 'not_before': task.not_before,
+        'created_at': _iso(task.created_at), 'version': VERSION, 'wave': task.wave,
+        'requires': list(task.requires), 'alternates': list(task.alternates),
+        'deadline': task.deadline}
+
+
+def from_wire(data: object, now: float | None = None) -> model.Task:
+    """The task of a message.
+
+    :param now: epoch seconds; a message past its deadline is refused.
+    :raises MessageError: names the field.
+    """
+    read = _Reader(data, _TASK_FIELDS)
+    read.version()
+    task = model.Task(
+        task_id=read.uuid('task_id'), plan_id=read.uuid('plan_id'),
+        aggregate=read.name('aggregate'), instance_uuid=read.uuid('instance_uuid'),
+        from_host=read.name('from_host'), to_host=read.name('to_host'),
+        phase=read.phase('phase'), policy_names=read.items('policy_names', _name),
+        instance_name=read.text('instance_name', default='', limit=_NAME),
+        improvement=read.number('improvement', -1e9, 1e9, default=0.0),
+        priority=read.integer('priority', 0, 1000, default=5),
+        max_retries=read.integer('max_retries', 0, 1000, default=3),
+        retry_count=read.integer('retry_count', 0, 1000, default=0),
+        not_before=read.number('not_before', 0, _LATEST, default=0.0),
+        created_at=read.time('created_at', default=0.0),
+        wave=read.integer('wave', 0, 100000, default=0),
+        requires=read.items('requires', _uuid), alternates=read.items('alternates', _name),
+        deadline=read.optional_number('deadline', 0, _LATEST))
+    if task.from_host == task.to_host:
+        raise exception.MessageError(field='to_host', problem='it is from_host')
+    if now is not None and task.deadline is not None and task.deadline <= now:
+        raise exception.MessageError(field='deadline', problem='it is over')
+    return task
+
+
+def to_payload(result: model.Result) -> dict[str, Any]:
+    """A notification's payload, with Kronos's fields."""
+    return {
+        'task_id': result.task_id, 'plan_id': result.plan_id, 'aggregate': result.aggregate,
+        'instance_uuid': result.instance_uuid, 'from_host': result.from_host,
+        'to_host': result.to_host, 'success': result.success, 'error': result.error,
+        'error_type': result.error_type, 'duration_seconds': result.duration_seconds,
+        'retry_count': result.retry_count, 'completed_at': _iso(result.completed_at)}
+
+
+def from_payload(data: object) -> model.Result:
+    """:raises MessageError: names the field."""
+    read = _Reader(data, _RESULT_FIELDS)
+    return model.Result(
+        task_id=read.uuid('task_id'), plan_id=read.uuid('plan_id'),
+        aggregate=read.name('aggregate'), instance_uuid=read.uuid('instance_uuid'),
+        from_host=read.name('from_host'), to_host=read.name('to_host'),
+        success=read.boolean('success'), error=read.optional_text('error'),
+        error_type=read.optional_text('error_type'),
+        duration_seconds=read.number('duration_seconds', 0, _LATEST, default=0.0),
+        retry_count=read.integer('retry_count', 0, 1000, default=0),
+        completed_at=read.time('completed_at', default=0.0))
+
+
+def _iso(seconds: float) -> str:
+    return datetime.datetime.fromtimestamp(seconds, datetime.UTC).isoformat()
+
+
+_TASK_FIELDS = frozenset(to_wire(model.Task('', '', '', '', '', '', model.Phase.SPREAD)))
+_RESULT_FIELDS = frozenset(to_payload(model.Result('', '', '', '', '', '', True)))
+_MISSING: Any = object()
+
+
+def _name(value: object) -> str:
+    if not isinstance(value, str) or not value or len(value) > _NAME or '\0' in value:
+        raise ValueError(f'must be text of 1 to {_NAME} characters')
+    return value
+
+
+def _uuid(value: object) -> str:
+    if not isinstance(value, str) or len(value) > 64:
+        raise ValueError('must be a UUID')
+    try:
+        return str(uuid.UUID(value))
+    except ValueError:
+        raise ValueError('must be a UUID') from None
+
+
+class _Reader:
+    """Takes checked values out of what somebody sent."""
+
+    def __init__(self, data: object, fields: frozenset[str]) -> None:
+        if not isinstance(data, Mapping):
+            raise exception.MessageError(field='(all)', problem='must be a mapping')
+        unknown = [key for key in data if key not in fields]
+        if unknown:
+            raise exception.MessageError(
+                field=repr(unknown[0])[:80], problem='is not known in version ' + VERSION)
+        self._data = data
+
+    def _take(self, field: str, convert: Callable[[Any], Any], default: Any = _MISSING) -> Any:
+        value = self._data.get(field, default)
+        if value is _MISSING:
+            raise exception.MessageError(field=field, problem='is missing')
+        try:
+            return convert(value)
+        except ValueError as e:
+            raise exception.MessageError(field=field, problem=str(e)) from None
+
+    def version(self) -> None:
+        if self._data.get('version', VERSION) != VERSION:
+            raise exception.MessageError(field='version', problem=f'must be {VERSION}')
+
+    def uuid(self, field: str) -> str:
+        return str(self._take(field, _uuid))
+
+    def name(self, field: str) -> str:
+        return str(self._take(field, _name))
+
+    def text(self, field: str, *, default: str, limit: int = _TEXT) -> str:
+        def convert(value: object) -> str:
+            if not isinstance(value, str) or len(value) > limit:
+                raise ValueError(f'must be text of at most {limit} characters')
+            return value
+        return str(self._take(field, convert, default))
+
+    def optional_text(self, field: str) -> str | None:
+        return None if self._data.get(field) is None else self.text(field, default='')
+
+    def phase(self, field: str) -> model.Phase:
+        def convert(value: object) -> model.Phase:
+            if not isinstance(value, str) or value not in set(model.Phase):
+                raise ValueError('must be one of ' + ', '.join(model.Phase))
+            return model.Phase(value)
+        return model.Phase(self._take(field, convert))
+
+    def boolean(self, field: str) -> bool:
+        def convert(value: object) -> bool:
+            if not isinstance(value, bool):
+                raise ValueError('must be true or false')
+            return value
+        return bool(self._take(field, convert))
+
+    def integer(self, field: str, low: int, high: int, *, default: int) -> int:
+        def convert(value: object) -> int:
+            if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
+                raise ValueError(f'must be a whole number from {low} to {high}')
+            return value
+        return int(self._take(field, convert, default))
+
+    def number(self, field: str, low: float, high: float, *, default: float) -> float:
+        def convert(value: object) -> float:
+            if (isinstance(value, bool) or not isinstance(value, int | float)
+                    or not low <= value <= high):  # NaN is neither
+                raise ValueError(f'must be a number from {low:g} to {high:g}')
+            return float(value)
+        return float(self._take(field, convert, default))
+
+    def optional_number(self, field: str, low: float, high: float) -> float | None:
+        if self._data.get(field) is None:
+            return None
+        return self.number(field, low, high, default=low)
+
+    def time(self, field: str, *, default: float) -> float:
+        """ISO 8601; without an offset it is UTC."""
+        def convert(value: object) -> float:
+            if value is default:
+                return default
+            if not isinstance(value, str) or len(value) > 64:
+                raise ValueError('must be an ISO 8601 time')
+            try:
+                moment = datetime.datetime.fromisoformat(value)
+                if moment.tzinfo is None:
+                    moment = moment.replace(tzinfo=datetime.UTC)
+                return moment.timestamp()
+            except (ValueError, OverflowError):
+                raise ValueError('must be an ISO 8601 time') from None
+        return float(self._take(field, convert, default))
+
+    def items(self, field: str, convert: Callable[[object], str]) -> tuple[str, ...]:
+        def all_of(value: object) -> tuple[str, ...]:
+            if not isinstance(value, list | tuple) or len(value) > _LIST:
+                raise ValueError(f'must be a list of at most {_LIST} items')
+            return tuple(convert(item) for item in value)
+        return tuple(self._take(field, all_of, ()))

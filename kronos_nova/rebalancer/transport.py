@@ -1,0 +1,254 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+
+"""The broker: wake-ups to executors, results to whoever wants to hear them.
+
+Nothing depends on it: a message that is lost costs one poll interval, and a
+broker that is away never holds up a cycle or a migration for long.
+"""
+
+from collections.abc import Callable
+from collections.abc import Collection
+import threading
+import time
+from typing import Any
+
+from oslo_config import cfg
+from oslo_log import log as logging
+import oslo_messaging
+from oslo_messaging import opts as messaging_opts
+
+from kronos_nova import exception
+from kronos_nova import model
+from kronos_nova.conf import messaging as messaging_conf
+from kronos_nova.rebalancer import messages
+
+LOG = logging.getLogger(__name__)
+
+#: oslo.messaging would otherwise try for ever.
+RETRY = 1
+#: After a failure the broker is left alone for so long.
+PAUSE_SECONDS = 30.0
+
+
+def url(conf: cfg.ConfigOpts) -> str | None:
+    """``transport_url``, or what [messaging] says, or None: no broker."""
+    for group, opts in messaging_opts.list_opts():
+        if group is None:
+            conf.register_opts([opt for opt in opts if opt.name == 'transport_url'])
+    found = conf.get_location('transport_url')
+    if found is not None and found.location is not cfg.Locations.opt_default:
+        return str(conf.transport_url)
+    return messaging_conf.transport_url(conf)
+
+
+def get(conf: cfg.ConfigOpts) -> Any | None:
+    """The transport for casts and notifications; None: no broker is configured.
+
+    :raises ConfigError: the URL cannot be used, or ``conf`` is not the
+        process-wide configuration: oslo.messaging registers options on that
+        one alone and would acknowledge and drop every cast, silently.
+    """
+    found = url(conf)
+    if found is None:
+        return None
+    for group in ('oslo_messaging_metrics', 'oslo_messaging_tracing'):
+        if group not in conf:
+            raise exception.ConfigError(
+                path='transport', field=group, problem='this is a private configuration object',
+                remedy='Hand the process-wide one to it.')
+    try:
+        return oslo_messaging.get_rpc_transport(conf, url=found)
+    except (oslo_messaging.InvalidTransportURL, oslo_messaging.DriverLoadFailure,
+            ValueError) as e:
+        raise exception.ConfigError(
+            path='kronos.conf', field='transport_url',
+            problem=f'it cannot be used ({type(e).__name__})',
+            remedy='Write it as rabbit://user:password@host:5672/vhost.') from None
+
+
+class _Breaker:
+    """Leaves a broker alone that has just failed."""
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self._until = float('-inf')
+
+    def send(self, what: str, action: Callable[[], None]) -> bool:
+        """False: not sent, and logged once per pause."""
+        if self._clock() < self._until:
+            return False
+        try:
+            action()
+        except oslo_messaging.MessageUndeliverable:
+            LOG.debug('%s: nobody listens; executors find it when they poll', what)
+            return False
+        except Exception as e:
+            self._until = self._clock() + PAUSE_SECONDS
+            LOG.warning('%s: the broker did not take it (%s). Executors poll the database, so '
+                        'nothing is lost. Check transport_url.', what, type(e).__name__)
+            return False
+        return True
+
+
+class Caster:
+    """Tells executors that a task is in the table."""
+
+    def __init__(self, transport: Any, clock: Callable[[], float] = time.monotonic) -> None:
+        self._transport = transport
+        self._breaker = _Breaker(clock)
+        self._clients: dict[str, Any] = {}
+
+    def __call__(self, task: model.Task) -> bool:
+        """Never raises; False: the message was not delivered to anybody."""
+        return self._breaker.send(
+            f'Task {task.task_id}',
+            lambda: self._client(task.aggregate).cast(
+                {}, messages.METHOD, task=messages.to_wire(task)))
+
+    def _client(self, scope: str) -> Any:
+        if scope not in self._clients:
+            target = oslo_messaging.Target(
+                topic=messages.migrations_topic(scope), version=messages.VERSION)
+            self._clients[scope] = oslo_messaging.get_rpc_client(
+                self._transport, target, retry=RETRY,
+                transport_options=oslo_messaging.TransportOptions(at_least_once=True))
+        return self._clients[scope]
+
+
+class Notifier:
+    """Publishes results, as a worker's ``notify``."""
+
+    def __init__(self, transport: Any, clock: Callable[[], float] = time.monotonic) -> None:
+        self._transport = transport
+        self._breaker = _Breaker(clock)
+        self._notifiers: dict[str, Any] = {}
+
+    def __call__(self, event: str, result: model.Result) -> bool:
+        """Never raises; False: it was not published."""
+        return self._breaker.send(
+            f'Result of task {result.task_id}',
+            lambda: self._notifier(result.aggregate).info(
+                {}, event, messages.to_payload(result)))
+
+    def _notifier(self, scope: str) -> Any:
+        if scope not in self._notifiers:
+            self._notifiers[scope] = oslo_messaging.Notifier(
+                self._transport, messages.publisher_id(scope), driver='messagingv2',
+                topics=[messages.results_topic(scope)], retry=RETRY)
+        return self._notifiers[scope]
+
+
+class _WakeUp:
+    """The RPC endpoint: a valid message wakes, any other is dropped."""
+
+    target = oslo_messaging.Target(version=messages.VERSION)
+
+    def __init__(self, wake: Callable[[], None]) -> None:
+        self._wake = wake
+
+    def execute_migration(self, context: Any, task: Any = None) -> None:
+        try:
+            messages.from_wire(task, time.time())
+        except exception.MessageError as e:
+            LOG.warning('A cast was dropped: %s', e)
+            return
+        self._wake()
+
+
+class _Heard:
+    """The notification endpoint."""
+
+    def __init__(self, heard: Callable[[str, model.Result], None]) -> None:
+        self._heard = heard
+
+    def info(self, context: Any, publisher: str, event: str, payload: Any,
+             metadata: Any) -> None:
+        if event not in (messages.COMPLETED, messages.FAILED):
+            return
+        try:
+            result = messages.from_payload(payload)
+        except exception.MessageError as e:
+            LOG.warning('A notification was dropped: %s', e)
+            return
+        self._heard(event, result)
+
+
+class _Servers:
+    """Servers that start in the background: a broker may be away for long."""
+
+    def __init__(self, make: Callable[[], list[Any]]) -> None:
+        self._make = make
+        self._started: list[Any] = []
+        self._lock = threading.Lock()
+        self._stopped = False
+        self.ready = threading.Event()
+
+    def start(self) -> None:
+        threading.Thread(target=self._start, daemon=True, name='kronos-broker').start()
+
+    def _start(self) -> None:
+        for server in self._make():
+            try:
+                server.start()
+            except Exception as e:
+                LOG.error('The broker cannot be listened to (%s): executors poll the database '
+                          'only. Check transport_url and its rights.', type(e).__name__)
+                continue
+            with self._lock:
+                if not self._stopped:
+                    self._started.append(server)
+                    continue
+            server.stop()
+            server.wait()
+            return
+        self.ready.set()
+
+    def stop(self) -> None:
+        """Ends after the message at hand."""
+        with self._lock:
+            self._stopped = True
+            started, self._started = self._started, []
+        for server in started:
+            server.stop()
+        for server in started:
+            server.wait()
+
+
+class WakeUps(_Servers):
+    """Listens to the casts of ``scopes``; ``name`` is unique per executor."""
+
+    def __init__(self, transport: Any, scopes: Collection[str], name: str,
+                 wake: Callable[[], None]) -> None:
+        super().__init__(lambda: [
+            oslo_messaging.get_rpc_server(
+                transport, oslo_messaging.Target(
+                    topic=messages.migrations_topic(scope), server=name),
+                [_WakeUp(wake)])
+            for scope in scopes])
+
+
+class Results(_Servers):
+    """Listens to the results of ``scopes``.
+
+    :param pool: listeners of one pool share the messages; each pool hears
+        all. Without any, all such listeners share them.
+    """
+
+    def __init__(self, transport: Any, scopes: Collection[str],
+                 heard: Callable[[str, model.Result], None], pool: str | None = None) -> None:
+        super().__init__(lambda: [
+            oslo_messaging.get_notification_listener(
+                transport, [oslo_messaging.Target(topic=messages.results_topic(scope))
+                            for scope in scopes],
+                [_Heard(heard)], pool=pool)])

@@ -1,0 +1,294 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""Random clouds for property tests: from a few small knobs to a Request.
+
+hypothesis draws and shrinks the knobs; a random generator seeded by one of
+them fills in the rest. Nothing here uses a simulation, rule or planner.
+"""
+
+import dataclasses
+import os
+import random
+import uuid
+
+import hypothesis
+from hypothesis import strategies as st
+
+from kronos_nova import model
+from kronos_nova import policy
+from kronos_nova.rebalancer import planner
+from kronos_nova.rebalancer.strategies import evacuate
+from kronos_nova.rebalancer.strategies import pack
+from kronos_nova.rebalancer.strategies import repair
+from kronos_nova.rebalancer.strategies import spread
+
+NOW = 1_000_000.0
+STRATEGIES = (evacuate.Evacuate(), repair.Repair(), spread.Spread(), pack.Pack())
+
+
+def examples(count):
+    """The same examples in every run, without a deadline: machines differ.
+
+    KRONOS_TEST_EXAMPLES multiplies how many, for a longer search.
+    """
+    times = int(os.environ.get('KRONOS_TEST_EXAMPLES', '1'))
+    return hypothesis.settings(max_examples=count * times, derandomize=True, deadline=None,
+                               database=None,
+                               suppress_health_check=list(hypothesis.HealthCheck))
+
+
+@dataclasses.dataclass(frozen=True)
+class Knobs:
+    """``clean``: no history, flights, odd services, outsiders or gaps."""
+
+    seed: int
+    hosts: int = 4
+    instances: int = 8
+    groups: int = 0
+    policies: int = 1
+    mode: str = 'spread'
+    budget: int = 3
+    drains: bool = False
+    hard_repairs: bool = False
+    soft_repairs: bool = False
+    clean: bool = True
+    tight: bool = False
+    objective: str = 'balanced'
+
+
+def knobs(**fixed):
+    drawn = {
+        'seed': st.integers(0, 2**20), 'hosts': st.integers(2, 7),
+        'instances': st.integers(1, 26), 'groups': st.integers(0, 5),
+        'policies': st.integers(1, 3), 'mode': st.sampled_from(['spread', 'pack']),
+        'budget': st.integers(1, 8), 'drains': st.booleans(),
+        'hard_repairs': st.booleans(), 'soft_repairs': st.booleans(), 'clean': st.booleans(),
+        'tight': st.booleans(), 'objective': st.sampled_from(['balanced', 'kronos'])}
+    return st.builds(Knobs, **{name: st.just(fixed[name]) if name in fixed else strategy
+                               for name, strategy in drawn.items()})
+
+
+def uuid_of(text):
+    return str(uuid.uuid5(uuid.NAMESPACE_OID, text))
+
+
+def request(k):
+    """The Request that the knobs stand for; equal knobs, equal request."""
+    rng = random.Random(repr(k))
+    hosts = [f'h{n}' for n in range(k.hosts)]
+    outside = [] if k.clean or rng.random() < 0.5 else ['x0', 'x1']
+    sizes = {h: rng.choice([8, 16, 16, 32]) for h in hosts + outside}
+    instances = _instances(k, rng, hosts, outside)
+    services = {h: _service(k, rng, h) for h in hosts + outside}
+    flights = _flights(k, rng, instances, hosts)
+    cluster = model.Cluster(
+        hosts=_hosts(k, rng, sizes, instances, flights), instances=instances,
+        services=services, groups=_groups(k, rng, sorted(instances)), flights=flights,
+        aggregates={'scope': tuple(hosts)}, scope='scope', scope_hosts=frozenset(hosts),
+        placement_known=k.clean or rng.random() < 0.85, taken_at=NOW)
+    policies = _policies(k, rng)
+    options = model.Options(
+        dry_run=False, evacuate_disabled_hosts=k.drains, enforce_hard_affinity=k.hard_repairs,
+        enforce_soft_affinity=k.soft_repairs, objective=k.objective,
+        restrict_to_az=not k.clean and rng.random() < 0.2,
+        enforce_placement_disk=rng.random() < 0.3,
+        require_cpu_compatibility=not k.clean and rng.random() < 0.2,
+        max_down_fraction=0.5, max_drain_fraction=0.5, max_steps=50_000)
+    return planner.Request(
+        cluster=cluster, scores=_scores(k, rng, cluster, policies, sizes), policies=policies,
+        strategies=STRATEGIES, history=_history(k, rng, instances, hosts, services, options),
+        options=options, budget=k.budget)
+
+
+def _instances(k, rng, hosts, outside):
+    found = {}
+    for n in range(k.instances):
+        vcpus = rng.choice([1, 1, 2, 4])
+        claims = {'VCPU': vcpus, 'MEMORY_MB': 1024 * rng.choice([1, 2, 4]),
+                  'DISK_GB': rng.choice([1, 10])}
+        odd = not k.clean and rng.random() < 0.15
+        found[uuid_of(f'i{n}')] = model.Instance(
+            uuid=uuid_of(f'i{n}'), name=f'i{n}', vcpus=vcpus, memory_mb=claims['MEMORY_MB'],
+            host=rng.choice(outside if outside and rng.random() < 0.1 else hosts),
+            disk_gb=claims['DISK_GB'], claims=claims,
+            locked=odd and rng.random() < 0.3, task_state='resize_prep'
+            if odd and rng.random() < 0.3 else None,
+            status='SHUTOFF' if odd and rng.random() < 0.3 else 'ACTIVE',
+            pinned='nested allocation' if odd and rng.random() < 0.3 else None,
+            pinned_zone='az1' if odd and rng.random() < 0.5 else None)
+    return found
+
+
+def _service(k, rng, host):
+    roll = rng.random()
+    if k.drains and roll > 0.8:
+        return model.Service(host, status='disabled', disabled_reason='maintenance', zone='az1')
+    if k.clean or roll > 0.2:
+        return model.Service(host, zone=rng.choice(['az1', 'az2']) if not k.clean else 'az1')
+    return rng.choice([
+        model.Service(host, state='down', zone='az1'),
+        model.Service(host, forced_down=True, zone='az1'),
+        model.Service(host, status='disabled', zone='az1', disabled_reason='AUTO: no libvirt'),
+        model.Service(host, status='disabled', zone='az1', disabled_reason=None)])
+
+
+def _flights(k, rng, instances, hosts):
+    if k.clean:
+        return ()
+    found = []
+    for u in rng.sample(sorted(instances), min(len(instances), rng.randint(0, 3))):
+        source = instances[u].host
+        to = rng.choice([h for h in hosts if h != source] or [None])
+        kind = rng.choice(['nova', 'task', 'both', 'unscheduled'])
+        if kind in ('unscheduled', 'both'):
+            found.append(model.Flight(u, source, None if kind == 'unscheduled'
+                                      or rng.random() < 0.5 else to, 'nova'))
+        if kind in ('nova', 'task', 'both'):
+            found.append(model.Flight(u, source, to, 'task' if kind == 'both' else kind))
+    return tuple(found)
+
+
+def _hosts(k, rng, sizes, instances, flights):
+    found = {}
+    ratio = 1.0 if k.tight else rng.choice([1.5, 4.0])
+    for h, size in sizes.items():
+        here = [i for i in instances.values() if i.host == h]
+        here += [instances[u] for u in sorted({f.instance_uuid for f in flights
+                                               if f.source == 'nova' and f.to_host == h})]
+        used = {c: sum(i.claims[c] for i in here) for c in ('VCPU', 'MEMORY_MB', 'DISK_GB')}
+        inventories = {
+            'VCPU': model.Inventory(size, allocation_ratio=ratio),
+            'MEMORY_MB': model.Inventory(size * (2048 if k.tight else 8192), reserved=512),
+            'DISK_GB': model.Inventory(size * 10)}
+        if not k.clean and rng.random() < 0.05:
+            del inventories['DISK_GB']
+        provider = model.Provider(uuid_of(f'provider {h}'), inventories=inventories, used=used)
+        if not k.clean and rng.random() < 0.03:
+            provider = None
+        found[h] = model.Host(
+            h, hypervisor_hostname=f'{h}.example.org', provider=provider,
+            cell=rng.choice(['c1', 'c1', 'c1', 'c2', None]) if not k.clean else None,
+            traits=frozenset(t for t in ('HW_CPU_X86_AVX2', 'HW_CPU_X86_SVM')
+                             if k.clean or rng.random() < 0.8))
+    return found
+
+
+def _groups(k, rng, uuids):
+    found = []
+    for n in range(k.groups):
+        chosen = model.GroupPolicy(rng.choice(list(model.GroupPolicy)))
+        members = rng.sample(uuids, min(len(uuids), rng.randint(1, 5)))
+        found.append(model.ServerGroup(
+            uuid_of(f'g{n}'), chosen, frozenset([*members, uuid_of('deleted')]),
+            rng.choice([1, 1, 2]) if chosen is model.GroupPolicy.ANTI_AFFINITY else 1))
+    return tuple(found)
+
+
+def _policies(k, rng):
+    names = ['cpu', 'memory', 'net'][:k.policies]
+    parts = [rng.randint(1, 4) for _ in names]
+    return policy.PolicySet(policies=tuple(policy.Policy(
+        name=name, mode=k.mode, weight=part / sum(parts), imbalance_query='q',
+        capacity_query='q' if k.mode == 'pack' else None, host_capacity='VCPU',
+        vm_profile_unit='absolute', threshold=rng.choice([0.05, 0.1, 0.2]),
+        capacity_threshold=rng.choice([0.6, 0.8]), max_migrations_per_cycle=k.budget)
+        for name, part in zip(names, parts, strict=True)))
+
+
+def _scores(k, rng, cluster, policies, sizes):
+    values = {}
+    for p in policies.enabled:
+        usages = {u: rng.choice([0.0, 0.2, 0.5, 0.9]) * i.vcpus * rng.uniform(0.5, 1.0)
+                  for u, i in cluster.instances.items() if i.host in cluster.scope_hosts}
+        capacity = {h: float(sizes[h]) for h in cluster.scope_hosts}
+        base = {h: rng.choice([0.0, 0.02, 0.1]) for h in sorted(cluster.scope_hosts)}
+        worst = max(base[h] + sum(v for u, v in usages.items()
+                                  if cluster.instances[u].host == h) / capacity[h] for h in base)
+        if worst > 1.0:
+            usages = {u: v / worst * 0.85 for u, v in usages.items()}
+        values[p.name] = at(cluster, model.PolicyScores(
+            policy=p.name, hosts=base, fill=base, capacity=capacity, usages=usages))
+        if not k.clean:
+            values[p.name] = _gaps(rng, values[p.name])
+    return model.Scores(values, NOW)
+
+
+def _gaps(rng, scores):
+    missing = {h for h in sorted(scores.hosts) if rng.random() < 0.06}
+    return dataclasses.replace(
+        scores, missing=frozenset(missing),
+        hosts={h: v for h, v in scores.hosts.items() if h not in missing},
+        fill={h: v for h, v in scores.fill.items() if h not in missing},
+        capacity={h: v for h, v in scores.capacity.items() if rng.random() > 0.02},
+        usages={u: v for u, v in scores.usages.items() if rng.random() > 0.05},
+        untrusted='samples are old' if rng.random() < 0.05 else None)
+
+
+def at(cluster, scores, before=None):
+    """The scores that follow from where the instances are now.
+
+    :param before: the cluster that ``scores`` belong to; None: they are the
+        hosts' base loads.
+    """
+    def loads(where):
+        out = dict.fromkeys(scores.capacity, 0.0)
+        for u, usage in scores.usages.items():
+            host = where.instances[u].host
+            if host in out:
+                out[host] += usage / scores.capacity[host]
+        return out
+
+    now, then = loads(cluster), loads(before) if before is not None else None
+
+    def shifted(values):
+        return {h: v + now.get(h, 0.0) - (then.get(h, 0.0) if then else 0.0)
+                for h, v in values.items()}
+
+    return dataclasses.replace(scores, hosts=shifted(scores.hosts), fill=shifted(scores.fill))
+
+
+def _history(k, rng, instances, hosts, services, options):
+    if k.clean:
+        return model.History()
+    some = sorted(instances)
+    return model.History(
+        cooling={u: 60.0 for u in some if rng.random() < 0.05},
+        quarantined={u: -1.0 for u in some if rng.random() < 0.03},
+        quarantined_hosts=frozenset(h for h in hosts if rng.random() < 0.05),
+        scope_cooling=rng.choice([0.0, 0.0, 0.0, 0.0, 100.0]),
+        draining=frozenset(h for h in hosts if rng.random() < 0.08),
+        completed=((model.Move(some[0], rng.choice(hosts), instances[some[0]].host,
+                               model.Phase.SPREAD), NOW - 100.0),)
+        if rng.random() < 0.1 else ())
+
+
+def moved(request, plan):
+    """The request of the next cycle: every move of the plan has completed."""
+    target = {m.instance_uuid: m.to_host for m in plan.moves}
+    old = request.cluster
+    instances = {u: dataclasses.replace(i, host=target.get(u, i.host))
+                 for u, i in old.instances.items()}
+    hosts = {}
+    for name, host in old.hosts.items():
+        used = dict(host.provider.used)
+        for m in plan.moves:
+            sign = (m.to_host == name) - (m.from_host == name)
+            for c, amount in old.instances[m.instance_uuid].claims.items():
+                used[c] += sign * amount
+        hosts[name] = dataclasses.replace(
+            host, provider=dataclasses.replace(host.provider, used=used))
+    cluster = dataclasses.replace(old, instances=instances, hosts=hosts)
+    scores = {n: at(cluster, s, old) for n, s in request.scores.policies.items()}
+    return dataclasses.replace(
+        request, cluster=cluster, scores=model.Scores(scores, NOW),
+        history=dataclasses.replace(request.history, draining=plan.draining))

@@ -1,0 +1,148 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""Each rule's yes and each of its noes, by stable name."""
+
+import dataclasses
+
+import pytest
+
+from kronos_nova import constraints
+from kronos_nova import model
+from kronos_nova.constraints import view as views
+from tests.unit import clouds
+
+UUID = clouds.uuid_of('i')
+INVENTORIES = {'VCPU': model.Inventory(8), 'DISK_GB': model.Inventory(10)}
+MOVE = model.Move(UUID, 'a', 'b', model.Phase.SPREAD)
+
+
+def host(name, **fields):
+    return model.Host(name, provider=model.Provider(name, inventories=INVENTORIES), **fields)
+
+
+def judge(move=MOVE, *, hosts=None, services=None, instance=None, options=None, history=None,
+          scores=None, ceilings=None, **cluster):
+    hosts = {'a': host('a'), 'b': host('b'), 'c': host('c')} | (hosts or {})
+    known = {h: model.Service(h, zone='az1') for h in hosts} | (services or {})
+    whole = model.Cluster(
+        hosts, {UUID: dataclasses.replace(model.Instance(UUID, 'a', claims={'VCPU': 2}),
+                                          **(instance or {}))},
+        known, **({'scope_hosts': frozenset('abc')} | cluster))
+    view = views.ClusterView(whole, model.Options(**(options or {})), history,
+                             scores or trusted(), ceilings)
+    rejection = constraints.check(view, move)
+    return rejection.rule if rejection else None
+
+
+def trusted(**changes):
+    known = model.PolicyScores(
+        'cpu', hosts={'a': 0.5, 'b': 0.5, 'c': 0.5}, fill={'a': 0.5, 'b': 0.5, 'c': 0.5},
+        capacity={'a': 4.0, 'b': 4.0, 'c': 8.0}, usages={UUID: 1.0})
+    return model.Scores({'cpu': dataclasses.replace(known, **changes)})
+
+
+def test_a_plain_move_is_legal():
+    assert judge() is None
+
+
+def phase(value):
+    return dataclasses.replace(MOVE, phase=model.Phase(value))
+
+
+CASES = {
+    'same-host': {'move': dataclasses.replace(MOVE, to_host='a')},
+    'moved-away': {'move': dataclasses.replace(MOVE, from_host='c')},
+    'no-such-instance': {'move': dataclasses.replace(MOVE, instance_uuid='x')},
+    'opted-out': {'options': {'pinned_instances': frozenset({UUID})}},
+    'out-of-scope': {'scope_hosts': frozenset('ac')},
+    'service-unknown': {'services': {'b': None}},
+    'source-disabled': {'services': {'a': model.Service('a', status='disabled')}},
+    'cell-differs': {'hosts': {'a': host('a', cell='1'), 'b': host('b', cell='2')}},
+    'az-pinned': {'instance': {'pinned_zone': 'az2'}},
+    'az-differs': {'services': {'b': model.Service('b', zone='az2')},
+                   'options': {'restrict_to_az': True}},
+    'cpu-traits': {'hosts': {'a': host('a', traits=frozenset({'HW_CPU_X86_SVM'}))},
+                   'options': {'require_cpu_compatibility': True}},
+    'no-provider': {'hosts': {'b': model.Host('b')}},
+    'no-inventory': {'instance': {'claims': {'PCPU': 1}}},
+    'claim-unit': {'hosts': {'b': model.Host('b', provider=model.Provider(
+        'b', inventories={'VCPU': model.Inventory(8, max_unit=1)}))}},
+    'no-room': {'instance': {'claims': {'VCPU': 9}}},
+    'no-profile': {'scores': trusted(usages={})},
+    'host-frozen': {'scores': trusted(capacity={'a': 4.0, 'c': 8.0})},
+    'policy-untrusted': {'scores': trusted(untrusted='old')},
+    'ceiling': {'move': phase('pack'), 'ceilings': {'cpu': 0.7}},
+}
+
+
+@pytest.mark.parametrize('rule', CASES)
+def test_a_rule_says_no_by_its_name(rule):
+    case = dict(CASES[rule])
+    if rule == 'service-unknown':
+        case['services'] = {}
+        case['hosts'] = {}
+        view = views.ClusterView(
+            model.Cluster({h: host(h) for h in 'ab'}, {UUID: model.Instance(UUID, 'a')},
+                          {'a': model.Service('a')}, scope_hosts=frozenset('ab')),
+            model.Options())
+        assert constraints.check(view, MOVE).rule == rule
+        return
+    assert judge(**case) == rule
+
+
+@pytest.mark.parametrize('case', [
+    {'services': {'a': model.Service('a', status='disabled', zone='az1')},
+     'move': phase('evacuate')},
+    {'services': {'b': model.Service('b', zone='az2')}},
+    {'instance': {'pinned_zone': 'az1'}},
+    {'hosts': {'a': host('a', cell='1'), 'b': host('b', cell=None)}},
+    {'hosts': {'a': host('a', traits=frozenset({'CUSTOM_X'}))},
+     'options': {'require_cpu_compatibility': True}},
+    {'hosts': {'a': host('a', traits=frozenset({'HW_CPU_X86_SVM'}))}},
+    {'instance': {'claims': {'DISK_GB': 99}}},
+    {'instance': {'claims': {'VCPU': 0, 'PCPU': 0}}},
+    {'instance': {'claims': {'VCPU': 99}}, 'options': {'enforce_placement_claims': False}},
+    {'instance': {'claims': {'VCPU': 99}}, 'placement_known': False},
+    {'move': phase('evacuate'), 'scores': trusted(untrusted='old'), 'ceilings': {'cpu': 0.1}},
+    {'move': phase('pack'), 'ceilings': {'cpu': 0.75}},
+    {'ceilings': {'cpu': 0.1}},
+], ids=lambda case: ' '.join(case))
+def test_what_is_allowed_stays_allowed(case):
+    assert judge(**case) is None
+
+
+def test_disk_counts_only_when_it_is_to_be_enforced():
+    assert judge(instance={'claims': {'DISK_GB': 11}},
+                 options={'enforce_placement_disk': True}) == 'no-room'
+
+
+def test_the_ceiling_uses_the_destinations_capacity():
+    """One core of eight is half of one of four."""
+    assert judge(phase('pack'), ceilings={'cpu': 0.7}) == 'ceiling'
+    to_c = dataclasses.replace(phase('pack'), to_host='c')
+    assert judge(to_c, ceilings={'cpu': 0.7}) is None
+
+
+def test_pre_flight_judges_all_but_metrics_and_history():
+    left_out = {r.__name__ for r in set(constraints.RULES) - set(constraints.PRE_FLIGHT)}
+    assert left_out == {'history', 'scored', 'ceiling'}
+
+
+def test_check_all_gives_every_rejection_but_stops_at_what_is_not_there():
+    whole = model.Cluster({h: host(h) for h in 'ab'}, {
+        UUID: model.Instance(UUID, 'a', locked=True, claims={'VCPU': 99})},
+        {h: model.Service(h) for h in 'ab'}, scope_hosts=frozenset('ab'))
+    view = views.ClusterView(whole, model.Options())
+    assert [no.rule for no in constraints.check_all(view, MOVE)] == ['locked', 'no-room']
+    gone = dataclasses.replace(MOVE, instance_uuid='x')
+    assert [no.rule for no in constraints.check_all(view, gone)] == ['no-such-instance']

@@ -1,0 +1,106 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""What is under way, or has just ended, counts."""
+
+import pytest
+
+from kronos_nova import model
+from kronos_nova.constraints import view as views
+
+GROUP = model.ServerGroup('g', model.GroupPolicy.ANTI_AFFINITY, frozenset({'i'}))
+USAGE = 0.2
+
+
+def view(*flights, at='a', completed=(), sampled_at=1000.0, used_b=0):
+    hosts = {h: model.Host(h, provider=model.Provider(
+        h, inventories={'VCPU': model.Inventory(8)}, used={'VCPU': 2 if h == at else used_b}))
+        for h in 'ab'}
+    cluster = model.Cluster(
+        hosts, {'i': model.Instance('i', at, claims={'VCPU': 2})},
+        {h: model.Service(h) for h in 'ab'}, groups=(GROUP,),
+        flights=tuple(model.Flight('i', 'a', to, source) for to, source in flights),
+        scope_hosts=frozenset('ab'), taken_at=1_000_000.0)
+    level = dict.fromkeys('ab', 0.5)
+    scores = model.Scores({'cpu': model.PolicyScores(
+        'cpu', hosts=level, fill=level, capacity=dict.fromkeys('ab', 1.0),
+        usages={'i': USAGE})}, sampled_at)
+    history = model.History(completed=tuple(
+        (model.Move('i', 'a', 'b', model.Phase.SPREAD), when) for when in completed))
+    return views.ClusterView(cluster, model.Options(settle_seconds=300.0), history, scores)
+
+
+def members(seen):
+    return {h for h in 'ab' if seen.members_on(GROUP, h)}
+
+
+def test_a_task_that_nova_does_not_know_is_charged_by_us():
+    seen = view(('b', 'task'))
+    assert seen.used('b', 'VCPU') == 2
+    assert members(seen) == {'a', 'b'} and seen.in_flight('i')
+    assert seen.fills('b') == {'cpu': 0.5 + USAGE} and seen.fills('a') == {'cpu': 0.5}
+
+
+def test_what_placement_charges_already_is_not_charged_twice():
+    seen = view(('b', 'nova'), used_b=2)
+    assert seen.used('b', 'VCPU') == 2
+    assert members(seen) == {'a', 'b'}
+
+
+@pytest.mark.parametrize('order', [1, -1])
+def test_a_task_that_nova_has_not_scheduled_yet_is_charged_by_us(order):
+    seen = view(*[(None, 'nova'), ('b', 'task')][::order])
+    assert seen.used('b', 'VCPU') == 2
+    assert members(seen) == {'a', 'b'}
+
+
+@pytest.mark.parametrize('order', [1, -1])
+def test_novas_word_on_the_destination_goes_first(order):
+    seen = view(*[('b', 'nova'), ('a', 'task')][::order], used_b=2)
+    assert seen.used('b', 'VCPU') == 2 and members(seen) == {'a', 'b'}
+
+
+def test_an_instance_without_a_destination_is_in_flight_and_charged_nowhere():
+    seen = view((None, 'nova'))
+    assert seen.in_flight('i') and members(seen) == {'a'} and seen.used('b', 'VCPU') == 0
+
+
+def test_an_instance_that_has_arrived_is_not_charged_again():
+    seen = view(('b', 'nova'), at='b', used_b=2)
+    assert seen.in_flight('i') and members(seen) == {'b'}
+    assert seen.used('b', 'VCPU') == 2 and seen.fills('b') == {'cpu': 0.5}
+
+
+@pytest.mark.parametrize('ago, share', [(-5.0, 1.0), (0.0, 1.0), (150.0, 0.5), (300.0, 0.0),
+                                        (900.0, 0.0)])
+def test_a_completed_move_is_laid_over_samples_that_do_not_show_it(ago, share):
+    """A rate over W seconds shows t / W of a change t seconds old."""
+    seen = view(at='b', completed=(1000.0 - ago,))
+    assert seen.fills('a')['cpu'] == pytest.approx(0.5 - share * USAGE)
+    assert seen.fills('b')['cpu'] == pytest.approx(0.5 + share * USAGE)
+    assert seen.unseen('cpu', 'b') == pytest.approx(share * USAGE)
+
+
+def test_a_completed_move_of_an_instance_that_went_on_is_not_laid():
+    assert view(at='a', completed=(1000.0,)).fills('b') == {'cpu': 0.5}
+
+
+def test_held_and_closed_say_why():
+    cluster = view().cluster
+    history = model.History(cooling={'i': 60.0}, quarantined={'j': -1.0, 'k': 5.0},
+                            quarantined_hosts=frozenset('a'))
+    seen = views.ClusterView(cluster, model.Options(), history, draining=('b',))
+    assert '60 s' in seen.held('i').detail
+    assert 'for ever' in seen.held('j').detail and '5 s' in seen.held('k').detail
+    assert seen.held('l') is None
+    assert seen.closed('a').rule == 'host-quarantined'
+    assert seen.closed('b').rule == 'host-draining' and seen.closed('c') is None

@@ -1,0 +1,81 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+
+"""What follows from a failure."""
+
+import pytest
+
+from kronos_nova import exception
+from kronos_nova import model
+from kronos_nova.rebalancer.executors import retry
+from kronos_nova.rebalancer.store import rows
+
+NOW = 5000.0
+SETTINGS = retry.Settings(max_attempts=2, retry_backoff=30)
+
+
+def row(attempt=0, retry_count=0, alternates=('h3',), **kw):
+    return rows.TaskRow(model.Task(
+        't', 'p', 's', 'i', 'h1', 'h2', model.Phase.SPREAD, alternates=alternates,
+        retry_count=retry_count, max_retries=3, **kw), attempt=attempt)
+
+
+def after(error, of=None):
+    return retry.after_failure(of or row(), error(instance_uuid='i', problem='p'), NOW, SETTINGS)
+
+
+@pytest.mark.parametrize('error', [exception.PreFlightError, exception.MigrationTimeout])
+def test_what_waiting_cannot_change_is_final_and_quarantined(error):
+    verdict = after(error)
+    assert not verdict.again and verdict.quarantine and not verdict.refused
+
+
+@pytest.mark.parametrize('error, refused', [
+    (exception.MigrationFailed, True), (exception.PlacementRejected, False)])
+def test_a_refusing_destination_gives_way_to_the_next_at_once(error, refused):
+    assert after(error) == retry.Verdict(
+        again=True, refused=refused, attempt=1, retry_count=0, not_before=NOW)
+
+
+def test_when_all_destinations_refused_a_new_pass_begins_with_the_first():
+    verdict = after(exception.MigrationFailed, row(attempt=1, alternates=()))
+    assert verdict == retry.Verdict(
+        again=True, refused=True, attempt=0, retry_count=1, not_before=NOW + 30)
+
+
+def test_max_attempts_bounds_the_destinations_of_a_pass():
+    assert after(exception.MigrationFailed, row(attempt=1)).retry_count == 1
+
+
+@pytest.mark.parametrize('error, quarantine', [
+    (exception.MigrationFailed, True), (exception.PlacementRejected, True),
+    (exception.MigrationError, True), (exception.NovaClientError, False)])
+def test_max_retries_bounds_the_passes_and_api_errors_never_quarantine(error, quarantine):
+    verdict = after(error, row(retry_count=3, alternates=()))
+    assert (verdict.again, verdict.quarantine) == (False, quarantine)
+
+
+def test_defect_15_backoff_doubles_and_counts_from_now():
+    waits = [after(exception.NovaClientError, row(retry_count=n, not_before=1.0)).not_before - NOW
+             for n in range(3)]
+    assert waits == [30, 60, 120]
+
+
+def test_an_api_error_stays_with_its_destination():
+    assert after(exception.NovaClientError, row(attempt=1)).attempt == 1
+
+
+def test_the_deadline_grows_with_memory_and_copied_disk():
+    task = model.Task('t', 'p', 's', 'i', 'h1', 'h2', model.Phase.SPREAD, memory_mb=2048,
+                      disk_gb=10)
+    assert retry.deadline(task, NOW, retry.Settings()) == NOW + 600 + 800 * 12

@@ -1,0 +1,450 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+
+"""A worker on a real store, with a driver that does as it is told."""
+
+import threading
+
+import pytest
+
+from kronos_nova import exception
+from kronos_nova import model
+from kronos_nova.model import TaskState
+from kronos_nova.rebalancer.executors import base
+from kronos_nova.rebalancer.executors import dry_run
+from kronos_nova.rebalancer.executors import retry
+from kronos_nova.rebalancer.executors import worker
+from kronos_nova.rebalancer.store import api
+from tests.unit.rebalancer.store import cases
+
+SETTINGS = retry.Settings(look_interval=10, claim_seconds=60, migration_timeout=600)
+
+
+def error(kind, problem='it said no'):
+    return kind(instance_uuid='i', problem=problem)
+
+
+class Driver(base.Executor):
+    """Each step gives the next of its answers; the last one stays."""
+
+    def __init__(self):
+        self.answers = {'pre_flight': ['marker'], 'submit': ['req-1'],
+                        'look': [base.Stage.COMPLETED], 'post_flight': [None]}
+        self.calls = []
+
+    def _next(self, step, task):
+        self.calls.append((step, task.to_host))
+        answers = self.answers[step]
+        answer = answers.pop(0) if len(answers) > 1 else answers[0]
+        if callable(answer):
+            answer = answer(task)
+        if isinstance(answer, BaseException):
+            raise answer
+        return answer
+
+    def pre_flight(self, task):
+        return self._next('pre_flight', task)
+
+    def submit(self, task):
+        return self._next('submit', task)
+
+    def look(self, task, marker):
+        assert marker == 'marker'
+        return base.Progress(self._next('look', task), 'detail', 'migration-uuid')
+
+    def post_flight(self, task):
+        self._next('post_flight', task)
+
+
+class Bench:
+    """Time, store, driver and one worker."""
+
+    def __init__(self):
+        self.now = cases.NOW
+        self.store = api.Store.from_url('sqlite://', clock=lambda: self.now)
+        self.store.upgrade()
+        self.driver = Driver()
+        self.told = []
+        self.worker = self.new_worker('w1')
+
+    def new_worker(self, name, settings=SETTINGS):
+        return worker.Worker(self.store, self.driver, settings,
+                             lambda event, result: self.told.append((event, result)),
+                             clock=lambda: self.now, name=name)
+
+    def plan(self, *makers):
+        self.plan_id, self.tasks, _ = cases.save(
+            self.store, list(makers or [cases.make_task]), now=self.now)
+
+    def passes(self, count=1, seconds=10.0, by=None):
+        for _ in range(count):
+            (by or self.worker).run_once(self.now)
+            self.now += seconds
+
+    def row(self, index=0):
+        return self.store.task(self.tasks[index].task_id)
+
+    @property
+    def state(self):
+        return self.row().task.state
+
+    def steps(self, step):
+        return [host for name, host in self.driver.calls if name == step]
+
+    def quarantined(self):
+        return self.store.history('blue', self.now).quarantined
+
+
+@pytest.fixture
+def bench():
+    bench = Bench()
+    yield bench
+    bench.store.close()
+
+
+def test_a_move_goes_through_all_states_and_is_told_after_its_commit(bench):
+    seen = []
+    bench.driver.answers['submit'] = [lambda task: seen.append(bench.row()) or 'req-1']
+    bench.driver.answers['look'] = [base.Stage.WAITING, base.Stage.RUNNING, base.Stage.COMPLETED]
+    bench.plan()
+    bench.worker._outcomes._notify = lambda event, result: bench.told.append(
+        (event, result, bench.state))
+    bench.passes(1)
+    assert [(r.task.state, r.marker) for r in seen] == [(TaskState.SUBMITTING, 'marker')]
+    assert (bench.state, bench.row().reference) == (TaskState.SUBMITTED, 'req-1')
+    bench.passes(1)
+    assert bench.row().reference == 'migration-uuid'
+    bench.passes(2)
+    assert bench.state is TaskState.COMPLETED
+    (event, result, state), = bench.told
+    assert (event, state) == ('migration.completed', TaskState.COMPLETED)
+    assert result.success and result.duration_seconds == 30 and result.error is None
+    history = bench.store.history('blue', bench.now)
+    assert history.cooling[bench.tasks[0].instance_uuid] == 890
+    assert len(bench.steps('submit')) == 1
+
+
+def test_a_pre_flight_refusal_is_final_and_quarantines(bench):
+    bench.driver.answers['pre_flight'] = [error(exception.PreFlightError)]
+    bench.plan()
+    bench.passes(20, seconds=60)
+    assert (bench.state, bench.row().error_type) == (TaskState.FAILED, 'PreFlightError')
+    assert list(bench.quarantined()) == [bench.tasks[0].instance_uuid]
+    assert len(bench.steps('pre_flight')) == 1 and bench.steps('submit') == []
+    # Kronos reads a smaller number as "a retry is pending".
+    (event, result), = bench.told
+    assert event == 'migration.failed' and result.retry_count >= bench.tasks[0].max_retries
+
+
+def test_defect_15_a_deterministic_refusal_at_submit_is_not_retried(bench):
+    bench.driver.answers['submit'] = [error(exception.PreFlightError)]
+    bench.plan()
+    bench.passes(20, seconds=100)
+    assert bench.state is TaskState.FAILED and len(bench.steps('submit')) == 1
+
+
+def test_defect_15_retry_backoff_starts_from_now(bench):
+    bench.driver.answers['pre_flight'] = [error(exception.NovaClientError)]
+    bench.plan()
+    bench.now += 5000  # it lay in the queue
+    bench.passes(1)
+    assert bench.row().task.not_before == pytest.approx(bench.now - 10 + 30)
+    assert bench.row().task.retry_count == 1
+
+
+def test_an_api_error_ends_without_quarantine_and_every_pending_retry_is_told(bench):
+    bench.driver.answers['pre_flight'] = [error(exception.NovaClientError)]
+    bench.plan()
+    bench.passes(60, seconds=10)
+    assert (bench.state, bench.row().error_type) == (TaskState.FAILED, 'NovaClientError')
+    assert bench.quarantined() == {}
+    assert bench.tasks[0].instance_uuid in bench.store.history('blue', bench.now).cooling
+    assert [result.retry_count for _, result in bench.told] == [0, 1, 2, 3]
+
+
+def test_destinations_are_tried_in_order_then_again_then_quarantined(bench):
+    bench.driver.answers['submit'] = [error(exception.MigrationFailed)]
+    bench.plan(lambda p, s: cases.make_task(p, s, max_retries=1))
+    bench.passes(20)
+    assert bench.steps('submit') == ['h2', 'h3', 'h2', 'h3']
+    assert bench.state is TaskState.FAILED
+    assert bench.tasks[0].instance_uuid in bench.quarantined()
+
+
+def test_the_alternate_that_took_it_is_what_is_recorded(bench):
+    bench.driver.answers['submit'] = [error(exception.MigrationFailed), 'req-2']
+    bench.plan()
+    bench.passes(4)
+    assert (bench.state, bench.row().task.to_host) == (TaskState.COMPLETED, 'h3')
+    assert bench.told[-1][1].to_host == 'h3'
+    assert bench.quarantined() == {}
+
+
+def test_a_destination_that_refuses_everybody_is_quarantined_not_the_instances(bench):
+    bench.driver.answers['submit'] = [
+        lambda task: error(exception.MigrationFailed) if task.to_host == 'h2' else 'req']
+    bench.driver.answers['look'] = [base.Stage.RUNNING]
+    bench.plan(*[cases.make_task] * 3)
+    chosen = retry.Settings(per_scope=9)
+    bench.passes(12, by=bench.new_worker('w', chosen))
+    history = bench.store.history('blue', bench.now)
+    assert history.quarantined_hosts == {'h2'} and history.quarantined == {}
+
+
+def test_defect_16_a_migration_that_fails_within_one_poll_is_failed_at_once(bench):
+    bench.driver.answers['look'] = [base.Stage.FAILED]
+    bench.plan(lambda p, s: cases.make_task(p, s, alternates=(), max_retries=0))
+    bench.passes(2)
+    assert bench.state is TaskState.FAILED
+    assert bench.row().completed_at <= cases.NOW + 10
+
+
+def test_defect_16_a_migration_that_is_not_listed_has_not_disappeared(bench):
+    bench.driver.answers['look'] = [base.Stage.RUNNING, *[base.Stage.ABSENT] * 5,
+                                    base.Stage.RUNNING, *[base.Stage.ABSENT] * 5,
+                                    base.Stage.COMPLETED]
+    bench.plan()
+    bench.passes(14)
+    assert bench.state is TaskState.COMPLETED and len(bench.steps('submit')) == 1
+
+
+def test_defect_14_a_migration_past_its_deadline_keeps_its_slot(bench):
+    bench.driver.answers['look'] = [base.Stage.RUNNING]
+    bench.plan(*[lambda p, s: cases.make_task(p, s, memory_mb=1024)] * 2)
+    one = bench.new_worker('one', retry.Settings(per_scope=1))
+    bench.passes(3, by=one)
+    bench.now = cases.NOW + 600 + 800 + 1
+    bench.passes(2, by=one)
+    row = next(r for r in (bench.row(0), bench.row(1)) if r.worker)
+    assert (row.task.state, row.error_type) == (TaskState.UNKNOWN, 'MigrationTimeout')
+    assert len(bench.steps('submit')) == 1, 'the slot was given away'
+    assert len(bench.store.flights()) == 2 and bench.told == []
+    bench.driver.answers['look'] = [base.Stage.COMPLETED]
+    bench.passes(2, by=one)
+    assert bench.store.task(row.task.task_id).task.state is TaskState.COMPLETED
+    assert len(bench.steps('submit')) == 2
+
+
+def test_a_migration_that_fails_after_its_deadline_is_a_timeout_and_final(bench):
+    bench.driver.answers['look'] = [base.Stage.RUNNING, base.Stage.FAILED]
+    bench.plan()
+    bench.passes(1)
+    bench.now += 700
+    bench.passes(2)
+    assert (bench.state, bench.row().error_type) == (TaskState.FAILED, 'MigrationTimeout')
+    assert bench.tasks[0].instance_uuid in bench.quarantined()
+
+
+def test_defect_17_a_task_nobody_began_in_time_expires(bench):
+    bench.plan()
+    bench.now += 7 * 3600
+    bench.passes(1)
+    assert (bench.state, bench.row().error_type) == (TaskState.CANCELLED, 'TaskExpired')
+    assert bench.driver.calls == [] and bench.quarantined() == {}
+    assert [(event, result.error_type) for event, result in bench.told] == [
+        ('migration.failed', 'TaskExpired')]
+
+
+def test_an_operators_cancel_is_respected(bench):
+    bench.driver.answers['look'] = [base.Stage.CANCELLED]
+    bench.plan()
+    bench.passes(20, seconds=60)
+    assert (bench.state, bench.row().error_type) == (TaskState.CANCELLED, 'MigrationCancelled')
+    assert len(bench.steps('submit')) == 1 and bench.quarantined() == {}
+
+
+def test_an_ambiguous_request_that_took_effect_is_found_not_repeated(bench):
+    bench.driver.answers['submit'] = [error(exception.AmbiguousSubmit)]
+    bench.driver.answers['look'] = [base.Stage.ABSENT, base.Stage.WAITING, base.Stage.RUNNING,
+                                    base.Stage.COMPLETED]
+    bench.plan()
+    bench.passes(1)
+    assert bench.state is TaskState.UNKNOWN
+    bench.passes(2)
+    assert bench.state is TaskState.SUBMITTED
+    bench.passes(3)
+    assert bench.state is TaskState.COMPLETED and len(bench.steps('submit')) == 1
+
+
+def test_an_ambiguous_request_that_left_no_trace_is_repeated_after_a_while(bench):
+    bench.driver.answers['submit'] = [error(exception.AmbiguousSubmit), 'req-2']
+    bench.driver.answers['look'] = [base.Stage.ABSENT]
+    bench.plan()
+    bench.passes(8)
+    assert bench.state is TaskState.UNKNOWN and len(bench.steps('submit')) == 1
+    bench.passes(1)
+    assert (bench.state, bench.row().task.retry_count) == (TaskState.QUEUED, 1)
+    bench.driver.answers['look'] = [base.Stage.COMPLETED]
+    bench.passes(6)
+    assert bench.state is TaskState.COMPLETED and len(bench.steps('submit')) == 2
+
+
+def test_a_fault_of_the_driver_during_the_request_is_ambiguous(bench):
+    bench.driver.answers['submit'] = [KeyError('id')]
+    bench.plan()
+    bench.passes(2)
+    assert bench.state is TaskState.COMPLETED and len(bench.steps('submit')) == 1
+
+
+def test_a_fault_of_the_driver_before_the_request_is_retried_then_quarantined(bench):
+    bench.driver.answers['pre_flight'] = [KeyError('id')]
+    bench.plan(lambda p, s: cases.make_task(p, s, max_retries=1))
+    bench.passes(10)
+    assert (bench.state, bench.row().error_type) == (TaskState.FAILED, 'UnexpectedError')
+    assert bench.tasks[0].instance_uuid in bench.quarantined()
+
+
+class Crash(BaseException):
+    pass
+
+
+@pytest.mark.parametrize('step', ['pre_flight', 'submit', 'look', 'post_flight'])
+def test_after_a_crash_the_successor_looks_before_it_asks(bench, step):
+    bench.driver.answers[step] = [Crash(), bench.driver.answers[step][0]]
+    bench.plan()
+    with pytest.raises(Crash):
+        bench.passes(2)
+    successor = bench.new_worker('w2')
+    bench.passes(1, by=successor)
+    assert [name for name, _ in bench.driver.calls].count(step) == 1, 'taken over too soon'
+    bench.now += 60
+    bench.passes(3, by=successor)
+    assert bench.state is TaskState.COMPLETED
+    assert len(bench.steps('submit')) == 1
+
+
+def test_an_executor_held_up_before_the_request_does_not_send_it(bench):
+    bench.plan()
+    mark = bench.store.mark
+
+    def slow_commit(*args, **kw):
+        done = mark(*args, **kw)
+        bench.now += 40
+        return done
+    bench.store.mark = slow_commit
+    bench.passes(1)
+    assert bench.state is TaskState.SUBMITTING and bench.steps('submit') == []
+
+
+def test_post_flight_may_be_late_but_not_for_ever(bench):
+    bench.driver.answers['post_flight'] = [error(exception.MigrationFailed), None]
+    bench.plan()
+    bench.passes(3)
+    assert bench.state is TaskState.COMPLETED
+    bench.driver.answers['post_flight'] = [error(exception.MigrationFailed)]
+    bench.plan()
+    bench.passes(12)
+    assert (bench.state, bench.row().error_type) == (TaskState.FAILED, 'MigrationFailed')
+    assert bench.tasks[0].instance_uuid in bench.quarantined()
+    assert len(bench.steps('submit')) == 2
+
+
+def test_nova_being_away_while_watching_changes_nothing(bench):
+    bench.driver.answers['look'] = [error(exception.NovaClientError)] * 30 + [
+        base.Stage.COMPLETED]
+    bench.plan()
+    bench.passes(33)
+    assert bench.state is TaskState.COMPLETED and len(bench.steps('submit')) == 1
+
+
+def test_a_failed_requirement_is_told_for_each_task_it_cancels(bench):
+    first = cases.new_id()
+    bench.driver.answers['pre_flight'] = [error(exception.PreFlightError)]
+    bench.plan(lambda p, s: cases.make_task(p, s, instance_uuid=first),
+               lambda p, s: cases.make_task(p, s, requires=(first,)))
+    bench.passes(1)
+    assert [result.error_type for _, result in bench.told] == [
+        'PreFlightError', 'RequirementFailed']
+
+
+def test_a_notification_that_fails_stops_nothing(bench):
+    def broken(event, result):
+        raise OSError('no broker')
+    bench.worker._outcomes._notify = broken
+    bench.plan()
+    bench.passes(2)
+    assert bench.state is TaskState.COMPLETED
+
+
+def test_several_migrations_are_watched_by_one_loop(bench):
+    bench.driver.answers['look'] = [base.Stage.RUNNING]
+    bench.plan(*[cases.make_task] * 4)
+    worker_ = bench.new_worker('w', retry.Settings(per_scope=4, look_interval=10))
+    for _ in range(4):
+        assert worker_.run_once(bench.now)
+    assert not worker_.run_once(bench.now) and bench.steps('look') == []
+    bench.now += 10
+    worker_.run_once(bench.now)
+    worker_.run_once(bench.now)
+    assert len(bench.steps('look')) == 4, 'each once per look_interval'
+
+
+def test_a_stopping_worker_gives_its_claim_back_and_leaves_what_runs(bench):
+    bench.driver.answers['look'] = [base.Stage.RUNNING]
+    bench.plan(cases.make_task, cases.make_task)
+    bench.passes(1)
+    bench.driver.answers['pre_flight'] = [lambda task: bench.worker.stop() or 'marker']
+    bench.passes(2)
+    states = sorted(bench.row(i).task.state for i in (0, 1))
+    assert states == [TaskState.QUEUED, TaskState.SUBMITTED]
+    assert len(bench.steps('submit')) == 1
+
+
+def test_a_request_that_was_begun_is_committed_though_the_worker_stops(bench):
+    bench.driver.answers['submit'] = [lambda task: bench.worker.stop() or 'req-9']
+    bench.plan()
+    bench.passes(1)
+    assert (bench.state, bench.row().reference) == (TaskState.SUBMITTED, 'req-9')
+
+
+def test_run_wakes_up_survives_the_database_and_stops(bench):
+    bench.plan()
+    failing = threading.Event()
+    expire = bench.store.expire
+
+    def away_once(*args):
+        if not failing.is_set():
+            failing.set()
+            raise exception.StoreError(problem='is away', remedy='Wait.')
+        return expire(*args)
+    bench.store.expire = away_once
+    done = threading.Event()
+    worker_ = bench.new_worker('w', retry.Settings(poll_interval=60, look_interval=0))
+    worker_._outcomes._notify = lambda event, result: done.set()
+    thread = threading.Thread(target=worker_.run)
+    thread.start()
+    assert failing.wait(30)
+    worker_.wake.set()
+    assert done.wait(30), 'the wake-up was not heard'
+    worker_.stop()
+    thread.join(30)
+    assert not thread.is_alive() and bench.state is TaskState.COMPLETED
+
+
+def test_the_dry_run_driver_completes_and_asks_nothing(bench):
+    bench.driver = dry_run.DryRunExecutor()
+    bench.plan()
+    bench.passes(2, by=bench.new_worker('w'))
+    assert bench.state is TaskState.COMPLETED
+
+
+def test_settings_come_from_the_configuration():
+    from oslo_config import cfg
+
+    from kronos_nova.conf import opts
+    conf = cfg.ConfigOpts()
+    opts.register(conf)
+    conf([], default_config_files=[])
+    assert retry.settings(conf) == retry.Settings()
+    conf.set_override('aggregates', ['blue', model.UNASSIGNED], 'executor')
+    assert retry.settings(conf).scopes == {'blue', model.UNASSIGNED}

@@ -1,0 +1,444 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+
+"""What every backend must do: run on SQLite here, on servers in integration.
+
+Each function takes a store with an upgraded, empty database.
+"""
+
+import threading
+import time
+import uuid
+
+from alembic import autogenerate
+from alembic import migration
+import pytest
+import sqlalchemy as sa
+
+from kronos_nova import exception
+from kronos_nova import model
+from kronos_nova.model import TaskState
+from kronos_nova.rebalancer.store import tables
+
+NOW = 1_700_000_000.0
+CAPS = {'per_scope': 2, 'total': 8, 'claim_seconds': 60}
+
+
+def new_id():
+    return str(uuid.uuid4())
+
+
+def make_task(plan_id, scope='blue', **kw):
+    values = {'task_id': new_id(), 'plan_id': plan_id, 'aggregate': scope,
+              'instance_uuid': new_id(), 'from_host': 'h1', 'to_host': 'h2',
+              'phase': model.Phase.SPREAD, 'alternates': ('h3',), 'not_before': NOW}
+    return model.Task(**{**values, **kw})
+
+
+def save(store, tasks=1, scope='blue', now=NOW, lease=None, dry_run=False, reason=None,
+         draining=(), **kw):
+    """Store a plan; ``tasks`` is a number, or functions from plan id to task."""
+    plan_id = new_id()
+    if isinstance(tasks, int):
+        tasks = [make_task] * tasks
+    made = [make(plan_id, scope) for make in tasks]
+    plan = model.Plan(
+        scope, tuple(model.Move(t.instance_uuid, t.from_host, t.to_host, t.phase,
+                                requires=t.requires, alternates=t.alternates) for t in made),
+        policies=(model.PolicyReport('cpu', 0.4, 0.1, 0.15),), rejections={'claims': 3},
+        warnings=('w',), reason=reason, draining=frozenset(draining))
+    store.save_plan(
+        lease or store.acquire_lease(scope, 'engine', 30, 'hash'), plan,
+        [] if dry_run else made, plan_id=plan_id, now=now, dry_run=dry_run, cooldown=600,
+        instance_cooldown=900, **kw)
+    return plan_id, made, plan
+
+
+def claim(store, worker='w', now=NOW, scopes=None, **kw):
+    return store.claim(worker, scopes, now, **{**CAPS, **kw})
+
+
+def end(store, row, state=TaskState.COMPLETED, now=NOW, worker='w', error_type=None, **kw):
+    task = row.task
+    result = model.Result(
+        task.task_id, task.plan_id, task.aggregate, task.instance_uuid, task.from_host,
+        task.to_host, state is TaskState.COMPLETED, error_type and 'because', error_type)
+    return store.finish(task, result, state, now, worker=worker, instance_cooldown=900, **kw)
+
+
+def at_once(count, action):
+    """Run in threads that start together; returns what each gave."""
+    barrier = threading.Barrier(count)
+    results = [None] * count
+
+    def body(index):
+        barrier.wait()
+        try:
+            results[index] = action(index)
+        except Exception as e:
+            results[index] = e
+    threads = [threading.Thread(target=body, args=(i,)) for i in range(count)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(180)
+        assert not thread.is_alive()
+    return results
+
+
+def models_and_migration_agree(store):
+    with store.engine.connect() as connection:
+        context = migration.MigrationContext.configure(
+            connection, opts={'compare_type': True, 'compare_server_default': True})
+        assert autogenerate.compare_metadata(context, tables.metadata) == []
+
+
+def concurrent_upgrades_are_safe(store):
+    with store.engine.begin() as connection:
+        tables.metadata.drop_all(connection)
+        connection.execute(sa.text('DROP TABLE alembic_version'))
+    with pytest.raises(exception.StoreError, match='none'):
+        store.check()
+    assert at_once(4, lambda i: store.upgrade()) == [None] * 4
+    store.check()
+
+
+def a_newer_schema_is_refused(store):
+    with store.engine.begin() as connection:
+        connection.execute(sa.text("UPDATE alembic_version SET version_num = '9999'"))
+    for step in (store.check, store.upgrade):
+        with pytest.raises(exception.StoreError, match='9999.*Install the release'):
+            step()
+
+
+def its_clock_is_utc(store):
+    assert abs(store.now() - time.time()) < 5
+
+
+def one_of_many_engines_gets_a_lease(store):
+    got = at_once(6, lambda i: store.acquire_lease('blue', f'e{i}', 30, 'hash'))
+    assert len([lease for lease in got if lease is not None]) == 1, got
+
+
+def a_lease_passes_on_when_it_is_over(store):
+    first = store.acquire_lease('blue', 'e1', 0.5, 'hash')
+    assert store.acquire_lease('blue', 'e1', 0.5, 'hash') == first
+    assert store.renew(first, 0.5)
+    assert store.acquire_lease('blue', 'e2', 30, 'hash') is None
+    until = time.monotonic() + 30
+    while (second := store.acquire_lease('blue', 'e2', 30, 'hash')) is None:
+        assert time.monotonic() < until
+        time.sleep(0.05)
+    assert second.epoch == first.epoch + 1
+    assert not store.renew(first, 30)
+    store.release(first)
+    assert store.acquire_lease('blue', 'e1', 30, 'hash') is None
+    store.release(second)
+    assert store.acquire_lease('blue', 'e1', 30, 'hash').epoch == second.epoch + 1
+
+
+def another_policies_file_is_refused(store):
+    store.acquire_lease('blue', 'e1', 30, 'hash')
+    with pytest.raises(exception.StoreError, match='same policies file'):
+        store.acquire_lease('blue', 'e2', 30, 'other')
+
+
+def a_fenced_epoch_writes_nothing(store):
+    old = store.acquire_lease('blue', 'e1', 30, 'hash')
+    store.release(old)
+    store.acquire_lease('blue', 'e2', 30, 'hash')
+    with pytest.raises(exception.LeaseLost, match='Nothing was written'):
+        save(store, lease=old, draining=['h1'])
+    assert store.plans() == [] and store.flights() == ()
+    assert store.history('blue', NOW) == model.History()
+
+
+def a_plan_comes_back_as_it_was(store):
+    plan_id, tasks, plan = save(store, 2, scope='Größe 😀')
+    row = store.plan(plan_id)
+    assert row.plan == plan and row.plan_id == plan_id and not row.dry_run
+    assert [r.task.task_id for r in store.tasks(plan_id)] == sorted(t.task_id for t in tasks)
+    assert {f.instance_uuid for f in store.flights()} == {t.instance_uuid for t in tasks}
+    assert store.spent('Größe 😀', NOW) == 2 and store.spent('Größe 😀', NOW + 1) == 0
+
+
+def names_differ_by_case(store):
+    save(store, scope='blue')
+    assert store.history('BLUE', NOW).scope_cooling == 0
+    assert store.acquire_lease('BLUE', 'e2', 30, 'hash').epoch == 1
+
+
+def a_plan_leaves_cooldowns_and_drains(store):
+    _, (task,), _ = save(store, draining=['h4', 'h5'])
+    history = store.history('blue', NOW + 100)
+    assert history.cooling == {task.instance_uuid: 800}
+    assert history.scope_cooling == 500
+    assert history.draining == {'h4', 'h5'}
+    assert store.history('green', NOW).scope_cooling == 0
+    assert store.history('green', NOW).draining == frozenset()
+    assert store.history('blue', NOW + 901).cooling == {}
+    save(store, 0, draining=['h5', 'h6'], reason='waiting')
+    assert store.history('blue', NOW).draining == {'h5', 'h6'}
+
+
+def dry_run_writes_the_plan_alone(store):
+    plan_id, _, _ = save(store, 2, dry_run=True, draining=['h4'])
+    assert store.plan(plan_id).dry_run
+    assert store.flights() == () and store.history('blue', NOW) == model.History()
+    assert store.spent('blue', 0) == 0
+
+
+def an_empty_plan_is_stored_when_its_reason_is_new(store):
+    lease = store.acquire_lease('blue', 'engine', 30, 'hash')
+    for number, reason in enumerate(['balanced', 'balanced', 'cooling', 'balanced']):
+        save(store, 0, lease=lease, reason=reason, now=NOW + number)
+    assert [row.plan.reason for row in store.plans()] == ['balanced', 'cooling', 'balanced']
+
+
+def a_busy_instance_stops_the_whole_plan(store):
+    _, (first,), _ = save(store)
+    again = [make_task, lambda plan, scope: make_task(
+        plan, scope, instance_uuid=first.instance_uuid)]
+    with pytest.raises(exception.StoreError, match=first.instance_uuid):
+        save(store, again, scope='green')
+    assert len(store.plans()) == 1 and len(store.flights()) == 1
+    assert store.history('green', NOW).scope_cooling == 0
+
+
+def one_of_many_plans_gets_an_instance(store):
+    instance = new_id()
+
+    def plan(index):
+        return save(store, [lambda p, s: make_task(p, s, instance_uuid=instance)],
+                    scope=f's{index}')
+    got = at_once(4, plan)
+    assert len([g for g in got if isinstance(g, tuple)]) == 1, got
+    assert all(instance in str(g) for g in got if not isinstance(g, tuple)), got
+    assert len(store.plans()) == 1
+
+
+def an_instance_can_move_again_after_its_task_ended(store):
+    _, (task,), _ = save(store)
+    end(store, claim(store))
+    save(store, [lambda p, s: make_task(p, s, instance_uuid=task.instance_uuid)])
+    end(store, claim(store), TaskState.FAILED, error_type='MigrationFailed')
+    save(store, [lambda p, s: make_task(p, s, instance_uuid=task.instance_uuid)])
+    assert len(store.flights()) == 1
+
+
+def claims_go_by_time_then_priority(store):
+    _, tasks, _ = save(store, [
+        lambda p, s: make_task(p, s, not_before=NOW + 5, priority=1),
+        lambda p, s: make_task(p, s, not_before=NOW, priority=5),
+        lambda p, s: make_task(p, s, not_before=NOW, priority=2)])
+    assert claim(store, now=NOW - 1) is None
+    order = [claim(store, now=NOW + 5, per_scope=9).task.task_id for _ in range(3)]
+    assert order == [tasks[2].task_id, tasks[1].task_id, tasks[0].task_id]
+
+
+def claims_keep_to_scopes_and_caps(store):
+    save(store, 3, scope='blue')
+    save(store, 3, scope='green')
+    assert claim(store, scopes={'red'}) is None
+    assert claim(store, scopes={'green'}).task.aggregate == 'green'
+    assert {claim(store, scopes={'blue'}).task.aggregate for _ in range(2)} == {'blue'}
+    assert claim(store, scopes={'blue'}) is None
+    assert claim(store, total=3) is None
+    assert claim(store, total=4).task.aggregate == 'green'
+
+
+def an_unknown_task_keeps_its_slot(store):
+    save(store, 2)
+    row = claim(store)
+    assert store.mark(row.task.task_id, 'w', [TaskState.CLAIMED], TaskState.UNKNOWN, NOW)
+    assert claim(store, per_scope=1) is None
+    assert row.task.instance_uuid in {f.instance_uuid for f in store.flights()}
+
+
+def racing_claims_give_each_task_once_within_the_caps(store):
+    save(store, 12)
+    got = at_once(8, lambda i: claim(store, f'w{i}', per_scope=5))
+    won = [row.task.task_id for row in got if row is not None]
+    assert len(won) == len(set(won)) == 5, got
+
+
+def a_requirement_must_complete_first(store):
+    first = new_id()
+    _, tasks, _ = save(store, [
+        lambda p, s: make_task(p, s, instance_uuid=first),
+        lambda p, s: make_task(p, s, requires=(first,), not_before=NOW - 9)])
+    row = claim(store)
+    assert row.task.instance_uuid == first and claim(store) is None
+    assert end(store, row) == []
+    assert claim(store).task.task_id == tasks[1].task_id
+
+
+def a_failed_requirement_cancels_all_that_hangs_on_it(store):
+    first, second = new_id(), new_id()
+    plan_id, tasks, _ = save(store, [
+        lambda p, s: make_task(p, s, instance_uuid=first),
+        lambda p, s: make_task(p, s, instance_uuid=second, requires=(first,), wave=1),
+        lambda p, s: make_task(p, s, requires=(second,), wave=2),
+        make_task])
+    row = next(r for r in (claim(store), claim(store)) if r.task.instance_uuid == first)
+    cancelled = end(store, row, TaskState.FAILED, error_type='PreFlightError')
+    assert [t.task_id for t in cancelled] == [tasks[1].task_id, tasks[2].task_id]
+    states = {r.task.task_id: r.task.state for r in store.tasks(plan_id)}
+    assert states[tasks[2].task_id] is TaskState.CANCELLED
+    assert states[tasks[3].task_id] is TaskState.CLAIMED
+
+
+def a_requirement_outside_the_plan_is_refused(store):
+    with pytest.raises(exception.StoreError, match='not in the plan'):
+        save(store, [lambda p, s: make_task(p, s, requires=(new_id(),))])
+
+
+def a_silent_claim_passes_on_and_its_worker_is_fenced(store):
+    save(store)
+    row = claim(store, 'w1')
+    store.renew_claim('w1', NOW + 50)
+    assert claim(store, 'w2', NOW + 100) is None
+    assert claim(store, 'w2', NOW + 110, per_scope=1).task == row.task
+    assert not store.mark(row.task.task_id, 'w1', [TaskState.CLAIMED], TaskState.SUBMITTING, NOW)
+    assert not store.requeue(row.task.task_id, 'w1', NOW, not_before=NOW, retry_count=0,
+                             attempt=0)
+    assert end(store, row, worker='w1') is None
+    assert store.history('blue', NOW).completed == ()
+
+
+def what_may_be_in_nova_is_adopted_from_the_silent(store):
+    save(store)
+    task_id = claim(store, 'w1').task.task_id
+    assert store.mark(task_id, 'w1', [TaskState.CLAIMED], TaskState.SUBMITTING, NOW, marker='m')
+    assert store.adopt('w2', None, NOW + 59, 60) == []
+    (row,) = store.adopt('w2', ['blue'], NOW + 60, 60)
+    assert (row.worker, row.marker, row.task.state) == ('w2', 'm', TaskState.SUBMITTING)
+    assert store.adopt('w3', None, NOW + 60, 60) == []
+    assert claim(store, 'w3', NOW + 600) is None
+
+
+def one_of_many_workers_adopts(store):
+    save(store)
+    store.mark(claim(store).task.task_id, 'w', [TaskState.CLAIMED], TaskState.SUBMITTED, NOW)
+    got = at_once(6, lambda i: store.adopt(f'w{i}', None, NOW + 99, 60))
+    assert sum(len(adopted) for adopted in got) == 1, got
+
+
+def a_requeued_task_goes_to_the_destination_asked_for(store):
+    save(store)
+    row = claim(store)
+    store.mark(row.task.task_id, 'w', [TaskState.CLAIMED], TaskState.SUBMITTING, NOW,
+               marker='m', submitted_at=NOW, deadline=NOW + 9)
+    assert store.requeue(row.task.task_id, 'w', NOW, not_before=NOW + 7, retry_count=1,
+                         attempt=1, error='no', error_type='MigrationFailed')
+    assert claim(store, now=NOW + 6) is None
+    again = claim(store, now=NOW + 7)
+    assert (again.task.to_host, again.task.alternates, again.task.retry_count) == ('h3', (), 1)
+    assert (again.marker, again.submitted_at, again.error) == (None, None, 'no')
+    assert again.task.deadline == NOW + 6 * 3600
+
+
+def completion_is_history(store):
+    save(store)
+    row = claim(store)
+    end(store, row, now=NOW + 30)
+    history = store.history('green', NOW + 40)
+    assert history.cooling == {row.task.instance_uuid: 890}
+    assert [(m.instance_uuid, m.to_host, at) for m, at in history.completed] == [
+        (row.task.instance_uuid, 'h2', NOW + 30)]
+    assert history.quarantined == {}
+    assert store.history('blue', NOW + 3700).completed == ()
+
+
+def quarantine_lasts_as_long_as_it_was_set(store):
+    save(store, 2)
+    first, second = claim(store), claim(store)
+    end(store, first, TaskState.FAILED, error_type='PreFlightError', quarantine_seconds=60)
+    end(store, second, TaskState.FAILED, error_type='PreFlightError', quarantine_seconds=-1)
+    ours, ever = first.task.instance_uuid, second.task.instance_uuid
+    assert store.history('blue', NOW + 10).quarantined == {ours: 50, ever: -1}
+    assert store.history('blue', NOW + 61).quarantined == {ever: -1}
+    assert store.lift('instance', ever) and not store.lift('instance', ever)
+    assert store.history('blue', NOW + 61).quarantined == {}
+
+
+def a_host_that_refuses_in_a_row_is_quarantined(store):
+    def refuse(now):
+        return store.refused('h2', now, limit=3, seconds=100, reason='no')
+    assert [refuse(NOW + i) for i in range(2)] == [False, False]
+    save(store)
+    end(store, claim(store), now=NOW + 5)  # it accepted one in between
+    assert [refuse(NOW + 10 + i) for i in range(3)] == [False, False, True]
+    assert store.history('blue', NOW + 50).quarantined_hosts == {'h2'}
+    assert store.history('blue', NOW + 112).quarantined_hosts == frozenset()
+    assert not refuse(NOW + 500)
+
+
+def what_did_not_begin_in_time_is_cancelled(store):
+    first = new_id()
+    plan_id, tasks, _ = save(store, [
+        lambda p, s: make_task(p, s, instance_uuid=first, deadline=NOW + 10),
+        lambda p, s: make_task(p, s, requires=(first,)),
+        lambda p, s: make_task(p, s, deadline=NOW + 10, not_before=NOW - 1)])
+    begun = claim(store)
+    assert begun.task.task_id == tasks[2].task_id
+    assert store.expire(None, NOW + 9, 60) == []
+    assert claim(store, now=NOW + 10) is None
+    gone = store.expire(None, NOW + 10, 60)
+    assert [t.task_id for t in gone] == [tasks[0].task_id, tasks[1].task_id]
+    row = store.task(tasks[0].task_id)
+    assert (row.task.state, row.error_type) == (TaskState.CANCELLED, 'TaskExpired')
+    assert [t.task_id for t in store.expire(None, NOW + 60, 60)] == [begun.task.task_id]
+
+
+def purge_forgets_no_running_cooldown_and_no_live_task(store):
+    old, recent = time.time() - 90000, time.time() - 60
+    done_id, _, _ = save(store, now=old)
+    done = claim(store, now=old + 1)
+    end(store, done, now=old)
+    live_id, (live,), _ = save(store, now=old)
+    kept_id, _, _ = save(store, now=old)
+    kept = next(row for row in (claim(store, now=old + 1), claim(store, now=old + 1))
+                if row.task.plan_id == kept_id)
+    end(store, kept, TaskState.FAILED, now=recent, error_type='X', quarantine_seconds=-1)
+    assert store.purge(time.time() + 1e9) == 1
+    assert store.plan(done_id) is None and store.tasks(done_id) == []
+    assert store.plan(live_id) is not None and store.plan(kept_id) is not None
+    history = store.history('blue', time.time())
+    assert kept.task.instance_uuid in history.cooling
+    assert kept.task.instance_uuid in history.quarantined
+    assert [f.instance_uuid for f in store.flights()] == [live.instance_uuid]
+    with store.engine.connect() as connection:
+        names = set(connection.scalars(sa.select(tables.cooldown.c.name)))
+    assert done.task.instance_uuid not in names
+    assert store.acquire_lease('blue', 'engine', 30, 'hash').epoch == 1
+
+
+ALL = [
+    models_and_migration_agree, concurrent_upgrades_are_safe, a_newer_schema_is_refused,
+    its_clock_is_utc, one_of_many_engines_gets_a_lease, a_lease_passes_on_when_it_is_over,
+    another_policies_file_is_refused, a_fenced_epoch_writes_nothing,
+    a_plan_comes_back_as_it_was, names_differ_by_case, a_plan_leaves_cooldowns_and_drains,
+    dry_run_writes_the_plan_alone, an_empty_plan_is_stored_when_its_reason_is_new,
+    a_busy_instance_stops_the_whole_plan, one_of_many_plans_gets_an_instance,
+    an_instance_can_move_again_after_its_task_ended, claims_go_by_time_then_priority,
+    claims_keep_to_scopes_and_caps, an_unknown_task_keeps_its_slot,
+    racing_claims_give_each_task_once_within_the_caps, a_requirement_must_complete_first,
+    a_failed_requirement_cancels_all_that_hangs_on_it,
+    a_requirement_outside_the_plan_is_refused,
+    a_silent_claim_passes_on_and_its_worker_is_fenced,
+    what_may_be_in_nova_is_adopted_from_the_silent, one_of_many_workers_adopts,
+    a_requeued_task_goes_to_the_destination_asked_for, completion_is_history,
+    quarantine_lasts_as_long_as_it_was_set, a_host_that_refuses_in_a_row_is_quarantined,
+    what_did_not_begin_in_time_is_cancelled, purge_forgets_no_running_cooldown_and_no_live_task,
+]

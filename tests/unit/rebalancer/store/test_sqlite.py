@@ -1,0 +1,119 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+
+"""The store on SQLite: every case, and what is SQLite's own."""
+
+import os
+import stat
+
+from oslo_config import cfg
+import pytest
+import sqlalchemy as sa
+
+from kronos_nova import exception
+from kronos_nova.conf import opts
+from kronos_nova.rebalancer.store import api
+from kronos_nova.rebalancer.store import database
+from tests.unit.rebalancer.store import cases
+
+
+@pytest.fixture
+def store(tmp_path):
+    store = api.Store.from_url(f'sqlite:///{tmp_path}/kronos/kronos.sqlite')
+    store.upgrade()
+    yield store
+    store.close()
+
+
+@pytest.mark.parametrize('case', cases.ALL, ids=lambda case: case.__name__)
+def test_on_sqlite(store, case):
+    case(store)
+
+
+def test_the_file_and_its_new_directory_are_private(store, tmp_path):
+    def mode(name):
+        return stat.S_IMODE(os.stat(tmp_path / name).st_mode)
+    with store.engine.connect():
+        assert mode('kronos') == 0o700
+        assert mode('kronos/kronos.sqlite') == 0o600
+        assert mode('kronos/kronos.sqlite-wal') == 0o600
+
+
+def test_commits_survive_a_power_failure_and_writers_wait(store):
+    with store.engine.connect() as connection:
+        for pragma, value in (('journal_mode', 'wal'), ('synchronous', 2),
+                              ('busy_timeout', 30000), ('foreign_keys', 1)):
+            assert connection.execute(sa.text(f'PRAGMA {pragma}')).scalar() == value
+
+
+def test_a_writer_locks_before_it_reads(store, tmp_path):
+    other = api.Store.from_url(f'sqlite:///{tmp_path}/kronos/kronos.sqlite')
+
+    def read_then_write(index):
+        with (store, other)[index].engine.begin() as connection:
+            passes = connection.execute(sa.text('SELECT passes FROM gate')).scalar()
+            connection.execute(sa.text('UPDATE gate SET passes = :n'), {'n': passes + 1})
+    for _ in range(20):
+        assert cases.at_once(2, read_then_write) == [None, None]
+    with store.engine.connect() as connection:
+        assert connection.execute(sa.text('SELECT passes FROM gate')).scalar() == 40
+
+
+def test_configuration_names_the_database(tmp_path):
+    conf = cfg.ConfigOpts()
+    opts.register(conf)
+    conf([], default_config_files=[])
+    conf.set_override('connection', f'sqlite:///{tmp_path}/k.sqlite', 'database')
+    store = api.Store(conf)
+    with pytest.raises(exception.StoreError, match='revision none'):
+        store.check()
+    store.upgrade()
+    store.check()
+
+
+@pytest.mark.parametrize('url, words', [
+    ('nonsense', 'cannot be understood'),
+    ('nosuch://host/db', 'cannot be understood'),
+    ('sqlite:////proc/kronos/k.sqlite', 'cannot be opened'),
+    ('mysql+nosuchdriver://u:p@h/d', 'cannot be understood'),
+])
+def test_an_unusable_url_is_explained(url, words):
+    with pytest.raises(exception.StoreError, match=words) as error:
+        database.from_url(url)
+    assert ':p@' not in str(error.value)
+
+
+def test_an_unreachable_server_is_explained_without_its_password():
+    store = api.Store.from_url('mysql+pymysql://kronos:s3cret@127.0.0.1:1/kronos')
+    with pytest.raises(exception.StoreError, match='cannot be reached') as error:
+        store.check()
+    assert 's3cret' not in str(error.value)
+    assert error.value.__cause__ is None
+
+
+def test_a_file_that_is_no_database_is_explained(tmp_path):
+    (tmp_path / 'k.sqlite').write_text('not a database at all' * 100)
+    with pytest.raises(exception.StoreError, match='not a database'):
+        api.Store.from_url(f'sqlite:///{tmp_path}/k.sqlite').check()
+
+
+def test_mark_cannot_end_a_task_or_set_other_columns(store):
+    cases.save(store)
+    row = cases.claim(store)
+    for state, fields in ((cases.TaskState.FAILED, {}),
+                          (cases.TaskState.SUBMITTED, {'scope': 'x'})):
+        with pytest.raises(ValueError):
+            store.mark(row.task.task_id, 'w', [cases.TaskState.CLAIMED], state, cases.NOW,
+                       **fields)
+    with pytest.raises(ValueError):
+        cases.end(store, row, cases.TaskState.UNKNOWN)

@@ -1,0 +1,234 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""The checker says no to every plan that somebody has tampered with."""
+
+import dataclasses
+
+import hypothesis
+import pytest
+
+from kronos_nova import model
+from kronos_nova.rebalancer import checker
+from kronos_nova.rebalancer import planner
+from tests.unit import clouds
+
+
+def verdict(request, plan, **changes):
+    pack = request.policies.mode == 'pack'
+    ceilings = {p.name: p.capacity_threshold if pack else 1.0 for p in request.policies.enabled}
+    arguments = {'cluster': request.cluster, 'options': request.options,
+                 'history': request.history, 'scores': request.scores, 'ceilings': ceilings,
+                 'budget': request.budget} | changes
+    return {no.rule for no in checker.check(plan, **arguments)}
+
+
+def altered(plan, number=0, **changes):
+    moves = list(plan.moves)
+    moves[number] = dataclasses.replace(moves[number], **changes)
+    return dataclasses.replace(plan, moves=tuple(moves))
+
+
+@pytest.fixture(scope='module')
+def good():
+    """A request and its plan of several moves, which the checker passes."""
+    for seed in range(200):
+        request = clouds.request(clouds.Knobs(seed=seed, hosts=5, instances=20, budget=5))
+        plan = planner.plan(request)
+        if len(plan.moves) > 2 and all(m.alternates for m in plan.moves):
+            assert verdict(request, plan) == set()
+            return request, plan
+    raise AssertionError('no cloud needs three moves')
+
+
+def with_service(request, host, **changes):
+    services = dict(request.cluster.services)
+    services[host] = dataclasses.replace(services[host], **changes)
+    return dataclasses.replace(request.cluster, services=services)
+
+
+def with_instance(request, uuid, **changes):
+    instances = dict(request.cluster.instances)
+    instances[uuid] = dataclasses.replace(instances[uuid], **changes)
+    return dataclasses.replace(request.cluster, instances=instances)
+
+
+def test_more_moves_than_the_budget_are_refused(good):
+    request, plan = good
+    assert verdict(request, plan, budget=len(plan.moves) - 1) == {'over-budget'}
+
+
+def test_an_instance_moved_twice_is_refused(good):
+    request, plan = good
+    twice = dataclasses.replace(plan, moves=(*plan.moves, plan.moves[0]))
+    assert verdict(request, twice, budget=100) == {'moved-twice'}
+
+
+def test_an_instance_that_nova_does_not_have_is_refused(good):
+    request, plan = good
+    assert verdict(request, altered(plan, instance_uuid=clouds.uuid_of('none'))) == {
+        'no-such-instance'}
+
+
+def test_a_move_from_where_the_instance_is_not_is_refused(good):
+    request, plan = good
+    other = next(h for h in request.cluster.hosts if h != plan.moves[0].from_host)
+    assert verdict(request, altered(plan, from_host=other)) == {'moved-away'}
+
+
+def test_a_move_to_the_same_host_is_refused(good):
+    request, plan = good
+    assert 'same-host' in verdict(request, altered(plan, to_host=plan.moves[0].from_host,
+                                                   alternates=()))
+
+
+def test_a_move_to_an_unknown_host_is_refused(good):
+    request, plan = good
+    assert {'out-of-scope', 'service-unknown'} <= verdict(request, altered(plan, to_host='nope'))
+
+
+def test_a_move_out_of_the_scope_is_refused(good):
+    request, plan = good
+    cluster = dataclasses.replace(
+        request.cluster, scope_hosts=request.cluster.scope_hosts - {plan.moves[0].to_host})
+    assert 'out-of-scope' in verdict(request, plan, cluster=cluster)
+
+
+@pytest.mark.parametrize('change, rule', [
+    ({'state': 'down'}, 'service-down'), ({'forced_down': True}, 'service-down'),
+    ({'status': 'disabled'}, 'service-disabled')])
+def test_a_destination_whose_service_is_not_available_is_refused(good, change, rule):
+    request, plan = good
+    cluster = with_service(request, plan.moves[0].to_host, **change)
+    assert rule in verdict(request, plan, cluster=cluster)
+
+
+@pytest.mark.parametrize('change, rule', [
+    ({'locked': True}, 'locked'), ({'status': 'SHUTOFF'}, 'not-active'),
+    ({'task_state': 'rebooting'}, 'task-state'), ({'pinned': 'nested'}, 'pinned'),
+    ({'pinned_zone': 'elsewhere'}, 'az-pinned'),
+    ({'claims': {'VCPU': 100_000}}, 'no-room'), ({'claims': {'VGPU': 1}}, 'no-inventory')])
+def test_an_instance_that_must_stay_is_refused(good, change, rule):
+    request, plan = good
+    cluster = with_instance(request, plan.moves[0].instance_uuid, **change)
+    assert rule in verdict(request, plan, cluster=cluster)
+
+
+def test_an_instance_in_flight_is_refused(good):
+    request, plan = good
+    move = plan.moves[0]
+    flight = model.Flight(move.instance_uuid, move.from_host, None)
+    cluster = dataclasses.replace(request.cluster, flights=(flight,))
+    assert 'in-flight' in verdict(request, plan, cluster=cluster)
+
+
+def test_cooling_quarantined_and_refusing_are_refused(good):
+    request, plan = good
+    move = plan.moves[0]
+    for history, rule in (
+            (model.History(cooling={move.instance_uuid: 1.0}), 'cooling'),
+            (model.History(quarantined={move.instance_uuid: -1.0}), 'quarantined'),
+            (model.History(quarantined_hosts=frozenset({move.to_host})), 'host-quarantined')):
+        assert rule in verdict(request, plan, history=history)
+
+
+def test_an_imbalance_move_on_untrusted_scores_is_refused(good):
+    request, plan = good
+    scores = model.Scores({n: dataclasses.replace(p, untrusted='old')
+                           for n, p in request.scores.policies.items()})
+    assert verdict(request, plan, scores=scores) == {'policy-untrusted'}
+
+
+def test_a_move_above_the_ceiling_is_refused_but_for_spread(good):
+    request, plan = good
+    low = {'cpu': 0.0}
+    assert verdict(request, plan, ceilings=low) == set()
+    packed = altered(plan, phase=model.Phase.PACK)
+    assert verdict(request, packed, ceilings=low) == {'ceiling'}
+
+
+def test_a_move_to_a_host_being_drained_is_refused(good):
+    request, plan = good
+    drained = dataclasses.replace(plan, draining=frozenset({plan.moves[0].to_host}))
+    assert 'host-draining' in verdict(request, drained)
+
+
+def test_what_is_required_must_be_in_an_earlier_wave_of_the_plan(good):
+    request, plan = good
+    other = plan.moves[1].instance_uuid
+    assert verdict(request, altered(plan, requires=(other,))) == {'wave-order'}
+    assert verdict(request, altered(plan, requires=(clouds.uuid_of('none'),), wave=3)) == {
+        'wave-order'}
+    assert verdict(request, altered(plan, requires=(other,), wave=1)) == set()
+
+
+def test_alternates_are_held_to_the_rules_too(good):
+    request, plan = good
+    assert 'same-host' in verdict(
+        request, altered(plan, alternates=(plan.moves[0].from_host,)))
+    host = plan.moves[0].alternates[0]
+    cluster = with_service(request, host, status='disabled')
+    assert 'service-disabled' in verdict(request, plan, cluster=cluster)
+
+
+def test_two_members_of_a_group_at_once_are_refused(good):
+    request, plan = good
+    pair = frozenset(m.instance_uuid for m in plan.moves[:2])
+    group = model.ServerGroup(clouds.uuid_of('g'), model.GroupPolicy.SOFT_AFFINITY, pair)
+    cluster = dataclasses.replace(request.cluster, groups=(group,))
+    assert verdict(request, plan, cluster=cluster) == {'group-in-flight'}
+
+
+def test_anti_affinity_is_judged_with_everything_under_way(good):
+    request, plan = good
+    move = plan.moves[0]
+    neighbour = next(u for u, i in request.cluster.instances.items()
+                     if i.host == move.to_host
+                     and u not in {m.instance_uuid for m in plan.moves})
+    group = model.ServerGroup(clouds.uuid_of('g'), model.GroupPolicy.ANTI_AFFINITY,
+                              frozenset({move.instance_uuid, neighbour}))
+    cluster = dataclasses.replace(request.cluster, groups=(group,))
+    assert verdict(request, plan, cluster=cluster) == {'anti-affinity'}
+
+
+@clouds.examples(150)
+@hypothesis.given(knobs=clouds.knobs(hard_repairs=True, soft_repairs=True, drains=True))
+def test_a_plan_without_its_requirements_is_refused(knobs):
+    """``requires`` is minimal: no move would be legal without its own."""
+    request = clouds.request(knobs)
+    plan = planner.plan(request)
+    for number, move in enumerate(plan.moves):
+        if move.requires:
+            assert verdict(request, altered(plan, number, requires=())) != set()
+
+
+@clouds.examples(100)
+@hypothesis.given(knobs=clouds.knobs(tight=True))
+def test_swapped_destinations_are_refused_when_a_rule_forbids_them(knobs):
+    """Whatever the checker passes after tampering, brute force passes too."""
+    request = clouds.request(knobs)
+    plan = planner.plan(request)
+    if len(plan.moves) < 2:
+        return
+    one, two = plan.moves[:2]
+    swapped = altered(altered(plan, 0, to_host=two.to_host, alternates=()), 1,
+                      to_host=one.to_host, alternates=())
+    said = verdict(request, swapped)
+    if two.to_host == one.from_host or one.to_host == two.from_host:
+        assert 'same-host' in said
+    if request.cluster.placement_known:
+        for move in swapped.moves[:2]:
+            provider = request.cluster.hosts[move.to_host].provider
+            need = request.cluster.instances[move.instance_uuid].claims['VCPU']
+            inventory = provider.inventories['VCPU']
+            if need + provider.used['VCPU'] > inventory.capacity and not move.requires:
+                assert 'no-room' in said

@@ -1,0 +1,79 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""Masks may permit too much, never too little."""
+
+import hypothesis
+import numpy as np
+import pytest
+
+from kronos_nova import constraints
+from kronos_nova import model
+from kronos_nova.rebalancer import masks
+from kronos_nova.rebalancer import simulation as sim
+from tests.unit import clouds
+
+
+def simulate(knobs):
+    r = clouds.request(knobs)
+    return sim.Simulation(r.cluster, r.scores, r.policies, r.history, r.options)
+
+
+def all_of(simulation):
+    return (np.arange(len(simulation.uuids), dtype=np.intp),
+            np.arange(len(simulation.hosts), dtype=np.intp))
+
+
+@pytest.mark.parametrize('mask', masks.MASKS, ids=lambda m: m.__name__)
+@clouds.examples(60)
+@hypothesis.given(knobs=clouds.knobs())
+def test_a_mask_permits_every_move_that_the_rules_permit(mask, knobs):
+    simulation = simulate(knobs)
+    rows, columns = all_of(simulation)
+    allowed = mask(simulation, rows, columns)
+    for n in rows:
+        for h in columns:
+            for phase in model.Phase:
+                if constraints.check(simulation.view, simulation.move(n, h, phase)) is None:
+                    assert allowed[n, h], (simulation.uuids[n], simulation.hosts[h], phase)
+
+
+#: What each mask says no to is what these rules say no to.
+BEHIND = {
+    'receiving': ('identity', 'service_state', 'closed_host'),
+    'room': ('claims',),
+    'hard_groups': ('anti_affinity', 'affinity'),
+}
+
+
+@pytest.mark.parametrize('mask', masks.MASKS, ids=lambda m: m.__name__)
+@clouds.examples(60)
+@hypothesis.given(knobs=clouds.knobs())
+def test_a_mask_refuses_only_what_its_rules_refuse(mask, knobs):
+    simulation = simulate(knobs)
+    rows, columns = all_of(simulation)
+    rules = [r for r in constraints.RULES if r.__name__ in BEHIND[mask.__name__]]
+    assert len(rules) == len(BEHIND[mask.__name__])
+    for n, h in zip(*np.nonzero(~mask(simulation, rows, columns)), strict=True):
+        move = simulation.move(int(n), int(h), model.Phase.EVACUATE)
+        assert any(rule(simulation.view, move) for rule in rules), move
+
+
+@clouds.examples(40)
+@hypothesis.given(knobs=clouds.knobs(clean=False))
+def test_the_masks_together_are_their_conjunction(knobs):
+    simulation = simulate(knobs)
+    rows, columns = all_of(simulation)
+    expected = np.ones((len(rows), len(columns)), dtype=bool)
+    for mask in masks.MASKS:
+        expected &= mask(simulation, rows, columns)
+    assert (masks.permitted(simulation, rows, columns) == expected).all()

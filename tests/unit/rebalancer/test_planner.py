@@ -1,0 +1,156 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""What a plan reports, and the reason when it does nothing."""
+
+import dataclasses
+
+import pytest
+
+from kronos_nova import model
+from kronos_nova.rebalancer import planner
+from kronos_nova.rebalancer.strategies import base
+from tests.unit import clouds
+
+SEED = 5
+
+
+def request(**changes):
+    """A cloud whose policy is over its threshold and has legal moves."""
+    r = clouds.request(clouds.Knobs(seed=SEED, hosts=4, instances=16, budget=3))
+    r = dataclasses.replace(r, **changes)
+    return r
+
+
+def untrusted(r):
+    return model.Scores({n: dataclasses.replace(p, untrusted='samples are old')
+                         for n, p in r.scores.policies.items()}, r.scores.taken_at)
+
+
+def test_a_plan_with_moves_has_no_reason_and_reports_a_fall():
+    plan = planner.plan(request())
+    assert plan.moves and plan.reason is None
+    assert plan.combined_after < plan.combined_before
+    assert plan.policies[0].imbalance_after < plan.policies[0].imbalance_before
+    assert all(p.threshold < p.imbalance_before for p in plan.policies)
+    assert sum(m.improvement for m in plan.moves) == pytest.approx(
+        plan.combined_before - plan.combined_after)
+
+
+@pytest.mark.parametrize('changes, reason', [
+    ({'budget': 0}, 'the budget is used up'),
+    ({'history': model.History(scope_cooling=90.0)}, 'the scope cools down for another 90 s'),
+    ({'strategies': ()}, 'no enabled strategy has anything to do'),
+])
+def test_nothing_has_a_reason(changes, reason):
+    plan = planner.plan(request(**changes))
+    assert plan.moves == () and reason in plan.reason
+
+
+def test_a_scope_without_hosts_says_so():
+    r = request()
+    empty = dataclasses.replace(r.cluster, scope_hosts=frozenset())
+    assert planner.plan(dataclasses.replace(r, cluster=empty)).reason == (
+        'scope scope has no hosts')
+
+
+def test_an_untrusted_policy_is_skipped_with_its_reason_and_has_no_numbers():
+    r = request()
+    plan = planner.plan(dataclasses.replace(r, scores=untrusted(r)))
+    assert plan.moves == ()
+    assert 'metrics are not trusted: cpu: samples are old' in plan.reason
+    report = plan.policies[0]
+    assert report.skipped and report.reason == 'samples are old'
+    assert (report.imbalance_before, report.imbalance_after) == (None, None)
+    assert (plan.combined_before, plan.combined_after) == (None, None)
+
+
+def test_a_balanced_cloud_says_so():
+    r = request()
+    level = model.Scores({n: dataclasses.replace(p, hosts=dict.fromkeys(p.hosts, 0.5))
+                          for n, p in r.scores.policies.items()})
+    plan = planner.plan(dataclasses.replace(r, scores=level))
+    assert plan.moves == () and 'at or below its threshold' in plan.reason
+
+
+def test_a_plan_cut_off_by_the_safety_stop_is_marked_and_says_so():
+    plan = planner.plan(request(), expired=lambda: True)
+    assert plan.truncated and plan.moves == ()
+    assert 'cut off' in plan.reason
+
+
+def test_a_plan_cut_off_by_the_count_of_steps_is_marked():
+    r = request()
+    few = dataclasses.replace(r.options, max_steps=0)
+    assert planner.plan(dataclasses.replace(r, options=few)).truncated
+
+
+class Recorder(base.Strategy):
+    """Notes when it is asked and with which budget."""
+
+    def __init__(self, log, name, imbalance=False, continues=False, take=0):
+        self.log, self.name, self.take = log, name, take
+        self.imbalance, self.continues = imbalance, continues
+
+    def enabled(self, options, policy_set):
+        return self.name != 'disabled'
+
+    def propose(self, simulation, budget):
+        self.log.append((self.name, budget))
+        moves = []
+        for n in [n for n in range(len(simulation.uuids)) if simulation.movable[n]][:self.take]:
+            source = simulation.place[n]
+            h = next(h for h in range(len(simulation.hosts)) if h != source and simulation.check(
+                simulation.move(n, h, model.Phase.EVACUATE)) is None)
+            moves.append(simulation.move(n, h, model.Phase.EVACUATE))
+            simulation.apply(moves[-1])
+        return moves
+
+
+def test_strategies_run_in_order_and_share_one_budget():
+    log = []
+    strategies = (Recorder(log, 'first', take=2), Recorder(log, 'disabled'),
+                  Recorder(log, 'second', take=1), Recorder(log, 'third'))
+    plan = planner.plan(request(strategies=strategies))
+    assert log == [('first', 3), ('second', 1)]
+    assert len(plan.moves) == 3
+
+
+def test_untrusted_metrics_hold_imbalance_strategies_only():
+    log = []
+    r = request(strategies=(Recorder(log, 'drain'), Recorder(log, 'spread', imbalance=True)))
+    planner.plan(dataclasses.replace(r, scores=untrusted(r)))
+    assert log == [('drain', 3)]
+
+
+def test_a_cooling_scope_only_continues_drains():
+    log = []
+    r = request(strategies=(Recorder(log, 'repair'), Recorder(log, 'pack', continues=True)),
+                history=model.History(scope_cooling=9.0, draining=frozenset({'h0'})))
+    pack = clouds.request(clouds.Knobs(seed=2, hosts=4, instances=16, budget=3, mode='pack'))
+    planner.plan(dataclasses.replace(pack, strategies=r.strategies, history=r.history))
+    assert log == [('pack', 3)]
+
+
+def test_a_drain_of_a_host_that_left_the_scope_is_forgotten():
+    plan = planner.plan(request(history=model.History(draining=frozenset({'gone'}))))
+    assert plan.draining == frozenset()
+
+
+def test_rejections_are_counted_by_rule_and_zeros_left_out():
+    r = request()
+    locked = {u: dataclasses.replace(i, claims={'VCPU': 10_000})
+              for u, i in r.cluster.instances.items()}
+    plan = planner.plan(dataclasses.replace(
+        r, cluster=dataclasses.replace(r.cluster, instances=locked)))
+    assert plan.moves == () and plan.rejections['no-room'] > 0
+    assert all(plan.rejections.values())

@@ -1,0 +1,268 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""The simulation's arithmetic, held to plain Python done from scratch."""
+
+import dataclasses
+import random
+
+import hypothesis
+import numpy as np
+import pytest
+
+from kronos_nova import constraints
+from kronos_nova import model
+from kronos_nova.constraints import view as views
+from kronos_nova.rebalancer import simulation as sim
+from kronos_nova.rebalancer.strategies import base
+from kronos_nova.rebalancer.strategies import spread
+from tests.unit import clouds
+
+
+def simulate(knobs):
+    r = clouds.request(knobs)
+    return sim.Simulation(r.cluster, r.scores, r.policies, r.history, r.options)
+
+
+def imbalances(simulation, score):
+    """max over givers - min over takers, never below 0; ``score`` is P x H."""
+    out = []
+    for row in score:
+        high = [v for v, giver in zip(row, simulation.givers, strict=True) if giver]
+        low = [v for v, taker in zip(row, simulation.takers, strict=True) if taker]
+        out.append(max(0.0, max(high) - min(low)) if high and low else 0.0)
+    return out
+
+
+def after(simulation, n, h):
+    """P x H lists: the scores with instance n on host h."""
+    score = [list(row) for row in simulation.score]
+    s = simulation.place[n]
+    for p, row in enumerate(score):
+        if s != h:
+            row[s] -= simulation.usage[p, n] / simulation.capacity[p, s]
+            row[h] += simulation.usage[p, n] / simulation.capacity[p, h]
+    return score
+
+
+@clouds.examples(80)
+@hypothesis.given(knobs=clouds.knobs())
+def test_effects_are_what_brute_force_finds(knobs):
+    simulation = simulate(knobs)
+    rows = np.arange(len(simulation.uuids), dtype=np.intp)
+    columns = np.arange(len(simulation.hosts), dtype=np.intp)
+    if not simulation.givers.any() or not simulation.takers.any():
+        return
+    effect = simulation.effects(rows, columns)
+    before = imbalances(simulation, simulation.score)
+    assert simulation.imbalances() == pytest.approx(before)
+    for n in rows:
+        for h in columns:
+            if simulation.place[n] == h:
+                continue
+            score = after(simulation, n, h)
+            now = imbalances(simulation, score)
+            assert effect.combined[n, h] == pytest.approx(
+                sum(w * i for w, i in zip(simulation.weights, now, strict=True)), abs=1e-9)
+            rise = [(i - b, i - t) for i, b, t in
+                    zip(now, before, simulation.thresholds, strict=True)]
+            if not any(abs(x) < 1e-7 for pair in rise for x in pair):
+                assert effect.refused[n, h] == any(a > 0 and b > 0 for a, b in rise)
+            excess = [w * max(0.0, i - t) for w, i, t in
+                      zip(simulation.weights, now, simulation.thresholds, strict=True)]
+            assert effect.excess[n, h] == pytest.approx(sum(excess), abs=1e-9)
+            squares = [w * (sum(x * x for x in new) - sum(x * x for x in old))
+                       for w, new, old in zip(simulation.weights, score, simulation.score,
+                                              strict=True)]
+            assert effect.convex[n, h] == pytest.approx(sum(squares), abs=1e-9)
+
+
+def improving_moves(simulation):
+    """(value, move) of every legal move that lowers the combined imbalance."""
+    before = simulation.combined()
+    least = spread.LEAST_GAIN if simulation.options.objective == 'balanced' else 0.0
+    now = imbalances(simulation, simulation.score)
+    for n in np.flatnonzero(simulation.movable & simulation.profiled):
+        if not simulation.givers[simulation.place[n]]:
+            continue
+        for h in np.flatnonzero(simulation.takers):
+            move = simulation.move(int(n), int(h), model.Phase.SPREAD)
+            if h == simulation.place[n]:
+                continue
+            new = imbalances(simulation, after(simulation, n, h))
+            gain = before - sum(w * i for w, i in zip(simulation.weights, new, strict=True))
+            worse = any(i > b + 1e-9 and i > t + 1e-9 for i, b, t in
+                        zip(new, now, simulation.thresholds, strict=True))
+            value = gain
+            if simulation.options.objective != 'kronos':
+                value -= simulation.soft_cost(move)
+            if (gain > least + 1e-7 and value > 1e-7 and not worse and simulation.repairs(move) <= 0
+                    and constraints.check(simulation.view, move) is None):
+                yield value, move
+
+
+@clouds.examples(120)
+@hypothesis.given(knobs=clouds.knobs(mode='spread'))
+def test_the_best_improving_move_lies_at_an_extreme_host(knobs):
+    """Looking only at moves from a maximum or to a minimum misses nothing."""
+    simulation = simulate(knobs)
+    expected = list(improving_moves(simulation))
+    found = spread._improving(simulation)
+    if not expected:
+        assert found is None or found.improvement < spread.LEAST_GAIN + 2e-7
+        return
+    assert found is not None
+    value = found.improvement
+    if simulation.options.objective != 'kronos':
+        value -= simulation.soft_cost(found)
+    assert value == pytest.approx(max(v for v, _ in expected), abs=1e-9)
+
+
+def picture(view, cluster):
+    """All that rules can see of a view; exact but for floating sums."""
+    exact = (
+        {u: view.host_of(u) for u in cluster.instances},
+        {h: set(view.instances_on(h)) for h in cluster.hosts},
+        {(g.uuid, h): set(view.members_on(g, h)) for g in cluster.groups for h in cluster.hosts},
+        {u for u in cluster.instances if view.in_flight(u)}, set(view.draining))
+    rounded = {(h, c): view.used(h, c) for h in cluster.hosts
+               for c in ('VCPU', 'MEMORY_MB', 'DISK_GB')}
+    rounded |= {(h, n): v for h in cluster.hosts for n, v in view.fills(h).items()}
+    return exact, rounded
+
+
+def assert_same(one, two):
+    assert one[0] == two[0]
+    assert one[1] == pytest.approx(two[1], abs=1e-9)
+
+
+def some_moves(rng, simulation, count):
+    """Moves of different movable instances to any other host."""
+    numbers = [int(n) for n in np.flatnonzero(simulation.movable)]
+    for n in rng.sample(numbers, min(count, len(numbers))):
+        h = rng.choice([h for h in range(len(simulation.hosts)) if h != simulation.place[n]])
+        yield simulation.move(n, h, model.Phase.SPREAD)
+
+
+@clouds.examples(60)
+@hypothesis.given(knobs=clouds.knobs())
+def test_undo_restores_the_simulation(knobs):
+    simulation = simulate(knobs)
+    before = picture(simulation.view, simulation.cluster)
+    arrays = [a.copy() for a in (simulation.score, simulation.place, simulation.movable,
+                                 simulation.takers)]
+    done = []
+    for move in some_moves(random.Random(knobs.seed), simulation, 6):
+        simulation.apply(move)
+        done.append(move)
+    host = simulation.hosts[0]
+    if host not in simulation.view.draining:
+        simulation.drain(host)
+        assert not simulation.takers[0]
+        simulation.reopen(host)
+    for move in reversed(done):
+        simulation.undo(move)
+    assert_same(picture(simulation.view, simulation.cluster), before)
+    for array, old in zip((simulation.score, simulation.place, simulation.movable,
+                           simulation.takers), arrays, strict=True):
+        assert array == pytest.approx(old, abs=1e-9)
+
+
+@clouds.examples(60)
+@hypothesis.given(knobs=clouds.knobs())
+def test_recall_restores_the_view(knobs):
+    simulation = simulate(knobs)
+    view = simulation.view
+    before = picture(view, simulation.cluster)
+    moves = list(some_moves(random.Random(knobs.seed), simulation, 6))
+    with views.laid(view, moves[:3], moves[3:]):
+        for move in moves[:3]:
+            assert view.host_of(move.instance_uuid) == move.to_host
+            assert not view.in_flight(move.instance_uuid)
+        for move in moves[3:]:
+            assert view.host_of(move.instance_uuid) == move.from_host
+            assert view.in_flight(move.instance_uuid)
+    assert_same(picture(view, simulation.cluster), before)
+
+
+@clouds.examples(60)
+@hypothesis.given(knobs=clouds.knobs())
+def test_a_view_with_landed_moves_is_a_view_of_the_moved_cluster(knobs):
+    """Overlay and fresh data are one truth: the executor's pre-flight agrees."""
+    request = clouds.request(dataclasses.replace(knobs, clean=True))
+    simulation = sim.Simulation(request.cluster, request.scores, request.policies,
+                                request.history, request.options)
+    moves = list(some_moves(random.Random(knobs.seed), simulation, 6))
+    for move in moves:
+        simulation.apply(move)
+    later = clouds.moved(request, model.Plan('scope', tuple(moves)))
+    fresh = sim.Simulation(later.cluster, later.scores, later.policies, later.history,
+                           later.options)
+    assert_same(picture(simulation.view, request.cluster), picture(fresh.view, later.cluster))
+    assert simulation.score == pytest.approx(fresh.score, abs=1e-9)
+    assert (simulation.place == fresh.place).all()
+
+
+def test_an_applied_instance_is_not_movable_again_until_undone():
+    simulation = simulate(clouds.Knobs(seed=1))
+    move = simulation.move(0, int(simulation.place[0] + 1) % len(simulation.hosts),
+                           model.Phase.SPREAD)
+    simulation.apply(move)
+    assert not simulation.movable[0]
+    simulation.undo(move)
+    assert simulation.movable[0]
+
+
+def test_a_move_in_flight_loads_both_ends():
+    quiet = clouds.request(clouds.Knobs(seed=3))
+    uuid = max(quiet.scores.policies['cpu'].usages,
+               key=lambda u: quiet.scores.policies['cpu'].usages[u])
+    source = quiet.cluster.instances[uuid].host
+    target = next(h for h in sorted(quiet.cluster.scope_hosts) if h != source)
+    flight = model.Flight(uuid, source, target, 'task')
+    cluster = dataclasses.replace(quiet.cluster, flights=(flight,))
+    before, now = (sim.Simulation(c, quiet.scores, quiet.policies, quiet.history, quiet.options)
+                   for c in (quiet.cluster, cluster))
+    usage = quiet.scores.policies['cpu'].usages[uuid]
+    change = now.score - before.score
+    h = now.host_index[target]
+    assert change[0, h] == pytest.approx(usage / now.capacity[0, h])
+    assert change[0, now.host_index[source]] == 0.0
+
+
+def test_a_host_whose_fill_is_unknown_is_frozen():
+    request = clouds.request(clouds.Knobs(seed=1, mode='pack'))
+    cpu = request.scores.policies['cpu']
+    cpu = dataclasses.replace(cpu, fill={h: v for h, v in cpu.fill.items() if h != 'h1'})
+    simulation = sim.Simulation(request.cluster, model.Scores({'cpu': cpu}), request.policies,
+                                request.history, request.options)
+    assert [h for h, f in zip(simulation.hosts, simulation.frozen, strict=True) if f] == ['h1']
+    move = model.Move(simulation.uuids[0], simulation.cluster.instances[simulation.uuids[0]].host,
+                      'h1', model.Phase.PACK)
+    assert simulation.view.unscored(move).rule == 'host-frozen'
+
+
+def test_work_is_bounded_by_a_count_and_by_the_safety_stop():
+    request = clouds.request(clouds.Knobs(seed=1))
+    few = dataclasses.replace(request.options, max_steps=1)
+    counted = sim.Simulation(request.cluster, request.scores, request.policies, request.history,
+                             few)
+    assert not counted.stop()
+    counted.steps = 1
+    assert counted.stop() and counted.truncated
+    late = sim.Simulation(request.cluster, request.scores, request.policies, request.history,
+                          request.options, expired=lambda: True)
+    assert late.stop() and late.truncated
+
+
+def test_epsilon_is_far_above_rounding():
+    assert base.EPSILON > 1000 * np.finfo(float).eps
