@@ -137,7 +137,11 @@ def results(conf: cfg.ConfigOpts, scopes: Sequence[str], heard: Callable[..., No
 
 def worker(conf: cfg.ConfigOpts, scopes: Sequence[str]) -> tuple[Any, Any]:
     """An executor on the configured driver, serving ``scopes`` (none: all),
-    and what wakes it (None without a broker)."""
+    and what wakes it (None in a dry run or without a broker).
+
+    In a dry run it begins nothing; migrations that were begun before are
+    watched to their end.
+    """
     from kronos_nova.rebalancer import transport
     from kronos_nova.rebalancer.executors import retry
     from kronos_nova.rebalancer.executors import worker as workers
@@ -146,7 +150,7 @@ def worker(conf: cfg.ConfigOpts, scopes: Sequence[str]) -> tuple[Any, Any]:
     chosen = retry.settings(conf)
     if scopes:
         chosen = dataclasses.replace(chosen, scopes=frozenset(scopes))
-    found = transport.get(conf)
+    found = None if conf.engine.dry_run else transport.get(conf)
     built = workers.Worker(
         store(conf), driver.create(conf, lambda: _connection(conf)), chosen,
         transport.Notifier(found) if found is not None else None)
