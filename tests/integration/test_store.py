@@ -17,7 +17,6 @@ import pytest
 import sqlalchemy as sa
 
 from kronos_nova.rebalancer.store import api
-
 from tests.integration import servers
 from tests.simulation import executor_world
 from tests.unit.rebalancer.store import cases

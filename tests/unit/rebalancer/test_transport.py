@@ -19,7 +19,6 @@ import pytest
 from kronos_nova import exception
 from kronos_nova.conf import opts
 from kronos_nova.rebalancer import transport
-
 from tests.unit.rebalancer import test_messages
 
 
