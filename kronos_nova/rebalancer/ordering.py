@@ -19,6 +19,7 @@ cancels only what required it.
 """
 
 from collections import Counter
+from collections.abc import Mapping
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
 import dataclasses
@@ -55,7 +56,9 @@ def order(view: views.ClusterView, moves: Sequence[model.Move], *,
             move, requires=tuple(sorted(required)), wave=max(waves) + 1 if waves else 0))
     placed.sort(key=lambda m: m.wave)
     if max_alternates:
-        placed = [dataclasses.replace(m, alternates=_alternates(view, placed, m, max_alternates))
+        needs = _closures(placed)
+        placed = [dataclasses.replace(m, alternates=_alternates(view, placed, needs, m,
+                                                                max_alternates))
                   for m in placed]
     return Ordered(tuple(placed), dropped)
 
@@ -82,22 +85,33 @@ def _protect(view: views.ClusterView, placed: list[model.Move], required: set[st
     """``required``, and the earlier moves that this one could stand in the way
     of: it may go into room that another one frees, and they may not."""
     late = dataclasses.replace(move, requires=tuple(sorted(required)))
+    moves = [*placed, late]
+    needs = _closures(moves)
     for earlier in placed:
         if earlier.instance_uuid in required:
             continue
         if earlier.to_host == move.to_host or groups & {
                 g.uuid for g in view.groups_of(earlier.instance_uuid)}:
-            with _beside(view, [*placed, late], earlier):
+            with _beside(view, moves, needs, earlier):
                 if constraints.check(view, earlier) is not None:
                     required = required | closure(placed, {earlier.instance_uuid})
     return required
 
 
+def _closures(moves: Sequence[model.Move]) -> dict[str, set[str]]:
+    """By instance UUID of each move: itself and all that it requires."""
+    found: dict[str, set[str]] = {}
+    for move in moves:  # what a move requires comes before it
+        found[move.instance_uuid] = {move.instance_uuid}.union(
+            *(found[uuid] for uuid in move.requires))
+    return found
+
+
 def _beside(view: views.ClusterView, moves: Sequence[model.Move],
+            needs: Mapping[str, set[str]],
             move: model.Move) -> AbstractContextManager[views.ClusterView]:
     """When ``move`` starts: what it requires has landed, all others that do
     not wait for it are under way."""
-    needs = {m.instance_uuid: closure(moves, {m.instance_uuid}) for m in moves}
     mine = needs[move.instance_uuid]
     return views.laid(
         view, [m for m in moves if m is not move and m.instance_uuid in mine],
@@ -126,13 +140,13 @@ def _judge(view: views.ClusterView, placed: Sequence[model.Move], required: set[
         return constraints.check(view, move)
 
 
-def _alternates(view: views.ClusterView, moves: Sequence[model.Move], move: model.Move,
-                count: int) -> tuple[str, ...]:
+def _alternates(view: views.ClusterView, moves: Sequence[model.Move],
+                needs: Mapping[str, set[str]], move: model.Move, count: int) -> tuple[str, ...]:
     """Other destinations that stay legal whatever the other moves do, the
     emptiest first; not where a move goes that waits for this one."""
-    taken = {m.to_host for m in moves if move.instance_uuid in closure(moves, {m.instance_uuid})}
+    taken = {m.to_host for m in moves if move.instance_uuid in needs[m.instance_uuid]}
     found: list[tuple[float, str]] = []
-    with _beside(view, moves, move):
+    with _beside(view, moves, needs, move):
         for host in sorted(view.cluster.scope_hosts - taken):
             if host == move.from_host:
                 continue

@@ -150,18 +150,22 @@ class Notifier:
 
 
 class _WakeUp:
-    """The RPC endpoint: a valid message wakes, any other is dropped."""
+    """The RPC endpoint: a valid message for our scope wakes, no other does."""
 
     target = oslo_messaging.Target(version=messages.VERSION)
 
-    def __init__(self, wake: Callable[[], None]) -> None:
+    def __init__(self, scope: str, wake: Callable[[], None]) -> None:
+        self._scope = scope
         self._wake = wake
 
     def execute_migration(self, context: Any, task: Any = None) -> None:
         try:
-            messages.from_wire(task, time.time())
+            found = messages.from_wire(task, time.time())
+            if found.aggregate != self._scope:
+                raise exception.MessageError(field='aggregate', problem='is another scope')
         except exception.MessageError as e:
-            LOG.warning('A cast was dropped: %s', e)
+            LOG.warning('A cast on %s was dropped: %s',
+                        messages.migrations_topic(self._scope), e)
             return
         self._wake()
 
@@ -234,7 +238,7 @@ class WakeUps(_Servers):
             oslo_messaging.get_rpc_server(
                 transport, oslo_messaging.Target(
                     topic=messages.migrations_topic(scope), server=name),
-                [_WakeUp(wake)])
+                [_WakeUp(scope, wake)])
             for scope in scopes])
 
 

@@ -105,7 +105,8 @@ def test_forged_stale_and_poison_casts_wake_nobody(bus):
             topic=messages.migrations_topic('prod'), version='1.0'), retry=1)
         good = messages.to_wire(task('prod'))
         for bad in ({}, None, 'text', {**good, 'instance_uuid': '../../etc'},
-                    {**good, 'deadline': time.time() - 1}, {**good, 'version': '9.9'}):
+                    {**good, 'deadline': time.time() - 1}, {**good, 'version': '9.9'},
+                    {**good, 'aggregate': 'other'}):
             client.cast({}, messages.METHOD, task=bad)
         client.cast({}, messages.METHOD, surprise=1)
         client.cast({}, 'no_such_method', task=good)

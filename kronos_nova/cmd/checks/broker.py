@@ -18,7 +18,6 @@ import threading
 from typing import Any
 
 from kronos_nova.cmd.checks import base
-from kronos_nova.conf import messaging
 
 SECONDS = 5.0
 
@@ -36,7 +35,7 @@ def check(context: base.Context) -> Iterator[base.Item]:
                                      'looking into the database')
         return
     where = ', '.join(f'{host.hostname}:{host.port}' for host in url.hosts)
-    problem = _problem(context.conf, url)
+    problem = _problem(context.conf)
     if problem is None:
         yield base.ok('broker', f'{url.transport} at {where}')
     else:
@@ -57,26 +56,28 @@ def address(conf: Any) -> Any:
         backend.init_backend(backend.BackendType.THREADING)
     import oslo_messaging
 
-    url = oslo_messaging.TransportURL.parse(conf)
-    if url.hosts:
-        return url
-    text = messaging.transport_url(conf)
+    from kronos_nova.rebalancer import transport
+
+    text = transport.url(conf)
     return None if text is None else oslo_messaging.TransportURL.parse(conf, text)
 
 
-def _problem(conf: Any, url: Any) -> str | None:
+def _problem(conf: Any) -> str | None:
     """Why nothing can be sent within the limit, or None."""
     import oslo_messaging
+
+    from kronos_nova.rebalancer import transport
 
     outcome: list[str | None] = []
 
     def send() -> None:
         try:
-            transport = oslo_messaging.get_rpc_transport(conf, str(url))
-            client = oslo_messaging.get_rpc_client(transport, oslo_messaging.Target(topic=TOPIC))
+            opened = transport.get(conf)
+            assert opened is not None, 'address() has found a broker'
+            client = oslo_messaging.get_rpc_client(opened, oslo_messaging.Target(topic=TOPIC))
             client.prepare(retry=0).cast({}, 'ping')
             outcome.append(None)
-            transport.cleanup()
+            opened.cleanup()
         except Exception as e:  # the drivers raise their libraries' errors
             outcome.append(' '.join(str(e).split())[:300] or type(e).__name__)
 

@@ -89,8 +89,14 @@ def _blocks(simulation: sim.Simulation, sources: sim.Ints,
 def _best(simulation: sim.Simulation, sources: sim.Ints, destinations: sim.Ints,
           least: float | None) -> model.Move | None:
     """The legal candidate with the largest gain, above ``least``; without that,
-    the one that levels most. Ties by memory, then UUID."""
+    the one that levels most. Ties by memory, then UUID.
+
+    What is above a threshold falls, or else the convex measure does: one of
+    the two goes down with every move and neither plateau nor gain undoes the
+    other, so no instance goes to and fro.
+    """
     before, excess = simulation.combined(), simulation.excess()
+    kronos = simulation.options.objective == 'kronos'
     found: list[sim.Floats] = []
     for rows, columns in _blocks(simulation, sources, destinations):
         if not rows.size or not columns.size:
@@ -99,10 +105,13 @@ def _best(simulation: sim.Simulation, sources: sim.Ints, destinations: sim.Ints,
         effect = simulation.effects(rows, columns)
         gain = before - effect.combined
         if least is None:
-            good = (effect.excess <= excess + base.EPSILON) & (effect.convex < -CONVEX_GAIN)
-            measure = -effect.convex
+            good, measure = effect.excess <= excess + base.EPSILON, -effect.convex
+            down = measure
         else:
             good, measure = gain > least, gain
+            down = np.where((effect.excess < excess - base.EPSILON) | kronos, np.inf,
+                            -effect.convex)
+        good &= down > CONVEX_GAIN
         candidates = masks.permitted(simulation, rows, columns)
         simulation.rejections['would-worsen'] += int((candidates & effect.refused).sum())
         good &= ~effect.refused
@@ -110,7 +119,7 @@ def _best(simulation: sim.Simulation, sources: sim.Ints, destinations: sim.Ints,
         base.count_masked(simulation, rows[masked[:, 0]], columns[masked[:, 1]],
                           model.Phase.SPREAD)
         r, c = np.nonzero(good & candidates)
-        value = measure[r, c] - _group_costs(simulation, rows[r], columns[c])
+        value = np.minimum(measure, down)[r, c] - _group_costs(simulation, rows[r], columns[c])
         found.append(np.stack([value, gain[r, c], rows[r], columns[c]]))
     if not found:
         return None
