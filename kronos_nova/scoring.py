@@ -93,7 +93,8 @@ def freshness(samples: model.PolicySamples, now: float, staleness: float,
     :param staleness: seconds; [prometheus] staleness_threshold.
     """
     since = max(0.0, now - samples.taken_at)
-    age = None if samples.age is None else max(0.0, samples.age) + since
+    # max() would turn NaN into 0.
+    age = None if samples.age is None else (0.0 if samples.age < 0 else samples.age) + since
     return too_old(age, since, staleness, require_age)
 
 

@@ -33,6 +33,8 @@ from kronos_nova import exception
 from kronos_nova import version
 from kronos_nova.conf import opts
 
+LOG = logging.getLogger(__name__)
+
 
 def configure(conf: cfg.ConfigOpts, prog: str, argv: Sequence[str] | None,
               cli_opts: Sequence[cfg.Opt], description: str, *, strict: bool = True) -> None:
@@ -80,6 +82,10 @@ def guarded(prog: str, run: Callable[[], int]) -> int:
         # Whoever reads has seen enough; Python must not fail in closing.
         sys.stdout = None
         return 1
+    except Exception as e:
+        LOG.debug('%s', prog, exc_info=True)
+        fail(prog, f'unexpected error {type(e).__name__}: {e}. This is a defect of ours: run it '
+                   'with --debug and report what it prints.')
 
 
 def dump(document: Any, form: str) -> None:

@@ -112,37 +112,30 @@ def publisher(conf: cfg.ConfigOpts) -> Callable[..., None] | None:
     return publish
 
 
-def broker(conf: cfg.ConfigOpts) -> str | None:
-    """The broker's URL; None when there is none, or a dry run needs none."""
+def caster(conf: cfg.ConfigOpts) -> Any:
+    """Wakes executors; None in a dry run or without a broker."""
     from kronos_nova.rebalancer import transport
 
     if conf.engine.dry_run:
         return None
-    address = transport.url(conf)
-    if address is None:
+    found = transport.get(conf)
+    if found is None:
         LOG.info('No transport_url is set: executors find their tasks by polling alone')
-    return address
+        return None
+    return transport.Caster(found)
 
 
-def caster(conf: cfg.ConfigOpts) -> Any:
-    """Wakes executors, or None."""
+def results(conf: cfg.ConfigOpts, scopes: Sequence[str], heard: Callable[..., None]) -> Any:
+    """Hears of results; None in a dry run or without a broker."""
     from kronos_nova.rebalancer import transport
 
-    address = broker(conf)
-    return None if address is None else transport.Caster(conf, address)
-
-
-def results(conf: cfg.ConfigOpts, scopes: Sequence[str], told: Callable[..., None]) -> Any:
-    """Hears of results, or None."""
-    from kronos_nova.rebalancer import transport
-
-    address = None if conf.engine.dry_run else transport.url(conf)
-    return None if address is None else transport.results(conf, address, scopes, told)
+    found = None if conf.engine.dry_run else transport.get(conf)
+    return None if found is None else transport.Results(found, scopes, heard)
 
 
 def worker(conf: cfg.ConfigOpts, scopes: Sequence[str]) -> tuple[Any, Any]:
     """An executor on the configured driver, serving ``scopes`` (none: all),
-    and its listeners (None without a broker)."""
+    and what wakes it (None without a broker)."""
     from kronos_nova.rebalancer import transport
     from kronos_nova.rebalancer.executors import retry
     from kronos_nova.rebalancer.executors import worker as workers
@@ -151,11 +144,11 @@ def worker(conf: cfg.ConfigOpts, scopes: Sequence[str]) -> tuple[Any, Any]:
     chosen = retry.settings(conf)
     if scopes:
         chosen = dataclasses.replace(chosen, scopes=frozenset(scopes))
-    address = transport.url(conf)
+    found = transport.get(conf)
     built = workers.Worker(
         store(conf), driver.create(conf, lambda: _connection(conf)), chosen,
-        transport.Notifier(conf, address) if address else None)
-    if address is None:
+        transport.Notifier(found) if found is not None else None)
+    if found is None:
         return built, None
-    heard = list(scopes) or [*conf.engine.aggregates, model.UNASSIGNED]
-    return built, transport.wakes(conf, address, heard, built.name, built.wake.set)
+    heard = sorted(chosen.scopes or {*conf.engine.aggregates, model.UNASSIGNED})
+    return built, transport.WakeUps(found, heard, built.name, built.wake.set)

@@ -10,18 +10,17 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""The wire: topics, fields and their validation, as Kronos 0.2.0 has them.
 
-Whoever can reach the broker can write these messages, so every field is
-checked and nothing here is an order: a task on the wire only says that its
-row may be worth a look.
+"""What goes over the wire: Kronos's topics, fields and version 1.0.
+
+Pure conversion. A message is believed only as far as it can be checked, and
+even then it is a wake-up or news: the task table is the truth.
 """
 
 from collections.abc import Callable
 from collections.abc import Mapping
 import datetime
 import hashlib
-import math
 import re
 from typing import Any
 import uuid
@@ -30,73 +29,94 @@ from kronos_nova import exception
 from kronos_nova import model
 
 VERSION = '1.0'
+METHOD = 'execute_migration'
 COMPLETED = 'migration.completed'
 FAILED = 'migration.failed'
 
 _PLAIN = re.compile(r'[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}')
-_HOST = re.compile(r'[^\x00-\x20\x7f]{1,255}')
+_HASHED = re.compile(r'.*-[0-9a-f]{16}', re.DOTALL)
+_NAME = 255
+_TEXT = 4096
+_LIST = 1000
+#: Later than any clock may say (the year 5138).
+_LATEST = 1e11
 
 
-def migrations_topic(scope: str) -> str:
-    """Where casts for a scope go."""
-    return f'kronos.migrations.{slug(scope)}'
+def slug(scope: str, *, aggregate: bool = False) -> str:
+    """A scope's part of a topic name: at most 128 ASCII characters.
 
+    Plain names stay as Kronos wrote them; any other becomes its plain
+    characters and a hash. Different scopes never share a slug.
 
-def results_topic(scope: str) -> str:
-    """Where notifications of a scope go."""
-    return f'kronos.results.{slug(scope)}'
-
-
-def publisher_id(scope: str) -> str:
-    return f'kronos-executor-{slug(scope)}'
-
-
-def slug(scope: str) -> str:
-    """An aggregate's name as a part of an AMQP name (255 bytes in all).
-
-    Plain names stay as they are; any other becomes its plain part and a hash
-    of the whole, so that two never share a topic.
+    :param aggregate: the scope is an aggregate even if it is called
+        ``_unassigned_``.
     """
-    if _PLAIN.fullmatch(scope):
+    reserved = aggregate and scope == model.UNASSIGNED
+    if _PLAIN.fullmatch(scope) and not _HASHED.fullmatch(scope) and not reserved:
         return scope
-    kept = re.sub(r'[^A-Za-z0-9_-]+', '-', scope).strip('-')[:64]
-    return f'{kept or "scope"}~{hashlib.sha256(scope.encode()).hexdigest()[:12]}'
+    digest = hashlib.sha256(scope.encode('utf-8', 'surrogatepass')).hexdigest()[:16]
+    plain = re.sub(r'[^A-Za-z0-9_.]+', '-', scope)[:100].strip('-')
+    return f'{plain or "aggregate"}-{digest}'
 
 
-def task_to_wire(task: model.Task) -> dict[str, Any]:
-    """The ``task`` argument of ``execute_migration``."""
+def migrations_topic(scope: str, *, aggregate: bool = False) -> str:
+    return f'kronos.migrations.{slug(scope, aggregate=aggregate)}'
+
+
+def results_topic(scope: str, *, aggregate: bool = False) -> str:
+    return f'kronos.results.{slug(scope, aggregate=aggregate)}'
+
+
+def publisher_id(scope: str, *, aggregate: bool = False) -> str:
+    return f'kronos-executor-{slug(scope, aggregate=aggregate)}'
+
+
+def to_wire(task: model.Task) -> dict[str, Any]:
+    """Kronos's fields, and ours after them."""
     return {
         'task_id': task.task_id, 'plan_id': task.plan_id, 'aggregate': task.aggregate,
         'policy_names': list(task.policy_names), 'instance_uuid': task.instance_uuid,
         'instance_name': task.instance_name, 'from_host': task.from_host,
-        'to_host': task.to_host, 'improvement': task.improvement, 'phase': str(task.phase),
+        'to_host': task.to_host, 'improvement': task.improvement, 'phase': task.phase.value,
         'priority': task.priority, 'max_retries': task.max_retries,
         'retry_count': task.retry_count, 'not_before': task.not_before,
-        'created_at': _iso(task.created_at), 'deadline': task.deadline}
+        'created_at': _iso(task.created_at), 'version': VERSION, 'wave': task.wave,
+        'requires': list(task.requires), 'alternates': list(task.alternates),
+        'deadline': task.deadline}
 
 
-def task_from_wire(data: Any) -> model.Task:
-    """:raises MessageError: names the first field that is wrong."""
-    fields = _Fields(data)
-    return model.Task(
-        task_id=fields.uuid('task_id'), plan_id=fields.uuid('plan_id'),
-        aggregate=fields.text('aggregate'),
-        policy_names=tuple(fields.texts('policy_names')),
-        instance_uuid=fields.uuid('instance_uuid'),
-        instance_name=fields.text('instance_name', default=''),
-        from_host=fields.host('from_host'), to_host=fields.host('to_host'),
-        improvement=fields.number('improvement', -1e9, 1e9, default=0.0),
-        phase=model.Phase(fields.choice('phase', [str(p) for p in model.Phase])),
-        priority=int(fields.number('priority', 0, 100, default=5)),
-        max_retries=int(fields.number('max_retries', 0, 100, default=3)),
-        retry_count=int(fields.number('retry_count', 0, 100, default=0)),
-        not_before=fields.number('not_before', 0, 1e11, default=0.0),
-        created_at=fields.moment('created_at'),
-        deadline=fields.optional('deadline', lambda: fields.number('deadline', 0, 1e11)))
+def from_wire(data: object, now: float | None = None) -> model.Task:
+    """The task of a message.
+
+    :param now: epoch seconds; a message past its deadline is refused.
+    :raises MessageError: names the field.
+    """
+    read = _Reader(data, _TASK_FIELDS)
+    read.version()
+    task = model.Task(
+        task_id=read.uuid('task_id'), plan_id=read.uuid('plan_id'),
+        aggregate=read.name('aggregate'), instance_uuid=read.uuid('instance_uuid'),
+        from_host=read.name('from_host'), to_host=read.name('to_host'),
+        phase=read.phase('phase'), policy_names=read.items('policy_names', _name),
+        instance_name=read.text('instance_name', default='', limit=_NAME),
+        improvement=read.number('improvement', -1e9, 1e9, default=0.0),
+        priority=read.integer('priority', 0, 1000, default=5),
+        max_retries=read.integer('max_retries', 0, 1000, default=3),
+        retry_count=read.integer('retry_count', 0, 1000, default=0),
+        not_before=read.number('not_before', 0, _LATEST, default=0.0),
+        created_at=read.time('created_at', default=0.0),
+        wave=read.integer('wave', 0, 100000, default=0),
+        requires=read.items('requires', _uuid), alternates=read.items('alternates', _name),
+        deadline=read.optional_number('deadline', 0, _LATEST))
+    if task.from_host == task.to_host:
+        raise exception.MessageError(field='to_host', problem='it is from_host')
+    if now is not None and task.deadline is not None and task.deadline <= now:
+        raise exception.MessageError(field='deadline', problem='it is over')
+    return task
 
 
-def result_to_wire(result: model.Result) -> dict[str, Any]:
-    """The payload of ``migration.completed`` and ``migration.failed``."""
+def to_payload(result: model.Result) -> dict[str, Any]:
+    """A notification's payload, with Kronos's fields."""
     return {
         'task_id': result.task_id, 'plan_id': result.plan_id, 'aggregate': result.aggregate,
         'instance_uuid': result.instance_uuid, 'from_host': result.from_host,
@@ -105,91 +125,138 @@ def result_to_wire(result: model.Result) -> dict[str, Any]:
         'retry_count': result.retry_count, 'completed_at': _iso(result.completed_at)}
 
 
-def result_from_wire(data: Any) -> model.Result:
-    """:raises MessageError: names the first field that is wrong."""
-    fields = _Fields(data)
-    success = data.get('success')
-    if not isinstance(success, bool):
-        raise exception.MessageError(field='success', problem='it must be true or false')
+def from_payload(data: object) -> model.Result:
+    """:raises MessageError: names the field."""
+    read = _Reader(data, _RESULT_FIELDS)
     return model.Result(
-        task_id=fields.uuid('task_id'), plan_id=fields.uuid('plan_id'),
-        aggregate=fields.text('aggregate'), instance_uuid=fields.uuid('instance_uuid'),
-        from_host=fields.host('from_host'), to_host=fields.host('to_host'), success=success,
-        error=fields.optional('error', lambda: fields.text('error', limit=4096)),
-        error_type=fields.optional('error_type', lambda: fields.text('error_type')),
-        duration_seconds=fields.number('duration_seconds', 0, 1e9, default=0.0),
-        retry_count=int(fields.number('retry_count', 0, 100, default=0)),
-        completed_at=fields.moment('completed_at'))
+        task_id=read.uuid('task_id'), plan_id=read.uuid('plan_id'),
+        aggregate=read.name('aggregate'), instance_uuid=read.uuid('instance_uuid'),
+        from_host=read.name('from_host'), to_host=read.name('to_host'),
+        success=read.boolean('success'), error=read.optional_text('error'),
+        error_type=read.optional_text('error_type'),
+        duration_seconds=read.number('duration_seconds', 0, _LATEST, default=0.0),
+        retry_count=read.integer('retry_count', 0, 1000, default=0),
+        completed_at=read.time('completed_at', default=0.0))
 
 
-def _iso(moment: float) -> str:
-    return datetime.datetime.fromtimestamp(moment, datetime.UTC).isoformat()
+def _iso(seconds: float) -> str:
+    return datetime.datetime.fromtimestamp(seconds, datetime.UTC).isoformat()
 
 
-class _Fields:
-    """Checked access to a message's fields."""
+_TASK_FIELDS = frozenset(to_wire(model.Task('', '', '', '', '', '', model.Phase.SPREAD)))
+_RESULT_FIELDS = frozenset(to_payload(model.Result('', '', '', '', '', '', True)))
+_MISSING: Any = object()
 
-    def __init__(self, data: Any) -> None:
+
+def _name(value: object) -> str:
+    if not isinstance(value, str) or not value or len(value) > _NAME or '\0' in value:
+        raise ValueError(f'must be text of 1 to {_NAME} characters')
+    return value
+
+
+def _uuid(value: object) -> str:
+    if not isinstance(value, str) or len(value) > 64:
+        raise ValueError('must be a UUID')
+    try:
+        return str(uuid.UUID(value))
+    except ValueError:
+        raise ValueError('must be a UUID') from None
+
+
+class _Reader:
+    """Takes checked values out of what somebody sent."""
+
+    def __init__(self, data: object, fields: frozenset[str]) -> None:
         if not isinstance(data, Mapping):
-            raise exception.MessageError(field='(all)', problem='it is not a mapping')
+            raise exception.MessageError(field='(all)', problem='must be a mapping')
+        unknown = [key for key in data if key not in fields]
+        if unknown:
+            raise exception.MessageError(
+                field=repr(unknown[0])[:80], problem='is not known in version ' + VERSION)
         self._data = data
 
-    def _get(self, name: str) -> Any:
-        if name not in self._data:
-            raise exception.MessageError(field=name, problem='it is missing')
-        return self._data[name]
-
-    def optional(self, name: str, read: Callable[[], Any]) -> Any:
-        return None if self._data.get(name) is None else read()
-
-    def text(self, name: str, default: str | None = None, limit: int = 255) -> str:
-        value = default if default is not None and name not in self._data else self._get(name)
-        if not isinstance(value, str) or len(value) > limit:
-            raise exception.MessageError(
-                field=name, problem=f'it must be text of at most {limit} characters')
-        return value
-
-    def texts(self, name: str) -> list[str]:
-        value = self._get(name)
-        if (not isinstance(value, list) or len(value) > 100
-                or not all(isinstance(v, str) and len(v) <= 128 for v in value)):
-            raise exception.MessageError(field=name, problem='it must be a list of names')
-        return value
-
-    def host(self, name: str) -> str:
-        value = self.text(name)
-        if not _HOST.fullmatch(value):
-            raise exception.MessageError(field=name, problem='it is no host name')
-        return value
-
-    def uuid(self, name: str) -> str:
-        value = self.text(name)
+    def _take(self, field: str, convert: Callable[[Any], Any], default: Any = _MISSING) -> Any:
+        value = self._data.get(field, default)
+        if value is _MISSING:
+            raise exception.MessageError(field=field, problem='is missing')
         try:
-            canonical = str(uuid.UUID(value))
-        except ValueError:
-            canonical = ''
-        if canonical != value.lower():
-            raise exception.MessageError(field=name, problem='it is no UUID')
-        return canonical
+            return convert(value)
+        except ValueError as e:
+            raise exception.MessageError(field=field, problem=str(e)) from None
 
-    def choice(self, name: str, allowed: list[str]) -> str:
-        value = self.text(name)
-        if value not in allowed:
-            raise exception.MessageError(
-                field=name, problem=f'it must be one of {", ".join(allowed)}')
-        return value
+    def version(self) -> None:
+        if self._data.get('version', VERSION) != VERSION:
+            raise exception.MessageError(field='version', problem=f'must be {VERSION}')
 
-    def number(self, name: str, low: float, high: float, default: float | None = None) -> float:
-        value = default if default is not None and name not in self._data else self._get(name)
-        if (isinstance(value, bool) or not isinstance(value, int | float)
-                or not math.isfinite(value) or not low <= value <= high):
-            raise exception.MessageError(
-                field=name, problem=f'it must be a number from {low:g} to {high:g}')
-        return value
+    def uuid(self, field: str) -> str:
+        return str(self._take(field, _uuid))
 
-    def moment(self, name: str) -> float:
-        try:
-            return datetime.datetime.fromisoformat(self.text(name, limit=64)).timestamp()
-        except (ValueError, OverflowError):
-            raise exception.MessageError(
-                field=name, problem='it is no ISO 8601 time') from None
+    def name(self, field: str) -> str:
+        return str(self._take(field, _name))
+
+    def text(self, field: str, *, default: str, limit: int = _TEXT) -> str:
+        def convert(value: object) -> str:
+            if not isinstance(value, str) or len(value) > limit:
+                raise ValueError(f'must be text of at most {limit} characters')
+            return value
+        return str(self._take(field, convert, default))
+
+    def optional_text(self, field: str) -> str | None:
+        return None if self._data.get(field) is None else self.text(field, default='')
+
+    def phase(self, field: str) -> model.Phase:
+        def convert(value: object) -> model.Phase:
+            if not isinstance(value, str) or value not in set(model.Phase):
+                raise ValueError('must be one of ' + ', '.join(model.Phase))
+            return model.Phase(value)
+        return model.Phase(self._take(field, convert))
+
+    def boolean(self, field: str) -> bool:
+        def convert(value: object) -> bool:
+            if not isinstance(value, bool):
+                raise ValueError('must be true or false')
+            return value
+        return bool(self._take(field, convert))
+
+    def integer(self, field: str, low: int, high: int, *, default: int) -> int:
+        def convert(value: object) -> int:
+            if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
+                raise ValueError(f'must be a whole number from {low} to {high}')
+            return value
+        return int(self._take(field, convert, default))
+
+    def number(self, field: str, low: float, high: float, *, default: float) -> float:
+        def convert(value: object) -> float:
+            if (isinstance(value, bool) or not isinstance(value, int | float)
+                    or not low <= value <= high):  # NaN is neither
+                raise ValueError(f'must be a number from {low:g} to {high:g}')
+            return float(value)
+        return float(self._take(field, convert, default))
+
+    def optional_number(self, field: str, low: float, high: float) -> float | None:
+        if self._data.get(field) is None:
+            return None
+        return self.number(field, low, high, default=low)
+
+    def time(self, field: str, *, default: float) -> float:
+        """ISO 8601; without an offset it is UTC."""
+        def convert(value: object) -> float:
+            if value is default:
+                return default
+            if not isinstance(value, str) or len(value) > 64:
+                raise ValueError('must be an ISO 8601 time')
+            try:
+                moment = datetime.datetime.fromisoformat(value)
+                if moment.tzinfo is None:
+                    moment = moment.replace(tzinfo=datetime.UTC)
+                return moment.timestamp()
+            except (ValueError, OverflowError):
+                raise ValueError('must be an ISO 8601 time') from None
+        return float(self._take(field, convert, default))
+
+    def items(self, field: str, convert: Callable[[object], str]) -> tuple[str, ...]:
+        def all_of(value: object) -> tuple[str, ...]:
+            if not isinstance(value, list | tuple) or len(value) > _LIST:
+                raise ValueError(f'must be a list of at most {_LIST} items')
+            return tuple(convert(item) for item in value)
+        return tuple(self._take(field, all_of, ()))

@@ -108,7 +108,8 @@ def _closures(moves: Sequence[model.Move]) -> dict[str, set[str]]:
 
 
 def _beside(view: views.ClusterView, moves: Sequence[model.Move],
-            needs: Mapping[str, set[str]], move: model.Move) -> AbstractContextManager[views.ClusterView]:
+            needs: Mapping[str, set[str]],
+            move: model.Move) -> AbstractContextManager[views.ClusterView]:
     """When ``move`` starts: what it requires has landed, all others that do
     not wait for it are under way."""
     mine = needs[move.instance_uuid]

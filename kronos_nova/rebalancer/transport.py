@@ -10,20 +10,23 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""oslo.messaging: wakes executors, tells engines what became of a move.
 
-Nothing depends on a message arriving: the task table is the truth, executors
-poll it, and a broker that is away costs a warning. Without ``transport_url``
-(or Kronos's [messaging]) nothing is sent at all.
+"""The broker: wake-ups to executors, results to whoever wants to hear them.
+
+Nothing depends on it: a message that is lost costs one poll interval, and a
+broker that is away never holds up a cycle or a migration for long.
 """
 
 from collections.abc import Callable
-from collections.abc import Sequence
+from collections.abc import Collection
+import threading
+import time
 from typing import Any
 
 from oslo_config import cfg
 from oslo_log import log as logging
 import oslo_messaging
+from oslo_messaging import opts as messaging_opts
 
 from kronos_nova import exception
 from kronos_nova import model
@@ -32,61 +35,122 @@ from kronos_nova.rebalancer import messages
 
 LOG = logging.getLogger(__name__)
 
-#: Tries to reach the broker before a message is given up.
+#: oslo.messaging would otherwise try for ever.
 RETRY = 1
-#: oslo.messaging's own default, which means that nobody named a broker.
-UNSET = 'rabbit://'
+#: After a failure the broker is left alone for so long.
+PAUSE_SECONDS = 30.0
 
 
 def url(conf: cfg.ConfigOpts) -> str | None:
-    """The broker's URL, or None when none is configured.
-
-    :raises ConfigError: it cannot be parsed.
-    """
-    oslo_messaging.set_transport_defaults('kronos')
-    try:
-        oslo_messaging.TransportURL.parse(conf)
-    except oslo_messaging.InvalidTransportURL as e:
-        raise exception.ConfigError(
-            path='kronos.conf', field='transport_url', problem=str(e.args[-1]),
-            remedy='Write rabbit://user:password@host:port/virtual_host.') from None
-    if conf.transport_url and conf.transport_url != UNSET:
+    """``transport_url``, or what [messaging] says, or None: no broker."""
+    for group, opts in messaging_opts.list_opts():
+        if group is None:
+            conf.register_opts([opt for opt in opts if opt.name == 'transport_url'])
+    found = conf.get_location('transport_url')
+    if found is not None and found.location is not cfg.Locations.opt_default:
         return str(conf.transport_url)
     return messaging_conf.transport_url(conf)
 
 
-class Caster:
-    """Casts ``execute_migration`` for stored tasks. Never raises."""
+def get(conf: cfg.ConfigOpts) -> Any | None:
+    """The transport for casts and notifications; None: no broker is configured.
 
-    def __init__(self, conf: cfg.ConfigOpts, address: str) -> None:
-        self._transport = oslo_messaging.get_rpc_transport(conf, url=address)
-        self._options = oslo_messaging.TransportOptions(at_least_once=True)
-        self._away = False
+    :raises ConfigError: the URL cannot be used, or ``conf`` is not the
+        process-wide configuration: oslo.messaging registers options on that
+        one alone and would acknowledge and drop every cast, silently.
+    """
+    found = url(conf)
+    if found is None:
+        return None
+    for group in ('oslo_messaging_metrics', 'oslo_messaging_tracing'):
+        if group not in conf:
+            raise exception.ConfigError(
+                path='transport', field=group, problem='this is a private configuration object',
+                remedy='Hand the process-wide one to it.')
+    try:
+        return oslo_messaging.get_rpc_transport(conf, url=found)
+    except (oslo_messaging.InvalidTransportURL, oslo_messaging.DriverLoadFailure,
+            ValueError) as e:
+        raise exception.ConfigError(
+            path='kronos.conf', field='transport_url',
+            problem=f'it cannot be used ({type(e).__name__})',
+            remedy='Write it as rabbit://user:password@host:5672/vhost.') from None
 
-    def __call__(self, task: model.Task) -> None:
-        client = oslo_messaging.get_rpc_client(
-            self._transport, oslo_messaging.Target(
-                topic=messages.migrations_topic(task.aggregate), version=messages.VERSION),
-            transport_options=self._options, retry=RETRY)
+
+class _Breaker:
+    """Leaves a broker alone that has just failed."""
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self._until = float('-inf')
+
+    def send(self, what: str, action: Callable[[], None]) -> bool:
+        """False: not sent, and logged once per pause."""
+        if self._clock() < self._until:
+            return False
         try:
-            client.cast({}, 'execute_migration', task=messages.task_to_wire(task))
+            action()
         except oslo_messaging.MessageUndeliverable:
-            LOG.debug('Instance %s: no executor listens for scope %s yet; one that polls finds '
-                      'task %s', task.instance_uuid, task.aggregate, task.task_id)
-        except Exception as e:  # drivers raise what their libraries raise
-            if not self._away:
-                LOG.warning('The broker cannot be reached (%s). Executors find their tasks by '
-                            'polling, up to [executor] poll_interval later.', type(e).__name__)
-            self._away = True
-        else:
-            self._away = False
-
-    def close(self) -> None:
-        self._transport.cleanup()
+            LOG.debug('%s: nobody listens; executors find it when they poll', what)
+            return False
+        except Exception as e:
+            self._until = self._clock() + PAUSE_SECONDS
+            LOG.warning('%s: the broker did not take it (%s). Executors poll the database, so '
+                        'nothing is lost. Check transport_url.', what, type(e).__name__)
+            return False
+        return True
 
 
-class _Wakes:
-    """RPC endpoint: a valid message for our scope sets the event."""
+class Caster:
+    """Tells executors that a task is in the table."""
+
+    def __init__(self, transport: Any, clock: Callable[[], float] = time.monotonic) -> None:
+        self._transport = transport
+        self._breaker = _Breaker(clock)
+        self._clients: dict[str, Any] = {}
+
+    def __call__(self, task: model.Task) -> bool:
+        """Never raises; False: the message was not delivered to anybody."""
+        return self._breaker.send(
+            f'Task {task.task_id}',
+            lambda: self._client(task.aggregate).cast(
+                {}, messages.METHOD, task=messages.to_wire(task)))
+
+    def _client(self, scope: str) -> Any:
+        if scope not in self._clients:
+            target = oslo_messaging.Target(
+                topic=messages.migrations_topic(scope), version=messages.VERSION)
+            self._clients[scope] = oslo_messaging.get_rpc_client(
+                self._transport, target, retry=RETRY,
+                transport_options=oslo_messaging.TransportOptions(at_least_once=True))
+        return self._clients[scope]
+
+
+class Notifier:
+    """Publishes results, as a worker's ``notify``."""
+
+    def __init__(self, transport: Any, clock: Callable[[], float] = time.monotonic) -> None:
+        self._transport = transport
+        self._breaker = _Breaker(clock)
+        self._notifiers: dict[str, Any] = {}
+
+    def __call__(self, event: str, result: model.Result) -> bool:
+        """Never raises; False: it was not published."""
+        return self._breaker.send(
+            f'Result of task {result.task_id}',
+            lambda: self._notifier(result.aggregate).info(
+                {}, event, messages.to_payload(result)))
+
+    def _notifier(self, scope: str) -> Any:
+        if scope not in self._notifiers:
+            self._notifiers[scope] = oslo_messaging.Notifier(
+                self._transport, messages.publisher_id(scope), driver='messagingv2',
+                topics=[messages.results_topic(scope)], retry=RETRY)
+        return self._notifiers[scope]
+
+
+class _WakeUp:
+    """The RPC endpoint: a valid message for our scope wakes, no other does."""
 
     target = oslo_messaging.Target(version=messages.VERSION)
 
@@ -94,93 +158,101 @@ class _Wakes:
         self._scope = scope
         self._wake = wake
 
-    def execute_migration(self, ctxt: Any, task: Any = None) -> None:
+    def execute_migration(self, context: Any, task: Any = None) -> None:
         try:
-            found = messages.task_from_wire(task)
+            found = messages.from_wire(task, time.time())
+            if found.aggregate != self._scope:
+                raise exception.MessageError(field='aggregate', problem='is another scope')
         except exception.MessageError as e:
-            LOG.warning('A message on %s is ignored: %s',
+            LOG.warning('A cast on %s was dropped: %s',
                         messages.migrations_topic(self._scope), e)
-            return
-        if found.aggregate != self._scope:
-            LOG.warning('A message on %s is ignored: it is for another scope',
-                        messages.migrations_topic(self._scope))
             return
         self._wake()
 
 
-class _Results:
-    """Notification endpoint: news for the log."""
+class _Heard:
+    """The notification endpoint."""
 
-    def __init__(self, told: Callable[[str, model.Result], None]) -> None:
-        self._told = told
+    def __init__(self, heard: Callable[[str, model.Result], None]) -> None:
+        self._heard = heard
 
-    def info(self, ctxt: Any, publisher_id: str, event_type: str, payload: Any,
+    def info(self, context: Any, publisher: str, event: str, payload: Any,
              metadata: Any) -> None:
-        if event_type not in (messages.COMPLETED, messages.FAILED):
+        if event not in (messages.COMPLETED, messages.FAILED):
             return
         try:
-            self._told(event_type, messages.result_from_wire(payload))
+            result = messages.from_payload(payload)
         except exception.MessageError as e:
-            LOG.warning('A notification is ignored: %s', e)
+            LOG.warning('A notification was dropped: %s', e)
+            return
+        self._heard(event, result)
 
 
-class Listeners:
-    """Servers that are started and stopped together."""
+class _Servers:
+    """Servers that start in the background: a broker may be away for long."""
 
-    def __init__(self, transport: Any, servers: Sequence[Any]) -> None:
-        self._transport = transport
-        self._servers = servers
+    def __init__(self, make: Callable[[], list[Any]]) -> None:
+        self._make = make
+        self._started: list[Any] = []
+        self._lock = threading.Lock()
+        self._stopped = False
+        self.ready = threading.Event()
 
     def start(self) -> None:
-        for server in self._servers:
-            server.start()
+        threading.Thread(target=self._start, daemon=True, name='kronos-broker').start()
+
+    def _start(self) -> None:
+        for server in self._make():
+            try:
+                server.start()
+            except Exception as e:
+                LOG.error('The broker cannot be listened to (%s): executors poll the database '
+                          'only. Check transport_url and its rights.', type(e).__name__)
+                continue
+            with self._lock:
+                if not self._stopped:
+                    self._started.append(server)
+                    continue
+            server.stop()
+            server.wait()
+            return
+        self.ready.set()
 
     def stop(self) -> None:
-        for server in self._servers:
+        """Ends after the message at hand."""
+        with self._lock:
+            self._stopped = True
+            started, self._started = self._started, []
+        for server in started:
             server.stop()
-        for server in self._servers:
+        for server in started:
             server.wait()
-        self._transport.cleanup()
 
 
-def wakes(conf: cfg.ConfigOpts, address: str, scopes: Sequence[str], server: str,
-          wake: Callable[[], None]) -> Listeners:
-    """RPC servers of an executor; competing consumers on each topic."""
-    transport = oslo_messaging.get_rpc_transport(conf, url=address)
-    return Listeners(transport, [
-        oslo_messaging.get_rpc_server(
-            transport, oslo_messaging.Target(topic=messages.migrations_topic(s), server=server),
-            [_Wakes(s, wake)]) for s in scopes])
+class WakeUps(_Servers):
+    """Listens to the casts of ``scopes``; ``name`` is unique per executor."""
+
+    def __init__(self, transport: Any, scopes: Collection[str], name: str,
+                 wake: Callable[[], None]) -> None:
+        super().__init__(lambda: [
+            oslo_messaging.get_rpc_server(
+                transport, oslo_messaging.Target(
+                    topic=messages.migrations_topic(scope), server=name),
+                [_WakeUp(scope, wake)])
+            for scope in scopes])
 
 
-def results(conf: cfg.ConfigOpts, address: str, scopes: Sequence[str],
-            told: Callable[[str, model.Result], None]) -> Listeners:
-    """Notification listeners of an engine. Engines share the messages: what
-    follows from a result is in the database already."""
-    transport = oslo_messaging.get_notification_transport(conf, url=address)
-    return Listeners(transport, [oslo_messaging.get_notification_listener(
-        transport, [oslo_messaging.Target(topic=messages.results_topic(s)) for s in scopes],
-        [_Results(told)])])
+class Results(_Servers):
+    """Listens to the results of ``scopes``.
 
+    :param pool: listeners of one pool share the messages; each pool hears
+        all. Without any, all such listeners share them.
+    """
 
-class Notifier:
-    """Publishes results on their scope's topic. Never raises."""
-
-    def __init__(self, conf: cfg.ConfigOpts, address: str) -> None:
-        self._transport = oslo_messaging.get_notification_transport(conf, url=address)
-        self._notifiers: dict[str, oslo_messaging.Notifier] = {}
-
-    def __call__(self, event: str, result: model.Result) -> None:
-        scope = result.aggregate
-        if scope not in self._notifiers:
-            self._notifiers[scope] = oslo_messaging.Notifier(
-                self._transport, messages.publisher_id(scope), driver='messagingv2',
-                topics=[messages.results_topic(scope)], retry=RETRY)
-        try:
-            self._notifiers[scope].info({}, event, messages.result_to_wire(result))
-        except Exception as e:  # drivers raise what their libraries raise
-            LOG.warning('Instance %s: %s could not be published (%s); the result is in the '
-                        'database', result.instance_uuid, event, type(e).__name__)
-
-    def close(self) -> None:
-        self._transport.cleanup()
+    def __init__(self, transport: Any, scopes: Collection[str],
+                 heard: Callable[[str, model.Result], None], pool: str | None = None) -> None:
+        super().__init__(lambda: [
+            oslo_messaging.get_notification_listener(
+                transport, [oslo_messaging.Target(topic=messages.results_topic(scope))
+                            for scope in scopes],
+                [_Heard(heard)], pool=pool)])

@@ -328,12 +328,16 @@ def _with(result: model.QueryResult, series: Mapping[str, float], health: model.
 def _address(url: str) -> tuple[str, str, tuple[str, str] | None]:
     """Base URL without its login, what messages show, and the login."""
     parts = urllib.parse.urlsplit(url)
-    if not parts.hostname or parts.query or parts.fragment:
+    try:
+        port = parts.port
+    except ValueError:
+        port = -1
+    if not parts.hostname or parts.query or parts.fragment or port == -1:
         raise exception.ConfigError(
             path='[prometheus]', field='url', problem='it is not a base URL',
             remedy='Write scheme, host, port and path prefix only.')
     host = f'[{parts.hostname}]' if ':' in parts.hostname else parts.hostname
-    netloc = f'{host}:{parts.port}' if parts.port else host
+    netloc = f'{host}:{port}' if port else host
     login = None
     if parts.username:
         login = (urllib.parse.unquote(parts.username),

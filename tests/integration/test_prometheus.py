@@ -178,9 +178,9 @@ def test_a_dead_exporter_ages_its_host_out_and_no_other(exporter, tmp_path):
     exporter.text = LOADS + 'heat{host="cn1"} 0.1\n'
     with prometheus_server.running(tmp_path, [exporter.address, dying.address]) as url:
         source = source_of(url, staleness_threshold=3)
-        policy = policy_of(imbalance_query='max by (host) (max_over_time(heat[1h]))',
-                           age_query='time() - max by (host) '
-                                     '(max_over_time(timestamp(heat)[1h:1s]))')
+        policy = policy_of(
+            imbalance_query='max by (host) (max_over_time(heat[1h]))',
+            age_query='time() - max by (host) (max_over_time(timestamp(heat)[1h:1s]))')
         wait_for(lambda: set(source.fetch(policy).imbalance.series) == {'cn1', 'cn9'})
         dying.stop()
         samples = wait_for(lambda: (s := source.fetch(policy)).imbalance.warnings and s)

@@ -18,8 +18,8 @@ import yaml
 
 PRESET = 'spread-inovex'
 #: the presets' range fits scrapes every minute; here they come every second
-PRESET_RANGE, RANGE = '[5m]', '[10s]'
-RANGE_SECONDS = 10
+PRESET_RANGE, RANGE = '[5m]', '[6s]'
+RANGE_SECONDS = 6
 
 
 def shortened(preset: str, budget: int) -> str:

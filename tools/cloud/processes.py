@@ -44,13 +44,21 @@ def start_time(pid: int) -> int | None:
     return None if fields[0] in 'ZX' else int(fields[19])
 
 
+def boot_id() -> str:
+    """Names the machine's present boot: pids and start times mean nothing across another."""
+    return pathlib.Path('/proc/sys/kernel/random/boot_id').read_text().strip()
+
+
 def is_alive(process: Process) -> bool:
     """Whether this very process still runs, not another one that got its pid."""
     return start_time(process.pid) == process.start
 
 
 def marked(directory: pathlib.Path) -> list[Process]:
-    """Every process, of whatever parent, that was started for this directory."""
+    """Every process, of whatever parent, that was started for this directory.
+
+    One that is just being executed has no environment yet and is not found.
+    """
     wanted = f'{MARK}={directory}'.encode()
     found = []
     for entry in pathlib.Path('/proc').iterdir():

@@ -12,6 +12,7 @@
 
 """This project's own commands, run against the sandbox."""
 
+from collections.abc import Callable
 import json
 import pathlib
 import subprocess
@@ -115,12 +116,9 @@ def stop_executor(run: Run) -> int | None:
     return run.stop_one(EXECUTOR, grace=30)
 
 
-def record(run: Run, directory: pathlib.Path) -> None:
-    """Write a snapshot with kronos-record.
-
-    :raises errors.ServiceDied: it failed
-    """
-    run.task('kronos-record', command(run, 'kronos-record', str(directory)))()
+def record(run: Run, directory: pathlib.Path) -> Callable[[], None]:
+    """Begin to write a snapshot with kronos-record; the function waits until it is there."""
+    return run.task('kronos-record', command(run, 'kronos-record', str(directory)))
 
 
 def tasks(run: Run) -> list[dict[str, Any]]:

@@ -35,6 +35,7 @@ from tools.cloud.layout import Layout
 
 #: clients of these hang at SIGTERM once they are gone, so they stop last
 BACKING = ('rabbitmq', 'mariadb', 'memcached')
+SWEEPS = 3
 PATH = '/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin'
 
 
@@ -195,13 +196,17 @@ class Run:
 
     def stop(self) -> list[processes.Process]:
         """Stop everything, clients first; returns what could not be stopped."""
-        recorded = [p for p in self.state.processes if processes.is_alive(p)]
-        ours = {p.pid: p for p in processes.marked(self.layout.root)}
-        recorded = [p for p in recorded if p.pid in ours]
+        same_boot = self.state.boot == processes.boot_id()
+        recorded = self.state.processes if same_boot else []
         backing = [p for p in recorded if p.name in BACKING]
-        processes.stop([p for p in recorded if p.name not in BACKING], grace=3)
-        processes.stop(backing, grace=5)
-        return processes.stop(processes.marked(self.layout.root), grace=1)
+        processes.stop([p for p in recorded if p.name not in BACKING], grace=2)
+        # their data goes too, so nothing is lost when they have no time
+        processes.stop(backing, grace=1)
+        # what they have started, which was perhaps just being executed at the first look
+        for _ in range(SWEEPS):
+            left = processes.stop(processes.marked(self.layout.root), grace=1)
+            time.sleep(0.05)
+        return left
 
 
 #: loopback only: never through a proxy

@@ -18,6 +18,7 @@ import os
 import pathlib
 
 from tools.cloud import errors
+from tools.cloud.processes import boot_id
 from tools.cloud.processes import Process
 
 VERSION = 1
@@ -35,6 +36,7 @@ class State:
     created: float
     complete: bool = False
     kronos: bool = True
+    boot: str = dataclasses.field(default_factory=boot_id)
     processes: list[Process] = dataclasses.field(default_factory=list)
     version: int = VERSION
 

@@ -35,7 +35,7 @@ FAILED = 'migration.failed'
 CANCELLED_TYPE = 'MigrationCancelled'
 
 #: Told of each result: event type and result.
-Notify = Callable[[str, model.Result], None]
+Notify = Callable[[str, model.Result], object]
 
 
 class Outcomes:

@@ -32,6 +32,9 @@ BAND = 8
 CONVEX_GAIN = 1e-4
 #: A smaller fall of combined imbalance is noise of the metrics, not worth a migration.
 LEAST_GAIN = 0.005
+#: A fall of less than this part of what is above the thresholds is no progress
+#: while a move that levels is there.
+PROGRESS = 0.05
 #: The masks leave hardly any illegal candidate; after so many, none is legal.
 TRIED = 10_000
 #: So many good moves that masks refuse are named in the report.
@@ -50,9 +53,7 @@ class Spread(base.Strategy):
             return []
         moves: list[model.Move] = []
         while len(moves) < budget and simulation.over_threshold() and not simulation.stop():
-            move = _improving(simulation)
-            if move is None and simulation.options.objective == 'balanced':
-                move = _levelling(simulation)
+            move = _choose(simulation)
             if move is None:
                 simulation.notes.append('no legal move lowers the imbalance')
                 lacking = int((~simulation.profiled).sum())
@@ -63,6 +64,15 @@ class Spread(base.Strategy):
             simulation.apply(move)
             moves.append(move)
         return moves
+
+
+def _choose(simulation: sim.Simulation) -> model.Move | None:
+    """Progress first, then what dissolves a tie, then the small steps."""
+    if simulation.options.objective == 'kronos':
+        return _improving(simulation, base.EPSILON)
+    progress = max(LEAST_GAIN, PROGRESS * simulation.excess())
+    return (_improving(simulation, progress) or _levelling(simulation)
+            or _improving(simulation, LEAST_GAIN))
 
 
 def _blocks(simulation: sim.Simulation, sources: sim.Ints,
@@ -77,8 +87,9 @@ def _blocks(simulation: sim.Simulation, sources: sim.Ints,
 
 
 def _best(simulation: sim.Simulation, sources: sim.Ints, destinations: sim.Ints,
-          plateau: bool) -> model.Move | None:
-    """The legal candidate with the largest gain; ties by memory, then UUID.
+          least: float | None) -> model.Move | None:
+    """The legal candidate with the largest gain, above ``least``; without that,
+    the one that levels most. Ties by memory, then UUID.
 
     What is above a threshold falls, or else the convex measure does: one of
     the two goes down with every move and neither plateau nor gain undoes the
@@ -86,7 +97,6 @@ def _best(simulation: sim.Simulation, sources: sim.Ints, destinations: sim.Ints,
     """
     before, excess = simulation.combined(), simulation.excess()
     kronos = simulation.options.objective == 'kronos'
-    least = base.EPSILON if kronos else LEAST_GAIN
     found: list[sim.Floats] = []
     for rows, columns in _blocks(simulation, sources, destinations):
         if not rows.size or not columns.size:
@@ -94,7 +104,7 @@ def _best(simulation: sim.Simulation, sources: sim.Ints, destinations: sim.Ints,
         simulation.steps += rows.size * columns.size // 64
         effect = simulation.effects(rows, columns)
         gain = before - effect.combined
-        if plateau:
+        if least is None:
             good, measure = effect.excess <= excess + base.EPSILON, -effect.convex
             down = measure
         else:
@@ -136,10 +146,10 @@ def _group_costs(simulation: sim.Simulation, rows: sim.Ints, columns: sim.Ints) 
     return costs
 
 
-def _improving(simulation: sim.Simulation) -> model.Move | None:
+def _improving(simulation: sim.Simulation, least: float) -> model.Move | None:
     high = np.where(simulation.givers, simulation.score, -np.inf).argmax(axis=1)
     low = np.where(simulation.takers, simulation.score, np.inf).argmin(axis=1)
-    return _best(simulation, np.unique(high), np.unique(low), plateau=False)
+    return _best(simulation, np.unique(high), np.unique(low), least)
 
 
 def _levelling(simulation: sim.Simulation) -> model.Move | None:
@@ -157,4 +167,4 @@ def _levelling(simulation: sim.Simulation) -> model.Move | None:
         hot.update(int(h) for h in givers[np.argsort(-score[givers], kind='stable')][:BAND])
         cold.update(int(h) for h in takers[np.argsort(score[takers], kind='stable')][:BAND])
     return _best(simulation, np.array(sorted(hot), dtype=np.intp),
-                 np.array(sorted(cold), dtype=np.intp), plateau=True)
+                 np.array(sorted(cold), dtype=np.intp), None)

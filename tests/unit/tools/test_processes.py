@@ -38,6 +38,14 @@ def sleeper(tmp_path):
     child.wait()
 
 
+def found(directory):
+    """Marked processes, once there are some: a new one has no environment at first."""
+    deadline = time.monotonic() + 30
+    while not processes.marked(directory) and time.monotonic() < deadline:
+        time.sleep(0.01)
+    return processes.marked(directory)
+
+
 def test_a_running_process_is_alive(sleeper):
     assert processes.is_alive(sleeper)
 
@@ -50,10 +58,7 @@ def test_another_process_with_the_same_pid_is_not_ours(sleeper):
 
 
 def test_processes_are_found_by_their_mark(sleeper, tmp_path):
-    deadline = time.monotonic() + 10
-    while not processes.marked(tmp_path) and time.monotonic() < deadline:
-        time.sleep(0.01)
-    assert [p.pid for p in processes.marked(tmp_path)] == [sleeper.pid]
+    assert [p.pid for p in found(tmp_path)] == [sleeper.pid]
     assert processes.marked(tmp_path / 'other') == []
 
 
@@ -78,11 +83,19 @@ def test_stop_kills_what_ignores_sigterm(tmp_path):
         assert not processes.is_alive(process)
 
 
+def test_processes_of_an_earlier_boot_are_not_ours(tmp_path, sleeper):
+    with run_module.private(tmp_path / 'run', ('a',)) as run:
+        run.state.processes.append(sleeper)
+        run.state.boot = 'another'
+        assert run.stop() == []
+        assert processes.is_alive(sleeper)
+
+
 def test_a_private_run_leaves_nothing(tmp_path):
     directory = tmp_path / 'run'
     with run_module.private(directory, ('a',)) as run:
         run.spawn('sleeper', ['sleep', '60'])
-        assert processes.marked(directory)
+        assert found(directory)
     assert processes.marked(directory) == []
     assert [p.name for p in directory.iterdir()] == ['cache']
 
@@ -108,7 +121,7 @@ def test_services_get_nothing_of_the_callers_environment(tmp_path, monkeypatch):
 
 
 def test_the_state_survives_a_round_trip(tmp_path):
-    before = state.State({'nova': 1}, ['h'], 1.5, True, False, [processes.Process('a', 2, 3)])
+    before = state.State({'nova': 1}, ['h'], 1.5, True, False, processes=[processes.Process('a', 2, 3)])
     before.save(tmp_path / 'state.json')
     assert state.load(tmp_path / 'state.json') == before
     assert (tmp_path / 'state.json').stat().st_mode & 0o777 == 0o600

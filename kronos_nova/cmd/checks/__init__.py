@@ -1,0 +1,66 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+
+"""What ``kronos-test-config`` checks, in this order: one file for each."""
+
+from collections.abc import Iterator
+import contextlib
+from typing import Any
+
+from oslo_log import log as logging
+
+from kronos_nova import exception
+from kronos_nova.cmd.checks import base
+from kronos_nova.cmd.checks import broker
+from kronos_nova.cmd.checks import database
+from kronos_nova.cmd.checks import keystone
+from kronos_nova.cmd.checks import nova
+from kronos_nova.cmd.checks import options
+from kronos_nova.cmd.checks import placement
+from kronos_nova.cmd.checks import policies
+from kronos_nova.cmd.checks import queries
+from kronos_nova.cmd.checks import scores
+
+LOG = logging.getLogger(__name__)
+
+CHECKS: tuple[tuple[str, base.Check], ...] = (
+    ('options', options.check), ('policies', policies.check), ('source', scores.check),
+    ('keystone', keystone.check), ('placement', placement.check), ('nova', nova.check),
+    ('queries', queries.check), ('broker', broker.check), ('database', database.check))
+
+
+def run(conf: Any) -> Iterator[base.Item]:
+    """Every item; none raises, and no secret is in any of them."""
+    context = base.Context(conf)
+    try:
+        for name, check in CHECKS:
+            for item in _guarded(name, check, context):
+                # Anew each time: keystoneauth registers its options late.
+                yield base.Mask(conf).item(item)
+    finally:
+        with contextlib.suppress(Exception):
+            if context.source is not None:
+                context.source.close()
+            if context.connection is not None:
+                context.connection.close()
+
+
+def _guarded(name: str, check: base.Check, context: base.Context) -> Iterator[base.Item]:
+    try:
+        yield from check(context)
+    except exception.KronosException as e:
+        yield base.failed(name, str(e), 'See the message.')
+    except Exception as e:  # what a library raises is not known beforehand
+        LOG.debug('Check %s', name, exc_info=True)
+        yield base.failed(name, f'unexpected error {type(e).__name__}: {e}',
+                          'Run with --debug for its origin, and report it.')

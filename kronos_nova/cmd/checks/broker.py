@@ -1,0 +1,89 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+
+"""The broker takes a message; looked at only when moves are really made."""
+
+from collections.abc import Iterator
+import threading
+from typing import Any
+
+from kronos_nova.cmd.checks import base
+
+SECONDS = 5.0
+
+#: Nobody listens to it: what is sent there is dropped by the broker.
+TOPIC = 'kronos.test_config'
+
+
+def check(context: base.Context) -> Iterator[base.Item]:
+    if context.conf.engine.dry_run:
+        yield base.skipped('broker', 'not used in dry run')
+        return
+    url = address(context.conf)
+    if url is None:
+        yield base.skipped('broker', 'transport_url is not set: executors find their tasks by '
+                                     'looking into the database')
+        return
+    where = ', '.join(f'{host.hostname}:{host.port}' for host in url.hosts)
+    problem = _problem(context.conf)
+    if problem is None:
+        yield base.ok('broker', f'{url.transport} at {where}')
+    else:
+        yield base.failed('broker', f'{url.transport} at {where}: {problem}',
+                          'See that it runs, and correct host, port, user, password and virtual '
+                          'host in transport_url.')
+
+
+def address(conf: Any) -> Any:
+    """oslo.messaging's TransportURL; None where no broker is configured.
+
+    :raises oslo_messaging.InvalidTransportURL: transport_url is not one.
+    """
+    from oslo_service import backend
+
+    if backend.get_backend_type() is None:
+        # Before oslo.messaging, which would choose eventlet.
+        backend.init_backend(backend.BackendType.THREADING)
+    import oslo_messaging
+
+    from kronos_nova.rebalancer import transport
+
+    text = transport.url(conf)
+    return None if text is None else oslo_messaging.TransportURL.parse(conf, text)
+
+
+def _problem(conf: Any) -> str | None:
+    """Why nothing can be sent within the limit, or None."""
+    import oslo_messaging
+
+    from kronos_nova.rebalancer import transport
+
+    outcome: list[str | None] = []
+
+    def send() -> None:
+        try:
+            opened = transport.get(conf)
+            assert opened is not None, 'address() has found a broker'
+            client = oslo_messaging.get_rpc_client(opened, oslo_messaging.Target(topic=TOPIC))
+            client.prepare(retry=0).cast({}, 'ping')
+            outcome.append(None)
+            opened.cleanup()
+        except Exception as e:  # the drivers raise their libraries' errors
+            outcome.append(' '.join(str(e).split())[:300] or type(e).__name__)
+
+    thread = threading.Thread(target=send, daemon=True, name='broker-check')
+    thread.start()
+    thread.join(SECONDS)
+    if not outcome:
+        return f'no connection within {SECONDS:.0f} s'
+    return outcome[0]

@@ -1,0 +1,163 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+
+"""Every query of every enabled policy, run, and mapped to Nova's names."""
+
+from collections.abc import Iterator
+import time
+
+from kronos_nova import labels
+from kronos_nova import model
+from kronos_nova import policy as policies
+from kronos_nova import scoring
+from kronos_nova.cmd.checks import base
+
+#: How many names an item shows.
+SHOWN = 5
+
+
+def check(context: base.Context) -> Iterator[base.Item]:
+    if context.policy_set is None or context.source is None:
+        yield base.skipped('queries', 'there are no policies, or no source to ask')
+        return
+    for policy in context.policy_set.enabled:
+        samples = context.source.fetch(policy)
+        for field, result in (('imbalance_query', samples.imbalance),
+                              ('capacity_query', samples.capacity),
+                              ('host_capacity_query', samples.host_capacity)):
+            if result is not None:
+                yield _by_host(context, policy, field, result)
+        if samples.profile is not None:
+            yield _by_instance(context, policy, samples.profile)
+        yield _age(context, policy, samples)
+        yield from _scores(context, policy, samples)
+
+
+def _title(policy: policies.Policy, field: str) -> str:
+    return f'query: {policy.name} {field}'
+
+
+def _unanswered(title: str, label: str, result: model.QueryResult) -> base.Item | None:
+    if result.error is not None:
+        return base.failed(title, result.error,
+                           'Run the query in Prometheus and correct it in the policy file.')
+    if not result.series and not result.duplicates:
+        return base.failed(
+            title, 'it returns no series', 'See that its metrics are scraped and that its '
+            f'joins match; the result must carry the label {label}.')
+    return None
+
+
+def _by_host(context: base.Context, policy: policies.Policy, field: str,
+             result: model.QueryResult) -> base.Item:
+    title = _title(policy, field)
+    if (item := _unanswered(title, policy.host_label, result)) is not None:
+        return item
+    if context.cluster is None:
+        return base.warning(title, f'{len(result.series)} series, not compared with Nova\'s hosts',
+                            'Put Nova right first.')
+    hosts = context.cluster.hosts
+    names = labels.HostNames({h.name: h.hypervisor_hostname for h in hosts.values()},
+                             policy.host_regex)
+    if field == 'host_capacity_query':
+        values, problem = dict(names.map(result.series).values), None
+    else:
+        values, problem, _warnings = scoring.host_scores(policy, result, names)
+    if problem is not None:
+        return base.failed(title, problem, 'Correct the query in the policy file.')
+    missing = sorted(h for h in hosts if h not in values and context.cluster.services[h].up)
+    text = f'{len(values)} of {len(hosts)} hosts have a value'
+    if values:
+        text += f', {min(values.values()):g} to {max(values.values()):g}'
+    if len(missing) == len(hosts):
+        return base.failed(title, 'no series is one of Nova\'s hosts',
+                           f'Correct host_label ({policy.host_label}), or set host_regex.')
+    if missing:
+        return base.warning(title, f'{text}; missing: {", ".join(missing[:SHOWN])}',
+                            'See that the exporters on these hosts run and are scraped. A host '
+                            'without a value neither gives nor takes.')
+    return base.ok(title, text)
+
+
+def _by_instance(context: base.Context, policy: policies.Policy,
+                 result: model.QueryResult) -> base.Item:
+    title = _title(policy, 'vm_profile_query')
+    none_there = context.cluster is not None and not context.cluster.instances
+    item = _unanswered(title, policy.vm_profile_label, result)
+    if item is not None and result.error is None and none_there:
+        return base.ok(title, 'no series, as there are no instances')
+    if item is not None:
+        return item
+    if context.cluster is None:
+        return base.warning(title, f'{len(result.series)} series, not compared with Nova\'s '
+                                   'instances', 'Put Nova right first.')
+    instances = context.cluster.instances.values()
+    mapped = labels.map_instances(result.series, instances, policy.vm_profile_label_type)
+    running = [i for i in instances if i.status == 'ACTIVE']
+    known = sum(1 for i in running if i.uuid in mapped.values)
+    text = f'{known} of {len(running)} active instances have a value'
+    if running and not known:
+        return base.failed(title, 'no series is one of Nova\'s instances',
+                           f'Correct vm_profile_label ({policy.vm_profile_label}) and '
+                           f'vm_profile_label_type ({policy.vm_profile_label_type}).')
+    if known < len(running):
+        return base.warning(title, text, 'See that the exporters of instances run on all hosts. '
+                                         'What has no value follows vm_profile_fallback '
+                                         f'({policy.vm_profile_fallback}).')
+    return base.ok(title, text)
+
+
+def _age(context: base.Context, policy: policies.Policy,
+         samples: model.PolicySamples) -> base.Item:
+    title = _title(policy, 'age_query')
+    if policy.age_query is None:
+        if context.conf.engine.require_age:
+            return base.failed(title, 'there is none, and require_age is set',
+                               'Give the policy an age_query, or set require_age = false.')
+        return base.warning(title, 'there is none, so stale samples cannot be told from fresh '
+                                   'ones', 'Give the policy an age_query; see the presets.')
+    if samples.age is None:
+        return base.failed(title, samples.imbalance.error or 'the age is not known',
+                           'Run the query in Prometheus and correct it in the policy file.')
+    staleness = context.conf.prometheus.staleness_threshold
+    if samples.age > staleness:
+        return base.failed(title, f'the samples are {samples.age:.0f} s old, more than '
+                                  f'staleness_threshold ({staleness} s)',
+                           'See that Prometheus scrapes the exporters.')
+    return base.ok(title, f'the samples are {samples.age:.0f} s old')
+
+
+def _scores(context: base.Context, policy: policies.Policy,
+            samples: model.PolicySamples) -> Iterator[base.Item]:
+    """What the engine itself would say of the whole policy, by scope."""
+    conf = context.conf
+    if context.cluster is None or samples.imbalance.error is not None:
+        return
+    scopes = [a for a in conf.engine.aggregates if a in context.cluster.aggregates]
+    if conf.engine.include_unassigned_hosts:
+        scopes.append(model.UNASSIGNED)
+    for scope in scopes:
+        cluster = context.cluster.scoped(scope)
+        if not cluster.scope_hosts:
+            continue
+        found = scoring.score(
+            policy, samples, cluster, now=time.time(),
+            staleness=conf.prometheus.staleness_threshold, require_age=conf.engine.require_age,
+            max_missing_hosts=conf.engine.max_missing_hosts)
+        title = f'policy: {policy.name} in {scope}'
+        if found.untrusted:
+            yield base.failed(title, found.untrusted, 'Until then no instance moves by load.')
+        else:
+            here = (s for h, s in found.hosts.items() if h in cluster.scope_hosts)
+            yield base.ok(title, f'imbalance {scoring.imbalance(here):.3f}, '
+                                 f'threshold {policy.threshold:g}')

@@ -1,0 +1,74 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+
+"""kronos-test-config: is everything there that the daemons need?"""
+
+from collections.abc import Sequence
+import sys
+from typing import Any
+
+from kronos_nova.cmd import _entry
+
+PROG = 'kronos-test-config'
+DESCRIPTION = ('Checks the configuration, the policy file and its queries, and every service '
+               'that the daemons talk to. It changes nothing.')
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Print one line for each item.
+
+    :returns: 0, or 1 when an item failed.
+    """
+    with _entry.needs_extra(PROG):
+        from oslo_config import cfg
+
+        from kronos_nova.cmd import _tool
+        from kronos_nova.cmd import checks
+        from kronos_nova.conf import opts
+        # oslo.messaging insists on the global one.
+        conf = cfg.CONF
+        opts.register(conf)
+    _tool.configure(conf, PROG, argv, [
+        cfg.StrOpt('format', default='table', choices=['table', 'json'],
+                   help='How the result is printed.')], DESCRIPTION, strict=False)
+    _quiet(conf)
+    return _tool.guarded(PROG, lambda: _report(list(checks.run(conf)), conf.format))
+
+
+def _quiet(conf: Any) -> None:
+    """The items say what is wrong; the libraries' own cries only confuse."""
+    import warnings
+
+    from oslo_log import log as logging
+
+    if not conf.debug:
+        warnings.simplefilter('ignore')
+        logging.getLogger(None).logger.manager.disable = logging.CRITICAL
+
+
+def _report(items: Sequence[Any], form: str) -> int:
+    from kronos_nova.cmd import _tool
+    from kronos_nova.cmd.checks import base
+
+    failed = sum(1 for item in items if item.status is base.Status.FAILED)
+    if form == 'json':
+        _tool.dump({'ok': not failed, 'items': [
+            {'name': i.name, 'status': str(i.status), 'text': i.text, 'remedy': i.remedy}
+            for i in items]}, 'json')
+    else:
+        print(_tool.table(('Item', 'Status', 'What', 'What to do'),
+                          [(i.name, i.status, i.text, i.remedy) for i in items]))
+        print(f'{failed} of {len(items)} items failed.' if failed
+              else f'{len(items)} items, none failed.')
+    sys.stdout.flush()
+    return int(failed > 0)

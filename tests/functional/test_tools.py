@@ -1,0 +1,172 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+
+"""The commands that come and go, as processes, against a real Nova."""
+
+import json
+import os
+import stat
+import subprocess
+import sys
+from typing import Any
+
+import fixtures
+
+from kronos_nova import model
+from kronos_nova.rebalancer.snapshots import reader
+from tests.functional import test_first_light
+
+
+class ToolsCase(test_first_light.RebalancedTestCase):
+
+    def setUp(self) -> None:
+        super().setUp()
+        self.directory = self.useFixture(fixtures.TempDir()).path
+        self.config = os.path.join(self.directory, 'kronos.conf')
+        self.configure_tools()
+
+    def configure_tools(self, nova: str | None = None, aggregates: str = '') -> None:
+        """Write kronos.conf; ``nova``: another URL than the real one's."""
+        with open(self.config, 'w') as f:
+            f.write(f'''
+[engine]
+dry_run = true
+policies_file = {self.policies_file}
+hypervisor_types = fake
+settle_seconds = 0
+aggregates = {aggregates}
+[prometheus]
+url = {self.prometheus.url}
+max_retries = 0
+[database]
+connection = {self.store.engine.url.render_as_string(hide_password=False)}
+[nova]
+auth_type = admin_token
+endpoint = {nova or self.nova_api.url}
+token = fake
+endpoint_override = {nova or self.nova_api.url}
+placement_endpoint_override = {self.placement_api.url}
+''')
+
+    def run_tool(self, name: str, *arguments: str) -> 'subprocess.CompletedProcess[str]':
+        return subprocess.run(
+            [sys.executable, '-c', f'import sys; from kronos_nova.cmd import {name}; '
+                                   f'sys.exit({name}.main())',
+             '--config-file', self.config, *arguments],
+            capture_output=True, text=True, timeout=180, check=False)
+
+
+class TestRecordAndReplay(ToolsCase):
+
+    def record(self) -> str:
+        done = self.run_tool('record', self.directory)
+        self.assertEqual(0, done.returncode, done.stderr)
+        return done.stdout.strip()
+
+    def test_replay_plans_what_the_engine_plans(self) -> None:
+        server = self.boot(host='host1')
+        self.load({'host1': 0.8, 'host2': 0.5, 'host3': 0.1}, {server['id']: 0.35})
+        snapshot = self.record()
+        self.prometheus.stop()
+        planned = self.plan_offline(snapshot)
+        self.prometheus.restart()
+        live = self.plan()
+        self.assertEqual(live['moves'], planned['moves'])
+        self.assertEqual([server['id']], [m['instance_uuid'] for m in planned['moves']])
+        for key in ('combined_before', 'combined_after', 'rejections', 'hosts', 'instances'):
+            self.assertEqual(live[key], planned[key])
+
+    def plan_offline(self, snapshot: str) -> dict[str, Any]:
+        done = self.run_tool('replay', snapshot, '--format', 'json')
+        self.assertEqual(0, done.returncode, done.stderr)
+        row: dict[str, Any] = json.loads(done.stdout)['aggregates'][0]
+        return row
+
+    def test_a_snapshot_holds_the_cloud_and_is_its_owners_alone(self) -> None:
+        self.aggregate('rack1', 'host1')
+        server = self.boot(host='host1')
+        self.load({'host1': 0.8, 'host2': 0.5, 'host3': 0.1}, {server['id']: 0.35})
+        snapshot = self.record()
+        self.assertEqual(0o700, stat.S_IMODE(os.stat(snapshot).st_mode))
+        found = reader.read(snapshot)
+        self.assertEqual({'host1', 'host2', 'host3'}, set(found.cluster.hosts))
+        self.assertEqual(('host1',), found.cluster.aggregates['rack1'])
+        self.assertEqual((model.UNASSIGNED,), found.scopes)
+        provider = found.cluster.hosts['host1'].provider
+        assert provider is not None
+        self.assertEqual(found.cluster.instances[server['id']].claims,
+                         {k: v for k, v in provider.used.items() if v})
+
+    def test_what_is_down_is_recorded_as_unknown(self) -> None:
+        self.load({'host1': 0.8, 'host2': 0.5, 'host3': 0.1}, {})
+        self.configure_tools(nova=self.closed_port())
+        self.prometheus.stop()
+        done = self.run_tool('record', self.directory)
+        self.assertEqual(1, done.returncode)
+        self.assertNotIn('Traceback', done.stderr)
+        self.assertIn('recorded as unknown: Nova', done.stderr)
+        self.assertIn('imbalance_query', done.stderr)
+        replayed = self.run_tool('replay', done.stdout.strip())
+        self.assertEqual(1, replayed.returncode)
+        self.assertEqual('', replayed.stdout)
+        self.assertIn('recorded as unknown', replayed.stderr)
+        self.assertEqual(1, len(replayed.stderr.splitlines()), replayed.stderr)
+
+
+class TestTestConfig(ToolsCase):
+
+    def check(self) -> tuple[int, dict[str, dict[str, str]]]:
+        done = self.run_tool('test_config', '--format', 'json')
+        self.assertNotIn('Traceback', done.stdout + done.stderr)
+        return done.returncode, {i['name']: i for i in json.loads(done.stdout)['items']}
+
+    def test_when_all_is_well_nothing_fails(self) -> None:
+        self.aggregate('rack1', 'host1', 'host2')
+        self.configure_tools(aggregates='rack1')
+        server = self.boot(host='host1')
+        self.load({'host1': 0.8, 'host2': 0.5, 'host3': 0.1}, {server['id']: 0.35})
+        status, items = self.check()
+        self.assertEqual(0, status, items)
+        for name in ('options', 'policies', 'source: prometheus', 'keystone', 'placement',
+                     'nova', 'aggregate: rack1', 'hosts in no aggregate',
+                     'query: cpu imbalance_query', 'query: cpu vm_profile_query',
+                     'policy: cpu in rack1', 'database'):
+            self.assertEqual('ok', items[name]['status'], items[name])
+        self.assertIn('3 of 3 hosts', items['query: cpu imbalance_query']['text'])
+        self.assertIn('1 of 1 active instances', items['query: cpu vm_profile_query']['text'])
+        self.assertIn('imbalance 0.300', items['policy: cpu in rack1']['text'])
+
+    def test_what_is_wrong_is_named(self) -> None:
+        self.boot(host='host1')
+        self.configure_tools(aggregates='no-such-aggregate')
+        self.load({'host1': 0.8, 'host2': 1.5, 'host3': 0.1}, {'stranger': 0.35})
+        status, items = self.check()
+        self.assertEqual(1, status)
+        failed = {n: i['text'] for n, i in items.items() if i['status'] == 'failed'}
+        self.assertIn('no aggregate', failed['aggregate: no-such-aggregate'])
+        self.assertIn('host2', failed['query: cpu imbalance_query'])
+        self.assertIn('no series', failed['query: cpu vm_profile_query'])
+
+    def test_a_host_without_a_value_is_a_warning_that_names_it(self) -> None:
+        self.load({'host1': 0.8, 'host2': 0.5}, {})
+        _status, items = self.check()
+        self.assertEqual('warning', items['query: cpu imbalance_query']['status'])
+        self.assertIn('host3', items['query: cpu imbalance_query']['text'])
+
+    def test_nova_that_is_away_is_told(self) -> None:
+        self.load({'host1': 0.8, 'host2': 0.5, 'host3': 0.1}, {})
+        self.configure_tools(nova=self.closed_port())
+        status, items = self.check()
+        self.assertEqual(1, status)
+        self.assertEqual('failed', items['nova']['status'])
+        self.assertIn('Nova', items['nova']['text'])

@@ -1,0 +1,202 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+
+"""Private servers on loopback and free ports, ended by their own pids.
+
+A test that needs one is skipped when its program is not installed, unless
+CI=true: then that is a failure.
+"""
+
+import contextlib
+import glob
+import os
+import pwd
+import shutil
+import signal
+import socket
+import subprocess
+import tempfile
+import time
+
+import pytest
+
+
+def free_port():
+    with socket.socket() as s:
+        s.bind(('127.0.0.1', 0))
+        return s.getsockname()[1]
+
+
+def program(*patterns):
+    """The newest of the installed programs, or a skip."""
+    for pattern in patterns:
+        found = sorted(glob.glob(pattern)) if '/' in pattern else [shutil.which(pattern)]
+        if found and found[-1]:
+            return found[-1]
+    message = f'{patterns[0]} is not installed (see bindep.txt)'
+    if os.environ.get('CI') == 'true':
+        pytest.fail(message)
+    pytest.skip(message)
+
+
+class Server:
+    """A process in a group of its own; its output goes to a file."""
+
+    def __init__(self, command, log, env=None, user=None):
+        self.log = log
+        with open(log, 'ab') as out:
+            self.process = subprocess.Popen(
+                command, stdout=out, stderr=out, stdin=subprocess.DEVNULL, user=user,
+                env={**os.environ, **(env or {})}, start_new_session=True, cwd='/')
+
+    def wait_for(self, answers, seconds=180):
+        """Until it answers; a dead server fails at once, with its log."""
+        until = time.monotonic() + seconds
+        while True:
+            if self.process.poll() is not None or time.monotonic() > until:
+                with open(self.log, errors='replace') as f:
+                    pytest.fail(f'{self.process.args[0]} did not come up: {f.read()[-3000:]}')
+            with contextlib.suppress(Exception):
+                if answers() is not False:
+                    return
+            time.sleep(0.1)
+
+    def stop(self, how=signal.SIGTERM, seconds=60):
+        if self.process.poll() is None:
+            os.killpg(self.process.pid, how)
+            try:
+                self.process.wait(seconds)
+            except subprocess.TimeoutExpired:
+                os.killpg(self.process.pid, signal.SIGKILL)
+                self.process.wait(30)
+
+
+def unprivileged():
+    """Servers that refuse root run as this user; None when we are not root."""
+    if os.geteuid() != 0:
+        return None
+    for name in ('postgres', 'nobody'):
+        with contextlib.suppress(KeyError):
+            return pwd.getpwnam(name).pw_uid
+    pytest.skip('no unprivileged user')
+
+
+def connects(port):
+    socket.create_connection(('127.0.0.1', port), 1).close()
+
+
+@contextlib.contextmanager
+def mariadb(directory):
+    """Yields a URL of an empty database."""
+    daemon, install = program('mariadbd'), program('mariadb-install-db')
+    port = free_port()
+    data = directory / 'mariadb'
+    root = ['--user=root'] if os.geteuid() == 0 else []
+    subprocess.run(
+        [install, '--no-defaults', f'--datadir={data}', '--skip-test-db',
+         '--auth-root-authentication-method=normal', *root],
+        check=True, capture_output=True, timeout=300)
+    server = Server(
+        [daemon, '--no-defaults', f'--datadir={data}', f'--socket={data}/s', f'--port={port}',
+         '--bind-address=127.0.0.1', '--innodb-flush-log-at-trx-commit=2',
+         f'--pid-file={data}/pid', *root], directory / 'mariadb.log')
+    try:
+        import pymysql
+
+        def create():
+            connection = pymysql.connect(host='127.0.0.1', port=port, user='root')
+            with connection, connection.cursor() as cursor:
+                cursor.execute('CREATE DATABASE kronos CHARACTER SET utf8mb4')
+        server.wait_for(create)
+        yield f'mysql+pymysql://root@127.0.0.1:{port}/kronos'
+    finally:
+        server.stop()
+
+
+@contextlib.contextmanager
+def postgresql(directory):
+    """Yields a URL of an empty database."""
+    daemon = program('/usr/lib/postgresql/*/bin/postgres', 'postgres')
+    install = os.path.join(os.path.dirname(os.path.realpath(daemon)), 'initdb')
+    port, user = free_port(), unprivileged()
+    # Not in ``directory``: only its owner may look into pytest's.
+    data = tempfile.mkdtemp(prefix='kronos-postgresql-')
+    if user is not None:
+        os.chown(data, user, -1)
+    subprocess.run(
+        [install, '-D', data, '-U', 'kronos', '-A', 'trust', '-E', 'UTF8', '--locale=C',
+         '--no-sync'], check=True, capture_output=True, timeout=300, user=user, cwd='/')
+    server = Server(
+        [daemon, '-D', data, '-p', str(port), '-k', data, '-c',
+         'listen_addresses=127.0.0.1', '-c', 'fsync=off'], directory / 'postgresql.log',
+        user=user)
+    try:
+        import psycopg2
+        server.wait_for(lambda: psycopg2.connect(
+            host='127.0.0.1', port=port, user='kronos', dbname='postgres').close())
+        yield f'postgresql+psycopg2://kronos@127.0.0.1:{port}/postgres'
+    finally:
+        server.stop(signal.SIGINT)
+        shutil.rmtree(data, ignore_errors=True)
+
+
+class RabbitMQ:
+    """A broker that can be stopped and started again on its port."""
+
+    def __init__(self, directory):
+        self._daemon = program('/usr/lib/rabbitmq/bin/rabbitmq-server', 'rabbitmq-server')
+        self._directory = directory
+        self.port, self._epmd = free_port(), free_port()
+        self.url = f'rabbit://guest:guest@127.0.0.1:{self.port}/'
+        for name in ('home', 'data', 'log'):
+            (directory / name).mkdir()
+        (directory / 'plugins').write_text('[].')
+        (directory / 'rabbitmq.conf').write_text(
+            f'listeners.tcp.default = 127.0.0.1:{self.port}\n')
+        self._env = {
+            'HOME': str(directory / 'home'), 'ERL_EPMD_PORT': str(self._epmd),
+            'ERL_EPMD_ADDRESS': '127.0.0.1',
+            'RABBITMQ_NODENAME': f'kronos{self.port}@localhost',
+            'RABBITMQ_DIST_PORT': str(free_port()),
+            'RABBITMQ_MNESIA_BASE': str(directory / 'data'),
+            'RABBITMQ_LOG_BASE': str(directory / 'log'),
+            'RABBITMQ_CONFIG_FILE': str(directory / 'rabbitmq'),
+            'RABBITMQ_ENABLED_PLUGINS_FILE': str(directory / 'plugins'),
+            'RABBITMQ_PID_FILE': str(directory / 'pid')}
+        self._server = None
+
+    def start(self):
+        self._server = Server([self._daemon], self._directory / 'rabbitmq.log', self._env)
+        self._server.wait_for(lambda: connects(self.port))
+
+    def stop(self):
+        if self._server is not None:
+            self._server.stop()
+            self._server = None
+
+    def close(self):
+        self.stop()
+        # The Erlang port mapper on our own port; it outlives the broker.
+        subprocess.run(['epmd', '-port', str(self._epmd), '-kill'], capture_output=True,
+                       timeout=60, check=False)
+
+
+@contextlib.contextmanager
+def rabbitmq(directory):
+    """Yields a running :class:`RabbitMQ`."""
+    server = RabbitMQ(directory)
+    try:
+        server.start()
+        yield server
+    finally:
+        server.close()

@@ -1,0 +1,77 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+
+"""kronos-test-config against a real RabbitMQ."""
+
+import json
+import os
+from pathlib import Path
+import subprocess
+import sys
+
+import pytest
+
+from tools.cloud import config
+from tools.cloud import rabbitmq
+from tools.cloud import run as runs
+
+TOP = Path(__file__).resolve().parents[2]
+CANARY = 'c4n4ry-s3cret'
+
+
+@pytest.fixture(scope='module')
+def broker(tmp_path_factory):
+    """The URL of a private broker."""
+    with runs.private(tmp_path_factory.mktemp('rabbitmq')) as run:
+        rabbitmq.start(run)
+        rabbitmq.wait(run)
+        yield config.transport_url(run.ports)
+
+
+def item(directory, url):
+    (directory / 'kronos.conf').write_text(f"""[DEFAULT]
+transport_url = {url}
+[engine]
+dry_run = false
+policies_file = {TOP}/etc/kronos/policies.yaml
+[prometheus]
+url = http://127.0.0.1:1
+max_retries = 0
+[database]
+connection = sqlite:///{directory}/kronos.sqlite
+""")
+    done = subprocess.run(
+        [sys.executable, '-c', 'import sys; from kronos_nova.cmd import test_config; '
+                               'sys.exit(test_config.main())',
+         '--config-file', str(directory / 'kronos.conf'), '--format', 'json'],
+        capture_output=True, text=True, check=False, timeout=120,
+        env={**os.environ, 'PYTHONPATH': str(TOP)})
+    assert CANARY not in done.stdout + done.stderr
+    assert done.stderr == ''
+    return {i['name']: i for i in json.loads(done.stdout)['items']}['broker']
+
+
+def test_a_broker_that_takes_a_message_is_ok(broker, tmp_path):
+    assert item(tmp_path, broker)['status'] == 'ok'
+
+
+def test_a_refused_login_is_told_without_it(broker, tmp_path):
+    address = broker.partition('@')[2]
+    found = item(tmp_path, f'rabbit://stranger:{CANARY}@{address}')
+    assert found['status'] == 'failed' and 'ACCESS_REFUSED' in found['text']
+
+
+def test_a_virtual_host_that_is_not_there_is_told(broker, tmp_path):
+    assert broker.endswith('/')
+    found = item(tmp_path, broker + 'nowhere')
+    assert found['status'] == 'failed' and 'nowhere' in found['text']

@@ -1,0 +1,56 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+
+"""The store on real MariaDB and PostgreSQL: the same cases as on SQLite."""
+
+import pytest
+import sqlalchemy as sa
+
+from kronos_nova.rebalancer.store import api
+from tests.integration import servers
+from tests.simulation import executor_world
+from tests.unit.rebalancer.store import cases
+
+
+@pytest.fixture(scope='module', params=['mariadb', 'postgresql'])
+def url(request, tmp_path_factory):
+    start = getattr(servers, request.param)
+    with start(tmp_path_factory.mktemp(request.param)) as url:
+        yield url
+
+
+def _empty(store):
+    with store.engine.begin() as connection:
+        found = sa.MetaData()
+        found.reflect(connection)
+        found.drop_all(connection)
+
+
+@pytest.fixture
+def store(url):
+    store = api.Store.from_url(url)
+    _empty(store)
+    store.upgrade()
+    yield store
+    store.close()
+
+
+@pytest.mark.parametrize('case', cases.ALL, ids=lambda case: case.__name__)
+def test_on_a_server(store, case):
+    case(store)
+
+
+@pytest.mark.parametrize('seed', range(6))
+def test_executors_that_crash_and_freeze(store, seed):
+    run = executor_world.Run(seed, store)
+    run.go()

@@ -1,0 +1,189 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+
+"""Casts and notifications over a private RabbitMQ."""
+
+import dataclasses
+import queue
+import threading
+import time
+
+from oslo_config import cfg
+import oslo_messaging
+import pytest
+
+from kronos_nova import model
+from kronos_nova.conf import opts
+from kronos_nova.rebalancer import messages
+from kronos_nova.rebalancer import transport
+from kronos_nova.rebalancer.executors import dry_run
+from kronos_nova.rebalancer.executors import retry
+from kronos_nova.rebalancer.executors import worker
+from kronos_nova.rebalancer.store import api
+from tests.integration import servers
+from tests.unit.rebalancer import test_messages
+from tests.unit.rebalancer.store import cases
+
+SCOPES = ['prod', 'Größe / 1', model.UNASSIGNED]
+WAIT = 60
+
+
+@pytest.fixture(scope='module')
+def broker(tmp_path_factory):
+    with servers.rabbitmq(tmp_path_factory.mktemp('rabbitmq')) as broker:
+        yield broker
+
+
+@pytest.fixture
+def bus(broker):
+    opts.register(cfg.CONF)
+    cfg.CONF([], default_config_files=[])
+    transport.url(cfg.CONF)
+    cfg.CONF.set_override('transport_url', broker.url)
+    bus = transport.get(cfg.CONF)
+    yield bus
+    bus.cleanup()
+    cfg.CONF.clear_override('transport_url')
+    cfg.CONF.reset()
+
+
+def task(scope, **kw):
+    return dataclasses.replace(
+        test_messages.TASK, aggregate=scope, deadline=time.time() + 600, **kw)
+
+
+def listening(server):
+    server.start()
+    assert server.ready.wait(WAIT)
+    return server
+
+
+def until(holds, seconds=WAIT):
+    limit = time.monotonic() + seconds
+    while not holds():
+        assert time.monotonic() < limit
+        time.sleep(0.05)
+
+
+def test_a_cast_wakes_the_executor_of_its_scope_alone(bus):
+    woken = {scope: threading.Event() for scope in SCOPES}
+    each = [listening(transport.WakeUps(bus, [scope], f'x{n}', woken[scope].set))
+            for n, scope in enumerate(SCOPES)]
+    try:
+        caster = transport.Caster(bus)
+        for scope in SCOPES:
+            assert caster(task(scope))
+            assert woken[scope].wait(WAIT)
+            assert [s for s in SCOPES if woken[s].is_set()] == [scope]
+            woken[scope].clear()
+    finally:
+        for server in each:
+            server.stop()
+
+
+def test_a_cast_to_nobody_is_no_error_and_quick(bus):
+    started = time.monotonic()
+    assert not transport.Caster(bus)(task('nobody listens'))
+    assert time.monotonic() - started < 30
+
+
+def test_forged_stale_and_poison_casts_wake_nobody(bus):
+    woken = threading.Event()
+    server = listening(transport.WakeUps(bus, ['prod'], 'x', woken.set))
+    try:
+        client = oslo_messaging.get_rpc_client(bus, oslo_messaging.Target(
+            topic=messages.migrations_topic('prod'), version='1.0'), retry=1)
+        good = messages.to_wire(task('prod'))
+        for bad in ({}, None, 'text', {**good, 'instance_uuid': '../../etc'},
+                    {**good, 'deadline': time.time() - 1}, {**good, 'version': '9.9'},
+                    {**good, 'aggregate': 'other'}):
+            client.cast({}, messages.METHOD, task=bad)
+        client.cast({}, messages.METHOD, surprise=1)
+        client.cast({}, 'no_such_method', task=good)
+        assert not woken.wait(1.0)
+        client.cast({}, messages.METHOD, task=good)
+        assert woken.wait(WAIT), 'it no longer listens'
+    finally:
+        server.stop()
+
+
+def test_every_pool_hears_every_result(bus):
+    heard = {pool: queue.Queue() for pool in ('engine-1', 'engine-2')}
+    each = [listening(transport.Results(
+        bus, SCOPES, lambda event, result, q=q: q.put((event, result)), pool))
+        for pool, q in heard.items()]
+    try:
+        notifier = transport.Notifier(bus)
+        sent = []
+        for scope in SCOPES:
+            result = dataclasses.replace(test_messages.RESULT, aggregate=scope)
+            assert notifier('migration.failed', result)
+            sent.append(('migration.failed', result))
+        assert notifier('migration.renamed', test_messages.RESULT)
+        for q in heard.values():
+            got = [q.get(timeout=WAIT) for _ in sent]
+            assert sorted(got, key=str) == sorted(sent, key=str) and q.empty()
+    finally:
+        for server in each:
+            server.stop()
+
+
+def test_a_worker_is_woken_and_its_result_is_heard(bus, tmp_path):
+    store = api.Store.from_url(f'sqlite:///{tmp_path}/k.sqlite')
+    store.upgrade()
+    heard = queue.Queue()
+    results = listening(transport.Results(bus, ['blue'], lambda e, r: heard.put((e, r)), 'p'))
+    slow = retry.Settings(poll_interval=600, look_interval=0)
+    executor = worker.Worker(store, dry_run.DryRunExecutor(), slow, transport.Notifier(bus))
+    wakes = listening(transport.WakeUps(bus, ['blue'], executor.name, executor.wake.set))
+    thread = threading.Thread(target=executor.run)
+    thread.start()
+    try:
+        until(lambda: not executor.wake.is_set())
+        _, (stored,), _ = cases.save(store, [
+            lambda p, s: cases.make_task(p, s, not_before=time.time() - 1)], now=time.time())
+        assert transport.Caster(bus)(stored)
+        event, result = heard.get(timeout=WAIT)
+        assert (event, result.task_id) == ('migration.completed', stored.task_id)
+    finally:
+        executor.stop()
+        thread.join(WAIT)
+        wakes.stop()
+        results.stop()
+    assert not thread.is_alive()
+
+
+def test_a_broker_that_is_away_holds_nothing_up_and_is_used_again(broker, bus):
+    now = [0.0]
+    caster = transport.Caster(bus, clock=lambda: now[0])
+    woken = threading.Event()
+    server = listening(transport.WakeUps(bus, ['prod'], 'x', woken.set))
+    try:
+        assert caster(task('prod')) and woken.wait(WAIT)
+        woken.clear()
+        broker.stop()
+        started = time.monotonic()
+        assert not caster(task('prod'))
+        assert time.monotonic() - started < 60
+        started = time.monotonic()
+        assert not caster(task('prod'))
+        assert time.monotonic() - started < 1, 'it was asked again at once'
+        broker.start()
+
+        def heard_again():
+            now[0] += transport.PAUSE_SECONDS + 1
+            caster(task('prod'))
+            return woken.wait(1)
+        until(heard_again, 180)
+    finally:
+        server.stop()

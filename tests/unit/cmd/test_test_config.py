@@ -1,0 +1,215 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+
+"""kronos-test-config where the services are away, and what it must not print."""
+
+import json
+import os
+from pathlib import Path
+import socket
+import subprocess
+import sys
+
+import pytest
+
+from tests.fixtures import prometheus_api
+
+TOP = Path(__file__).resolve().parents[3]
+CANARY = 'c4n4ry-s3cret'
+POLICIES = '''
+policies:
+  - name: cpu
+    weight: 1.0
+    imbalance_query: cpu
+    vm_profile_query: vm
+'''
+
+
+@pytest.fixture
+def closed_port():
+    """Nobody listens there."""
+    with socket.socket() as sock:
+        sock.bind(('127.0.0.1', 0))
+        yield sock.getsockname()[1]
+
+
+@pytest.fixture
+def silent_port():
+    """Somebody listens there and never says a word."""
+    with socket.socket() as sock:
+        sock.bind(('127.0.0.1', 0))
+        sock.listen(16)
+        yield sock.getsockname()[1]
+
+
+class Case:
+    """A configuration in a directory of its own."""
+
+    def __init__(self, directory, port):
+        self.directory = directory
+        self.options = {
+            'engine': {'policies_file': directory / 'policies.yaml', 'dry_run': 'true'},
+            'prometheus': {'url': f'http://127.0.0.1:{port}', 'timeout': 5, 'max_retries': 0},
+            'database': {'connection': f'sqlite:///{directory}/kronos.sqlite'},
+            'nova': {'auth_type': 'password', 'auth_url': f'http://127.0.0.1:{port}/v3',
+                     'username': 'nova', 'password': CANARY, 'project_name': 'service',
+                     'user_domain_name': 'Default', 'project_domain_name': 'Default'}}
+        self.default = {}
+        (directory / 'policies.yaml').write_text(POLICIES)
+
+    def run(self, *arguments):
+        text = ''.join(f'{k} = {v}\n' for k, v in self.default.items())
+        for group, options in self.options.items():
+            text += f'[{group}]\n' + ''.join(f'{k} = {v}\n' for k, v in options.items())
+        (self.directory / 'kronos.conf').write_text('[DEFAULT]\n' + text)
+        return subprocess.run(
+            [sys.executable, '-c', 'import sys; from kronos_nova.cmd import test_config; '
+                                   'sys.exit(test_config.main())',
+             '--config-file', str(self.directory / 'kronos.conf'), *arguments],
+            capture_output=True, text=True, check=False, timeout=120,
+            env={**os.environ, 'PYTHONPATH': str(TOP)})
+
+    def items(self, *arguments):
+        """Items by name, of a run that ended as it should."""
+        done = self.run('--format', 'json', *arguments)
+        assert 'Traceback' not in done.stdout + done.stderr
+        assert CANARY not in done.stdout + done.stderr
+        found = json.loads(done.stdout)
+        failed = [i for i in found['items'] if i['status'] == 'failed']
+        assert done.returncode == (1 if failed else 0), done.stderr
+        assert found["ok"] == (not failed)
+        assert all(i['text'] and i['remedy'] for i in failed)
+        assert done.stderr == ''
+        return {i['name']: i for i in found['items']}
+
+
+@pytest.fixture
+def case(tmp_path, closed_port):
+    return Case(tmp_path, closed_port)
+
+
+def test_services_that_are_away_are_named_with_what_to_do(case):
+    items = case.items()
+    assert {n: i['status'] for n, i in items.items()} == {
+        'options': 'ok', 'policies': 'ok', 'source: prometheus': 'failed', 'keystone': 'failed',
+        'placement': 'skipped', 'nova': 'skipped', 'queries': 'skipped', 'broker': 'skipped',
+        'database': 'ok'}
+    assert '127.0.0.1' in items['keystone']['text']
+
+
+def test_a_table_is_for_people(case):
+    done = case.run()
+    assert done.returncode == 1
+    assert '| keystone' in done.stdout
+    assert '2 of 9 items failed.' in done.stdout
+    assert CANARY not in done.stdout + done.stderr
+
+
+def test_the_database_file_is_not_made_by_looking_at_it(case):
+    case.items()
+    assert not (case.directory / 'kronos.sqlite').exists()
+
+
+def test_a_database_that_was_never_upgraded_is_told(case):
+    (case.directory / 'kronos.sqlite').touch()
+    item = case.items()['database']
+    assert item['status'] == 'failed' and 'revision' in item['text']
+
+
+def test_a_database_that_refuses_us_shows_no_password(case, closed_port):
+    case.options['database']['connection'] = (
+        f'mysql+pymysql://kronos:{CANARY}@127.0.0.1:{closed_port}/kronos')
+    item = case.items()['database']
+    assert item['status'] == 'failed' and '127.0.0.1' in item['text']
+
+
+def test_a_wrong_database_url_is_told_without_it(case):
+    case.options['database']['connection'] = f'nonsense://kronos:{CANARY}@x/y'
+    assert case.items()['database']['status'] == 'failed'
+
+
+def test_every_wrong_value_is_told_at_once(case):
+    case.options['engine'] |= {'max_down_fraction': 2, 'cooldown': 'soon'}
+    items = case.items()
+    assert items['options: [engine] max_down_fraction']['status'] == 'failed'
+    assert items['options: [engine] cooldown']['status'] == 'failed'
+
+
+def test_a_wrong_policy_file_is_told(case):
+    (case.directory / 'policies.yaml').write_text(POLICIES.replace('1.0', '0.4'))
+    item = case.items()['policies']
+    assert item['status'] == 'failed' and 'sum to 1.0' in item['text']
+
+
+def test_display_names_are_warned_of(case):
+    (case.directory / 'policies.yaml').write_text(
+        POLICIES + '    vm_profile_label_type: nova_display_name\n')
+    assert case.items()['policies: cpu']['status'] == 'warning'
+
+
+def test_deprecated_broker_options_are_told_and_their_password_is_not(case):
+    case.options['messaging'] = {'host': 'broker', 'username': 'u', 'password': CANARY}
+    assert case.items()['options: [messaging]']['status'] == 'warning'
+
+
+@pytest.mark.parametrize('port', ['closed_port', 'silent_port'])
+def test_a_broker_that_does_not_answer_is_told_within_seconds(port, case, request):
+    case.options['engine']['dry_run'] = 'false'
+    case.default['transport_url'] = (
+        f'rabbit://kronos:{CANARY}@127.0.0.1:{request.getfixturevalue(port)}/')
+    item = case.items()['broker']
+    assert item['status'] == 'failed'
+    assert '127.0.0.1' in item['text']
+
+
+def test_no_broker_is_no_fault(case):
+    case.options['engine']['dry_run'] = 'false'
+    assert case.items()['broker']['status'] == 'skipped'
+
+
+def test_sqlite_and_a_broker_elsewhere_do_not_go_together(case, closed_port):
+    case.options['engine']['dry_run'] = 'false'
+    case.default['transport_url'] = f'rabbit://u:p@127.0.0.2:{closed_port}/'
+    assert case.items()['database: SQLite']['status'] == 'warning'
+
+
+def test_prometheus_credentials_in_the_url_are_masked(case, closed_port):
+    case.options['prometheus']['url'] = f'http://user:{CANARY}@127.0.0.1:{closed_port}'
+    assert case.items()['source: prometheus']['status'] == 'failed'
+
+
+def test_queries_are_run_without_nova_too(case):
+    with prometheus_api.running() as api:
+        api.series = {'cpu': {'compute-1': 0.5}}
+        case.options['prometheus']['url'] = api.url
+        items = case.items()
+    assert items['source: prometheus']['status'] == 'ok'
+    assert items['query: cpu imbalance_query']['status'] == 'warning'
+    assert items['query: cpu vm_profile_query']['status'] == 'failed'
+    assert 'no series' in items['query: cpu vm_profile_query']['text']
+
+
+def test_missing_credentials_are_told(case):
+    del case.options['nova']
+    item = case.items()['keystone']
+    assert item['status'] == 'failed' and 'auth_type' in item['text']
+
+
+def test_a_configuration_file_that_is_none_is_one_line(tmp_path):
+    done = subprocess.run(
+        [sys.executable, '-c', 'import sys; from kronos_nova.cmd import test_config; '
+                               'sys.exit(test_config.main())',
+         '--config-file', str(tmp_path / 'none')],
+        capture_output=True, text=True, check=False, env={**os.environ, 'PYTHONPATH': str(TOP)})
+    assert done.returncode == 1
+    assert done.stdout == '' and len(done.stderr.splitlines()) == 1

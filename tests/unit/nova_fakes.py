@@ -1,0 +1,74 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+
+"""The few attributes of Nova's objects that our plug-ins read.
+
+The tests in tests/functional hold them against the real ones.
+"""
+
+import dataclasses
+from typing import Any
+from unittest import mock
+
+from kronos_nova import background
+from kronos_nova import boot
+from kronos_nova import published
+from kronos_nova import scoreboard
+
+
+class Fields:
+    """Like a versioned object: ``name in obj`` says whether a field is set."""
+
+    def __init__(self, **fields: Any) -> None:
+        self.__dict__.update(fields)
+
+    def __contains__(self, name: str) -> bool:
+        return name in self.__dict__
+
+
+@dataclasses.dataclass
+class HostState:
+    host: str
+    hypervisor_hostname: str | None = None
+    nodename: str = 'node'
+    instances: dict[str, Any] = dataclasses.field(default_factory=dict)
+    aggregates: list[Any] = dataclasses.field(default_factory=list)
+
+
+def hosts(*names: str) -> list[HostState]:
+    return [HostState(name, name) for name in names]
+
+
+def spec(**fields: Any) -> Fields:
+    return Fields(**{'instance_uuid': 'u-new', 'instance_group': None, 'scheduler_hints': {},
+                     'requested_destination': None, **fields})
+
+
+class FakeDoor:
+    """A door that shows what a test puts there; errors are counted."""
+
+    def __init__(self, snapshot: scoreboard.Snapshot | None = None,
+                 notice: published.Published | None = None, **options: Any) -> None:
+        self.snapshot = snapshot
+        self.faults = background.Faults()
+        self.notices = mock.Mock(look=mock.Mock(return_value=notice))
+        self.scores = mock.Mock(answered=True, reason='a reason')
+        self.conf = mock.Mock()
+        self.conf.kronos.hard_ceiling = options.get('hard_ceiling', False)
+        self.conf.kronos.fail_closed = options.get('fail_closed', False)
+
+    def look(self, hosts: Any) -> scoreboard.Snapshot | None:
+        return self.snapshot
+
+    def opened(self) -> Any:
+        return mock.patch.object(boot, '_door', self)

@@ -1,0 +1,270 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+
+"""The scoreboard shows fresh, whole, believable scores, or none with a reason."""
+
+import math
+from unittest import mock
+
+from oslo_config import cfg
+import pytest
+import yaml
+
+from kronos_nova import background
+from kronos_nova import model
+from kronos_nova import scoreboard
+from kronos_nova.conf import scheduler as scheduler_conf
+from kronos_nova.sources import base
+
+HOSTS = [('cn1', 'cn1.a.org'), ('cn2', 'cn2.a.org')]
+
+
+class FakeSource(base.Source):
+    """Answers from ``series`` by query; an Exception there is raised."""
+
+    def __init__(self):
+        self.series = {}
+        self.ages = {}
+        self.asked = []
+
+    def fetch(self, policy, *, profile=True):
+        self.asked.append((policy.name, profile))
+        return model.PolicySamples(policy.name, self._result(policy.imbalance_query),
+                                   capacity=self._result(policy.capacity_query),
+                                   age=self.ages.get(policy.name))
+
+    def _result(self, query):
+        if query is None:
+            return None
+        found = self.series[query]
+        if isinstance(found, Exception):
+            raise found
+        if isinstance(found, model.QueryResult):
+            return found
+        return model.QueryResult(query, model.Health.HEALTHY, series=found)
+
+    def health(self):
+        return model.Health.HEALTHY, 'fake'
+
+
+def failed(health):
+    return model.QueryResult('q', health, error=f'it is {health}')
+
+
+@pytest.fixture
+def clock():
+    with mock.patch.object(scoreboard.time, 'monotonic') as monotonic:
+        monotonic.return_value = 1000.0
+        yield monotonic
+
+
+@pytest.fixture
+def source():
+    found = FakeSource()
+    found.series = {'cpu': {'cn1': 0.2, 'cn2.a.org': 0.8}, 'mem': {'cn1': 0.4, 'cn2': 0.0},
+                    'peak': {'cn1': 0.6, 'cn2': 0.9}}
+    with mock.patch('kronos_nova.plugins.load', return_value=lambda conf: found):
+        yield found
+
+
+@pytest.fixture
+def board(tmp_path, source, clock):
+    conf = cfg.ConfigOpts()
+    scheduler_conf.register(conf)
+    conf([])
+    conf.set_override('policies_file', str(tmp_path / 'policies.yaml'), 'kronos')
+    made = scoreboard.Scoreboard(conf, background.Faults())
+    made.conf = conf
+    made.write = lambda *entries: (tmp_path / 'policies.yaml').write_text(
+        yaml.safe_dump({'policies': list(entries)}))
+    made.write(entry('cpu', 0.5), entry('mem', 0.5))
+    with mock.patch.object(background.Refresher, 'ensure'):
+        yield made
+
+
+def entry(name, weight=1.0, **fields):
+    return {'name': name, 'weight': weight, 'imbalance_query': name, **fields}
+
+
+def seen(board):
+    """What a request sees after a refresh."""
+    board.look(HOSTS)
+    board.refresh()
+    return board.look(HOSTS)
+
+
+def test_headroom_is_what_the_weighted_scores_leave(board):
+    assert dict(seen(board).headroom) == pytest.approx({'cn1': 0.7, 'cn2': 0.6})
+
+
+def test_the_boot_door_asks_for_hosts_only(board, source):
+    seen(board)
+    assert source.asked == [('cpu', False), ('mem', False)]
+
+
+def test_before_the_first_answer_there_are_no_scores(board):
+    assert board.look(HOSTS) is None and not board.answered
+    assert 'nothing was asked' in board.reason
+    board.refresh()
+    assert board.answered
+
+
+def test_a_host_without_one_of_the_scores_has_no_headroom(board, source):
+    del source.series['mem']['cn2']
+    assert set(seen(board).headroom) == {'cn1'}
+
+
+def test_a_host_seen_later_is_mapped_without_asking_again(board, source):
+    source.series['cpu']['cn3'] = source.series['mem']['cn3'] = 0.5
+    assert set(seen(board).headroom) == {'cn1', 'cn2'}
+    assert set(board.look([*HOSTS, ('cn3', None)]).headroom) == {'cn1', 'cn2'}
+    asked = len(source.asked)
+    board._show()
+    assert set(board.look(HOSTS).headroom) == {'cn1', 'cn2', 'cn3'}
+    assert len(source.asked) == asked
+
+
+def test_scores_age_out(board, clock):
+    assert seen(board) is not None
+    clock.return_value += 299
+    assert board.look(HOSTS) is not None
+    clock.return_value += 2
+    assert board.look(HOSTS) is None and board.reason == 'the scores are too old'
+
+
+def test_the_age_of_the_samples_counts(board, source, clock):
+    source.ages = {'cpu': 250.0, 'mem': 10.0}
+    assert seen(board) is not None
+    clock.return_value += 51
+    assert board.look(HOSTS) is None
+    source.ages['mem'] = 301.0
+    assert seen(board) is None and 'mem: samples are 301 s old' in board.reason
+    source.ages['mem'] = math.nan
+    assert seen(board) is None
+
+
+def test_require_age_refuses_policies_without_one(board, source):
+    board.conf.set_override('require_age', True, 'kronos')
+    assert seen(board) is None and 'age_query' in board.reason
+    source.ages = {'cpu': 1.0, 'mem': 1.0}
+    assert seen(board) is not None
+
+
+@pytest.mark.parametrize('bad', [
+    failed(model.Health.PARTIAL), {}, {'cn1': math.nan}, {'cn1': 2.0}, {'web': 0.5},
+    {'cn1': 0.1, 'CN1': 0.2}])
+def test_one_policy_that_cannot_be_believed_is_no_scores_at_all(board, source, bad):
+    assert seen(board) is not None
+    source.series['mem'] = bad
+    assert seen(board) is None and board.reason.startswith('mem: ')
+    source.series['mem'] = {'cn1': 0.4, 'cn2': 0.0}
+    assert seen(board) is not None
+
+
+def test_a_source_out_of_reach_leaves_the_last_scores_until_they_are_old(board, source, clock):
+    before = seen(board)
+    source.series['cpu'] = source.series['mem'] = failed(model.Health.UNREACHABLE)
+    clock.return_value += 200
+    assert seen(board).headroom == before.headroom
+    clock.return_value += 101
+    assert seen(board) is None and '301 s old' in board.reason
+
+
+def test_a_source_out_of_reach_from_the_start_says_so(board, source):
+    source.series['cpu'] = failed(model.Health.UNREACHABLE)
+    assert seen(board) is None and 'it is UNREACHABLE' in board.reason
+    source.series['cpu'] = failed(model.Health.PARTIAL)
+    assert seen(board) is None and 'it is PARTIAL' in board.reason
+
+
+def test_a_changed_policy_does_not_keep_old_samples(board, source):
+    seen(board)
+    source.series['new'] = failed(model.Health.UNREACHABLE)
+    board.write(entry('cpu', imbalance_query='new'))
+    assert seen(board) is None
+
+
+def test_ceilings_are_compared_with_the_peak_when_there_is_one(board):
+    board.write(entry('cpu', 0.5, boot_ceiling=0.7, capacity_query='peak'),
+                entry('mem', 0.5, boot_ceiling=0.3))
+    ceilings = {c.policy: (c.limit, dict(c.fill)) for c in seen(board).ceilings}
+    assert ceilings == {'cpu': (0.7, {'cn1': 0.6, 'cn2': 0.9}),
+                        'mem': (0.3, {'cn1': 0.4, 'cn2': 0.0})}
+
+
+def test_a_bad_capacity_query_matters_only_to_a_ceiling(board, source):
+    source.series['peak'] = {'cn1': 9.0}
+    board.write(entry('cpu', capacity_query='peak'))
+    assert seen(board) is not None
+    board.write(entry('cpu', capacity_query='peak', boot_ceiling=0.7))
+    assert seen(board) is None
+
+
+def test_disabled_policies_are_not_asked(board, source):
+    board.write(entry('cpu'), entry('mem', 0.5, enabled=False))
+    assert dict(seen(board).headroom) == pytest.approx({'cn1': 0.8, 'cn2': 0.2})
+    assert source.asked == [('cpu', False)]
+
+
+def test_without_a_valid_file_there_are_no_scores_and_then_there_are(board, tmp_path):
+    (tmp_path / 'policies.yaml').write_text('policies: [')
+    with mock.patch.object(scoreboard.LOG, 'error') as error:
+        assert seen(board) is None and 'policies.yaml' in board.reason
+        seen(board)
+    assert error.call_count == 1
+    board.write(entry('cpu'))
+    assert seen(board) is not None
+    (tmp_path / 'policies.yaml').unlink()
+    assert seen(board) is not None
+
+
+def test_losing_and_finding_scores_is_said_once_each(board, source):
+    with mock.patch.object(scoreboard.LOG, 'warning') as warning, \
+            mock.patch.object(scoreboard.LOG, 'info') as info:
+        for _ in range(3):
+            seen(board)
+        assert (warning.call_count, info.call_count) == (0, 1)
+        good, source.series['cpu'] = source.series['cpu'], {'cn1': 7.0}
+        for _ in range(3):
+            seen(board)
+        assert (warning.call_count, info.call_count) == (1, 1)
+        source.series['cpu'] = good
+        for _ in range(3):
+            seen(board)
+        assert (warning.call_count, info.call_count) == (1, 2)
+
+
+@pytest.mark.parametrize(('mode', 'multiplier', 'said'), [
+    ('spread', 1.0, 0), ('spread', -1.0, 1), ('pack', 1.0, 1), ('pack', -1.0, 0), ('pack', 0.0, 0)])
+def test_a_mode_that_disagrees_with_the_multiplier_is_reported(board, mode, multiplier, said):
+    board.conf.set_override('kronos_weight_multiplier', multiplier, 'filter_scheduler')
+    board.write(entry('cpu', mode=mode, capacity_query='peak'))
+    with mock.patch.object(scoreboard.LOG, 'warning') as warning:
+        seen(board)
+        seen(board)
+    assert warning.call_count == said
+
+
+def test_a_snapshot_that_a_request_holds_does_not_change(board, source):
+    before = seen(board)
+    held = dict(before.headroom)
+    source.series['cpu'] = {'cn1': 0.9, 'cn2': 0.9}
+    after = seen(board)
+    assert dict(before.headroom) == held and after.headroom != held
+
+
+def test_an_error_of_the_source_leaves_the_thread_to_count_it(board, source):
+    source.series['cpu'] = RuntimeError('boom')
+    with pytest.raises(RuntimeError):
+        seen(board)
+    assert board.answered

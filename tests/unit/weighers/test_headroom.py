@@ -1,0 +1,121 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+
+"""Raw weights are headroom - 0.5: exact, comparable, and 0 when nothing is known."""
+
+import math
+from unittest import mock
+
+from hypothesis import given
+from hypothesis import strategies as st
+from nova.scheduler import weights as nova_weights
+import pytest
+
+from kronos_nova import boot
+from kronos_nova import scoreboard
+from kronos_nova.weighers import all_weighers
+from kronos_nova.weighers import headroom
+from tests.unit import nova_fakes
+
+HOSTS = tuple('abcdef')
+
+
+def snapshot_of(values):
+    return scoreboard.Snapshot(headroom=values)
+
+
+def final(values, multipliers=None, default=1.0, hosts=HOSTS):
+    """Each host's weight as Nova's own handler computes it."""
+    states = nova_fakes.hosts(*hosts)
+    for state in states:
+        if state.host in (multipliers or {}):
+            state.aggregates = [mock.Mock(metadata={
+                'kronos_weight_multiplier': multipliers[state.host]})]
+    door = nova_fakes.FakeDoor(None if values is None else snapshot_of(values))
+    boot.CONF.set_override('kronos_weight_multiplier', default, 'filter_scheduler')
+    try:
+        with door.opened():
+            weighed = nova_weights.HostWeightHandler().get_weighed_objects(
+                [headroom.KronosWeigher()], states, mock.Mock())
+    finally:
+        boot.CONF.clear_override('kronos_weight_multiplier', 'filter_scheduler')
+    assert not door.faults.counts
+    return {w.obj.host: w.weight for w in weighed}
+
+
+def relative(values, hosts=HOSTS):
+    return headroom.relative(list(hosts), None if values is None else snapshot_of(values))
+
+
+known = st.dictionaries(st.sampled_from(HOSTS), st.floats(0, 1))
+
+
+@given(known)
+def test_weights_are_finite_bounded_and_exact(values):
+    found = dict(zip(HOSTS, relative(values), strict=True))
+    assert all(math.isfinite(w) and -0.5 <= w <= 0.5 + 1e-12 for w in found.values())
+    for host, value in values.items():
+        assert found[host] == value - 0.5
+    if values:
+        mean = sum(values.values()) / len(values)
+        for host in set(HOSTS) - set(values):
+            assert found[host] == pytest.approx(mean - 0.5, abs=1e-12)
+
+
+@pytest.mark.parametrize('values', [None, {}, {'z': 0.9}])
+def test_nothing_known_weighs_exactly_0(values):
+    assert relative(values) == [0.0] * len(HOSTS)
+
+
+def test_nova_s_normalisation_keeps_one_percent_one_percent():
+    found = final({'a': 0.51, 'b': 0.50}, hosts=('a', 'b'))
+    assert found['a'] - found['b'] == pytest.approx(0.01)
+    assert found['b'] == 0.0
+
+
+@pytest.mark.parametrize('default', [1.0, -1.0, 1e6, 0.0])
+def test_no_opinion_is_0_under_multipliers_of_both_signs(default):
+    found = final(None, {'a': '1000', 'b': '-1000'}, default)
+    assert set(found.values()) == {0.0}
+
+
+def test_a_negative_multiplier_of_an_aggregate_packs_its_hosts():
+    values = {'a': 0.1, 'b': 0.9}
+    spread = final(values, hosts=('a', 'b'))
+    assert max(spread, key=spread.get) == 'b'
+    packed = final(values, {'a': '-1', 'b': '-1'}, hosts=('a', 'b'))
+    assert max(packed, key=packed.get) == 'a'
+    assert final(values, {'a': '0', 'b': '0'}, hosts=('a', 'b')) == {'a': 0.0, 'b': 0.0}
+
+
+@pytest.mark.parametrize('value', ['nan', 'inf', '-inf'])
+def test_a_multiplier_that_is_no_number_never_breaks_the_order(value):
+    found = final({'a': 0.1, 'b': 0.9}, {'a': value}, hosts=('a', 'b'))
+    assert found == {'a': 0.0, 'b': pytest.approx(0.4)}
+
+
+def test_a_multiplier_that_is_text_is_the_option():
+    found = final({'a': 1.0, 'b': 0.5}, {'a': 'much'}, default=2.0, hosts=('a', 'b'))
+    assert found == {'a': 1.0, 'b': 0.0}
+
+
+def test_an_error_weighs_0_and_is_counted():
+    door = nova_fakes.FakeDoor()
+    weighed = [mock.Mock(obj=state) for state in nova_fakes.hosts('a', 'b')]
+    with door.opened(), mock.patch.object(door, 'look', side_effect=RuntimeError('boom')):
+        assert headroom.KronosWeigher().weigh_objects(weighed, None) == [0.0, 0.0]
+    assert door.faults.counts == {'KronosWeigher: RuntimeError': 1}
+
+
+def test_the_entry_point_names_it():
+    assert headroom.KronosWeigher in all_weighers()
