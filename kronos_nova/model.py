@@ -247,8 +247,9 @@ class QueryResult:
 class PolicySamples:
     """All a source knows about one policy at one time.
 
-    ``age`` is the age in seconds of the samples behind ``imbalance``; None
-    means that the policy has no ``age_query``: unverified.
+    ``age`` is the age in seconds of the samples behind ``imbalance``, the
+    median of its hosts (a source leaves hosts that are too old out of it);
+    None means that the policy has no ``age_query``: unverified.
     """
 
     policy: str

@@ -60,7 +60,7 @@ class Policy(pydantic.BaseModel):
     host_capacity_query: Query | None = None
     host_capacity: Annotated[str, pydantic.Field(
         pattern=r'^[A-Z][A-Z0-9_]*$', max_length=255)] | None = None
-    # Ours: seconds since the newest sample behind imbalance_query.
+    # Ours: seconds since the newest sample behind imbalance_query, by host_label.
     age_query: Query | None = None
     # Ours: the operator's mapping of label values to Nova hosts; group 1.
     host_regex: Annotated[str, pydantic.Field(min_length=1, max_length=1024)] | None = None

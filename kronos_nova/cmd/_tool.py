@@ -21,6 +21,7 @@ which belongs to the daemons.
 from collections.abc import Callable
 from collections.abc import Iterable
 from collections.abc import Sequence
+import contextlib
 import json
 import sys
 from typing import Any, NoReturn
@@ -57,6 +58,18 @@ def configure(conf: cfg.ConfigOpts, prog: str, argv: Sequence[str] | None,
                         ('use_syslog', False), ('use_journal', False), ('use_stderr', True)):
         conf.set_override(name, value)
     logging.setup(conf, 'kronos')
+
+
+def native_threads() -> None:
+    """Keep oslo.service off eventlet, which it loads unless told not to.
+
+    Call it first: oslo.messaging loads oslo.service. A process that has
+    chosen already, such as a test runner with Nova in it, stays as it is.
+    """
+    from oslo_service import backend
+
+    with contextlib.suppress(backend.exceptions.BackendAlreadySelected):
+        backend.init_backend(backend.BackendType.THREADING)
 
 
 def _sentence(error: Exception) -> str:

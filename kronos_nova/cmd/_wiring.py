@@ -57,6 +57,8 @@ def configure(prog: str, argv: Sequence[str] | None = None,
              version=version.release())
     except cfg.Error as e:
         _tool.fail(prog, f'{e} Correct the configuration file or the command line.')
+    if wrong := opts.wrong_values(conf):
+        _tool.fail(prog, str(wrong[0]))
     conf.set_default('use_stderr', True)
     logging.setup(conf, 'kronos')
     return conf

@@ -29,9 +29,11 @@ def main(argv: Sequence[str] | None = None) -> int:
 
     :returns: 0; with ``--once`` 1 when a scope could not be planned.
     """
+    from kronos_nova.cmd import _tool
+
+    _tool.native_threads()
     from oslo_config import cfg
 
-    from kronos_nova.cmd import _tool
     from kronos_nova.cmd import _wiring
 
     conf = _wiring.configure(PROG, argv, [
@@ -60,12 +62,9 @@ def _run(conf: Any) -> int:
 def _serve(conf: Any, built: Any) -> int:
     """Cycles in a thread of oslo.service; the main thread takes signals."""
     from oslo_log import log as logging
-    from oslo_service import backend
+    from oslo_service import loopingcall
 
     from kronos_nova.cmd import _wiring
-
-    backend.init_backend(backend.BackendType.THREADING)
-    from oslo_service import loopingcall
 
     log = logging.getLogger(__name__)
     stop, dump = threading.Event(), threading.Event()

@@ -25,9 +25,11 @@ PROG = 'kronos-executor'
 @_entry.needs_extra(PROG)
 def main(argv: Sequence[str] | None = None) -> int:
     """Run until SIGTERM or SIGINT; migrations that were begun go on."""
+    from kronos_nova.cmd import _tool
+
+    _tool.native_threads()
     from oslo_config import cfg
 
-    from kronos_nova.cmd import _tool
     from kronos_nova.cmd import _wiring
 
     conf = _wiring.configure(PROG, argv, [

@@ -37,6 +37,7 @@ from kronos_nova.rebalancer import cycle
 from kronos_nova.rebalancer import planner
 from kronos_nova.rebalancer import report
 from kronos_nova.rebalancer import tasks
+from kronos_nova.rebalancer.snapshots import recorder
 from kronos_nova.rebalancer.snapshots import writer
 from kronos_nova.sources import base as sources
 
@@ -152,25 +153,9 @@ class Engine:
         return path
 
     def _recording(self) -> writer.Recording:
-        now = self._clock()
         policy_set = self._watch.refresh()
-        names = scopes(self._conf, policy_set)
-        cluster: model.Cluster | str
-        histories: dict[str, model.History] | str
-        try:
-            cluster = self._collector.collect(now)
-        except exception.CollectError as e:
-            cluster = str(e)
-        try:
-            histories = {scope: self._store.history(scope, now) for scope in names}
-            if isinstance(cluster, model.Cluster):
-                cluster = dataclasses.replace(
-                    cluster, flights=cluster.flights + self._store.flights())
-        except exception.StoreError as e:
-            histories = str(e)
-        return writer.Recording(now=now, scopes=names, policies=policy_set,
-                                samples=self.samples(policy_set), cluster=cluster,
-                                histories=histories)
+        return recorder.record(self._collector, self._source, self._store, policy_set,
+                               scopes(self._conf, policy_set), self._clock)
 
     def safe_cycle(self) -> None:
         """A cycle for a daemon: whatever goes wrong, the next one comes."""

@@ -88,7 +88,7 @@ placement_endpoint_override = {self.placement_api.url}
         with self.daemon('engine') as engine, self.daemon('executor'):
             self.wait_for(lambda: self.host_of(server) == 'host3', 'the move to host3')
             self.wait_for(lambda: not self.store.flights(), 'the task to end')
-            rows = self.store.tasks(self.store.plans()[0].plan_id)
+            rows = [r for p in self.store.plans() for r in self.store.tasks(p.plan_id)]
             self.assertEqual([model.TaskState.COMPLETED], [r.task.state for r in rows])
             engine.send_signal(signal.SIGUSR1)
             self.wait_for(lambda: os.path.isdir(self.snapshots) and os.listdir(self.snapshots),

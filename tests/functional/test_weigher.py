@@ -167,7 +167,8 @@ class BrokenTestCase(scores.ScoredTestCase):
     def test_an_error_of_ours_is_swallowed_counted_and_logged_once(self):
         self.occupy()
         log = mock.Mock()
-        with mock.patch.object(scoreboard.Scoreboard, 'look', side_effect=RuntimeError('boom')), \
+        with mock.patch.object(scoreboard.Scoreboard, 'look', autospec=True,
+                               side_effect=RuntimeError('boom')), \
                 mock.patch('kronos_nova.background.LOG.error', log):
             self.assertEqual(self.stock_choice, self.chosen())
             self.assertEqual(self.stock_choice, self.chosen())

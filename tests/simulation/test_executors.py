@@ -42,7 +42,7 @@ def test_every_task_ends_once_whatever_fails(first):
 
 def test_the_faults_really_happen():
     seen = collections.Counter()
-    for seed in range(12):
+    for seed in range(16):
         run = executor_world.Run(seed)
         run.go()
         seen.update(run.counts)

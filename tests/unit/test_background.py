@@ -71,7 +71,7 @@ def test_an_error_is_counted_logged_once_and_ends_nothing():
         raise RuntimeError('boom')
 
     refresher, faults = made(work)
-    with mock.patch.object(background.LOG, 'error') as error:
+    with mock.patch.object(background.LOG, 'error', autospec=True) as error:
         refresher.ensure()
         wait_for(lambda: faults.counts['test: RuntimeError'] > 3)
     refresher.stop()
@@ -117,7 +117,7 @@ def test_a_forked_child_starts_its_own_thread():
 
 def test_faults_keep_their_kinds_apart():
     faults = background.Faults()
-    with mock.patch.object(background.LOG, 'error') as error:
+    with mock.patch.object(background.LOG, 'error', autospec=True) as error:
         for where, problem in (('a', ValueError('1')), ('a', ValueError('2')),
                                ('a', KeyError('3')), ('b', ValueError('4'))):
             faults.swallow(where, problem)

@@ -63,7 +63,7 @@ def failed(health):
 
 @pytest.fixture
 def clock():
-    with mock.patch.object(scoreboard.time, 'monotonic') as monotonic:
+    with mock.patch.object(scoreboard.time, 'monotonic', autospec=True) as monotonic:
         monotonic.return_value = 1000.0
         yield monotonic
 
@@ -73,7 +73,7 @@ def source():
     found = FakeSource()
     found.series = {'cpu': {'cn1': 0.2, 'cn2.a.org': 0.8}, 'mem': {'cn1': 0.4, 'cn2': 0.0},
                     'peak': {'cn1': 0.6, 'cn2': 0.9}}
-    with mock.patch('kronos_nova.plugins.load', return_value=lambda conf: found):
+    with mock.patch('kronos_nova.plugins.load', autospec=True, return_value=lambda conf: found):
         yield found
 
 
@@ -88,7 +88,7 @@ def board(tmp_path, source, clock):
     made.write = lambda *entries: (tmp_path / 'policies.yaml').write_text(
         yaml.safe_dump({'policies': list(entries)}))
     made.write(entry('cpu', 0.5), entry('mem', 0.5))
-    with mock.patch.object(background.Refresher, 'ensure'):
+    with mock.patch.object(background.Refresher, 'ensure', autospec=True):
         yield made
 
 
@@ -218,7 +218,7 @@ def test_disabled_policies_are_not_asked(board, source):
 
 def test_without_a_valid_file_there_are_no_scores_and_then_there_are(board, tmp_path):
     (tmp_path / 'policies.yaml').write_text('policies: [')
-    with mock.patch.object(scoreboard.LOG, 'error') as error:
+    with mock.patch.object(scoreboard.LOG, 'error', autospec=True) as error:
         assert seen(board) is None and 'policies.yaml' in board.reason
         seen(board)
     assert error.call_count == 1
@@ -229,8 +229,8 @@ def test_without_a_valid_file_there_are_no_scores_and_then_there_are(board, tmp_
 
 
 def test_losing_and_finding_scores_is_said_once_each(board, source):
-    with mock.patch.object(scoreboard.LOG, 'warning') as warning, \
-            mock.patch.object(scoreboard.LOG, 'info') as info:
+    with mock.patch.object(scoreboard.LOG, 'warning', autospec=True) as warning, \
+            mock.patch.object(scoreboard.LOG, 'info', autospec=True) as info:
         for _ in range(3):
             seen(board)
         assert (warning.call_count, info.call_count) == (0, 1)
@@ -249,7 +249,7 @@ def test_losing_and_finding_scores_is_said_once_each(board, source):
 def test_a_mode_that_disagrees_with_the_multiplier_is_reported(board, mode, multiplier, said):
     board.conf.set_override('kronos_weight_multiplier', multiplier, 'filter_scheduler')
     board.write(entry('cpu', mode=mode, capacity_query='peak'))
-    with mock.patch.object(scoreboard.LOG, 'warning') as warning:
+    with mock.patch.object(scoreboard.LOG, 'warning', autospec=True) as warning:
         seen(board)
         seen(board)
     assert warning.call_count == said

@@ -37,8 +37,8 @@ from kronos_nova.rebalancer.snapshots import schema
 from kronos_nova.sources import snapshot
 from kronos_nova.sources import snapshot_files as files
 
-#: What the directory's name begins with: written by the command, by SIGUSR1.
-RECORDED = 'kronos-snapshot'
+#: What the directory's name begins with, as in Kronos 0.2.0; for
+#: kronos-record too.
 SIGNALLED = 'kronos-engine-snapshot'
 
 
@@ -58,7 +58,7 @@ class Recording:
     histories: Mapping[str, model.History] | str
 
 
-def write(parent: str, recording: Recording, prefix: str = RECORDED) -> str:
+def write(parent: str, recording: Recording, prefix: str = SIGNALLED) -> str:
     """Write ``<parent>/<prefix>-<UTC time>`` and return its path.
 
     :raises SnapshotError: it could not be written; nothing is left behind.

@@ -192,12 +192,12 @@ def test_only_the_owner_may_look_into_a_snapshot(tmp_path):
 
 
 def test_the_directory_carries_the_time_in_utc(written):
-    assert os.path.basename(written) == 'kronos-snapshot-20261101T000000Z'
+    assert os.path.basename(written) == 'kronos-engine-snapshot-20261101T000000Z'
 
 
 def test_two_snapshots_of_one_second_are_two_directories(tmp_path):
-    first = writer.write(str(tmp_path), recording(), writer.SIGNALLED)
-    second = writer.write(str(tmp_path), recording(), writer.SIGNALLED)
+    first = writer.write(str(tmp_path), recording())
+    second = writer.write(str(tmp_path), recording())
     assert os.path.basename(first) == 'kronos-engine-snapshot-20261101T000000Z'
     assert second == first + '-2'
     assert sorted(os.listdir(tmp_path)) == [os.path.basename(p) for p in (first, second)]

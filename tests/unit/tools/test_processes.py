@@ -121,7 +121,8 @@ def test_services_get_nothing_of_the_callers_environment(tmp_path, monkeypatch):
 
 
 def test_the_state_survives_a_round_trip(tmp_path):
-    before = state.State({'nova': 1}, ['h'], 1.5, True, False, processes=[processes.Process('a', 2, 3)])
+    before = state.State({'nova': 1}, ['h'], 1.5, True, False,
+                         processes=[processes.Process('a', 2, 3)])
     before.save(tmp_path / 'state.json')
     assert state.load(tmp_path / 'state.json') == before
     assert (tmp_path / 'state.json').stat().st_mode & 0o777 == 0o600

@@ -112,7 +112,8 @@ def test_a_multiplier_that_is_text_is_the_option():
 def test_an_error_weighs_0_and_is_counted():
     door = nova_fakes.FakeDoor()
     weighed = [mock.Mock(obj=state) for state in nova_fakes.hosts('a', 'b')]
-    with door.opened(), mock.patch.object(door, 'look', side_effect=RuntimeError('boom')):
+    broken = mock.patch.object(door, 'look', autospec=True, side_effect=RuntimeError('boom'))
+    with door.opened(), broken:
         assert headroom.KronosWeigher().weigh_objects(weighed, None) == [0.0, 0.0]
     assert door.faults.counts == {'KronosWeigher: RuntimeError': 1}
 
