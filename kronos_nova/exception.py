@@ -82,6 +82,12 @@ class LeaseLost(StoreError):
     code = 'kronos.lease_lost'
 
 
+class ScopeTaken(StoreError):
+    msg_fmt = ('Another engine plans scope %(scope)s. That is as it should be when several run; '
+               'this one takes over when the other stops.')
+    code = 'kronos.scope_taken'
+
+
 class MessageError(KronosException):
     msg_fmt = 'Message field %(field)s: %(problem)s'
     code = 'kronos.message'

@@ -20,6 +20,7 @@ time; ``--check`` only compares.
 
 import dataclasses
 import json
+import math
 from pathlib import Path
 import random
 import shutil
@@ -109,7 +110,7 @@ def samples(found: model.Cluster, rng: random.Random) -> dict[str, model.PolicyS
     for policy, usage, capacity in (
             (policy_set.policy('cpu'), cores, float(CORES)),
             (policy_set.policy('memory'), rss, float(MEMORY_MB * 1024**2))):
-        scores = {host: round(min(1.0, 0.02 + sum(
+        scores = {host: round(min(1.0, 0.02 + math.fsum(
             usage[i.uuid] for i in found.instances.values() if i.host == host) / capacity), 6)
             for host in HOSTS}
 

@@ -25,6 +25,7 @@ import contextlib
 import json
 import sys
 from typing import Any, NoReturn
+import warnings
 
 from oslo_config import cfg
 from oslo_log import log as logging
@@ -65,7 +66,10 @@ def native_threads() -> None:
 
     Call it first: oslo.messaging loads oslo.service. A process that has
     chosen already, such as a test runner with Nova in it, stays as it is.
+    Libraries that look whether eventlet is there make it warn: no news for
+    an operator.
     """
+    warnings.filterwarnings('ignore', message=r'\s*Eventlet is deprecated')
     from oslo_service import backend
 
     with contextlib.suppress(backend.exceptions.BackendAlreadySelected):

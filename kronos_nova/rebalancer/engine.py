@@ -46,6 +46,7 @@ if TYPE_CHECKING:  # replay needs no database
 
 LOG = logging.getLogger(__name__)
 
+#: A lease outlives planning by so many seconds; whoever dies holds it no longer.
 LEASE_SECONDS = 30
 
 
@@ -101,6 +102,16 @@ def strategy_names() -> list[str]:
     return [*planner.ORDER, *others]
 
 
+def landed(cluster: model.Cluster, history: model.History) -> tuple[model.Flight, ...]:
+    """Moves that completed while the cluster was being read: it may show the
+    instance on its source still, and no migration any more. Both ends count."""
+    return tuple(
+        model.Flight(move.instance_uuid, move.from_host, move.to_host)
+        for move, completed_at in history.completed
+        if completed_at >= cluster.taken_at and move.instance_uuid in cluster.instances
+        and cluster.instances[move.instance_uuid].host == move.from_host)
+
+
 class Engine:
     """Runs cycles. Everything it talks to is handed in.
 
@@ -123,10 +134,17 @@ class Engine:
         self._clock = clock
         self._monotonic = monotonic
         self._watch = policy_watch.PolicyWatch(conf.engine.policies_file)
+        self._leases: dict[str, Any] = {}
         scopes(conf, self._watch.current)
 
     def close(self) -> None:
-        """Release connections; leases run out by themselves."""
+        """Give the leases back and release connections."""
+        for scope, lease in self._leases.items():
+            try:
+                self._store.release(lease)
+            except exception.StoreError as e:
+                LOG.warning('The lease of scope %s is not given back and runs out: %s', scope, e)
+        self._leases.clear()
         self._source.close()
         self._store.close()
 
@@ -174,34 +192,44 @@ class Engine:
         """
         policy_set = self._watch.refresh()
         rows: list[dict[str, Any]] = []
-        leases: dict[str, Any] = {}
+        ours: list[str] = []
         for scope in scopes(self._conf, policy_set):
             try:
-                leases[scope] = self._store.acquire_lease(
-                    scope, self._owner, LEASE_SECONDS, _hash(policy_set))
-            except exception.StoreError as e:
+                self._lease(scope, policy_set)
+            except exception.KronosException as e:
                 rows.append(self._failed(scope, e))
-                continue
-            if leases[scope] is None:
-                del leases[scope]
-                rows.append(report.failed(scope, 'another engine plans this scope'))
-        if leases:
-            rows += self._plan(leases, policy_set)
+            else:
+                ours.append(scope)
+        if ours:
+            rows += self._plan(ours, policy_set)
         return rows
 
-    def _plan(self, leases: Mapping[str, Any],
-              policy_set: policies.PolicySet) -> list[dict[str, Any]]:
+    def _lease(self, scope: str, policy_set: policies.PolicySet) -> Any:
+        """Ours for long enough to plan and store.
+
+        :raises ScopeTaken: another engine plans this scope.
+        """
+        lease = self._store.acquire_lease(
+            scope, self._owner, LEASE_SECONDS + self._conf.engine.planning_deadline,
+            _hash(policy_set))
+        if lease is None:
+            self._leases.pop(scope, None)
+            raise exception.ScopeTaken(scope=scope)
+        self._leases[scope] = lease
+        return lease
+
+    def _plan(self, ours: list[str], policy_set: policies.PolicySet) -> list[dict[str, Any]]:
         started = self._monotonic()
         try:
             cluster = self._collector.collect(self._clock())
         except exception.CollectError as e:
-            return [self._failed(scope, e) for scope in leases]
+            return [self._failed(scope, e) for scope in ours]
         samples = self.samples(policy_set)
         collected = self._monotonic() - started
         rows, plans = [], {}
-        for scope, lease in leases.items():
+        for scope in ours:
             try:
-                outcome = self._scope(lease, scope, cluster, samples, policy_set)
+                outcome = self._scope(scope, cluster, samples, policy_set)
             except exception.KronosException as e:
                 rows.append(self._failed(scope, e))
                 continue
@@ -216,19 +244,24 @@ class Engine:
         """Every enabled policy's answers; what failed says so inside."""
         return {p.name: self._source.fetch(p) for p in policy_set.enabled}
 
-    def _scope(self, lease: Any, scope: str, cluster: model.Cluster,
+    def _scope(self, scope: str, cluster: model.Cluster,
                samples: Mapping[str, model.PolicySamples],
                policy_set: policies.PolicySet) -> cycle.Outcome:
+        """Plan one scope on what the database says now, under a fresh lease:
+        collecting may have taken longer than the last one."""
         if scope != model.UNASSIGNED and scope not in cluster.aggregates:
             raise exception.ConfigError(
                 path='kronos.conf', field='[engine] aggregates',
                 problem=f'Nova has no aggregate {scope}', remedy='Correct the name or create it.')
+        lease = self._lease(scope, policy_set)
         now = self._clock()
         flights = self._store.flights()
-        cluster = dataclasses.replace(cluster, flights=cluster.flights + flights).scoped(scope)
-        chosen = settings(self._conf, policy_set)
+        history = self._store.history(scope, now)
+        cluster = dataclasses.replace(
+            cluster, flights=(*cluster.flights, *flights, *landed(cluster, history))
+        ).scoped(scope)
         outcome = cycle.run(
-            cluster, samples, self._store.history(scope, now), chosen, now=now,
+            cluster, samples, history, settings(self._conf, policy_set), now=now,
             clock=self._monotonic,
             busy=sum(1 for f in flights if f.from_host in cluster.scope_hosts))
         self._keep(lease, outcome, policy_set, self._clock())

@@ -42,12 +42,14 @@ PAUSE_SECONDS = 30.0
 
 
 def url(conf: cfg.ConfigOpts) -> str | None:
-    """``transport_url``, or what [messaging] says, or None: no broker."""
-    for group, opts in messaging_opts.list_opts():
-        if group is None:
-            conf.register_opts([opt for opt in opts if opt.name == 'transport_url'])
-    found = conf.get_location('transport_url')
-    if found is not None and found.location is not cfg.Locations.opt_default:
+    """``transport_url``, or what [messaging] says, or None: no broker.
+
+    oslo.messaging's default names no host; it means that nobody named one.
+    """
+    (option,) = [opt for group, opts in messaging_opts.list_opts() if group is None
+                 for opt in opts if opt.name == 'transport_url']
+    conf.register_opts([option])
+    if conf.transport_url and conf.transport_url != option.default:
         return str(conf.transport_url)
     return messaging_conf.transport_url(conf)
 

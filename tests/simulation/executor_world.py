@@ -131,7 +131,7 @@ class Driver(base.Executor):
         self.run.nova.request(task)
         if self.run.chance(0.1, 'lost after'):
             raise exception.AmbiguousSubmit(instance_uuid=task.instance_uuid, problem='reset')
-        if self.run.chance(0.02, 'driver bug'):
+        if self.run.chance(0.05, 'driver bug'):
             raise KeyError('id')
         return f'req-{task.task_id}'
 

@@ -25,12 +25,24 @@ from kronos_nova.rebalancer.store import tasks
 from tests.simulation import executor_world
 
 SEEDS = int(os.environ.get('KRONOS_EXECUTOR_SEEDS', '200'))
+#: What `tools/test long` adds.
+LONG_SEEDS = 2000
 CHUNK = 20
 
 
 @pytest.mark.parametrize('first', range(0, SEEDS, CHUNK))
 def test_every_task_ends_once_whatever_fails(first):
-    for seed in range(first, min(first + CHUNK, SEEDS)):
+    _run_all(range(first, min(first + CHUNK, SEEDS)))
+
+
+@pytest.mark.long
+@pytest.mark.parametrize('first', range(SEEDS, SEEDS + LONG_SEEDS, CHUNK))
+def test_every_task_ends_once_whatever_fails_in_many_more_worlds(first):
+    _run_all(range(first, first + CHUNK))
+
+
+def _run_all(seeds):
+    for seed in seeds:
         run = executor_world.Run(seed)
         try:
             run.go()
@@ -42,7 +54,7 @@ def test_every_task_ends_once_whatever_fails(first):
 
 def test_the_faults_really_happen():
     seen = collections.Counter()
-    for seed in range(12):
+    for seed in range(16):
         run = executor_world.Run(seed)
         run.go()
         seen.update(run.counts)

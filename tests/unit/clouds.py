@@ -210,7 +210,7 @@ def _scores(k, rng, cluster, policies, sizes):
     for p in policies.enabled:
         usages = {u: rng.choice([0.0, 0.2, 0.5, 0.9]) * i.vcpus * rng.uniform(0.5, 1.0)
                   for u, i in cluster.instances.items() if i.host in cluster.scope_hosts}
-        capacity = {h: float(sizes[h]) for h in cluster.scope_hosts}
+        capacity = {h: float(sizes[h]) for h in sorted(cluster.scope_hosts)}
         base = {h: rng.choice([0.0, 0.02, 0.1]) for h in sorted(cluster.scope_hosts)}
         worst = max(base[h] + sum(v for u, v in usages.items()
                                   if cluster.instances[u].host == h) / capacity[h] for h in base)

@@ -19,6 +19,7 @@ import pathlib
 import time
 from typing import Any
 
+from tools.cloud import config
 from tools.cloud import down
 from tools.cloud import errors
 from tools.cloud import exporter
@@ -211,6 +212,10 @@ class Demo:
         self._check('without the weigher boots went to busy hosts', bool(set(without) & set(busy)))
         self._check('with the weigher every boot went to an idle host',
                     set(chosen) <= set(idle))
+        log = self._run.log('nova-scheduler').read_text(errors='replace')
+        self._check("nova-scheduler's log names our filters and our weigher",
+                    'KronosWeigher: ' in log and all(
+                        f'Filter {name} returned' in log for name in config.KRONOS_FILTERS))
 
     def _boot_some(self, kind: str) -> list[str]:
         """Boot one after another; the hosts that were chosen."""

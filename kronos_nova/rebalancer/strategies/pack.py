@@ -17,6 +17,8 @@ Fill is what a policy's ``capacity_query`` says, its ceiling is
 host finds a place on a host that is in use already, or nothing moves.
 """
 
+import math
+
 from kronos_nova import model
 from kronos_nova import policy as policies
 from kronos_nova.constraints import metrics
@@ -105,7 +107,7 @@ def _empty_hosts(simulation: sim.Simulation, budget: int) -> list[model.Move]:
 
     def order(host: str) -> tuple[bool, int, float, str]:
         fills = simulation.view.fills(host).values()
-        return host not in begun, len(simulation.on_host(host)), sum(fills), host
+        return host not in begun, len(simulation.on_host(host)), math.fsum(fills), host
 
     tried: set[str] = set()
     while len(moves) < budget and not simulation.stop():

@@ -36,7 +36,7 @@ def refusals(request, plan, budget=None):
                          ceilings(request), request.budget if budget is None else budget)
 
 
-@clouds.examples(250)
+@clouds.examples(600)
 @hypothesis.given(knobs=clouds.knobs())
 def test_every_plan_passes_the_checker(knobs):
     request = clouds.request(knobs)
@@ -45,7 +45,7 @@ def test_every_plan_passes_the_checker(knobs):
     assert plan.moves or plan.reason, 'nothing moves and no reason is given'
 
 
-@clouds.examples(60)
+@clouds.examples(150)
 @hypothesis.given(knobs=clouds.knobs())
 def test_plans_are_bounded_deterministic_and_leave_their_input_alone(knobs):
     request = clouds.request(knobs)
@@ -197,7 +197,7 @@ def carry_out(rng, world, plan, failure):
         (done if success else over).add(move.instance_uuid)
 
 
-@clouds.examples(200)
+@clouds.examples(500)
 @hypothesis.given(knobs=clouds.knobs())
 def test_any_order_and_any_failure_keep_every_hard_rule(knobs):
     request = clouds.request(knobs)
@@ -213,7 +213,7 @@ def test_any_order_and_any_failure_keep_every_hard_rule(knobs):
 
 
 @pytest.mark.parametrize('mode', ['spread', 'pack'])
-@clouds.examples(60)
+@clouds.examples(150)
 @hypothesis.given(knobs=clouds.knobs(clean=True, budget=5, mode='spread'))
 def test_a_steady_cloud_settles_and_no_placement_comes_twice(mode, knobs):
     request = clouds.request(dataclasses.replace(knobs, mode=mode))
@@ -230,7 +230,7 @@ def test_a_steady_cloud_settles_and_no_placement_comes_twice(mode, knobs):
     raise AssertionError('it still moves after 60 cycles')
 
 
-@clouds.examples(60)
+@clouds.examples(150)
 @hypothesis.given(knobs=clouds.knobs(clean=True, mode='pack', drains=False, groups=0))
 def test_pack_empties_hosts_whole_or_not_at_all(knobs):
     """With enough budget no host is left half emptied by a drain."""

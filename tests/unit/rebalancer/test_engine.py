@@ -1,0 +1,208 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""The engine with fakes of what it talks to, on a real store."""
+
+import dataclasses
+
+from oslo_config import cfg
+import pytest
+import yaml
+
+from kronos_nova import exception
+from kronos_nova import model
+from kronos_nova.conf import opts
+from kronos_nova.rebalancer import engine
+from kronos_nova.rebalancer.store import api
+from kronos_nova.sources import base
+from tests.scenarios import loader
+
+A0, B0 = loader.uuid_of('a0'), loader.uuid_of('b0')
+
+
+class FakeCollector:
+    def __init__(self, cluster):
+        self.cluster = cluster
+        self.calls = 0
+        self.meanwhile = lambda: None
+
+    def collect(self, now):
+        self.calls += 1
+        if isinstance(self.cluster, Exception):
+            raise self.cluster
+        self.meanwhile()
+        return dataclasses.replace(self.cluster, taken_at=now, scope_hosts=frozenset())
+
+
+class FakeSource(base.Source):
+    def __init__(self, clock, hosts, usages):
+        self._clock, self._hosts, self._usages = clock, hosts, usages
+
+    def fetch(self, policy, *, profile=True):
+        healthy = model.Health.HEALTHY
+        return model.PolicySamples(
+            policy.name, model.QueryResult('cpu', healthy, self._hosts),
+            profile=model.QueryResult('vm', healthy, self._usages), taken_at=self._clock())
+
+    def health(self):
+        return model.Health.HEALTHY, ''
+
+
+class Clock:
+    now = 1_000_000.0
+
+    def __call__(self):
+        return self.now
+
+
+@pytest.fixture
+def world(tmp_path):
+    """A host with load and an idle one, and all that an engine needs."""
+    return World(tmp_path)
+
+
+class World:
+    def __init__(self, tmp_path):
+        self.clock = Clock()
+        self.path = tmp_path / 'policies.yaml'
+        self.path.write_text(yaml.safe_dump({'policies': [{
+            'name': 'cpu', 'weight': 1.0, 'imbalance_query': 'cpu', 'vm_profile_query': 'vm',
+            'vm_profile_label_type': 'nova_instance_uuid', 'max_migrations_per_cycle': 1}]}))
+        self.conf = cfg.ConfigOpts()
+        opts.register(self.conf)
+        self.conf([], default_config_files=[])
+        self.conf.set_override('policies_file', str(self.path), 'engine')
+        self.conf.set_override('dry_run', False, 'engine')
+        self.store = api.Store.from_url(f'sqlite:///{tmp_path}/kronos.sqlite', clock=self.clock)
+        self.store.upgrade()
+        path = loader.HERE / 'spread_waits_until_scores_show_the_last_move.yaml'
+        cluster = loader.load(path).request.cluster
+        self.collector = FakeCollector(cluster)
+        self.source = FakeSource(self.clock, {'a': 0.9, 'b': 0.1}, {A0: 0.4, B0: 0.05})
+        self.casts = []
+
+    def engine(self, owner='one'):
+        return engine.Engine(self.conf, collector=self.collector, source=self.source,
+                             store=self.store, cast=self.casts.append, owner=owner,
+                             clock=self.clock)
+
+
+def test_a_plan_becomes_tasks_and_casts(world):
+    row, = world.engine().run_cycle()
+    assert [m['instance_uuid'] for m in row['moves']] == [A0]
+    assert [t.instance_uuid for t in world.casts] == [A0]
+    assert [f.instance_uuid for f in world.store.flights()] == [A0]
+    assert world.store.history(model.UNASSIGNED, world.clock()).cooling == {A0: 900.0}
+
+
+def test_collecting_longer_than_the_lease_loses_no_plan(world):
+    def slow():
+        world.clock.now += 119
+
+    world.collector.meanwhile = slow
+    row, = world.engine().run_cycle()
+    assert row['moves'], row
+    assert world.store.flights()
+
+
+def test_only_one_of_two_engines_plans_and_the_other_takes_over(world):
+    assert world.engine('one').run_cycle()[0]['moves']
+    row, = world.engine('two').run_cycle()
+    assert 'Another engine plans scope' in row['reason'] and world.collector.calls == 1
+    world.clock.now += 61
+    row, = world.engine('two').run_cycle()
+    assert row['hosts'] == 2
+
+
+def test_an_engine_that_ends_gives_its_scopes_back(world):
+    one = world.engine('one')
+    one.run_cycle()
+    one.close()
+    assert world.engine('two').run_cycle()[0]['hosts'] == 2
+
+
+def test_an_engine_that_lost_its_scope_while_collecting_writes_nothing(world):
+    def overtaken():
+        world.collector.meanwhile = lambda: None
+        world.clock.now += 61
+        assert world.engine('two').run_cycle()[0]['moves']
+
+    world.collector.meanwhile = overtaken
+    row, = world.engine('one').run_cycle()
+    assert 'Another engine' in row['reason'] and not row['moves']
+    assert len(world.store.flights()) == 1 and len(world.casts) == 1
+
+
+def test_engines_with_different_policies_for_one_scope_are_refused(world):
+    world.engine('one').run_cycle()
+    text = world.path.read_text()
+    world.path.write_text(text.replace('max_migrations_per_cycle: 1',
+                                       'max_migrations_per_cycle: 2'))
+    row, = world.engine('two').run_cycle()
+    assert 'polic' in row['reason'] and not row['moves']
+
+
+def test_dry_run_stores_the_plan_and_nothing_else(world):
+    world.conf.set_override('dry_run', True, 'engine')
+    row, = world.engine().run_cycle()
+    assert row['moves'] and not world.casts and world.store.flights() == ()
+    history = world.store.history(model.UNASSIGNED, world.clock())
+    assert not history.cooling and history.scope_cooling == 0
+    assert [p.dry_run for p in world.store.plans()] == [True]
+
+
+def test_what_cannot_be_collected_stops_every_scope_with_a_reason(world):
+    world.collector.cluster = exception.CollectError(
+        what='server groups', service='Nova', problem='HTTP 500')
+    row, = world.engine().run_cycle()
+    assert row['hosts'] is None and 'server groups' in row['reason']
+    assert world.store.flights() == ()
+
+
+def test_the_budget_is_used_up_by_moves_under_way(world):
+    world.conf.set_override('cooldown', 0, 'engine')
+    one = world.engine()
+    assert one.run_cycle()[0]['moves']
+    row, = one.run_cycle()
+    assert not row['moves'] and 'still under way' in row['reason']
+
+
+def test_a_move_that_ended_while_reading_counts_at_both_ends(world):
+    cluster = dataclasses.replace(world.collector.cluster, taken_at=100.0)
+    move = model.Move(A0, 'a', 'b', model.Phase.SPREAD)
+    history = model.History(completed=((move, 101.0),))
+    assert engine.landed(cluster, history) == (model.Flight(A0, 'a', 'b'),)
+    assert engine.landed(cluster, model.History(completed=((move, 99.0),))) == ()
+
+
+def test_an_aggregate_that_nova_does_not_have_is_named(world):
+    world.conf.set_override('aggregates', ['nowhere'], 'engine')
+    rows = {r['name']: r for r in world.engine().run_cycle()}
+    assert 'no aggregate nowhere' in rows['nowhere']['reason']
+    assert rows[model.UNASSIGNED]['moves']
+
+
+@pytest.mark.parametrize('aggregates, unassigned, text', [
+    ([], False, 'nothing to plan'), ([model.UNASSIGNED], True, 'hosts in no aggregate')])
+def test_an_engine_without_a_usable_scope_does_not_start(world, aggregates, unassigned, text):
+    world.conf.set_override('aggregates', aggregates, 'engine')
+    world.conf.set_override('include_unassigned_hosts', unassigned, 'engine')
+    with pytest.raises(exception.ConfigError, match=text):
+        world.engine()
+
+
+def test_a_broken_policy_file_keeps_the_last_good_policies(world):
+    one = world.engine()
+    world.path.write_text('policies: []')
+    assert one.run_cycle()[0]['moves']
+    with pytest.raises(exception.PolicyFileError):
+        world.engine()
