@@ -17,7 +17,6 @@ below takes what it needs as arguments.
 """
 
 from collections.abc import Callable
-from collections.abc import Mapping
 from collections.abc import Sequence
 import dataclasses
 import sys
@@ -97,13 +96,12 @@ def publisher(conf: cfg.ConfigOpts) -> Callable[..., None] | None:
         return None
     channel = published.Channel(conf)
 
-    def publish(plans: Mapping[str, model.Plan], history: model.History,
+    def publish(draining: frozenset[str], history: model.History,
                 cluster: model.Cluster, now: float) -> None:
-        draining = {host for plan in plans.values() for host in plan.draining}
         grouped = {uuid for group in cluster.groups for uuid in group.members}
         try:
             channel.write(published.Published(
-                draining=frozenset(draining), quarantined=history.quarantined_hosts,
+                draining=draining, quarantined=history.quarantined_hosts,
                 flights=tuple(f for f in cluster.flights if f.instance_uuid in grouped),
                 written_at=now,
                 expires_at=now + PUBLISHED_CYCLES * conf.engine.evaluation_interval))

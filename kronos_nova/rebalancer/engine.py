@@ -46,7 +46,8 @@ if TYPE_CHECKING:  # replay needs no database
 
 LOG = logging.getLogger(__name__)
 
-#: A lease outlives planning by so many seconds; whoever dies holds it no longer.
+#: A lease outlives planning and the interval by so many seconds; whoever dies
+#: holds it no longer.
 LEASE_SECONDS = 30
 
 
@@ -57,7 +58,7 @@ class Collector(Protocol):
 
 #: Wakes executors for a stored task; publishes what the scheduler must know.
 Cast = Callable[[model.Task], None]
-Publish = Callable[[Mapping[str, model.Plan], model.History, model.Cluster, float], None]
+Publish = Callable[[frozenset[str], model.History, model.Cluster, float], None]
 
 
 def scopes(conf: cfg.ConfigOpts, policy_set: policies.PolicySet) -> list[str]:
@@ -205,13 +206,15 @@ class Engine:
         return rows
 
     def _lease(self, scope: str, policy_set: policies.PolicySet) -> Any:
-        """Ours for long enough to plan and store.
+        """Ours until after the next cycle: between two of them nobody with other
+        policies takes it.
 
         :raises ScopeTaken: another engine plans this scope.
         """
+        conf = self._conf.engine
         lease = self._store.acquire_lease(
-            scope, self._owner, LEASE_SECONDS + self._conf.engine.planning_deadline,
-            _hash(policy_set))
+            scope, self._owner,
+            LEASE_SECONDS + conf.planning_deadline + conf.evaluation_interval, _hash(policy_set))
         if lease is None:
             self._leases.pop(scope, None)
             raise exception.ScopeTaken(scope=scope)
@@ -226,18 +229,17 @@ class Engine:
             return [self._failed(scope, e) for scope in ours]
         samples = self.samples(policy_set)
         collected = self._monotonic() - started
-        rows, plans = [], {}
+        rows = []
         for scope in ours:
             try:
                 outcome = self._scope(scope, cluster, samples, policy_set)
             except exception.KronosException as e:
                 rows.append(self._failed(scope, e))
                 continue
-            plans[scope] = outcome.plan
             row = report.aggregate(outcome, collected)
             rows.append(row)
             _log(row)
-        self._tell_scheduler(plans, cluster)
+        self._tell_scheduler(cluster)
         return rows
 
     def samples(self, policy_set: policies.PolicySet) -> dict[str, model.PolicySamples]:
@@ -284,13 +286,20 @@ class Engine:
             if self._cast is not None:
                 self._cast(task)
 
-    def _tell_scheduler(self, plans: Mapping[str, model.Plan], cluster: model.Cluster) -> None:
+    def _tell_scheduler(self, cluster: model.Cluster) -> None:
+        """Of all scopes, also those that other engines plan or that failed."""
         if self._publish is None or self._conf.engine.dry_run:
             return
         now = self._clock()
-        history = self._store.history(model.UNASSIGNED, now)
-        cluster = dataclasses.replace(cluster, flights=cluster.flights + self._store.flights())
-        self._publish(plans, history, cluster, now)
+        try:
+            draining = self._store.draining()
+            history = self._store.history(model.UNASSIGNED, now)
+            flights = self._store.flights()
+        except exception.StoreError as e:
+            LOG.warning('%s nova-scheduler is not told about drains this time.', e)
+            return
+        self._publish(draining, history,
+                      dataclasses.replace(cluster, flights=cluster.flights + flights), now)
 
     def on_result(self, event: str, result: model.Result) -> None:
         """An executor's news, for the log. Cooldown and quarantine are set by
@@ -304,7 +313,10 @@ class Engine:
 
     @staticmethod
     def _failed(scope: str, error: exception.KronosException) -> dict[str, Any]:
-        LOG.error('Scope %s: %s', scope, error)
+        if isinstance(error, exception.ScopeTaken):
+            LOG.info('%s', error)
+        else:
+            LOG.error('Scope %s: %s', scope, error)
         return report.failed(scope, str(error))
 
 

@@ -90,10 +90,10 @@ class World:
         self.source = FakeSource(self.clock, {'a': 0.9, 'b': 0.1}, {A0: 0.4, B0: 0.05})
         self.casts = []
 
-    def engine(self, owner='one'):
+    def engine(self, owner='one', **kwargs):
         return engine.Engine(self.conf, collector=self.collector, source=self.source,
                              store=self.store, cast=self.casts.append, owner=owner,
-                             clock=self.clock)
+                             clock=self.clock, **kwargs)
 
 
 def test_a_plan_becomes_tasks_and_casts(world):
@@ -118,7 +118,7 @@ def test_only_one_of_two_engines_plans_and_the_other_takes_over(world):
     assert world.engine('one').run_cycle()[0]['moves']
     row, = world.engine('two').run_cycle()
     assert 'Another engine plans scope' in row['reason'] and world.collector.calls == 1
-    world.clock.now += 61
+    world.clock.now += 121
     row, = world.engine('two').run_cycle()
     assert row['hosts'] == 2
 
@@ -133,7 +133,7 @@ def test_an_engine_that_ends_gives_its_scopes_back(world):
 def test_an_engine_that_lost_its_scope_while_collecting_writes_nothing(world):
     def overtaken():
         world.collector.meanwhile = lambda: None
-        world.clock.now += 61
+        world.clock.now += 121
         assert world.engine('two').run_cycle()[0]['moves']
 
     world.collector.meanwhile = overtaken
@@ -144,6 +144,7 @@ def test_an_engine_that_lost_its_scope_while_collecting_writes_nothing(world):
 
 def test_engines_with_different_policies_for_one_scope_are_refused(world):
     world.engine('one').run_cycle()
+    world.clock.now += world.conf.engine.evaluation_interval + 1
     text = world.path.read_text()
     world.path.write_text(text.replace('max_migrations_per_cycle: 1',
                                        'max_migrations_per_cycle: 2'))
@@ -206,3 +207,15 @@ def test_a_broken_policy_file_keeps_the_last_good_policies(world):
     assert one.run_cycle()[0]['moves']
     with pytest.raises(exception.PolicyFileError):
         world.engine()
+
+
+def test_drains_of_every_scope_are_told_even_if_one_cannot_be_planned(world):
+    """Another engine drains c in a scope of its own."""
+    lease = world.store.acquire_lease('blue', 'two', 600, 'hash')
+    world.store.save_plan(lease, model.Plan(scope='blue', draining=frozenset({'c'})), [],
+                          plan_id='p', now=world.clock(), dry_run=False, cooldown=0,
+                          instance_cooldown=0)
+    world.conf.set_override('aggregates', ['nowhere'], 'engine')
+    told = []
+    rows = world.engine(publish=lambda *args: told.append(args[0])).run_cycle()
+    assert 'no aggregate nowhere' in rows[0]['reason'] and told == [frozenset({'c'})]
