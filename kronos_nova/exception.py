@@ -82,6 +82,11 @@ class LeaseLost(StoreError):
     code = 'kronos.lease_lost'
 
 
+class ScopeTaken(KronosException):
+    msg_fmt = 'Another engine plans scope %(scope)s.'
+    code = 'kronos.scope_taken'
+
+
 class MessageError(KronosException):
     msg_fmt = 'Message field %(field)s: %(problem)s'
     code = 'kronos.message'

@@ -18,6 +18,7 @@ ends every scope's cycle with one line and a report, also when nothing moves.
 
 from collections.abc import Callable
 from collections.abc import Mapping
+from collections.abc import Sequence
 import dataclasses
 import hashlib
 import time
@@ -43,9 +44,11 @@ from kronos_nova.sources import base as sources
 
 if TYPE_CHECKING:  # replay needs no database
     from kronos_nova.rebalancer.store import api as store_api
+    from kronos_nova.rebalancer.store import rows as lease_rows
 
 LOG = logging.getLogger(__name__)
 
+#: A lease outlasts a cycle's interval and planning by this much.
 LEASE_SECONDS = 30
 
 
@@ -56,7 +59,7 @@ class Collector(Protocol):
 
 #: Wakes executors for a stored task; publishes what the scheduler must know.
 Cast = Callable[[model.Task], None]
-Publish = Callable[[Mapping[str, model.Plan], model.History, model.Cluster, float], None]
+Publish = Callable[[frozenset[str], model.History, model.Cluster, float], None]
 
 
 def scopes(conf: cfg.ConfigOpts, policy_set: policies.PolicySet) -> list[str]:
@@ -122,11 +125,18 @@ class Engine:
         self._owner = owner or uuidutils.generate_uuid()
         self._clock = clock
         self._monotonic = monotonic
+        self._leases: dict[str, lease_rows.Lease] = {}
         self._watch = policy_watch.PolicyWatch(conf.engine.policies_file)
         scopes(conf, self._watch.current)
 
     def close(self) -> None:
-        """Release connections; leases run out by themselves."""
+        """Release leases and connections; if the database is away, leases run
+        out by themselves."""
+        try:
+            for lease in self._leases.values():
+                self._store.release(lease)
+        except exception.StoreError as e:
+            LOG.warning('%s Other engines wait until the leases run out.', e)
         self._source.close()
         self._store.close()
 
@@ -174,58 +184,76 @@ class Engine:
         """
         policy_set = self._watch.refresh()
         rows: list[dict[str, Any]] = []
-        leases: dict[str, Any] = {}
+        mine: list[str] = []
         for scope in scopes(self._conf, policy_set):
             try:
-                leases[scope] = self._store.acquire_lease(
-                    scope, self._owner, LEASE_SECONDS, _hash(policy_set))
-            except exception.StoreError as e:
+                self._lease(scope, policy_set)
+                mine.append(scope)
+            except exception.KronosException as e:
                 rows.append(self._failed(scope, e))
-                continue
-            if leases[scope] is None:
-                del leases[scope]
-                rows.append(report.failed(scope, 'another engine plans this scope'))
-        if leases:
-            rows += self._plan(leases, policy_set)
+        if mine:
+            rows += self._plan(mine, policy_set)
         return rows
 
-    def _plan(self, leases: Mapping[str, Any],
+    def _lease(self, scope: str, policy_set: policies.PolicySet) -> 'lease_rows.Lease':
+        """Take the scope, or go on with it, until after the next cycle.
+
+        :raises ScopeTaken: another engine has it.
+        """
+        conf = self._conf.engine
+        lease = self._store.acquire_lease(
+            scope, self._owner,
+            LEASE_SECONDS + conf.evaluation_interval + conf.planning_deadline,
+            _hash(policy_set))
+        self._leases.pop(scope, None)
+        if lease is None:
+            raise exception.ScopeTaken(scope=scope)
+        self._leases[scope] = lease
+        return lease
+
+    def _plan(self, scope_names: Sequence[str],
               policy_set: policies.PolicySet) -> list[dict[str, Any]]:
         started = self._monotonic()
         try:
+            # Before Nova is read: what ends meanwhile still counts as under way.
+            live = self._store.flights()
             cluster = self._collector.collect(self._clock())
-        except exception.CollectError as e:
-            return [self._failed(scope, e) for scope in leases]
+        except (exception.CollectError, exception.StoreError) as e:
+            return [self._failed(scope, e) for scope in scope_names]
         samples = self.samples(policy_set)
         collected = self._monotonic() - started
-        rows, plans = [], {}
-        for scope, lease in leases.items():
+        rows = []
+        for scope in scope_names:
             try:
-                outcome = self._scope(lease, scope, cluster, samples, policy_set)
+                outcome = self._scope(scope, cluster, live, samples, policy_set)
             except exception.KronosException as e:
                 rows.append(self._failed(scope, e))
                 continue
-            plans[scope] = outcome.plan
             row = report.aggregate(outcome, collected)
             rows.append(row)
             _log(row)
-        self._tell_scheduler(plans, cluster)
+        self._tell_scheduler(cluster)
         return rows
 
     def samples(self, policy_set: policies.PolicySet) -> dict[str, model.PolicySamples]:
         """Every enabled policy's answers; what failed says so inside."""
         return {p.name: self._source.fetch(p) for p in policy_set.enabled}
 
-    def _scope(self, lease: Any, scope: str, cluster: model.Cluster,
+    def _scope(self, scope: str, cluster: model.Cluster, live: Sequence[model.Flight],
                samples: Mapping[str, model.PolicySamples],
                policy_set: policies.PolicySet) -> cycle.Outcome:
         if scope != model.UNASSIGNED and scope not in cluster.aggregates:
             raise exception.ConfigError(
                 path='kronos.conf', field='[engine] aggregates',
                 problem=f'Nova has no aggregate {scope}', remedy='Correct the name or create it.')
+        # Reading the cloud may have taken longer than a lease.
+        lease = self._lease(scope, policy_set)
         now = self._clock()
         flights = self._store.flights()
-        cluster = dataclasses.replace(cluster, flights=cluster.flights + flights).scoped(scope)
+        ended = tuple(f for f in live if f.instance_uuid not in
+                      {now_live.instance_uuid for now_live in flights})
+        cluster = dataclasses.replace(
+            cluster, flights=cluster.flights + flights + ended).scoped(scope)
         chosen = settings(self._conf, policy_set)
         outcome = cycle.run(
             cluster, samples, self._store.history(scope, now), chosen, now=now,
@@ -234,8 +262,8 @@ class Engine:
         self._keep(lease, outcome, policy_set, self._clock())
         return outcome
 
-    def _keep(self, lease: Any, outcome: cycle.Outcome, policy_set: policies.PolicySet,
-              now: float) -> None:
+    def _keep(self, lease: 'lease_rows.Lease', outcome: cycle.Outcome,
+              policy_set: policies.PolicySet, now: float) -> None:
         """Store the plan with everything that follows, then wake executors."""
         conf = self._conf
         dry_run = conf.engine.dry_run
@@ -251,13 +279,20 @@ class Engine:
             if self._cast is not None:
                 self._cast(task)
 
-    def _tell_scheduler(self, plans: Mapping[str, model.Plan], cluster: model.Cluster) -> None:
+    def _tell_scheduler(self, cluster: model.Cluster) -> None:
+        """Of all scopes, also those that other engines plan or that failed."""
         if self._publish is None or self._conf.engine.dry_run:
             return
         now = self._clock()
-        history = self._store.history(model.UNASSIGNED, now)
-        cluster = dataclasses.replace(cluster, flights=cluster.flights + self._store.flights())
-        self._publish(plans, history, cluster, now)
+        try:
+            draining = self._store.draining()
+            history = self._store.history(model.UNASSIGNED, now)
+            cluster = dataclasses.replace(
+                cluster, flights=cluster.flights + self._store.flights())
+        except exception.StoreError as e:
+            LOG.warning('%s nova-scheduler is not told about drains this time.', e)
+            return
+        self._publish(draining, history, cluster, now)
 
     def on_result(self, event: str, result: model.Result) -> None:
         """An executor's news, for the log. Cooldown and quarantine are set by
@@ -271,7 +306,10 @@ class Engine:
 
     @staticmethod
     def _failed(scope: str, error: exception.KronosException) -> dict[str, Any]:
-        LOG.error('Scope %s: %s', scope, error)
+        if isinstance(error, exception.ScopeTaken):
+            LOG.info('%s', error)
+        else:
+            LOG.error('Scope %s: %s', scope, error)
         return report.failed(scope, str(error))
 
 
