@@ -17,7 +17,6 @@ below takes what it needs as arguments.
 """
 
 from collections.abc import Callable
-from collections.abc import Mapping
 from collections.abc import Sequence
 import dataclasses
 import sys
@@ -97,13 +96,12 @@ def publisher(conf: cfg.ConfigOpts) -> Callable[..., None] | None:
         return None
     channel = published.Channel(conf)
 
-    def publish(plans: Mapping[str, model.Plan], history: model.History,
+    def publish(draining: frozenset[str], history: model.History,
                 cluster: model.Cluster, now: float) -> None:
-        draining = {host for plan in plans.values() for host in plan.draining}
         grouped = {uuid for group in cluster.groups for uuid in group.members}
         try:
             channel.write(published.Published(
-                draining=frozenset(draining), quarantined=history.quarantined_hosts,
+                draining=draining, quarantined=history.quarantined_hosts,
                 flights=tuple(f for f in cluster.flights if f.instance_uuid in grouped),
                 written_at=now,
                 expires_at=now + PUBLISHED_CYCLES * conf.engine.evaluation_interval))
@@ -137,7 +135,11 @@ def results(conf: cfg.ConfigOpts, scopes: Sequence[str], heard: Callable[..., No
 
 def worker(conf: cfg.ConfigOpts, scopes: Sequence[str]) -> tuple[Any, Any]:
     """An executor on the configured driver, serving ``scopes`` (none: all),
-    and what wakes it (None without a broker)."""
+    and what wakes it (None in a dry run or without a broker).
+
+    In a dry run it begins nothing; migrations that were begun before are
+    watched to their end.
+    """
     from kronos_nova.rebalancer import transport
     from kronos_nova.rebalancer.executors import retry
     from kronos_nova.rebalancer.executors import worker as workers
@@ -146,7 +148,7 @@ def worker(conf: cfg.ConfigOpts, scopes: Sequence[str]) -> tuple[Any, Any]:
     chosen = retry.settings(conf)
     if scopes:
         chosen = dataclasses.replace(chosen, scopes=frozenset(scopes))
-    found = transport.get(conf)
+    found = None if conf.engine.dry_run else transport.get(conf)
     built = workers.Worker(
         store(conf), driver.create(conf, lambda: _connection(conf)), chosen,
         transport.Notifier(found) if found is not None else None)

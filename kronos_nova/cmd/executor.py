@@ -56,7 +56,9 @@ def _run(conf: Any) -> int:
     signal.signal(signal.SIGTERM, leave)
     signal.signal(signal.SIGINT, leave)
     logging.getLogger(__name__).info(
-        'Serving %s', ', '.join(scopes) if scopes else 'every scope')
+        'Serving %s%s', ', '.join(scopes) if scopes else 'every scope',
+        ' (dry run: nothing is begun, what is under way is watched)'
+        if conf.engine.dry_run else '')
     thread = threading.Thread(target=worker.run, name='worker')
     thread.start()
     if listeners is not None:

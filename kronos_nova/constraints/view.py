@@ -202,6 +202,12 @@ class ClusterView:
         """What moves in flight or just completed add to the host's samples."""
         return self._unseen[policy].get(host, 0.0)
 
+    def leaving(self, policy: str, host: str) -> float:
+        """What moves in flight will take from the host's score. It is still
+        there, so no rule counts on it; who levels loads must, or overshoots."""
+        return sum(self.ratio(policy, uuid, host) for uuid, to_host in self._flying.items()
+                   if to_host is not None and self._host.get(uuid) == host)
+
     def ratio(self, policy: str, uuid: str, host: str) -> float:
         """What the instance adds to the host's score; 0 when unknown."""
         scores = self._scores[policy]

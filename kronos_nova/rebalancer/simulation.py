@@ -107,11 +107,15 @@ class Simulation:
         self.usage: Floats = np.zeros((len(self.policies), len(self.uuids)))
         self.profiled: Bools = np.ones(len(self.uuids), dtype=np.bool_)
         self.frozen: Bools = np.zeros(len(self.hosts), dtype=np.bool_)
+        leaves = {self.cluster.instances[f.instance_uuid].host for f in self.cluster.flights
+                  if f.instance_uuid in self.cluster.instances}
         for p, policy in enumerate(self.policies):
             known = scores.policies[policy.name]
             for h, host in enumerate(self.hosts):
                 if known.knows(host):
                     self.score[p, h] = known.hosts[host] + self.view.unseen(policy.name, host)
+                    if host in leaves:
+                        self.score[p, h] -= self.view.leaving(policy.name, host)
                     self.capacity[p, h] = known.capacity[host]
                 else:
                     self.frozen[h] = True

@@ -135,6 +135,11 @@ class NovaExecutor(base.Executor):
         if instance.locked:
             return exception.PreFlightError(
                 instance_uuid=uuid, rule='locked', problem='it was locked in the last moment')
+        if instance.status != 'ACTIVE' or instance.task_state is not None:
+            # No fault of the destination.
+            return exception.PreFlightError(
+                instance_uuid=uuid, rule='not-active',
+                problem=f'it became {instance.task_state or instance.status} in the last moment')
         return exception.MigrationFailed(
             instance_uuid=uuid, problem=f'Nova refused the live migration: {said}')
 

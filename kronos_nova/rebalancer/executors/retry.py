@@ -36,7 +36,8 @@ class Settings:
 
     ``scopes`` None serves all. ``instance_quarantine_seconds`` -1 is for
     ever. A host that refused ``host_refusals`` times in a row takes nothing
-    for ``host_quarantine_seconds``.
+    for ``host_quarantine_seconds``. Without ``begin`` nothing new is asked
+    for; what is under way is seen to its end.
     """
 
     scopes: frozenset[str] | None = None
@@ -53,6 +54,7 @@ class Settings:
     instance_quarantine_seconds: float = 3600.0
     host_refusals: int = 3
     host_quarantine_seconds: float = 3600.0
+    begin: bool = True
 
     @property
     def absent_seconds(self) -> float:
@@ -71,7 +73,8 @@ def settings(conf: cfg.ConfigOpts) -> Settings:
         look_interval=executor.migration_poll_interval, poll_interval=executor.poll_interval,
         claim_seconds=executor.claim_seconds, retry_backoff=executor.retry_backoff,
         max_attempts=1 + engine.max_alternates, instance_cooldown=engine.instance_cooldown,
-        instance_quarantine_seconds=engine.instance_quarantine_seconds)
+        instance_quarantine_seconds=engine.instance_quarantine_seconds,
+        begin=not engine.dry_run)
 
 
 def deadline(task: model.Task, submitted_at: float, chosen: Settings) -> float:

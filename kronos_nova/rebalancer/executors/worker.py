@@ -83,6 +83,10 @@ class Worker:
                 begun = self.run_once(self._clock())
             except exception.StoreError as e:
                 LOG.error('Executor %s: %s It is tried again.', self.name, e)
+            except Exception:
+                # A dead loop would leave a process that looks alive.
+                LOG.exception('Executor %s: a pass failed for a reason that is a defect of ours; '
+                              'the next one tries again.', self.name)
             if not begun:
                 self.wake.wait(self._pause())
                 self.wake.clear()
@@ -133,6 +137,8 @@ class Worker:
     # From claimed to submitted.
 
     def _begin(self) -> bool:
+        if not self._settings.begin:
+            return False
         row = self._store.claim(
             self.name, self._settings.scopes, self._clock(), per_scope=self._settings.per_scope,
             total=self._settings.total, claim_seconds=self._settings.claim_seconds)

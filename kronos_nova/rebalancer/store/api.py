@@ -154,6 +154,10 @@ class Store:
         """Cooldowns, quarantine and completed moves are cloud-wide."""
         return self._read(lambda c: plans.history(c, scope, now))
 
+    def draining(self) -> frozenset[str]:
+        """The hosts that are being emptied, of every scope."""
+        return frozenset(self._read(lambda c: list(c.scalars(sa.select(tables.drain.c.host)))))
+
     def plan(self, plan_id: str) -> PlanRow | None:
         found = self._plans(sa.select(tables.plan).where(tables.plan.c.plan_id == plan_id))
         return found[0] if found else None

@@ -43,8 +43,9 @@ class Pack(base.Strategy):
 
 
 def _over(simulation: sim.Simulation, host: str) -> float:
-    """How far the host's fill is above a ceiling, at most; <= 0: not over."""
-    return max((fill - simulation.ceilings[name]
+    """How far the host's fill is above a ceiling, at most, without what is
+    leaving it already; <= 0: not over."""
+    return max((fill - simulation.view.leaving(name, host) - simulation.ceilings[name]
                 for name, fill in simulation.view.fills(host).items()), default=0.0)
 
 

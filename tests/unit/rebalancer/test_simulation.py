@@ -236,7 +236,7 @@ def test_an_applied_instance_is_not_movable_again_until_undone():
     assert simulation.movable[0]
 
 
-def test_a_move_in_flight_loads_both_ends():
+def test_a_move_in_flight_fills_both_ends_and_levels_as_if_it_had_landed():
     quiet = clouds.request(clouds.Knobs(seed=3))
     uuid = max(quiet.scores.policies['cpu'].usages,
                key=lambda u: quiet.scores.policies['cpu'].usages[u])
@@ -250,7 +250,10 @@ def test_a_move_in_flight_loads_both_ends():
     change = now.score - before.score
     h = now.host_index[target]
     assert change[0, h] == pytest.approx(usage / now.capacity[0, h])
-    assert change[0, now.host_index[source]] == 0.0
+    assert change[0, now.host_index[source]] == pytest.approx(
+        -usage / now.capacity[0, now.host_index[source]])
+    assert now.view.fills(source) == before.view.fills(source)
+    assert now.view.fills(target)['cpu'] > before.view.fills(target)['cpu']
 
 
 def test_a_host_whose_fill_is_unknown_is_frozen():

@@ -130,3 +130,18 @@ def test_an_unreadable_marker_is_not_guessed(cloud: answers.Answers, marker: str
     opts.register(conf)
     with pytest.raises(exception.NovaClientError, match='marker of task t1 is unreadable'):
         nova.NovaExecutor(conf, cloud).look(TASK, marker)
+
+
+@pytest.mark.parametrize(('fields', 'kind'), [
+    ({'OS-EXT-STS:task_state': 'rebooting'}, exception.PreFlightError),
+    ({'status': 'PAUSED'}, exception.PreFlightError),
+    ({'locked': True}, exception.PreFlightError),
+    ({'OS-EXT-STS:task_state': 'migrating'}, exception.AmbiguousSubmit),
+    ({}, exception.MigrationFailed)])
+def test_a_conflict_is_the_destinations_fault_only_if_the_instance_is_well(
+        cloud: answers.Answers, fields: dict[str, Any], kind: type[Exception]) -> None:
+    cloud.answers['/servers/vm'] = [{'server': answers.server('vm', **fields)}]
+    conf = cfg.ConfigOpts()
+    opts.register(conf)
+    refused = answers.Response({'conflictingRequest': {'message': 'no', 'code': 409}}, 409)
+    assert type(nova.NovaExecutor(conf, cloud)._refused(TASK, refused)) is kind

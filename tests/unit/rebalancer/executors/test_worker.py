@@ -15,10 +15,12 @@
 
 import threading
 
+from oslo_config import cfg
 import pytest
 
 from kronos_nova import exception
 from kronos_nova import model
+from kronos_nova.conf import opts
 from kronos_nova.model import TaskState
 from kronos_nova.rebalancer.executors import base
 from kronos_nova.rebalancer.executors import dry_run
@@ -27,7 +29,8 @@ from kronos_nova.rebalancer.executors import worker
 from kronos_nova.rebalancer.store import api
 from tests.unit.rebalancer.store import cases
 
-SETTINGS = retry.Settings(look_interval=10, claim_seconds=60, migration_timeout=600)
+SETTINGS = retry.Settings(look_interval=10, poll_interval=0.1, claim_seconds=60,
+                          migration_timeout=600)
 
 
 def error(kind, problem='it said no'):
@@ -445,6 +448,44 @@ def test_settings_come_from_the_configuration():
     conf = cfg.ConfigOpts()
     opts.register(conf)
     conf([], default_config_files=[])
-    assert retry.settings(conf) == retry.Settings()
+    assert retry.settings(conf) == retry.Settings(begin=False)
     conf.set_override('aggregates', ['blue', model.UNASSIGNED], 'executor')
     assert retry.settings(conf).scopes == {'blue', model.UNASSIGNED}
+
+
+def test_without_begin_nothing_is_asked_for_but_what_is_under_way_is_seen_to_its_end(bench):
+    bench.plan(cases.make_task)
+    idle = bench.new_worker('idle', retry.Settings(begin=False, claim_seconds=60))
+    bench.passes(3, by=idle)
+    assert (bench.state, bench.driver.calls) == (TaskState.QUEUED, [])
+    bench.passes(1)
+    assert bench.state is TaskState.SUBMITTED
+    bench.now += 100  # its executor is stopped
+    bench.passes(3, by=idle)
+    assert bench.state is TaskState.COMPLETED
+
+
+def test_dry_run_begins_nothing():
+    conf = cfg.ConfigOpts()
+    opts.register(conf)
+    conf([])
+    assert conf.engine.dry_run and not retry.settings(conf).begin
+    conf.set_override('dry_run', False, 'engine')
+    assert retry.settings(conf).begin
+
+
+def test_a_defect_in_a_pass_does_not_end_the_loop(bench, monkeypatch):
+    bench.plan(cases.make_task)
+    passes = []
+
+    def run_once(now):
+        passes.append(now)
+        if len(passes) == 1:
+            raise KeyError('a defect')
+        bench.worker.stop()
+        return False
+
+    monkeypatch.setattr(bench.worker, 'run_once', run_once)
+    bench.worker.wake.set()
+    bench.worker.run()
+    assert len(passes) == 2
