@@ -18,6 +18,7 @@ ends every scope's cycle with one line and a report, also when nothing moves.
 
 from collections.abc import Callable
 from collections.abc import Mapping
+from collections.abc import Sequence
 import dataclasses
 import hashlib
 import time
@@ -101,16 +102,6 @@ def strategy_names() -> list[str]:
     """Ours in their order, then whatever else is installed, by name."""
     others = sorted(set(plugins.names(plugins.STRATEGIES)) - set(planner.ORDER))
     return [*planner.ORDER, *others]
-
-
-def landed(cluster: model.Cluster, history: model.History) -> tuple[model.Flight, ...]:
-    """Moves that completed while the cluster was being read: it may show the
-    instance on its source still, and no migration any more. Both ends count."""
-    return tuple(
-        model.Flight(move.instance_uuid, move.from_host, move.to_host)
-        for move, completed_at in history.completed
-        if completed_at >= cluster.taken_at and move.instance_uuid in cluster.instances
-        and cluster.instances[move.instance_uuid].host == move.from_host)
 
 
 class Engine:
@@ -224,15 +215,17 @@ class Engine:
     def _plan(self, ours: list[str], policy_set: policies.PolicySet) -> list[dict[str, Any]]:
         started = self._monotonic()
         try:
+            # Before Nova is read: what ends meanwhile still counts at both ends.
+            live = self._store.flights()
             cluster = self._collector.collect(self._clock())
-        except exception.CollectError as e:
+        except (exception.CollectError, exception.StoreError) as e:
             return [self._failed(scope, e) for scope in ours]
         samples = self.samples(policy_set)
         collected = self._monotonic() - started
         rows = []
         for scope in ours:
             try:
-                outcome = self._scope(scope, cluster, samples, policy_set)
+                outcome = self._scope(scope, cluster, live, samples, policy_set)
             except exception.KronosException as e:
                 rows.append(self._failed(scope, e))
                 continue
@@ -246,7 +239,7 @@ class Engine:
         """Every enabled policy's answers; what failed says so inside."""
         return {p.name: self._source.fetch(p) for p in policy_set.enabled}
 
-    def _scope(self, scope: str, cluster: model.Cluster,
+    def _scope(self, scope: str, cluster: model.Cluster, live: Sequence[model.Flight],
                samples: Mapping[str, model.PolicySamples],
                policy_set: policies.PolicySet) -> cycle.Outcome:
         """Plan one scope on what the database says now, under a fresh lease:
@@ -258,13 +251,13 @@ class Engine:
         lease = self._lease(scope, policy_set)
         now = self._clock()
         flights = self._store.flights()
-        history = self._store.history(scope, now)
+        under_way = {f.instance_uuid for f in flights}
+        ended = tuple(f for f in live if f.instance_uuid not in under_way)
         cluster = dataclasses.replace(
-            cluster, flights=(*cluster.flights, *flights, *landed(cluster, history))
-        ).scoped(scope)
+            cluster, flights=(*cluster.flights, *flights, *ended)).scoped(scope)
         outcome = cycle.run(
-            cluster, samples, history, settings(self._conf, policy_set), now=now,
-            clock=self._monotonic,
+            cluster, samples, self._store.history(scope, now),
+            settings(self._conf, policy_set), now=now, clock=self._monotonic,
             busy=sum(1 for f in flights if f.from_host in cluster.scope_hosts))
         self._keep(lease, outcome, policy_set, self._clock())
         return outcome
@@ -294,12 +287,12 @@ class Engine:
         try:
             draining = self._store.draining()
             history = self._store.history(model.UNASSIGNED, now)
-            flights = self._store.flights()
+            cluster = dataclasses.replace(
+                cluster, flights=cluster.flights + self._store.flights())
         except exception.StoreError as e:
             LOG.warning('%s nova-scheduler is not told about drains this time.', e)
             return
-        self._publish(draining, history,
-                      dataclasses.replace(cluster, flights=cluster.flights + flights), now)
+        self._publish(draining, history, cluster, now)
 
     def on_result(self, event: str, result: model.Result) -> None:
         """An executor's news, for the log. Cooldown and quarantine are set by

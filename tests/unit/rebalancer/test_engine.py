@@ -177,12 +177,35 @@ def test_the_budget_is_used_up_by_moves_under_way(world):
     assert not row['moves'] and 'still under way' in row['reason']
 
 
-def test_a_move_that_ended_while_reading_counts_at_both_ends(world):
-    cluster = dataclasses.replace(world.collector.cluster, taken_at=100.0)
-    move = model.Move(A0, 'a', 'b', model.Phase.SPREAD)
-    history = model.History(completed=((move, 101.0),))
-    assert engine.landed(cluster, history) == (model.Flight(A0, 'a', 'b'),)
-    assert engine.landed(cluster, model.History(completed=((move, 99.0),))) == ()
+def test_a_move_that_ends_while_nova_is_read_counts_at_both_ends(world):
+    world.conf.set_override('cooldown', 0, 'engine')
+    one = world.engine()
+    assert one.run_cycle()[0]['moves']
+
+    def end():
+        row = world.store.claim('me', None, world.clock(), per_scope=1, total=1,
+                                claim_seconds=60)
+        world.store.finish(row.task, result_of(row.task), model.TaskState.COMPLETED,
+                           world.clock(), instance_cooldown=0, quarantine_seconds=None,
+                           worker='me')
+
+    world.collector.meanwhile = end
+    seen = []
+    real = engine.cycle.run
+
+    def run(cluster, *args, **kwargs):
+        seen.append(cluster.flights)
+        return real(cluster, *args, **kwargs)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(engine.cycle, 'run', run)
+        one.run_cycle()
+    assert [(f.instance_uuid, f.from_host, f.to_host) for f in seen[0]] == [(A0, 'a', 'b')]
+
+
+def result_of(task):
+    return model.Result(task.task_id, task.plan_id, task.aggregate, task.instance_uuid,
+                        task.from_host, task.to_host, True)
 
 
 def test_an_aggregate_that_nova_does_not_have_is_named(world):
