@@ -46,11 +46,15 @@ NEUTRAL = 0.5
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Ceiling:
-    """A policy's ``boot_ceiling`` and each host's fill, both in [0, 1]."""
+    """A policy's ``boot_ceiling`` and each host's fill, both in [0, 1].
+
+    ``memory``: an instance's share goes by its memory, not by its vCPUs.
+    """
 
     policy: str
     limit: float
     fill: Mapping[str, float]
+    memory: bool = False
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -225,7 +229,8 @@ class Scoreboard:
                 fill = hosts
                 if samples.capacity is not None:
                     fill, problem, _ = scoring.host_scores(policy, samples.capacity, names)
-                ceilings.append(Ceiling(policy.name, policy.boot_ceiling, fill))
+                ceilings.append(Ceiling(policy.name, policy.boot_ceiling, fill,
+                                        policy.host_capacity == 'MEMORY_MB'))
             if problem is not None:
                 problems[policy.name] = problem
             scores[policy.name] = hosts

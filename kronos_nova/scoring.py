@@ -50,6 +50,23 @@ def headroom(scores: Mapping[str, float], weights: Mapping[str, float]) -> float
     return min(1.0, max(0.0, 1.0 - combine(scores, weights)))
 
 
+def usage_per_unit(hosts: Iterable[tuple[float, float, float]]) -> float:
+    """How much of a host's resource one allocated unit of it really uses.
+
+    The sum of score x total over the sum of what is allocated, at most 1.
+    The hosts' base load is in the scores, so this errs on the high side; a
+    cloud without any allocation gives 0: there is nothing to go by.
+
+    :param hosts: (score, total, allocated) of each host, in units such as
+        vCPUs or MiB.
+    """
+    used = allocated = 0.0
+    for score, total, taken in hosts:
+        used += score * total
+        allocated += taken
+    return min(1.0, used / allocated) if allocated > 0 else 0.0
+
+
 def host_scores(policy: policies.Policy, result: model.QueryResult,
                 names: labels.HostNames) -> tuple[dict[str, float], str | None, list[str]]:
     """Map and check one answer of a policy's host query.

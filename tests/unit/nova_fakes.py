@@ -43,6 +43,10 @@ class HostState:
     nodename: str = 'node'
     instances: dict[str, Any] = dataclasses.field(default_factory=dict)
     aggregates: list[Any] = dataclasses.field(default_factory=list)
+    vcpus_total: int | None = 0
+    vcpus_used: int | None = 0
+    total_usable_ram_mb: int | None = 0
+    free_ram_mb: int | None = 0
 
 
 def hosts(*names: str) -> list[HostState]:
@@ -51,7 +55,8 @@ def hosts(*names: str) -> list[HostState]:
 
 def spec(**fields: Any) -> Fields:
     return Fields(**{'instance_uuid': 'u-new', 'instance_group': None, 'scheduler_hints': {},
-                     'requested_destination': None, **fields})
+                     'requested_destination': None, 'vcpus': 1, 'memory_mb': 1024,
+                     **fields})
 
 
 class FakeDoor:

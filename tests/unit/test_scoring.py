@@ -264,3 +264,10 @@ def test_trusted_scores_are_the_samples(series):
         assert found.missing == set('abcdef') - set(series)
     else:
         assert len(series) < 5
+
+
+def test_usage_per_unit_is_what_is_busy_by_what_is_allocated():
+    assert scoring.usage_per_unit([(0.5, 64, 64), (0.25, 64, 64)]) == 0.375
+    assert scoring.usage_per_unit([(0.9, 64, 10)]) == 1.0, 'base load is no instance'
+    assert scoring.usage_per_unit([(0.5, 64, 0)]) == 0.0
+    assert scoring.usage_per_unit([]) == 0.0

@@ -72,3 +72,38 @@ def test_moves_are_not_bound(fields):
     spec = nova_fakes.spec(**fields)
     assert passing(full, spec=spec, hard_ceiling=True) == 'abc'
     assert passing(None, spec=spec, fail_closed=True) == 'abc'
+
+
+def judged(ceiling, states, **asked):
+    door = nova_fakes.FakeDoor(scoreboard.Snapshot(ceilings=(ceiling,)))
+    with door.opened():
+        found = capacity.KronosCapacityFilter().filter_all(states, nova_fakes.spec(**asked))
+    assert not door.faults.counts
+    return [state.host for state in found]
+
+
+def state(host, **fields):
+    return nova_fakes.HostState(host, host, **fields)
+
+
+def test_what_the_request_is_expected_to_add_counts_on_the_size_of_each_host():
+    # 0.6 x 64 + 0.6 x 16 = 48 cores are busy for 96 vCPUs: half a core each.
+    states = [state('big', vcpus_total=64, vcpus_used=64),
+              state('small', vcpus_total=16, vcpus_used=32)]
+    ceiling = scoreboard.Ceiling('cpu', 0.7, {'big': 0.6, 'small': 0.6})
+    assert judged(ceiling, states, vcpus=2) == ['big', 'small']  # 0.616 and 0.6625
+    assert judged(ceiling, states, vcpus=4) == ['big']  # 0.63 and 0.725
+    assert judged(ceiling, states, vcpus=12) == ['big']  # 0.694 and 0.975
+
+
+def test_a_memory_ceiling_goes_by_memory():
+    states = [state('a', total_usable_ram_mb=1000, free_ram_mb=500, vcpus_total=1),
+              state('b', total_usable_ram_mb=4000, free_ram_mb=2000, vcpus_total=1)]
+    ceiling = scoreboard.Ceiling('mem', 0.6, {'a': 0.5, 'b': 0.5}, memory=True)
+    assert judged(ceiling, states, memory_mb=200) == ['b']  # 0.7 and 0.55
+
+
+def test_hosts_that_no_compute_has_reported_are_judged_by_their_score():
+    states = [state('a', vcpus_total=None, vcpus_used=None), state('b')]
+    ceiling = scoreboard.Ceiling('cpu', 0.7, {'a': 0.7, 'b': 0.8})
+    assert judged(ceiling, states, vcpus=64) == ['a']

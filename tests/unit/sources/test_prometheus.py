@@ -157,9 +157,9 @@ def test_a_lasting_failure_ends_with_its_reason(api):
 def test_retries_stop_at_the_deadline(api):
     api.respond = lambda handler, form: api.send(handler, 503, {'status': 'error'})
     begin = time.monotonic()
-    result = ask(api.url, max_retries=10, retry_backoff=5.0, timeout=0.5)
+    result = ask(api.url, max_retries=10, retry_backoff=60.0, timeout=3.0)
     assert '503' in result.error
-    assert time.monotonic() - begin < 4
+    assert time.monotonic() - begin < 30, 'it waited for a retry that could not be in time'
 
 
 @pytest.mark.parametrize(('content_type', 'document', 'headers'), [
