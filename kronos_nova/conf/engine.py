@@ -88,7 +88,7 @@ OPTS: list[cfg.Opt] = [
     cfg.ListOpt('pinned_instances', default=[],
                 help='UUIDs of instances that are never moved. They still count for scores, '
                      'claims and groups.'),
-    cfg.IntOpt('settle_seconds', default=300, min=0,
+    cfg.IntOpt('settle_seconds', default=300, min=0, max=3600,
                help='Scores older than the completion of a move plus this many seconds do not '
                     'show it yet: the scope waits. Use the longest range in your queries.'),
     cfg.IntOpt('planning_deadline', default=30, min=1,

@@ -60,6 +60,14 @@ def wrong_values(conf: cfg.ConfigOpts) -> list[exception.ConfigError]:
                     field=f'[{group}] {name}',
                     problem=str(e).partition('is not valid: ')[2] or 'the value is not valid',
                     remedy='Correct the value; the sample file tells what each option takes.'))
+    if not found:
+        try:
+            re.compile(conf.engine.drain_reason_regex)
+        except re.error as e:
+            found.append(exception.ConfigError(
+                path='the configuration', field='[engine] drain_reason_regex',
+                problem=f'it is not a regular expression ({e})',
+                remedy='Correct it, or leave it empty to drain every disabled host.'))
     return found
 
 

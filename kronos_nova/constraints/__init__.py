@@ -50,9 +50,10 @@ RULES: tuple[Rule, ...] = (
     metrics.ceiling,
 )
 
-#: What an executor judges again on fresh data: all but metrics and history.
+#: What an executor judges again on fresh data: all but metrics and history,
+#: and whether the reason for a drain still stands.
 PRE_FLIGHT: tuple[Rule, ...] = tuple(
-    rule for rule in RULES
+    rule for rule in (*RULES, service_state.drain_over)
     if rule not in (instance.history, metrics.scored, metrics.ceiling))
 
 

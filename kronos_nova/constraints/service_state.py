@@ -44,3 +44,12 @@ def service_state(view: views.View, move: model.Move) -> model.Rejection | None:
 def closed_host(view: views.View, move: model.Move) -> model.Rejection | None:
     """A host that is being emptied, or that refuses moves, receives nothing."""
     return view.closed(move.to_host)
+
+
+def drain_over(view: views.View, move: model.Move) -> model.Rejection | None:
+    """A drain ends when its host is enabled again, also for what was planned."""
+    source = view.service(move.from_host)
+    if move.phase is model.Phase.EVACUATE and source is not None and source.enabled:
+        return model.Rejection('drain-over', f'host {move.from_host} is enabled again: its drain '
+                                             'is over')
+    return None

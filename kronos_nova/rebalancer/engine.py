@@ -271,7 +271,8 @@ class Engine:
         rows = [] if dry_run else tasks.from_plan(
             outcome.plan, outcome.cluster, tuple(p.name for p in policy_set.enabled),
             plan_id=plan_id, now=now, stagger_seconds=conf.executor.stagger_seconds,
-            max_retries=conf.executor.max_retries, new_id=uuidutils.generate_uuid)
+            max_retries=conf.executor.max_retries, new_id=uuidutils.generate_uuid,
+            cooldown=conf.engine.cooldown)
         self._store.save_plan(
             lease, outcome.plan, rows, plan_id=plan_id, now=now, dry_run=dry_run,
             cooldown=conf.engine.cooldown, instance_cooldown=conf.engine.instance_cooldown)

@@ -21,16 +21,25 @@ from kronos_nova import model
 PRIORITY = {model.Phase.EVACUATE: 1, model.Phase.AFFINITY: 3, model.Phase.SPREAD: 5,
             model.Phase.PACK: 5}
 
+#: Phases that follow scores, and the seconds they may wait at least.
+STALE = (model.Phase.SPREAD, model.Phase.PACK)
+MIN_WAIT = 1200.0
+
 
 def from_plan(plan: model.Plan, cluster: model.Cluster, policy_names: tuple[str, ...], *,
               plan_id: str, now: float, stagger_seconds: float, max_retries: int,
-              new_id: Callable[[], str]) -> list[model.Task]:
+              new_id: Callable[[], str], cooldown: float = 600.0) -> list[model.Task]:
     """One task per move, staggered by ``stagger_seconds`` inside each wave.
+
+    A spread or pack that has not begun within twice the scope's cooldown (at
+    least 20 minutes) is dropped: its scores are old and the next plan knows
+    better. Drains and repairs stay wanted.
 
     :param new_id: gives a fresh UUID.
     """
     in_wave: Counter[int] = Counter()
     tasks = []
+    late = now + max(MIN_WAIT, 2 * cooldown)
     for move in plan.moves:
         instance = cluster.instances[move.instance_uuid]
         tasks.append(model.Task(
@@ -41,6 +50,7 @@ def from_plan(plan: model.Plan, cluster: model.Cluster, policy_names: tuple[str,
             priority=PRIORITY[move.phase], wave=move.wave, requires=move.requires,
             alternates=move.alternates, max_retries=max_retries,
             not_before=now + in_wave[move.wave] * stagger_seconds, created_at=now,
+            deadline=late if move.phase in STALE else None,
             memory_mb=instance.memory_mb, disk_gb=instance.disk_gb))
         in_wave[move.wave] += 1
     return tasks

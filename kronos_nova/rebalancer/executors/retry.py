@@ -26,6 +26,12 @@ from kronos_nova import exception
 from kronos_nova import model
 from kronos_nova.rebalancer.store import rows
 
+#: Rules whose no at pre-flight is no fault of the instance: another destination
+#: is tried, and the instance is not quarantined.
+NOT_THE_INSTANCE = frozenset({
+    'service-unknown', 'service-down', 'service-disabled', 'source-disabled', 'drain-over',
+    'host-draining', 'host-quarantined', 'cell-differs', 'az-pinned', 'az-differs',
+    'anti-affinity', 'affinity', 'group-in-flight', 'cpu-traits', 'out-of-scope'})
 #: No wait between two passes is longer.
 MAX_BACKOFF = 3600.0
 
@@ -107,15 +113,18 @@ def after_failure(row: rows.TaskRow, error: exception.MigrationError, now: float
     """The next attempt, the next pass, or the end."""
     task = row.task
     refused = isinstance(error, exception.MigrationFailed)
-    elsewhere = refused or isinstance(error, exception.PlacementRejected)
-    final = Verdict(again=False, refused=refused, retry_count=task.retry_count,
-                    quarantine=not isinstance(error, exception.NovaClientError))
-    if not error.retriable or isinstance(error, exception.MigrationTimeout):
+    changed = (isinstance(error, exception.PreFlightError)
+               and error.kwargs.get('rule') in NOT_THE_INSTANCE)
+    elsewhere = refused or changed or isinstance(error, exception.PlacementRejected)
+    final = Verdict(
+        again=False, refused=refused, retry_count=task.retry_count,
+        quarantine=not (changed or isinstance(error, exception.NovaClientError)))
+    if isinstance(error, exception.MigrationTimeout) or not (error.retriable or changed):
         return final
     if elsewhere and task.alternates and row.attempt + 1 < chosen.max_attempts:
         return Verdict(again=True, refused=refused, attempt=row.attempt + 1,
                        retry_count=task.retry_count, not_before=now)
-    if task.retry_count >= task.max_retries:
+    if changed or task.retry_count >= task.max_retries:
         return final
     wait = min(chosen.retry_backoff * 2.0 ** min(task.retry_count, 30), MAX_BACKOFF)
     return Verdict(again=True, refused=refused, attempt=0 if elsewhere else row.attempt,

@@ -33,3 +33,9 @@ def test_registering_twice_changes_nothing():
     conf = _conf()
     opts.register(conf)
     assert conf.engine.evaluation_interval == 60
+
+
+def test_a_broken_drain_reason_regex_is_named_at_the_start():
+    conf = _conf()
+    conf.set_override('drain_reason_regex', '(', 'engine')
+    assert ['[engine] drain_reason_regex'] == [e.kwargs['field'] for e in opts.wrong_values(conf)]

@@ -79,3 +79,25 @@ def test_the_deadline_grows_with_memory_and_copied_disk():
     task = model.Task('t', 'p', 's', 'i', 'h1', 'h2', model.Phase.SPREAD, memory_mb=2048,
                       disk_gb=10)
     assert retry.deadline(task, NOW, retry.Settings()) == NOW + 600 + 800 * 12
+
+
+def changed(rule, of):
+    error = exception.PreFlightError(instance_uuid='i', problem='p', rule=rule)
+    return retry.after_failure(of, error, NOW, SETTINGS)
+
+
+@pytest.mark.parametrize('rule', ['service-disabled', 'anti-affinity', 'drain-over'])
+def test_what_changed_around_the_instance_does_not_quarantine_it(rule):
+    verdict = changed(rule, row(alternates=()))
+    assert not verdict.again and not verdict.quarantine and not verdict.refused
+
+
+def test_a_destination_that_was_disabled_gives_way_to_the_next():
+    verdict = changed('service-disabled', row(alternates=('c',)))
+    assert verdict.again and verdict.attempt == 1 and not verdict.refused
+
+
+@pytest.mark.parametrize('rule', ['locked', 'not-active', 'moved-away', None])
+def test_what_is_wrong_with_the_instance_itself_quarantines_it(rule):
+    verdict = changed(rule, row(alternates=('c',)))
+    assert not verdict.again and verdict.quarantine
