@@ -14,11 +14,10 @@
 
 from collections.abc import Sequence
 import json
-import signal
-import threading
 from typing import Any
 
 from kronos_nova.cmd import _entry
+from kronos_nova.cmd import _signals
 
 PROG = 'kronos-engine'
 
@@ -46,6 +45,8 @@ def _run(conf: Any) -> int:
     from kronos_nova.cmd import _wiring
     from kronos_nova.rebalancer import engine
 
+    if not conf.once:
+        _signals.block()
     built = engine.Engine(
         conf, collector=_wiring.collector(conf), source=_wiring.source(conf),
         store=_wiring.store(conf), cast=_wiring.caster(conf), publish=_wiring.publisher(conf))
@@ -60,27 +61,16 @@ def _run(conf: Any) -> int:
 
 
 def _serve(conf: Any, built: Any) -> int:
-    """Cycles in a thread of oslo.service; the main thread takes signals."""
+    """Cycles in a thread of oslo.service; the main thread takes signals.
+
+    SIGUSR1 writes a snapshot, SIGTERM and SIGINT end it.
+    """
     from oslo_log import log as logging
     from oslo_service import loopingcall
 
     from kronos_nova.cmd import _wiring
 
     log = logging.getLogger(__name__)
-    stop, dump = threading.Event(), threading.Event()
-    wake = threading.Event()
-
-    def leave(signum: int, frame: Any) -> None:
-        stop.set()
-        wake.set()
-
-    def snapshot(signum: int, frame: Any) -> None:
-        dump.set()
-        wake.set()
-
-    signal.signal(signal.SIGTERM, leave)
-    signal.signal(signal.SIGINT, leave)
-    signal.signal(signal.SIGUSR1, snapshot)
     heard = _wiring.results(conf, built.scope_names(), built.on_result)
     if heard is not None:
         heard.start()
@@ -88,12 +78,8 @@ def _serve(conf: Any, built: Any) -> int:
     loop.start(interval=conf.engine.evaluation_interval, stop_on_exception=False)
     log.info('Planning every %d s%s', conf.engine.evaluation_interval,
              ' (dry run: nothing is moved)' if conf.engine.dry_run else '')
-    while not stop.is_set():
-        wake.wait()
-        wake.clear()
-        if dump.is_set():
-            dump.clear()
-            built.write_snapshot()
+    while _signals.wait() not in _signals.LEAVE:
+        built.write_snapshot()
     log.info('Stopping; migrations under way go on without us')
     loop.stop()
     loop.wait()

@@ -13,11 +13,11 @@
 """kronos-executor: carries out the tasks that engines have planned."""
 
 from collections.abc import Sequence
-import signal
 import threading
 from typing import Any
 
 from kronos_nova.cmd import _entry
+from kronos_nova.cmd import _signals
 
 PROG = 'kronos-executor'
 
@@ -46,15 +46,9 @@ def _run(conf: Any) -> int:
     from kronos_nova import model
     from kronos_nova.cmd import _wiring
 
+    _signals.block()
     scopes = [*conf.aggregate, *([model.UNASSIGNED] if conf.unassigned else [])]
     worker, listeners = _wiring.worker(conf, scopes)
-    stopped = threading.Event()
-
-    def leave(signum: int, frame: Any) -> None:
-        stopped.set()
-
-    signal.signal(signal.SIGTERM, leave)
-    signal.signal(signal.SIGINT, leave)
     logging.getLogger(__name__).info(
         'Serving %s%s', ', '.join(scopes) if scopes else 'every scope',
         ' (dry run: nothing is begun, what is under way is watched)'
@@ -63,7 +57,8 @@ def _run(conf: Any) -> int:
     thread.start()
     if listeners is not None:
         listeners.start()
-    stopped.wait()
+    while _signals.wait() not in _signals.LEAVE:
+        pass
     worker.stop()
     thread.join()
     if listeners is not None:

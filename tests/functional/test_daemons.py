@@ -62,18 +62,18 @@ placement_endpoint_override = {self.placement_api.url}
 ''')
 
     @contextlib.contextmanager
-    def daemon(self, name: str, *arguments: str) -> Any:
-        """A daemon of ours; on leaving it must end well on SIGTERM."""
+    def daemon(self, name: str, farewell: signal.Signals = signal.SIGTERM) -> Any:
+        """A daemon of ours; on leaving it must end well on ``farewell``."""
         log = os.path.join(self.directory, name + '.log')
         with open(log, 'w') as out:
             process = subprocess.Popen(
                 [sys.executable, '-c', f'import sys; from kronos_nova.cmd import {name}; '
                                        f'sys.exit({name}.main())',
-                 '--config-file', self.config, *arguments],
+                 '--config-file', self.config],
                 stdout=out, stderr=subprocess.STDOUT)
         try:
             yield process
-            process.send_signal(signal.SIGTERM)
+            process.send_signal(farewell)
             self.assertEqual(0, process.wait(60), open(log).read()[-4000:])
         finally:
             if process.poll() is None:
@@ -82,10 +82,10 @@ placement_endpoint_override = {self.placement_api.url}
             with open(log) as f:
                 self.addDetail(name, content.text_content(f.read()[-20000:]))
 
-    def test_engine_and_executor_move_an_instance_and_leave_on_sigterm(self) -> None:
+    def test_engine_and_executor_move_an_instance_and_leave_on_sigterm_and_sigint(self) -> None:
         server = self.boot(host='host1')
         self.load({'host1': 0.8, 'host2': 0.5, 'host3': 0.1}, {server['id']: 0.35})
-        with self.daemon('engine') as engine, self.daemon('executor'):
+        with self.daemon('engine') as engine, self.daemon('executor', signal.SIGINT):
             self.wait_for(lambda: self.host_of(server) == 'host3', 'the move to host3')
             self.wait_for(lambda: not self.store.flights(), 'the task to end')
             rows = [r for p in self.store.plans() for r in self.store.tasks(p.plan_id)]

@@ -1,0 +1,32 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""Signals of a daemon, taken by waiting for them: no handler, no lock, no race.
+
+Blocked before any thread starts, so that every thread inherits the mask and
+the main thread alone takes them.
+"""
+
+import signal
+
+LEAVE = frozenset({signal.SIGTERM, signal.SIGINT})
+SNAPSHOT = signal.SIGUSR1
+
+
+def block() -> None:
+    """From now on they wait until :func:`wait` asks for them."""
+    signal.pthread_sigmask(signal.SIG_BLOCK, {*LEAVE, SNAPSHOT})
+
+
+def wait() -> signal.Signals:
+    """The next of them, which may have come long ago."""
+    return signal.Signals(signal.sigwait({*LEAVE, SNAPSHOT}))
