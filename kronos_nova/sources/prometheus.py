@@ -166,25 +166,19 @@ class PrometheusSource(base.Source):
 
     def _attempts(self, method: str, path: str, form: dict[str, str] | None,
                   end: float) -> bytes:
-        backoff = tenacity.wait_exponential(multiplier=self._conf.retry_backoff)
+        often_enough = tenacity.stop_after_attempt(self._conf.max_retries + 1)
 
-        def until_end(state: tenacity.RetryCallState) -> float:
-            return max(0.0, min(backoff(state), end - time.monotonic()))
+        def in_vain(state: tenacity.RetryCallState) -> bool:
+            """Also when the wait before the next attempt would outlast the query."""
+            return often_enough(state) or time.monotonic() + state.upcoming_sleep >= end
 
         retrying = tenacity.Retrying(
-            stop=tenacity.stop_after_attempt(self._conf.max_retries + 1), wait=until_end,
+            stop=in_vain, wait=tenacity.wait_exponential(multiplier=self._conf.retry_backoff),
             retry=tenacity.retry_if_exception_type(_Passing), reraise=True)
-        last: _Passing | None = None
 
         def attempt() -> bytes:
-            nonlocal last
-            if (left := end - time.monotonic()) <= 0:
-                raise _Unreachable(str(last or f'{self._shown} did not answer in time'))
-            try:
-                return self._attempt(method, path, form, left, end)
-            except _Passing as e:
-                last = e
-                raise
+            left = max(0.001, end - time.monotonic())
+            return self._attempt(method, path, form, left, end)
 
         return retrying(attempt)
 
