@@ -27,7 +27,8 @@ from kronos_nova.rebalancer.masks import hosts
 
 Mask = Callable[[sim.Simulation, sim.Ints, sim.Ints], sim.Bools]
 
-MASKS: tuple[Mask, ...] = (hosts.receiving, claims.room, groups.hard_groups)
+MASKS: tuple[Mask, ...] = (hosts.receiving, hosts.reachable, claims.room, groups.still,
+                          groups.hard_groups)
 
 
 def permitted(simulation: sim.Simulation, instances: sim.Ints, to_hosts: sim.Ints) -> sim.Bools:

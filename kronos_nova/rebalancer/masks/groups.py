@@ -10,7 +10,7 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""Mask of the hard server group rules."""
+"""Masks of the server group rules."""
 
 import numpy as np
 
@@ -21,8 +21,11 @@ from kronos_nova.rebalancer import simulation as sim
 def hard_groups(simulation: sim.Simulation, instances: sim.Ints, hosts: sim.Ints) -> sim.Bools:
     """Only rows of grouped instances can have a no."""
     allowed = np.ones((len(instances), len(hosts)), dtype=np.bool_)
+    grouped = np.flatnonzero(simulation.hard_grouped[instances])
+    if not grouped.size:
+        return allowed
     columns = {simulation.hosts[h]: column for column, h in enumerate(hosts)}
-    for row in np.flatnonzero(simulation.hard_grouped[instances]):
+    for row in grouped:
         uuid = simulation.uuids[instances[row]]
         for group in simulation.view.groups_of(uuid):
             spread = simulation.view.spread_of(group)
@@ -35,3 +38,8 @@ def hard_groups(simulation: sim.Simulation, instances: sim.Ints, hosts: sim.Ints
                 holding = {h for h, members in spread.items() if set(members) - {uuid}}
                 allowed[row, [c for h, c in columns.items() if h not in holding]] = False
     return allowed
+
+
+def still(simulation: sim.Simulation, instances: sim.Ints, hosts: sim.Ints) -> sim.Bools:
+    """No other member of its groups is in flight; planning starts none."""
+    return np.repeat(~simulation.awaiting[instances][:, None], len(hosts), axis=1)
