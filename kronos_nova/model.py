@@ -467,6 +467,7 @@ class Options:
     max_missing_hosts: int | None = None
     objective: str = 'balanced'
     soft_affinity_weight: float = 0.05
+    minimum_gain: float = 0.0001
     max_alternates: int = 2
     pinned_instances: frozenset[str] = frozenset()
     settle_seconds: float = 300.0

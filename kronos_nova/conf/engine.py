@@ -83,6 +83,11 @@ OPTS: list[cfg.Opt] = [
     cfg.FloatOpt('soft_affinity_weight', default=0.05, min=0.0, max=1.0,
                  help='Cost of one more violated soft server group rule, in units of combined '
                       'imbalance.'),
+    cfg.FloatOpt('minimum_gain', default=0.0001, min=0.0, max=1.0,
+                 help='Fall in combined imbalance that a move must bring for each GiB that it '
+                      'copies. At 0.0001 an instance with 100 GiB of memory moves for one '
+                      'hundredth. 0 makes every move that helps at all. Without effect when '
+                      'objective is kronos.'),
     cfg.IntOpt('max_alternates', default=2, min=0, max=10,
                help='Other legal destinations kept with each move, for when the first refuses.'),
     cfg.ListOpt('pinned_instances', default=[],
@@ -112,6 +117,6 @@ def options(conf: cfg.ConfigOpts) -> model.Options:
         'dry_run', 'evacuate_disabled_hosts', 'drain_reason_regex', 'enforce_hard_affinity',
         'enforce_soft_affinity', 'enforce_placement_claims', 'enforce_placement_disk',
         'require_cpu_compatibility', 'restrict_to_az', 'max_down_fraction', 'max_drain_fraction',
-        'max_missing_hosts', 'objective', 'soft_affinity_weight', 'max_alternates',
-        'settle_seconds')}
+        'max_missing_hosts', 'objective', 'soft_affinity_weight', 'minimum_gain',
+        'max_alternates', 'settle_seconds')}
     return model.Options(pinned_instances=frozenset(group.pinned_instances), **values)

@@ -24,6 +24,9 @@ from kronos_nova import model
 from kronos_nova import policy as policies
 from kronos_nova.rebalancer import masks
 from kronos_nova.rebalancer import simulation as sim
+from kronos_nova.rebalancer.search import measure
+from kronos_nova.rebalancer.search import portfolio
+from kronos_nova.rebalancer.search import swaps
 from kronos_nova.rebalancer.strategies import base
 from kronos_nova.rebalancer.strategies import greedy
 
@@ -52,6 +55,22 @@ class Spread(base.Strategy):
         if not _over(simulation):
             simulation.notes.append('every policy is at or below its threshold')
             return []
+        start = measure.Measure(simulation)
+        moves = self._greedy(simulation, budget)
+        if simulation.options.objective == 'kronos':
+            return moves
+        moves = portfolio.better(simulation, start, moves, budget)
+        while len(moves) + 1 < budget and _over(simulation) and not simulation.stop():
+            more = swaps.best_swap(simulation)
+            if more is None:
+                break
+            moves += more
+            moves += self._greedy(simulation, budget - len(moves))
+        portfolio.cut(simulation, start, moves)
+        return moves
+
+    @staticmethod
+    def _greedy(simulation: sim.Simulation, budget: int) -> list[model.Move]:
         moves: list[model.Move] = []
         while len(moves) < budget and _over(simulation) and not simulation.stop():
             move = _choose(simulation)

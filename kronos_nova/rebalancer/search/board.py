@@ -1,0 +1,184 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+
+"""Arrays to try moves on, many thousand times a second.
+
+A board holds n candidate instances (rows, in order of their source) and c
+candidate destinations (columns). Rules that the moves of one plan cannot
+change are in its bias from the beginning; claims follow the moves; of each
+server group at most one member moves, so what groups permit stays as it was.
+"""
+
+from collections import Counter
+from collections.abc import Mapping
+
+import numpy as np
+
+from kronos_nova import model
+from kronos_nova.constraints import claims as rule
+from kronos_nova.rebalancer import masks
+from kronos_nova.rebalancer import simulation as sim
+from kronos_nova.rebalancer.masks import claims
+from kronos_nova.rebalancer.search import measure
+
+#: A policy file allows no larger budget.
+MOST = 100
+
+#: A plan: row -> column.
+Plan = Mapping[int, int]
+
+
+class Board:
+    """One start, and the moves that are laid over it.
+
+    ``share``: P x n x c, what a row adds to a column's score. ``leaving``:
+    P x n, what it takes from its source's. ``bias``: n x c, the price of a
+    move, infinite where it is forbidden.
+    """
+
+    def __init__(self, simulation: sim.Simulation, rows: sim.Ints, columns: sim.Ints) -> None:
+        self.rows, self.columns = rows, columns
+        self.measure = measure.Measure(simulation)
+        self.source: sim.Ints = simulation.place[rows]
+        self.givers, self.takers = simulation.givers, simulation.takers
+        self.score: sim.Floats = simulation.score.copy()
+        usage = simulation.usage[:, rows]
+        self.leaving: sim.Floats = usage / simulation.capacity[:, self.source]
+        self.share: sim.Floats = usage[:, :, None] / simulation.capacity[:, None, columns]
+        self.plan: dict[int, int] = {}
+        self._groups = _groups(simulation, rows)
+        self._members: dict[str, list[int]] = {}
+        for row, groups in self._groups.items():
+            for group in groups:
+                self._members.setdefault(group, []).append(row)
+        self._movers: Counter[str] = Counter()
+        self._price = _bias(simulation, rows, columns)
+        self.bias = self._price.copy()
+        self._need, self._left = _claims(simulation, rows, columns)
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        return len(self.rows), len(self.columns)
+
+    @property
+    def tight(self) -> bool:
+        """Claims can stand in the way at all."""
+        return bool(len(self._need))
+
+    def put(self, row: int, column: int) -> None:
+        """The row moves to the column, and so does no other of its groups."""
+        self.plan[row] = column
+        self._shift(row, column, 1.0)
+        self._mark(row, 1)
+
+    def take(self, row: int) -> int:
+        """The row stays after all; the column it went to."""
+        column = self.plan.pop(row)
+        self._shift(row, column, -1.0)
+        self._mark(row, -1)
+        return column
+
+    def become(self, plan: Plan) -> None:
+        """Lay exactly these moves."""
+        for row in [r for r, c in self.plan.items() if plan.get(r) != c]:
+            self.take(row)
+        for row, column in plan.items():
+            if row not in self.plan:
+                self.put(row, column)
+
+    def value(self) -> float:
+        """What the state is worth, the moves' prices included."""
+        return self.measure.value(self.score) + sum(
+            float(self._price[row, column]) for row, column in self.plan.items())
+
+    def fits(self, rows: sim.Ints | slice) -> sim.Bools:
+        """Rows x columns: the claims have room."""
+        room = np.ones((len(self.rows[rows]), len(self.columns)), dtype=np.bool_)
+        for need, left in zip(self._need, self._left, strict=True):
+            wanted = need[rows, None]
+            room &= (wanted <= left[None, self.columns]) | (wanted == 0.0)
+        return room
+
+    def crowded(self) -> bool:
+        """A destination has no room for what it got, all moves done."""
+        return any(bool(((self._left[:, self.columns[column]] < 0.0)
+                         & (self._need[:, row] > 0.0)).any())
+                   for row, column in self.plan.items())
+
+    def _shift(self, row: int, column: int, sign: float) -> None:
+        source, destination = self.source[row], self.columns[column]
+        self.score[:, source] -= sign * self.leaving[:, row]
+        self.score[:, destination] += sign * self.share[:, row, column]
+        self._left[:, source] += sign * self._need[:, row]
+        self._left[:, destination] -= sign * self._need[:, row]
+
+    def _mark(self, row: int, sign: int) -> None:
+        self.bias[row] = np.inf if row in self.plan else self._price[row]
+        for group in self._groups.get(row, ()):
+            self._movers[group] += sign
+        for other in {r for g in self._groups.get(row, ()) for r in self._members[g]}:
+            held = any(self._movers[g] for g in self._groups[other])
+            self.bias[other] = np.inf if held else self._price[other]
+
+
+def _groups(simulation: sim.Simulation, rows: sim.Ints) -> dict[int, tuple[str, ...]]:
+    """UUIDs of the server groups of each row that has any."""
+    return {int(row): tuple(g.uuid for g in
+                            simulation.view.groups_of(simulation.uuids[rows[row]]))
+            for row in np.flatnonzero(simulation.grouped[rows])}
+
+
+def _bias(simulation: sim.Simulation, rows: sim.Ints, columns: sim.Ints) -> sim.Floats:
+    """Price of the memory, cost of soft groups; infinity where a mask that no
+    move of this plan can lift forbids, or a repair would be undone."""
+    fixed = np.ones((len(rows), len(columns)), dtype=np.bool_)
+    for mask in masks.MASKS:
+        if mask is not claims.room:
+            fixed &= mask(simulation, rows, columns)
+    price = measure.price(simulation.options, simulation.cost[rows])
+    bias: sim.Floats = np.where(fixed, price[:, None], np.inf)
+    for row in np.flatnonzero(simulation.grouped[rows]):
+        bias[row] += _group_cost(simulation, int(rows[row]), columns)
+    return bias
+
+
+def _group_cost(simulation: sim.Simulation, n: int, columns: sim.Ints) -> sim.Floats:
+    """What moving instance n to each column costs in soft rules; infinity
+    where it would undo a repair. All hosts without a member are alike."""
+    uuid = simulation.uuids[n]
+    held = {h for g in simulation.view.groups_of(uuid) for h in simulation.view.spread_of(g)}
+    known: dict[str | None, float] = {}
+    costs = np.zeros(len(columns))
+    for c, h in enumerate(columns):
+        host = simulation.hosts[h]
+        key = host if host in held else None
+        if key not in known:
+            move = simulation.move(n, int(h), model.Phase.SPREAD)
+            known[key] = np.inf if simulation.repairs(move) > 0 else simulation.soft_cost(move)
+        costs[c] = known[key]
+    return costs
+
+
+def _claims(simulation: sim.Simulation, rows: sim.Ints,
+            columns: sim.Ints) -> tuple[sim.Floats, sim.Floats]:
+    """What rows need (R x n) and hosts have left (R x H) of the resource
+    classes that the rule ``claims`` counts and that can run short at all."""
+    options, room = simulation.options, simulation.room
+    if not (options.enforce_placement_claims and simulation.view.claims_known()):
+        return np.zeros((0, len(rows))), np.zeros((0, len(simulation.hosts)))
+    counted = [r for r, name in enumerate(simulation.classes)
+               if name != rule.DISK or options.enforce_placement_disk]
+    left, need = room.limit - room.used, simulation.claims[:, rows]
+    short = [r for r in counted
+             if left[r, columns].min() < np.sort(need[r])[-MOST:].sum()]
+    return need[short], left[short]
