@@ -31,9 +31,6 @@ from kronos_nova.rebalancer import simulation as sim
 from kronos_nova.rebalancer.masks import claims
 from kronos_nova.rebalancer.search import measure
 
-#: A policy file allows no larger budget.
-MOST = 100
-
 #: A plan: row -> column.
 Plan = Mapping[int, int]
 
@@ -41,20 +38,24 @@ Plan = Mapping[int, int]
 class Board:
     """One start, and the moves that are laid over it.
 
-    ``share``: P x n x c, what a row adds to a column's score. ``leaving``:
-    P x n, what it takes from its source's. ``bias``: n x c, the price of a
-    move, infinite where it is forbidden.
+    ``share``: P x c x n, what a row adds to a column's score. ``leaving``:
+    P x n, what it takes from its source's. ``bias``: c x n, the price of a
+    move, infinite where it is forbidden. Rows come last: NumPy is fastest
+    where the longest axis is the innermost.
     """
 
-    def __init__(self, simulation: sim.Simulation, rows: sim.Ints, columns: sim.Ints) -> None:
+    def __init__(self, simulation: sim.Simulation, rows: sim.Ints, columns: sim.Ints,
+                 budget: int) -> None:
         self.rows, self.columns = rows, columns
         self.measure = measure.Measure(simulation)
         self.source: sim.Ints = simulation.place[rows]
         self.givers, self.takers = simulation.givers, simulation.takers
+        self._not_givers = np.where(self.givers, 0.0, -np.inf)
+        self._not_takers = np.where(self.takers, 0.0, np.inf)
         self.score: sim.Floats = simulation.score.copy()
         usage = simulation.usage[:, rows]
         self.leaving: sim.Floats = usage / simulation.capacity[:, self.source]
-        self.share: sim.Floats = usage[:, :, None] / simulation.capacity[:, None, columns]
+        self.share: sim.Floats = usage[:, None, :] / simulation.capacity[:, columns, None]
         self.plan: dict[int, int] = {}
         self._groups = _groups(simulation, rows)
         self._members: dict[str, list[int]] = {}
@@ -64,16 +65,13 @@ class Board:
         self._movers: Counter[str] = Counter()
         self._price = _bias(simulation, rows, columns)
         self.bias = self._price.copy()
-        self._need, self._left = _claims(simulation, rows, columns)
+        self._need, self._left = _claims(simulation, rows, columns, budget)
+        #: Claims can stand in the way at all.
+        self.tight = len(self._need) > 0
 
     @property
     def shape(self) -> tuple[int, int]:
         return len(self.rows), len(self.columns)
-
-    @property
-    def tight(self) -> bool:
-        """Claims can stand in the way at all."""
-        return bool(len(self._need))
 
     def put(self, row: int, column: int) -> None:
         """The row moves to the column, and so does no other of its groups."""
@@ -96,39 +94,53 @@ class Board:
             if row not in self.plan:
                 self.put(row, column)
 
+    def highest(self) -> sim.Floats:
+        """P: the highest score of the hosts that may give."""
+        return np.asarray((self.score + self._not_givers).max(axis=1))
+
+    def lowest(self) -> sim.Floats:
+        """P: the lowest score of the hosts that may take."""
+        return np.asarray((self.score + self._not_takers).min(axis=1))
+
     def value(self) -> float:
         """What the state is worth, the moves' prices included."""
         return self.measure.value(self.score) + sum(
-            float(self._price[row, column]) for row, column in self.plan.items())
+            float(self._price[column, row]) for row, column in self.plan.items())
 
-    def fits(self, rows: sim.Ints | slice) -> sim.Bools:
-        """Rows x columns: the claims have room."""
-        room = np.ones((len(self.rows[rows]), len(self.columns)), dtype=np.bool_)
-        for need, left in zip(self._need, self._left, strict=True):
-            wanted = need[rows, None]
-            room &= (wanted <= left[None, self.columns]) | (wanted == 0.0)
-        return room
+    def fits(self, row: int, column: int) -> bool:
+        """The claims have room."""
+        if not self.tight:
+            return True
+        need, left = self._need[:, row], self._left[:, self.columns[column]]
+        return bool(((need <= left) | (need == 0.0)).all())
+
+    def room(self, rows: sim.Ints | slice) -> sim.Bools:
+        """:meth:`fits` of columns x rows."""
+        need, left = self._need[:, None, rows], self._left[:, self.columns, None]
+        return np.asarray(((need <= left) | (need == 0.0)).all(axis=0))
 
     def crowded(self) -> bool:
         """A destination has no room for what it got, all moves done."""
-        return any(bool(((self._left[:, self.columns[column]] < 0.0)
-                         & (self._need[:, row] > 0.0)).any())
-                   for row, column in self.plan.items())
+        if not self.tight:
+            return False
+        left = self._left[:, self.columns[list(self.plan.values())]]
+        return bool(((left < 0.0) & (self._need[:, list(self.plan)] > 0.0)).any())
 
     def _shift(self, row: int, column: int, sign: float) -> None:
         source, destination = self.source[row], self.columns[column]
         self.score[:, source] -= sign * self.leaving[:, row]
-        self.score[:, destination] += sign * self.share[:, row, column]
-        self._left[:, source] += sign * self._need[:, row]
-        self._left[:, destination] -= sign * self._need[:, row]
+        self.score[:, destination] += sign * self.share[:, column, row]
+        if self.tight:
+            self._left[:, source] += sign * self._need[:, row]
+            self._left[:, destination] -= sign * self._need[:, row]
 
     def _mark(self, row: int, sign: int) -> None:
-        self.bias[row] = np.inf if row in self.plan else self._price[row]
+        self.bias[:, row] = np.inf if row in self.plan else self._price[:, row]
         for group in self._groups.get(row, ()):
             self._movers[group] += sign
         for other in {r for g in self._groups.get(row, ()) for r in self._members[g]}:
             held = any(self._movers[g] for g in self._groups[other])
-            self.bias[other] = np.inf if held else self._price[other]
+            self.bias[:, other] = np.inf if held else self._price[:, other]
 
 
 def _groups(simulation: sim.Simulation, rows: sim.Ints) -> dict[int, tuple[str, ...]]:
@@ -146,9 +158,9 @@ def _bias(simulation: sim.Simulation, rows: sim.Ints, columns: sim.Ints) -> sim.
         if mask is not claims.room:
             fixed &= mask(simulation, rows, columns)
     price = measure.price(simulation.options, simulation.cost[rows])
-    bias: sim.Floats = np.where(fixed, price[:, None], np.inf)
+    bias: sim.Floats = np.ascontiguousarray(np.where(fixed, price[:, None], np.inf).T)
     for row in np.flatnonzero(simulation.grouped[rows]):
-        bias[row] += _group_cost(simulation, int(rows[row]), columns)
+        bias[:, row] += _group_cost(simulation, int(rows[row]), columns)
     return bias
 
 
@@ -169,8 +181,8 @@ def _group_cost(simulation: sim.Simulation, n: int, columns: sim.Ints) -> sim.Fl
     return costs
 
 
-def _claims(simulation: sim.Simulation, rows: sim.Ints,
-            columns: sim.Ints) -> tuple[sim.Floats, sim.Floats]:
+def _claims(simulation: sim.Simulation, rows: sim.Ints, columns: sim.Ints,
+            budget: int) -> tuple[sim.Floats, sim.Floats]:
     """What rows need (R x n) and hosts have left (R x H) of the resource
     classes that the rule ``claims`` counts and that can run short at all."""
     options, room = simulation.options, simulation.room
@@ -180,5 +192,5 @@ def _claims(simulation: sim.Simulation, rows: sim.Ints,
                if name != rule.DISK or options.enforce_placement_disk]
     left, need = room.limit - room.used, simulation.claims[:, rows]
     short = [r for r in counted
-             if left[r, columns].min() < np.sort(need[r])[-MOST:].sum()]
+             if left[r, columns].min() < np.sort(need[r])[-budget:].sum()]
     return need[short], left[short]

@@ -36,8 +36,8 @@ STARTS = (0.5, 0.2, 0.1, 0.05)
 SCALE = 0.15
 #: At the beginning plans worse by this part are kept, on average.
 HEAT = 0.05
-#: Most moves that are taken back at once.
-DEEPEST = 8
+#: Most moves that are taken back at once: a part of the budget, and some more.
+DEPTH, DEEPER = 0.3, 2
 #: Candidates that one addition looks at.
 WINDOW = 12_000
 
@@ -114,7 +114,7 @@ class Search:
     def _worth(self) -> tuple[int, int, float]:
         """Lower is better: plans that reach every threshold first, of these
         the one with fewest moves; then by value."""
-        if self._board.tight and self._board.crowded():
+        if self._board.crowded():
             return 1, 0, np.inf
         reached = self._reached()
         return int(not reached), len(self._board.plan) if reached else 0, self._board.value()
@@ -155,7 +155,7 @@ class Search:
 
     def _change(self, size: int) -> None:
         board, rng = self._board, self._rng
-        for row in rng.choice(RUINS)(board, rng, rng.randint(1, DEEPEST)):
+        for row in rng.choice(RUINS)(board, rng, rng.randint(1, DEEPER + int(DEPTH * size))):
             board.take(row)
         scale = SCALE * self._combined
         while len(board.plan) < size and self._left > 0:

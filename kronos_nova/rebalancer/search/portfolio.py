@@ -97,7 +97,7 @@ def _search(simulation: sim.Simulation, budget: int, additions: int) -> list[tup
     rows, columns = choice.candidates(simulation, budget)
     if not rows.size or not columns.size:
         return []
-    board = boards.Board(simulation, rows, columns)
+    board = boards.Board(simulation, rows, columns, budget)
     search = local.Search(board, budget, simulation.seed, additions, simulation.stop)
     plan = search.run()
     simulation.steps += search.spent * _steps(rows.size * columns.size)

@@ -19,8 +19,9 @@ one of several that are equally hot is progress. For t -> 0 it is max - min,
 for large t it tends to the spread of all hosts around their mean.
 
 A move changes two terms of each sum. Terms are relative to the extreme; t is
-at least 1/30 of the imbalance, so that what is left after a subtraction keeps
-three digits.
+at least 1/12 of the imbalance, so that what is left after a subtraction keeps
+two digits in single precision. It only has to rank candidates, and single
+precision ranks twice as many; plans are judged in double precision.
 """
 
 import math
@@ -35,10 +36,15 @@ from kronos_nova.rebalancer.search import measure
 #: kept for each.
 STEP = 1.4
 #: Largest imbalance in units of the scale.
-SHARPEST = 30.0
+SHARPEST = 12.0
 #: Larger exponents are never looked at: they cannot win.
-CAP = 200.0
-TINY = 1e-300
+CAP = 40.0
+#: Keeps sums positive where single precision leaves nothing; less than the
+#: share of a host at the far end.
+TINY = 1e-6
+SINGLE = np.float32
+#: So many candidates without room are tried before all are looked at.
+TRIED = 4
 #: So many scales are kept.
 KEPT = 12
 
@@ -59,7 +65,8 @@ class Smooth:
                 del self._scales[next(iter(self._scales))]
             share, leaving = self._board.share / scale, self._board.leaving / scale
             self._scales[power] = (
-                np.expm1(np.minimum(share, CAP)), np.expm1(-share), np.expm1(-leaving),
+                np.expm1(np.minimum(share, CAP)).astype(SINGLE),
+                np.expm1(-share).astype(SINGLE), np.expm1(-leaving),
                 np.expm1(np.minimum(leaving, CAP)))
         return scale, self._scales[power]
 
@@ -71,35 +78,44 @@ class Smooth:
         :param rows: those to look at.
         """
         board = self._board
-        total = board.bias[rows].copy()
-        if board.tight:
-            total[~board.fits(rows)] = np.inf
         score, weights = board.score, board.measure.weights
-        high = np.where(board.givers, score, -np.inf).max(axis=1, keepdims=True)
-        low = np.where(board.takers, score, np.inf).min(axis=1, keepdims=True)
+        high = board.highest()[:, None]
+        low = board.lowest()[:, None]
         scale, (up, down, off, back) = self.scale(
             max(wanted, float((high - low).max()) / SHARPEST))
-        near_high = np.where(board.givers, np.exp(np.minimum((score - high) / scale, 0.0)), 0.0)
-        near_low = np.where(board.takers, np.exp(np.minimum((low - score) / scale, 0.0)), 0.0)
+        near_high = np.exp(np.minimum((score - high) / scale, 0.0)) * board.givers
+        near_low = np.exp(np.minimum((low - score) / scale, 0.0)) * board.takers
         source, columns = board.source[rows], board.columns
-        for p, weight in enumerate(weights):
-            upper = near_high[p].sum() + near_high[p, source] * off[p, rows]
-            lower = near_low[p].sum() + near_low[p, source] * back[p, rows]
-            x = up[p, rows] * near_high[p, columns]
-            x += upper[:, None]
-            y = down[p, rows] * near_low[p, columns]
-            y += lower[:, None]
-            x *= y
-            np.log(np.maximum(x, TINY, out=x), out=x)
-            x *= scale
-            x += float(high[p, 0] - low[p, 0])
-            # weight x (BELOW x + (1 - BELOW) max(x - threshold, 0)), as two lines
-            np.multiply(x, weight * measure.BELOW, out=y)
-            x -= (1.0 - measure.BELOW) * board.measure.thresholds[p]
-            x *= weight
-            total += np.maximum(x, y, out=x)
-        best = int(total.argmin())
-        row, column = divmod(best, len(columns))
-        if not total[row, column] < np.inf:
-            return None
-        return (row if isinstance(rows, slice) else int(rows[row])), column
+        # P x n: the sums without what leaves each row's source.
+        upper = near_high.sum(axis=1)[:, None] + near_high.take(source, axis=1) * off[:, rows]
+        lower = near_low.sum(axis=1)[:, None] + near_low.take(source, axis=1) * back[:, rows]
+        # P x c x n: the sums with what comes to each column.
+        x = up[:, :, rows] * near_high.take(columns, axis=1).astype(SINGLE)[:, :, None]
+        x += (upper + TINY).astype(SINGLE)[:, None, :]
+        y = down[:, :, rows] * near_low.take(columns, axis=1).astype(SINGLE)[:, :, None]
+        y += (lower + TINY).astype(SINGLE)[:, None, :]
+        x *= y
+        np.log(x, out=x)
+        # weight x (BELOW i + (1 - BELOW) max(i - threshold, 0)) of the imbalance
+        # i = scale x + high - low, as the higher one of two lines
+        weight = weights[:, None, None]
+        span = (high - low)[:, :, None]
+        part = (1.0 - measure.BELOW) * board.measure.thresholds[:, None, None]
+        np.multiply(x, (weight * (measure.BELOW * scale)).astype(SINGLE), out=y)
+        y += (weight * measure.BELOW * span).astype(SINGLE)
+        x *= (weight * scale).astype(SINGLE)
+        x += (weight * (span - part)).astype(SINGLE)
+        total = np.maximum(x, y, out=x).sum(axis=0)
+        total += board.bias[:, rows]
+        for tries in range(total.size):
+            column, row = divmod(int(total.argmin()), total.shape[1])
+            if not total[column, row] < np.inf:
+                break
+            number = row if isinstance(rows, slice) else int(rows[row])
+            if board.fits(number, column):
+                return number, column
+            if tries < TRIED:
+                total[column, row] = np.inf
+            else:
+                total[~board.room(rows)] = np.inf
+        return None
