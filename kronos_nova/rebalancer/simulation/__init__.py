@@ -22,6 +22,7 @@ from collections import Counter
 from collections.abc import Callable
 from collections.abc import Sequence
 import dataclasses
+import itertools
 
 import numpy as np
 
@@ -92,17 +93,14 @@ class Simulation:
         self.host_index = {name: i for i, name in enumerate(self.hosts)}
         here = self.host_index
         self.uuids = tuple(sorted(u for u, i in cluster.instances.items() if i.host in here))
-        self.index = {uuid: i for i, uuid in enumerate(self.uuids)}
+        self.index = dict(zip(self.uuids, range(len(self.uuids)), strict=True))
         instances = [cluster.instances[u] for u in self.uuids]
-        self.place: Ints = np.fromiter((here[i.host] for i in instances), dtype=np.intp,
-                                       count=len(instances))
+        self.place: Ints = arrays.whole(here[i.host] for i in instances)
         self._residents = residents.Residents(self.place, len(self.hosts))
         #: What a live migration copies, MiB; disks only where they are local.
-        self.cost: Floats = np.fromiter((i.memory_mb for i in instances), dtype=np.float64,
-                                        count=len(instances))
+        self.cost: Floats = arrays.real(i.memory_mb for i in instances)
         if options.enforce_placement_disk:
-            self.cost += np.fromiter((i.disk_gb * 1024 for i in instances), dtype=np.float64,
-                                     count=len(instances))
+            self.cost += arrays.real(i.disk_gb * 1024 for i in instances)
         self.weights: Floats = np.array([p.weight for p in self.policies])
         self.thresholds: Floats = np.array([p.threshold for p in self.policies])
         self._mark_groups()
@@ -143,9 +141,7 @@ class Simulation:
                 self._divisor[p, h] = known.capacity.get(host) or np.inf
                 if known.untrusted is None:
                     self.fill[p, h] = fills[h].get(policy.name, np.nan)
-            get = known.usages.get
-            usage = np.fromiter((get(u, np.nan) for u in self.uuids), dtype=np.float64,
-                                count=len(self.uuids))
+            usage = arrays.real(map(known.usages.get, self.uuids, itertools.repeat(np.nan)))
             lacking = np.isnan(usage)
             self.profiled &= ~lacking
             self.usage[p] = np.where(lacking, 0.0, usage)
@@ -185,13 +181,14 @@ class Simulation:
 
         Only those that something is odd about are shown to the rules.
         """
-        history = self.history
-        odd = {*self.options.pinned_instances, *history.cooling, *history.quarantined,
-               *(f.instance_uuid for f in self.cluster.flights)}
-        return np.fromiter(
-            (True if i.status == 'ACTIVE' and i.task_state is None and not i.locked
-             and i.pinned is None and i.uuid not in odd else self._may_move(i)
-             for i in instances), dtype=np.bool_, count=len(instances))
+        odd = [n for n, i in enumerate(instances) if i.status != 'ACTIVE'
+               or i.task_state is not None or i.locked or i.pinned is not None]
+        named = {*self.options.pinned_instances, *self.history.cooling, *self.history.quarantined,
+                 *(f.instance_uuid for f in self.cluster.flights)}
+        movable = np.ones(len(instances), dtype=np.bool_)
+        for n in {*odd, *(self.index[u] for u in named if u in self.index)}:
+            movable[n] = self._may_move(instances[n])
+        return movable
 
     def _may_move(self, instance: model.Instance) -> bool:
         probe = model.Move(instance.uuid, instance.host, '', model.Phase.SPREAD)
