@@ -59,12 +59,17 @@ class Simulation:
     """A Cluster and its Scores under moves.
 
     :param expired: true when planning must stop; read between steps.
+    :param seed: for a strategy that leaves something to chance.
+    :param now: seconds since the epoch.
     """
 
     def __init__(self, cluster: model.Cluster, scores: model.Scores, policy_set: policies.PolicySet,
                  history: model.History, options: model.Options,
-                 expired: Callable[[], bool] = lambda: False) -> None:
+                 expired: Callable[[], bool] = lambda: False, seed: int = 0,
+                 now: float = 0.0) -> None:
         self.cluster = cluster
+        self.seed = seed
+        self.now = now
         self.options = options
         self.history = history
         self.mode = policy_set.mode
