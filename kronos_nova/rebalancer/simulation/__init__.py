@@ -20,6 +20,7 @@ from its source's score and adds ``usage / capacity[destination]``.
 
 from collections import Counter
 from collections.abc import Callable
+from collections.abc import Iterable
 from collections.abc import Sequence
 import dataclasses
 import itertools
@@ -34,6 +35,7 @@ from kronos_nova.constraints import metrics
 from kronos_nova.constraints import view as views
 from kronos_nova.rebalancer.simulation import arrays
 from kronos_nova.rebalancer.simulation import extremes
+from kronos_nova.rebalancer.simulation import grouping
 from kronos_nova.rebalancer.simulation import reach
 from kronos_nova.rebalancer.simulation import residents
 from kronos_nova.rebalancer.simulation import room
@@ -257,6 +259,16 @@ class Simulation:
                                 + (at_source ** 2 - here ** 2)[:, None])
         return Effect(combined, excess, refused, convex)
 
+    def overfills(self, instances: Ints, hosts: Ints) -> Bools:
+        """Where an instance would lift a host's fill above a ceiling, by the
+        expressions of the rule ``ceiling``: shape (n, h)."""
+        over = np.zeros((len(instances), len(hosts)), dtype=np.bool_)
+        for p, policy in enumerate(self.policies):
+            ratio = self.usage[p, instances][:, None] / self._divisor[p, hosts][None, :]
+            over |= (self.fill[p, hosts][None, :] + ratio
+                     > self.ceilings[policy.name] + metrics.ROUNDING)
+        return over
+
     # Moves.
 
     def move(self, n: int, h: int, phase: model.Phase, improvement: float = 0.0) -> model.Move:
@@ -322,24 +334,20 @@ class Simulation:
         return self._residents.on(self.host_index[host])
 
     def group_change(self, move: model.Move) -> tuple[int, int]:
-        """What a move breaks less what it mends, of hard and of soft groups:
-        pairs of members that are apart or together against their policy, and
-        members above a hard limit."""
-        hard = soft = 0
+        """What a move breaks less what it mends, of hard and of soft groups
+        (see :func:`grouping.change`)."""
+        sums = {True: 0, False: 0}
         for group in self.view.groups_of(move.instance_uuid):
             here = len(self.view.members_on(group, move.from_host)) - 1
             there = len(self.view.members_on(group, move.to_host))
-            match group.policy:
-                case model.GroupPolicy.AFFINITY:
-                    hard += here - there
-                case model.GroupPolicy.ANTI_AFFINITY:
-                    limit = group.max_server_per_host
-                    hard += (there >= limit) - (here >= limit)
-                case model.GroupPolicy.SOFT_AFFINITY:
-                    soft += here - there
-                case model.GroupPolicy.SOFT_ANTI_AFFINITY:
-                    soft += there - here
-        return hard, soft
+            sums[group.policy.hard] += grouping.change(group, here, there)
+        return sums[True], sums[False]
+
+    def group_changes(self, n: int, hosts: Ints) -> tuple[Ints, Ints]:
+        """:meth:`group_change` of instance number n to each host."""
+        hard, soft = grouping.changes(self.view, self.host_index, self.uuids[n],
+                                      self.hosts[self.place[n]])
+        return hard[hosts], soft[hosts]
 
     def soft_cost(self, move: model.Move) -> float:
         """Soft group rules broken less those mended, times
@@ -355,6 +363,12 @@ class Simulation:
                   soft * self.options.enforce_soft_affinity)
         return (change > (0, 0)) - (change < (0, 0))
 
+    def repairing(self, hard: Ints, soft: Ints) -> Bools:
+        """Where :meth:`repairs` of such changes is -1."""
+        first = hard * self.options.enforce_hard_affinity
+        second = soft * self.options.enforce_soft_affinity
+        return np.asarray((first < 0) | ((first == 0) & (second < 0)))
+
     def undoes_repair(self, move: model.Move) -> bool:
         """The repair would come again, and the two would never end."""
         if self.repairs(move) <= 0:
@@ -369,7 +383,7 @@ class Simulation:
         return self.truncated
 
 
-def first_legal(simulation: Simulation, order: Sequence[tuple[int, int]], phase: model.Phase,
+def first_legal(simulation: Simulation, order: Iterable[tuple[int, int]], phase: model.Phase,
                 improvement: Callable[[int, int], float]) -> model.Move | None:
     """The first of (instance, host) pairs that breaks no rule."""
     for n, h in order:
