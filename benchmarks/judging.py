@@ -58,6 +58,11 @@ class Real:
         values = self.imbalances()
         return sum(p.weight * values[p.name] for p in self.case.policies.enabled)
 
+    def excess(self):
+        values = self.imbalances()
+        return sum(p.weight * max(0.0, values[p.name] - p.threshold)
+                   for p in self.case.policies.enabled)
+
     def over(self):
         values = self.imbalances()
         return any(values[p.name] > p.threshold + FAR for p in self.case.policies.enabled)
@@ -92,8 +97,10 @@ class Real:
         """An improving legal move, or swap, of instances not ``moved``: its
         fall in combined imbalance beyond ``least`` per GiB, or None.
 
-        Refused like a planner's: no policy may end worse and above its threshold.
+        Improving: what is above the thresholds falls too, and no policy ends
+        worse and above its threshold.
         """
+        above = self.excess()
         before, limits = self.combined(), self.imbalances()
         limits = {p.name: max(limits[p.name], p.threshold) + FAR
                   for p in self.case.policies.enabled}
@@ -111,7 +118,8 @@ class Real:
                 self.move(u, to)
             fall = before - self.combined() - least * memory
             after = self.imbalances()
-            good = good and all(after[n] <= limits[n] for n in after)
+            good = (good and self.excess() < above - FAR
+                    and all(after[n] <= limits[n] for n in after))
             for u, to in reversed(back):
                 self.move(u, to)
             return fall if good else 0.0

@@ -22,6 +22,7 @@ less.
 """
 
 from collections.abc import Callable
+from collections.abc import Sequence
 import random
 
 import numpy as np
@@ -87,10 +88,7 @@ class Search:
 
     def run(self) -> dict[int, int]:
         """The best plan found: row -> column."""
-        for part in STARTS:
-            self._board.become({})
-            self._grow(part)
-            self._keep()
+        self.start(STARTS)
         self._board.become(self.best)
         size = self._shrunk(len(self.best))
         value = self._worth()
@@ -110,6 +108,14 @@ class Search:
         self._board.become(self.best)
         self._prune()
         return dict(self._board.plan)
+
+    def start(self, parts: Sequence[float]) -> dict[int, int]:
+        """The best of greedy plans, one for each scale."""
+        for part in parts:
+            self._board.become({})
+            self._grow(part)
+            self._keep()
+        return dict(self.best)
 
     def _worth(self) -> tuple[int, int, float]:
         """Lower is better: plans that reach every threshold first, of these

@@ -32,12 +32,14 @@ from kronos_nova.rebalancer.strategies import greedy
 
 #: Hosts at either end that a plateau is broken from.
 BAND = 8
-#: A smaller fall of the convex measure is not worth a migration.
-CONVEX_GAIN = 1e-4
-#: A smaller fall of combined imbalance is noise of the metrics, not worth a migration.
-LEAST_GAIN = 0.005
-#: A fall of less than this part of what is above the thresholds is no progress
-#: while a move that levels is there.
+#: How far a measured score may be off: rates over minutes of samples every
+#: half minute scatter by about half a percent of a host.
+NOISE = 0.005
+#: A fall of the convex measure that two scores of that error can feign.
+CONVEX_GAIN = (2 * NOISE) ** 2
+#: While a move that levels is there, a smaller fall of combined imbalance than
+#: NOISE, or than this part of what is above the thresholds, is no progress.
+#: What a move must gain to be made at all is ``minimum_gain`` for its memory.
 PROGRESS = 0.05
 #: The masks leave hardly any illegal candidate; after so many, none is legal.
 TRIED = 10_000
@@ -56,10 +58,12 @@ class Spread(base.Strategy):
             simulation.notes.append('every policy is at or below its threshold')
             return []
         start = measure.Measure(simulation)
-        moves = self._greedy(simulation, budget)
         if simulation.options.objective == 'kronos':
-            return moves
+            return self._greedy(simulation, budget)
+        moves = portfolio.first(simulation, start, budget)
+        moves += self._greedy(simulation, budget - len(moves))
         moves = portfolio.better(simulation, start, moves, budget)
+        moves += self._greedy(simulation, budget - len(moves))
         while len(moves) + 1 < budget and _over(simulation) and not simulation.stop():
             more = swaps.best_swap(simulation)
             if more is None:
@@ -97,9 +101,9 @@ def _choose(simulation: sim.Simulation) -> model.Move | None:
     """Progress first, then what dissolves a tie, then the small steps."""
     if simulation.options.objective == 'kronos':
         return greedy.best_move(simulation)
-    progress = max(LEAST_GAIN, PROGRESS * simulation.excess())
+    progress = max(NOISE, PROGRESS * simulation.excess())
     return (_improving(simulation, progress) or _levelling(simulation)
-            or _improving(simulation, LEAST_GAIN))
+            or _improving(simulation, base.EPSILON))
 
 
 def _blocks(simulation: sim.Simulation, sources: sim.Ints,
@@ -115,8 +119,13 @@ def _blocks(simulation: sim.Simulation, sources: sim.Ints,
 
 def _best(simulation: sim.Simulation, sources: sim.Ints, destinations: sim.Ints,
           least: float | None) -> model.Move | None:
-    """The legal candidate with the largest gain, above ``least``; without that,
-    the one that levels most. Ties by memory, then UUID.
+    """The legal candidate with the largest gain, above ``least`` and its price;
+    without ``least``, the one that levels most. Ties by memory, then UUID.
+
+    Taking u off the hottest host for one at a distance d > threshold lowers
+    the imbalance by up to 2u and the convex measure by 2u(d - u); with u at
+    most d / 2 that is half the threshold times the fall of the imbalance: so
+    much of its price a move that levels must bring.
 
     What is above a threshold falls, or else the convex measure does: one of
     the two goes down with every move and neither plateau nor gain undoes the
@@ -130,11 +139,12 @@ def _best(simulation: sim.Simulation, sources: sim.Ints, destinations: sim.Ints,
         simulation.steps += rows.size * columns.size // 64
         effect = simulation.effects(rows, columns)
         gain = before - effect.combined
+        price = measure.price(simulation.options, simulation.cost[rows])[:, None]
         if least is None:
-            good, measure = effect.excess <= excess + base.EPSILON, -effect.convex
-            down = measure
+            value = down = -effect.convex - price * simulation.thresholds.min() / 2
+            good = effect.excess <= excess + base.EPSILON
         else:
-            good, measure = gain > least, gain
+            value, good = gain, gain - price > least
             down = np.where(effect.excess < excess - base.EPSILON, np.inf, -effect.convex)
         good &= down > CONVEX_GAIN
         candidates = masks.permitted(simulation, rows, columns)
@@ -144,7 +154,7 @@ def _best(simulation: sim.Simulation, sources: sim.Ints, destinations: sim.Ints,
         base.count_masked(simulation, rows[masked[:, 0]], columns[masked[:, 1]],
                           model.Phase.SPREAD)
         r, c = np.nonzero(good & candidates)
-        value = np.minimum(measure, down)[r, c] - _group_costs(simulation, rows[r], columns[c])
+        value = np.minimum(value, down)[r, c] - _group_costs(simulation, rows[r], columns[c])
         found.append(np.stack([value, gain[r, c], rows[r], columns[c]]))
     if not found:
         return None
