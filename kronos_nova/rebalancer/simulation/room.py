@@ -31,10 +31,11 @@ class Room:
     Placement's capacity, -inf where a host has no such inventory.
 
     :param view: says what is used now, moves in flight included.
+    :param order: which of ``instances`` is number 0, 1, ...
     """
 
     def __init__(self, view: views.ClusterView, hosts: Sequence[str],
-                 instances: Sequence[model.Instance]) -> None:
+                 instances: Sequence[model.Instance], order: arrays.Ints) -> None:
         # Instances are many, what they claim are a few flavors.
         kinds: dict[tuple[tuple[str, int], ...], int] = {}
         kind = arrays.whole(kinds.setdefault(tuple(i.claims.items()), len(kinds))
@@ -45,7 +46,7 @@ class Room:
         for number, claim in enumerate(kinds):
             for name, amount in claim:
                 table[row[name], number] = amount
-        self.claims: arrays.Floats = table[:, kind]
+        self.claims: arrays.Floats = table[:, kind[order]]
         shape = len(self.classes), len(hosts)
         self.used: arrays.Floats = np.zeros(shape)
         self.limit: arrays.Floats = np.full(shape, -np.inf)
