@@ -83,6 +83,11 @@ class Real:
                     return False
         return True
 
+    def below(self, u, to):
+        """The host stays a host: no score above 1."""
+        return all(self.scores[n][to] + s.usages[u] / s.capacity[to] <= 1.0
+                   for n, s in self.case.scores.policies.items())
+
     def broken(self):
         """Hard groups with too many members on a host."""
         count = 0

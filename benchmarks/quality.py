@@ -67,11 +67,11 @@ KINDS = {spec.name: spec for spec in (
 )}
 
 
-def plan(case, budget, seed=0, **options):
+def plan(case, budget, seed=0, strategies=(evacuate.Evacuate(), spread.Spread()), **options):
     """Our plan, and how long it took (CPU and wall seconds)."""
     request = planner.Request(
         cluster=case.cluster, scores=case.scores, policies=case.policies,
-        strategies=(evacuate.Evacuate(), spread.Spread()), history=model.History(),
+        strategies=strategies, history=model.History(),
         options=model.Options(dry_run=False, max_drain_fraction=1.0, **options), budget=budget,
         seed=seed)
     wall, cpu = time.perf_counter(), time.process_time()
@@ -187,14 +187,15 @@ def drains(options):
             case = clusters.build(Spec('drain', instances=300, drains=2, room=room,
                                        threshold=0.2), seed)
             row = {'part': 'drains', 'room': room, 'seed': seed}
-            plans = {'ours': pairs(m for m in plan(
-                case, 100, evacuate_disabled_hosts=True)[0].moves if m.phase == 'evacuate')}
+            plans = {'ours': pairs(plan(case, 100, strategies=(evacuate.Evacuate(),),
+                                        evacuate_disabled_hosts=True)[0].moves)}
             if options.ancestor_python:
                 plans['ancestor'] = ancestor(options.ancestor_python, case, 100, True)[0]
             for who, moves in plans.items():
                 real = judging.Real(case, moves)
                 left = [u for u, h in real.place.items() if h not in real.open]
-                able = [u for u in left if any(real.legal(u, h) for h in real.hosts)]
+                able = [u for u in left if any(real.legal(u, h) and real.below(u, h)
+                                               for h in real.hosts)]
                 row |= {f'{who}_moves': len(moves), f'{who}_left': len(left),
                         f'{who}_left_with_room': len(able)}
             yield row

@@ -24,7 +24,6 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from kronos_nova import model
 from kronos_nova.constraints import claims as rule
 from kronos_nova.rebalancer import masks
 from kronos_nova.rebalancer import simulation as sim
@@ -153,44 +152,32 @@ def _groups(simulation: sim.Simulation, rows: sim.Ints) -> dict[int, tuple[str, 
 def _bias(simulation: sim.Simulation, rows: sim.Ints, columns: sim.Ints) -> sim.Floats:
     """Price of the memory, cost of soft groups; infinity where a mask that no
     move of this plan can lift forbids, or a repair would be undone."""
-    fixed = np.ones((len(rows), len(columns)), dtype=np.bool_)
-    for mask in masks.MASKS:
-        if mask is not claims.room:
-            fixed &= mask(simulation, rows, columns)
+    fixed = masks.permitted(simulation, rows, columns,
+                            [mask for mask in masks.MASKS if mask is not claims.room])
     price = measure.price(simulation.options, simulation.cost[rows])
     bias: sim.Floats = np.ascontiguousarray(np.where(fixed, price[:, None], np.inf).T)
     for row in np.flatnonzero(simulation.grouped[rows]):
-        bias[:, row] += _group_cost(simulation, int(rows[row]), columns)
+        hard, soft = simulation.group_changes(int(rows[row]), columns)
+        bias[:, row] += soft * simulation.options.soft_affinity_weight
+        bias[simulation.repairing(-hard, -soft), row] = np.inf
     return bias
 
 
-def _group_cost(simulation: sim.Simulation, n: int, columns: sim.Ints) -> sim.Floats:
-    """What moving instance n to each column costs in soft rules; infinity
-    where it would undo a repair. All hosts without a member are alike."""
-    uuid = simulation.uuids[n]
-    held = {h for g in simulation.view.groups_of(uuid) for h in simulation.view.spread_of(g)}
-    known: dict[str | None, float] = {}
-    costs = np.zeros(len(columns))
-    for c, h in enumerate(columns):
-        host = simulation.hosts[h]
-        key = host if host in held else None
-        if key not in known:
-            move = simulation.move(n, int(h), model.Phase.SPREAD)
-            known[key] = np.inf if simulation.repairs(move) > 0 else simulation.soft_cost(move)
-        costs[c] = known[key]
-    return costs
+def counted(simulation: sim.Simulation) -> list[int]:
+    """The resource classes that the rule ``claims`` looks at."""
+    options = simulation.options
+    if not options.enforce_placement_claims or not simulation.view.claims_known():
+        return []
+    return [r for r, name in enumerate(simulation.classes)
+            if name != rule.DISK or options.enforce_placement_disk]
 
 
 def _claims(simulation: sim.Simulation, rows: sim.Ints, columns: sim.Ints,
             budget: int) -> tuple[sim.Floats, sim.Floats]:
     """What rows need (R x n) and hosts have left (R x H) of the resource
     classes that the rule ``claims`` counts and that can run short at all."""
-    options, room = simulation.options, simulation.room
-    if not (options.enforce_placement_claims and simulation.view.claims_known()):
-        return np.zeros((0, len(rows))), np.zeros((0, len(simulation.hosts)))
-    counted = [r for r, name in enumerate(simulation.classes)
-               if name != rule.DISK or options.enforce_placement_disk]
-    left, need = room.limit - room.used, simulation.claims[:, rows]
-    short = [r for r in counted
+    left = simulation.room.limit - simulation.room.used
+    need = simulation.claims[:, rows]
+    short = [r for r in counted(simulation)
              if left[r, columns].min() < np.sort(need[r])[-budget:].sum()]
     return need[short], left[short]

@@ -14,6 +14,7 @@
 """A set of moves, applied in an order in which every rule permits each."""
 
 from collections.abc import Sequence
+import dataclasses
 
 from kronos_nova import model
 from kronos_nova.rebalancer import simulation as sim
@@ -49,14 +50,13 @@ def replay(simulation: sim.Simulation, wanted: Sequence[tuple[int, int]]) -> lis
     return applied
 
 
-def apply(simulation: sim.Simulation, n: int, h: int) -> model.Move | None:
+def apply(simulation: sim.Simulation, n: int, h: int,
+          phase: model.Phase = model.Phase.SPREAD) -> model.Move | None:
     """The move, applied, with the fall in combined imbalance that it brings;
     None where a rule forbids it."""
-    probe = simulation.move(n, h, model.Phase.SPREAD)
-    if simulation.check(probe) is not None:
+    move = simulation.move(n, h, phase)
+    if simulation.check(move) is not None:
         return None
     before = simulation.combined()
-    simulation.apply(probe)
-    move = model.Move(probe.instance_uuid, probe.from_host, probe.to_host, probe.phase,
-                      improvement=before - simulation.combined())
-    return move
+    simulation.apply(move)
+    return dataclasses.replace(move, improvement=before - simulation.combined())

@@ -108,8 +108,5 @@ def _pairs(simulation: sim.Simulation, mine: sim.Ints, others: sim.Ints,
 
 def _static(simulation: sim.Simulation, rows: sim.Ints, columns: sim.Ints) -> sim.Bools:
     """All masks but the claims', which the other move may make room for."""
-    allowed = np.ones((len(rows), len(columns)), dtype=np.bool_)
-    for mask in masks.MASKS:
-        if mask is not claims.room:
-            allowed &= mask(simulation, rows, columns)
-    return allowed
+    return masks.permitted(simulation, rows, columns,
+                           [mask for mask in masks.MASKS if mask is not claims.room])
