@@ -67,7 +67,10 @@ KINDS = {spec.name: spec for spec in (
 )}
 
 
-def plan(case, budget, seed=0, strategies=(evacuate.Evacuate(), spread.Spread()), **options):
+STRATEGIES = (evacuate.Evacuate(), spread.Spread())
+
+
+def plan(case, budget, seed=0, strategies=STRATEGIES, **options):
     """Our plan, and how long it took (CPU and wall seconds)."""
     request = planner.Request(
         cluster=case.cluster, scores=case.scores, policies=case.policies,

@@ -63,13 +63,14 @@ def _chains(simulation: sim.Simulation, n: int, moves: list[model.Move],
                        if m.phase is model.Phase.EVACUATE], dtype=np.intp)
     resident = (np.flatnonzero(simulation.movable & simulation.profiled)
                 if budget > 1 and simulation.trusted else placed[:0])
+    counted, need = boards.counted(simulation), simulation.claims[:, n, None]
     for others in (placed, resident):
         found: list[tuple[float, int, int]] = []
         for host in hosts:
             here = others[simulation.place[others] == host]
             after = room.used[:, host, None] - simulation.claims[:, here]
-            enough = ((after + simulation.claims[:, n, None] <= room.limit[:, host, None])
-                      | (simulation.claims[:, n, None] == 0.0))[boards.counted(simulation)].all(axis=0)
+            fits = (after + need <= room.limit[:, host, None]) | (need == 0.0)
+            enough = fits[counted].all(axis=0)
             found += [(float(simulation.cost[o]), int(o), int(host)) for o in here[enough]]
         yield from ((host, other) for _, other, host in sorted(found))
 

@@ -36,11 +36,11 @@ STARTS = (0.5, 0.2, 0.1, 0.05)
 #: Scale while plans are worked on, as a part of the best one's imbalance.
 SCALE = 0.15
 #: At the beginning plans worse by this part are kept, on average.
-HEAT = 0.05
+HEAT = 0.1
 #: Most moves that are taken back at once: a part of the budget, and some more.
 DEPTH, DEEPER = 0.3, 2
 #: Candidates that one addition looks at.
-WINDOW = 12_000
+WINDOW = 8_000
 
 Ruin = Callable[[boards.Board, random.Random, int], list[int]]
 

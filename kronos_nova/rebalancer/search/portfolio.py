@@ -26,8 +26,10 @@ from kronos_nova.rebalancer.search import replay
 #: Additions of one search, and how many candidates and moves earn one.
 ADDITIONS = 7000
 CANDIDATES = 8
-#: A cluster of more instances is searched in inverse proportion.
+#: In a cluster of more instances, what reaches every threshold is good enough.
 LARGE = 4000
+#: A search does less in inverse proportion above so many.
+SEARCHED = 2000
 #: Candidates that count as one step of ``Options.max_steps``.
 STEP = 64
 #: A search uses at most this part of the steps that are left.
@@ -97,7 +99,7 @@ def _additions(simulation: sim.Simulation, budget: int) -> int:
     if not candidates:
         return 0
     wanted = min(ADDITIONS, candidates * budget // CANDIDATES)
-    wanted = int(wanted * min(1.0, LARGE / count))
+    wanted = int(wanted * min(1.0, SEARCHED / count))
     steps = SHARE * (simulation.options.max_steps - simulation.steps)
     return max(0, min(wanted, int(steps / _steps(candidates))))
 
