@@ -88,7 +88,7 @@ class Search:
 
     def run(self) -> dict[int, int]:
         """The best plan found: row -> column."""
-        self.start(STARTS)
+        self._starts(STARTS)
         self._board.become(self.best)
         size = self._shrunk(len(self.best))
         value = self._worth()
@@ -105,17 +105,18 @@ class Search:
             else:
                 self._board.become(before)
                 self._board.score[:] = score
-        self._board.become(self.best)
-        self._prune()
-        return dict(self._board.plan)
+        return self._pruned()
 
     def start(self, parts: Sequence[float]) -> dict[int, int]:
         """The best of greedy plans, one for each scale."""
+        self._starts(parts)
+        return self._pruned()
+
+    def _starts(self, parts: Sequence[float]) -> None:
         for part in parts:
             self._board.become({})
             self._grow(part)
             self._keep()
-        return dict(self.best)
 
     def _worth(self) -> tuple[int, int, float]:
         """Lower is better: plans that reach every threshold first, of these
@@ -190,9 +191,11 @@ class Search:
         order = np.argsort(-count[board.source], kind='stable')
         return np.asarray(order[:max(1, WINDOW // columns)])
 
-    def _prune(self) -> None:
-        """Without moves that do not earn their price, cheapest loss first."""
+    def _pruned(self) -> dict[int, int]:
+        """The best plan without moves that do not earn their price, those of
+        least loss first."""
         board = self._board
+        board.become(self.best)
         while board.plan and not self._stop():
             worth, losses = self._worth(), []
             for row in list(board.plan):
@@ -201,5 +204,6 @@ class Search:
                 board.put(row, column)
             least, row = min(losses)
             if least > worth:
-                return
+                break
             board.take(row)
+        return dict(board.plan)
