@@ -78,7 +78,7 @@ OPTS: list[cfg.Opt] = [
                help='How many hosts of a scope may lack a score before a policy is untrusted and '
                     'imbalance moves stop. Default: 5 percent of the hosts, at least 1.'),
     cfg.StrOpt('objective', default='balanced', choices=['balanced', 'kronos'],
-               help='balanced: break ties and plateaus by a convex measure. kronos: the greedy '
+               help='balanced: search for the best plan within the budget. kronos: the greedy '
                     'choice of Kronos 0.2.0.'),
     cfg.FloatOpt('soft_affinity_weight', default=0.05, min=0.0, max=1.0,
                  help='Cost of one more violated soft server group rule, in units of combined '

@@ -49,8 +49,6 @@ class Board:
         self.measure = measure.Measure(simulation)
         self.source: sim.Ints = simulation.place[rows]
         self.givers, self.takers = simulation.givers, simulation.takers
-        self._not_givers = np.where(self.givers, 0.0, -np.inf)
-        self._not_takers = np.where(self.takers, 0.0, np.inf)
         self.score: sim.Floats = simulation.score.copy()
         usage = simulation.usage[:, rows]
         self.leaving: sim.Floats = usage / simulation.capacity[:, self.source]
@@ -92,14 +90,6 @@ class Board:
         for row, column in plan.items():
             if row not in self.plan:
                 self.put(row, column)
-
-    def highest(self) -> sim.Floats:
-        """P: the highest score of the hosts that may give."""
-        return np.asarray((self.score + self._not_givers).max(axis=1))
-
-    def lowest(self) -> sim.Floats:
-        """P: the lowest score of the hosts that may take."""
-        return np.asarray((self.score + self._not_takers).min(axis=1))
 
     def value(self) -> float:
         """What the state is worth, the moves' prices included."""

@@ -27,23 +27,19 @@ def candidates(simulation: sim.Simulation, budget: int) -> tuple[sim.Ints, sim.I
     """Instance numbers in order of their hosts, and destination host numbers.
 
     All that may move, if there are few; else the instances of the hottest
-    hosts and the coldest hosts of the policies above their thresholds, two
-    for each move that may be made.
+    hosts of the policies above their thresholds, two hosts for each move that
+    may be made, and as many of the coldest hosts as leave few enough.
     """
     may = simulation.movable & simulation.profiled & simulation.givers[simulation.place]
     rows, columns = np.flatnonzero(may), np.flatnonzero(simulation.takers)
     if rows.size * columns.size > CELLS:
         ends = max(ENDS, 2 * budget)
-        columns = np.sort(_extreme(simulation, simulation.takers, 1.0)[:ends])
-        on: list[sim.Ints] = []
-        left = CELLS // max(1, columns.size)
-        for host in _extreme(simulation, simulation.givers, -1.0)[:ends]:
-            here = np.flatnonzero((simulation.place == host) & may)
-            if here.size > left:
-                break
-            left -= here.size
-            on.append(here)
-        rows = np.concatenate(on) if on else rows[:0]
+        hot = _extreme(simulation, simulation.givers, -1.0)[:ends]
+        here = np.bincount(simulation.place[rows], minlength=len(simulation.hosts))[hot]
+        wide = max(ENDS, min(ends, CELLS // max(1, int(here.sum()))))
+        columns = np.sort(_extreme(simulation, simulation.takers, 1.0)[:wide])
+        fitting = max(1, int((np.cumsum(here) * columns.size <= CELLS).sum()))
+        rows = rows[np.isin(simulation.place[rows], hot[:fitting])]
     return rows[np.argsort(simulation.place[rows], kind='stable')], columns
 
 

@@ -40,7 +40,7 @@ HEAT = 0.1
 #: Most moves that are taken back at once: a part of the budget, and some more.
 DEPTH, DEEPER = 0.3, 2
 #: Candidates that one addition looks at.
-WINDOW = 8_000
+WINDOW = 5_000
 
 Ruin = Callable[[boards.Board, random.Random, int], list[int]]
 
@@ -185,7 +185,7 @@ class Search:
         if rows * columns <= WINDOW:
             return slice(None)
         score = board.score
-        high = np.where(board.givers, score, -np.inf).max(axis=1, keepdims=True)
+        high = board.measure.highest(score)[:, None]
         share = np.exp(np.maximum((score - high) / max(scale, 1e-9), -500.0))
         count = board.measure.weights @ (share / share.sum(axis=1, keepdims=True))
         order = np.argsort(-count[board.source], kind='stable')
@@ -196,14 +196,17 @@ class Search:
         least loss first."""
         board = self._board
         board.become(self.best)
-        while board.plan and not self._stop():
-            worth, losses = self._worth(), []
+        dropped = True
+        while dropped and not self._stop():
+            dropped, worth, losses = False, self._worth(), []
             for row in list(board.plan):
                 column = board.take(row)
                 losses.append((self._worth(), row))
                 board.put(row, column)
-            least, row = min(losses)
-            if least > worth:
-                break
-            board.take(row)
+            for loss, row in sorted(losses):
+                column = board.take(row)
+                if loss > worth or self._worth() > worth:
+                    board.put(row, column)
+                    continue
+                dropped, worth = True, self._worth()
         return dict(board.plan)

@@ -44,14 +44,23 @@ class Measure:
     def __init__(self, simulation: sim.Simulation) -> None:
         self.weights = simulation.weights
         self.thresholds = simulation.thresholds
-        self._givers, self._takers = simulation.givers, simulation.takers
+        #: Added to scores, they take out who may not give or take.
+        self._out = (np.where(simulation.givers, 0.0, -np.inf),
+                     np.where(simulation.takers, 0.0, np.inf))
         self.start = simulation.combined()
         #: P: where a policy's imbalance may end.
         self._limits = np.maximum(simulation.imbalances(), self.thresholds) + metrics.ROUNDING
 
+    def highest(self, score: sim.Floats) -> sim.Floats:
+        """P: the highest score of the hosts that may give."""
+        return np.asarray((score + self._out[0]).max(axis=1))
+
+    def lowest(self, score: sim.Floats) -> sim.Floats:
+        """P: the lowest score of the hosts that may take."""
+        return np.asarray((score + self._out[1]).min(axis=1))
+
     def imbalances(self, score: sim.Floats) -> sim.Floats:
-        high = score[:, self._givers].max(axis=1)
-        return np.asarray(np.maximum(high - score[:, self._takers].min(axis=1), 0.0))
+        return np.asarray(np.maximum(self.highest(score) - self.lowest(score), 0.0))
 
     def combined(self, score: sim.Floats) -> float:
         return float(self.weights @ self.imbalances(score))

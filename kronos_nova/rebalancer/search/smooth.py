@@ -79,8 +79,8 @@ class Smooth:
         """
         board = self._board
         score, weights = board.score, board.measure.weights
-        high = board.highest()[:, None]
-        low = board.lowest()[:, None]
+        high = board.measure.highest(score)[:, None]
+        low = board.measure.lowest(score)[:, None]
         scale, (up, down, off, back) = self.scale(
             max(wanted, float((high - low).max()) / SHARPEST))
         near_high = np.exp(np.minimum((score - high) / scale, 0.0)) * board.givers

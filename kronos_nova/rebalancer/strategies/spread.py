@@ -18,6 +18,8 @@ any other host that holds the extreme keeps it. So improving moves have their
 source among the policies' maxima or their destination among the minima.
 """
 
+import itertools
+
 import numpy as np
 
 from kronos_nova import model
@@ -102,17 +104,36 @@ def _choose(simulation: sim.Simulation) -> model.Move | None:
     if simulation.options.objective == 'kronos':
         return greedy.best_move(simulation)
     progress = max(NOISE, PROGRESS * simulation.excess())
+    if len(simulation.uuids) > portfolio.LARGE:
+        move = greedy.best_move(simulation)
+        if move is None:
+            return _levelling(simulation)
+        if _earns(simulation, move):
+            return move if move.improvement > progress else _levelling(simulation) or move
     return (_improving(simulation, progress) or _levelling(simulation)
             or _improving(simulation, base.EPSILON))
 
 
-def _blocks(simulation: sim.Simulation, sources: sim.Ints,
-            destinations: sim.Ints) -> list[tuple[sim.Ints, sim.Ints]]:
+def _earns(simulation: sim.Simulation, move: model.Move) -> bool:
+    """A move of the exact greedy is one that :func:`_best` could choose."""
+    n, h = simulation.index[move.instance_uuid], simulation.host_index[move.to_host]
+    effect = simulation.effects(np.array([n]), np.array([h]))
+    falls = (effect.excess[0, 0] < simulation.excess() - base.EPSILON
+             or -effect.convex[0, 0] > CONVEX_GAIN)
+    price = float(measure.price(simulation.options, simulation.cost[n]))
+    return bool(falls) and move.improvement > price and not simulation.soft_cost(move)
+
+
+def _blocks(simulation: sim.Simulation, sources: sim.Ints, destinations: sim.Ints,
+            ends: bool) -> list[tuple[sim.Ints, sim.Ints]]:
     """Candidates with their source in ``sources`` or destination in
-    ``destinations``, as (instances, hosts) blocks that do not overlap."""
+    ``destinations`` (``ends``: both), as (instances, hosts) blocks that do not
+    overlap."""
     may_move = simulation.movable & simulation.profiled & simulation.givers[simulation.place]
     hosts = np.flatnonzero(simulation.takers)
     hot = np.isin(simulation.place, sources) & may_move
+    if ends:
+        return [(np.flatnonzero(hot), np.intersect1d(hosts, destinations))]
     return [(np.flatnonzero(hot), hosts),
             (np.flatnonzero(may_move & ~hot), np.intersect1d(hosts, destinations))]
 
@@ -132,8 +153,9 @@ def _best(simulation: sim.Simulation, sources: sim.Ints, destinations: sim.Ints,
     other, so no instance goes to and fro.
     """
     before, excess = simulation.combined(), simulation.excess()
+    ends = least is None and len(simulation.uuids) > portfolio.LARGE
     found: list[sim.Floats] = []
-    for rows, columns in _blocks(simulation, sources, destinations):
+    for rows, columns in _blocks(simulation, sources, destinations, ends):
         if not rows.size or not columns.size:
             continue
         simulation.steps += rows.size * columns.size // 64
@@ -161,10 +183,14 @@ def _best(simulation: sim.Simulation, sources: sim.Ints, destinations: sim.Ints,
     value, gain, n, h = np.concatenate(found, axis=1)
     keep = value > base.EPSILON
     value, gain, n, h = value[keep], gain[keep], n[keep].astype(int), h[keep].astype(int)
-    order = np.lexsort((h, n, simulation.cost[n], -np.round(value, 12)))
-    gains = {(int(n[i]), int(h[i])): float(gain[i]) for i in order[:TRIED]}
-    return sim.first_legal(simulation, list(gains), model.Phase.SPREAD,
-                           lambda n, h: gains[n, h])
+    keys = -np.round(value, 12), simulation.cost[n], n, h
+    for i in itertools.islice(base.ranked(keys), TRIED):
+        if simulation.stop():
+            return None
+        move = simulation.move(int(n[i]), int(h[i]), model.Phase.SPREAD, float(gain[i]))
+        if simulation.check(move) is None:
+            return move
+    return None
 
 
 def _group_costs(simulation: sim.Simulation, rows: sim.Ints, columns: sim.Ints) -> sim.Floats:

@@ -71,8 +71,7 @@ def test_a_board_follows_the_simulation(knobs):
         moves = replay.replay(state, [(int(tried.rows[row]), int(tried.columns[column]))])
         assert len(moves) == 1, state.rejections
         assert np.allclose(tried.score, state.score)
-        assert np.allclose(tried.highest() - tried.lowest(), [
-            state.extremes.high(p) - state.extremes.low(p) for p in range(len(state.policies))])
+        assert np.allclose(tried.measure.imbalances(tried.score), state.imbalances())
 
 
 @clouds.examples(40)
@@ -140,7 +139,7 @@ def test_the_best_addition_is_the_smallest_smooth_value(knobs):
     assert (found is None) == (not may)
     if found is not None:
         scale, _ = smooth.Smooth(tried).scale(
-            max(0.2, float((tried.highest() - tried.lowest()).max()) / smooth.SHARPEST))
+            max(0.2, float(tried.measure.imbalances(tried.score).max()) / smooth.SHARPEST))
         best = min(plain_smooth(tried, *pair, scale) for pair in may)
         assert plain_smooth(tried, *found, scale) <= best + 1e-4
 
