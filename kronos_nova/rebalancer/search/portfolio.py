@@ -29,7 +29,7 @@ CANDIDATES = 8
 #: In a cluster of more instances, what reaches every threshold is good enough.
 LARGE = 4000
 #: A search does less in inverse proportion above so many.
-SEARCHED = 2000
+SEARCHED = 1200
 #: Candidates that count as one step of ``Options.max_steps``.
 STEP = 64
 #: A search uses at most this part of the steps that are left.
