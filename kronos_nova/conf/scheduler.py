@@ -30,13 +30,21 @@ FILTER_SCHEDULER_OPTS: list[cfg.Opt] = [
 ]
 
 OPTS: list[cfg.Opt] = [
-    cfg.StrOpt('policies_file', default='/etc/kronos/policies.yaml',
-               help='The policy file, the same one the rebalancer reads. It is read again when '
-                    'it changes; an invalid one is refused and the last good one stays.'),
+    cfg.MultiStrOpt('policies_file', default=['/etc/kronos/policies.yaml'],
+                    help='A policy file, the same one the rebalancer reads. Give the option '
+                         'again for each further file: a host is scored by the first file whose '
+                         '"aggregates" name one of its aggregates, any other host by the first '
+                         'file without "aggregates". A file is read again when it changes; an '
+                         'invalid one is refused and its last good version stays.'),
     cfg.StrOpt('source', default='prometheus',
                help='Score source, a name in the entry points kronos_nova.sources.'),
     cfg.FloatOpt('refresh_interval', default=30.0, min=1.0,
                  help='Seconds between two background refreshes of the scores.'),
+    cfg.IntOpt('settle_seconds', default=300, min=0, max=3600,
+               help='Seconds after which the metrics show a new instance in full; until then '
+                    'what they do not show is added to its host. Use the longest range in your '
+                    'queries, as for settle_seconds of the engine. 0: what was booted before a '
+                    'sample is in it.'),
     cfg.BoolOpt('require_age', default=False,
                 help='Treat a policy without age_query as untrusted.'),
     cfg.BoolOpt('hard_ceiling', default=False,

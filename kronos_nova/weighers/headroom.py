@@ -20,6 +20,7 @@ from nova.scheduler import utils
 from nova.scheduler import weights
 
 from kronos_nova import boot
+from kronos_nova import depletion
 from kronos_nova import scoreboard
 
 OPTION = 'kronos_weight_multiplier'
@@ -28,29 +29,41 @@ OPTION = 'kronos_weight_multiplier'
 class KronosWeigher(weights.BaseHostWeigher):
     """headroom - 0.5, in [-0.5, 0.5]; an unknown host gets the mean of the known.
 
-    With ``minval`` 0 and ``maxval`` 1 Nova's normalisation changes nothing,
-    so that a difference of 1 % stays 1 %, and no opinion is exactly 0 under
+    Headroom is what the samples show less what has been allocated since. With
+    ``minval`` 0 and ``maxval`` 1 Nova's normalisation changes nothing, so
+    that a difference of 1 % stays 1 %, and no opinion is exactly 0 under
     every multiplier, whichever aggregate sets it.
     """
 
     minval = 0
     maxval = 1
 
+    def __init__(self) -> None:
+        self._multipliers: _Multipliers | None = None
+
     def weight_multiplier(self, host_state: Any) -> float:
         """The option, or the metadata of the aggregate; NaN and infinity are 0."""
-        default = boot.CONF.filter_scheduler.kronos_weight_multiplier
         try:
-            value = float(utils.get_weight_multiplier(host_state, OPTION, default))
+            multipliers = self._multipliers
+            if multipliers is None:
+                multipliers = self._multipliers = _Multipliers()
+            return multipliers.of(host_state)
         except Exception as e:
             boot.door().faults.swallow(type(self).__name__, e)
             return 0.0
-        return value if math.isfinite(value) else 0.0
 
     def weigh_objects(self, weighed_obj_list: Any, weight_properties: Any) -> list[float]:
         hosts = [weighed.obj for weighed in weighed_obj_list]
         try:
-            snapshot = boot.door().look(hosts)
-            return relative([h.host for h in hosts], snapshot)
+            # Nova asks for every host's multiplier right after; what another
+            # thread's request has put here by then is as good.
+            self._multipliers = _Multipliers()
+            groups = boot.door().look(hosts)
+            if len(groups) == 1:
+                return relative(groups[0])
+            found = {id(host): weight for group in groups
+                     for host, weight in zip(group.hosts, relative(group), strict=True)}
+            return [found[id(host)] for host in hosts]
         except Exception as e:
             boot.door().faults.swallow(type(self).__name__, e)
             return [0.0] * len(hosts)
@@ -60,13 +73,45 @@ class KronosWeigher(weights.BaseHostWeigher):
         return 0.0
 
 
-def relative(hosts: list[str], snapshot: scoreboard.Snapshot | None) -> list[float]:
-    """Raw weights of the hosts of a request, in their order."""
+class _Multipliers:
+    """Multipliers of one request: each set of aggregates is looked up once."""
+
+    def __init__(self) -> None:
+        self._option = _finite(boot.CONF.filter_scheduler.kronos_weight_multiplier)
+        # The aggregates are kept, so that an id is not given to another one.
+        self._known: dict[tuple[int, ...], tuple[Any, float]] = {}
+
+    def of(self, host_state: Any) -> float:
+        aggregates = host_state.aggregates
+        if not aggregates:
+            return self._option
+        key = tuple([id(aggregate) for aggregate in aggregates])
+        known = self._known.get(key)
+        if known is None:
+            known = self._known[key] = (list(aggregates), self._look_up(host_state))
+        return known[1]
+
+    def _look_up(self, host_state: Any) -> float:
+        found = _finite(utils.get_weight_multiplier(host_state, OPTION, self._option))
+        named = [a for a in host_state.aggregates if OPTION in a.metadata]
+        boot.door().scores.hear({a.name: found if named else None
+                                 for a in named or host_state.aggregates})
+        return found
+
+
+def _finite(value: Any) -> float:
+    return float(value) if math.isfinite(value) else 0.0
+
+
+def relative(group: scoreboard.Group) -> list[float]:
+    """Raw weights of the hosts that one policy file scores, in their order."""
+    hosts, snapshot = group.hosts, group.snapshot
     if snapshot is None:
         return [0.0] * len(hosts)
-    headroom = [snapshot.headroom.get(host) for host in hosts]
-    known = [value for value in headroom if value is not None]
-    if not known:
-        return [0.0] * len(hosts)
-    mean = math.fsum(known) / len(known)
-    return [(mean if value is None else value) - scoreboard.NEUTRAL for value in headroom]
+    weights = [None if load is None else min(1.0, max(0.0, 1.0 - load)) - scoreboard.NEUTRAL
+               for load in depletion.projected(hosts, snapshot.loads, snapshot.headroom)]
+    known = [weight for weight in weights if weight is not None]
+    if len(known) == len(weights):
+        return known
+    mean = math.fsum(known) / len(known) if known else 0.0
+    return [mean if weight is None else weight for weight in weights]

@@ -59,7 +59,7 @@ def sees_scores(filter_: object, weigher: object, patience: float = 60.0) -> boo
 
 def main() -> int:
     boot.CONF([], project='nova', default_config_files=[])
-    boot.CONF.set_override('policies_file', sys.argv[1], 'kronos')
+    boot.CONF.set_override('policies_file', [sys.argv[1]], 'kronos')
     boot.CONF.set_override('url', sys.argv[2], 'prometheus')
     filter_, weigher = load()
     early = os.fork()

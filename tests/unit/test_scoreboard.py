@@ -23,10 +23,12 @@ import yaml
 from kronos_nova import background
 from kronos_nova import model
 from kronos_nova import scoreboard
+from kronos_nova import scorecard
 from kronos_nova.conf import scheduler as scheduler_conf
 from kronos_nova.sources import base
+from tests.unit import nova_fakes
 
-HOSTS = [('cn1', 'cn1.a.org'), ('cn2', 'cn2.a.org')]
+HOSTS = [nova_fakes.HostState('cn1', 'cn1.a.org'), nova_fakes.HostState('cn2', 'cn2.a.org')]
 
 
 class FakeSource(base.Source):
@@ -63,7 +65,7 @@ def failed(health):
 
 @pytest.fixture
 def clock():
-    with mock.patch.object(scoreboard.time, 'monotonic', autospec=True) as monotonic:
+    with mock.patch.object(scorecard.time, 'monotonic', autospec=True) as monotonic:
         monotonic.return_value = 1000.0
         yield monotonic
 
@@ -82,7 +84,7 @@ def board(tmp_path, source, clock):
     conf = cfg.ConfigOpts()
     scheduler_conf.register(conf)
     conf([])
-    conf.set_override('policies_file', str(tmp_path / 'policies.yaml'), 'kronos')
+    conf.set_override('policies_file', [str(tmp_path / 'policies.yaml')], 'kronos')
     made = scoreboard.Scoreboard(conf, background.Faults())
     made.conf = conf
     made.write = lambda *entries: (tmp_path / 'policies.yaml').write_text(
@@ -98,9 +100,16 @@ def entry(name, weight=1.0, **fields):
 
 def seen(board):
     """What a request sees after a refresh."""
-    board.look(HOSTS)
+    look(board)
     board.refresh()
-    return board.look(HOSTS)
+    return look(board)
+
+
+def look(board, hosts=HOSTS):
+    """The snapshot of the one file."""
+    [group] = board.look(hosts)
+    assert group.hosts is hosts and bool(group.reason) == (group.snapshot is None)
+    return group.snapshot
 
 
 def test_headroom_is_what_the_weighted_scores_leave(board):
@@ -113,7 +122,7 @@ def test_the_boot_door_asks_for_hosts_only(board, source):
 
 
 def test_before_the_first_answer_there_are_no_scores(board):
-    assert board.look(HOSTS) is None and not board.answered
+    assert look(board) is None and not board.answered
     assert 'nothing was asked' in board.reason
     board.refresh()
     assert board.answered
@@ -127,26 +136,26 @@ def test_a_host_without_one_of_the_scores_has_no_headroom(board, source):
 def test_a_host_seen_later_is_mapped_without_asking_again(board, source):
     source.series['cpu']['cn3'] = source.series['mem']['cn3'] = 0.5
     assert set(seen(board).headroom) == {'cn1', 'cn2'}
-    assert set(board.look([*HOSTS, ('cn3', None)]).headroom) == {'cn1', 'cn2'}
+    assert set(look(board, [*HOSTS, nova_fakes.HostState('cn3')]).headroom) == {'cn1', 'cn2'}
     asked = len(source.asked)
     board._show()
-    assert set(board.look(HOSTS).headroom) == {'cn1', 'cn2', 'cn3'}
+    assert set(look(board).headroom) == {'cn1', 'cn2', 'cn3'}
     assert len(source.asked) == asked
 
 
 def test_scores_age_out(board, clock):
     assert seen(board) is not None
     clock.return_value += 299
-    assert board.look(HOSTS) is not None
+    assert look(board) is not None
     clock.return_value += 2
-    assert board.look(HOSTS) is None and board.reason == 'the scores are too old'
+    assert look(board) is None and board.reason == 'the scores are too old'
 
 
 def test_the_age_of_the_samples_counts(board, source, clock):
     source.ages = {'cpu': 250.0, 'mem': 10.0}
     assert seen(board) is not None
     clock.return_value += 51
-    assert board.look(HOSTS) is None
+    assert look(board) is None
     source.ages['mem'] = 301.0
     assert seen(board) is None and 'mem: samples are 301 s old' in board.reason
     source.ages['mem'] = math.nan
@@ -218,7 +227,7 @@ def test_disabled_policies_are_not_asked(board, source):
 
 def test_without_a_valid_file_there_are_no_scores_and_then_there_are(board, tmp_path):
     (tmp_path / 'policies.yaml').write_text('policies: [')
-    with mock.patch.object(scoreboard.LOG, 'error', autospec=True) as error:
+    with mock.patch.object(scorecard.LOG, 'error', autospec=True) as error:
         assert seen(board) is None and 'policies.yaml' in board.reason
         seen(board)
     assert error.call_count == 1
@@ -229,8 +238,8 @@ def test_without_a_valid_file_there_are_no_scores_and_then_there_are(board, tmp_
 
 
 def test_losing_and_finding_scores_is_said_once_each(board, source):
-    with mock.patch.object(scoreboard.LOG, 'warning', autospec=True) as warning, \
-            mock.patch.object(scoreboard.LOG, 'info', autospec=True) as info:
+    with mock.patch.object(scorecard.LOG, 'warning', autospec=True) as warning, \
+            mock.patch.object(scorecard.LOG, 'info', autospec=True) as info:
         for _ in range(3):
             seen(board)
         assert (warning.call_count, info.call_count) == (0, 1)

@@ -22,7 +22,9 @@ from nova.scheduler import weights as nova_weights
 import pytest
 
 from kronos_nova import boot
+from kronos_nova import depletion
 from kronos_nova import scoreboard
+from kronos_nova import scorecard
 from kronos_nova.weighers import all_weighers
 from kronos_nova.weighers import headroom
 from tests.unit import nova_fakes
@@ -31,7 +33,8 @@ HOSTS = tuple('abcdef')
 
 
 def snapshot_of(values):
-    return scoreboard.Snapshot(headroom=values)
+    return scorecard.Snapshot(headroom=values, loads={
+        host: depletion.Load(1.0 - value) for host, value in values.items()})
 
 
 def final(values, multipliers=None, default=1.0, hosts=HOSTS):
@@ -54,7 +57,8 @@ def final(values, multipliers=None, default=1.0, hosts=HOSTS):
 
 
 def relative(values, hosts=HOSTS):
-    return headroom.relative(list(hosts), None if values is None else snapshot_of(values))
+    return headroom.relative(scoreboard.Group(
+        nova_fakes.hosts(*hosts), None if values is None else snapshot_of(values)))
 
 
 known = st.dictionaries(st.sampled_from(HOSTS), st.floats(0, 1))
@@ -65,7 +69,7 @@ def test_weights_are_finite_bounded_and_exact(values):
     found = dict(zip(HOSTS, relative(values), strict=True))
     assert all(math.isfinite(w) and -0.5 <= w <= 0.5 + 1e-12 for w in found.values())
     for host, value in values.items():
-        assert found[host] == value - 0.5
+        assert found[host] == pytest.approx(value - 0.5, abs=1e-15)
     if values:
         mean = sum(values.values()) / len(values)
         for host in set(HOSTS) - set(values):
