@@ -14,6 +14,7 @@
 """Prefers hosts with headroom, by the same scores as the rebalancer."""
 
 import math
+import typing
 from typing import Any
 
 from nova.scheduler import utils
@@ -24,6 +25,7 @@ from kronos_nova import depletion
 from kronos_nova import scoreboard
 
 OPTION = 'kronos_weight_multiplier'
+PLACES = 100000
 
 
 class KronosWeigher(weights.BaseHostWeigher):
@@ -39,15 +41,13 @@ class KronosWeigher(weights.BaseHostWeigher):
     maxval = 1
 
     def __init__(self) -> None:
-        self._multipliers: _Multipliers | None = None
+        self._multipliers = _Multipliers()
 
     def weight_multiplier(self, host_state: Any) -> float:
         """The option, or the metadata of the aggregate; NaN and infinity are 0."""
         try:
-            multipliers = self._multipliers
-            if multipliers is None:
-                multipliers = self._multipliers = _Multipliers()
-            return multipliers.of(host_state)
+            known = self._multipliers.known.get(tuple(map(id, host_state.aggregates)))
+            return known[1] if known is not None else self._multipliers.learn(host_state)
         except Exception as e:
             boot.door().faults.swallow(type(self).__name__, e)
             return 0.0
@@ -74,44 +74,50 @@ class KronosWeigher(weights.BaseHostWeigher):
 
 
 class _Multipliers:
-    """Multipliers of one request: each set of aggregates is looked up once."""
+    """Multipliers of one request: each set of aggregates is looked up once.
+
+    ``known``: by the ids of the aggregates, which are kept beside it so that
+    no other object gets their ids.
+    """
 
     def __init__(self) -> None:
-        self._option = _finite(boot.CONF.filter_scheduler.kronos_weight_multiplier)
-        # The aggregates are kept, so that an id is not given to another one.
-        self._known: dict[tuple[int, ...], tuple[Any, float]] = {}
+        self.known: dict[tuple[int, ...], tuple[Any, float]] = {}
 
-    def of(self, host_state: Any) -> float:
-        aggregates = host_state.aggregates
-        if not aggregates:
-            return self._option
-        key = tuple([id(aggregate) for aggregate in aggregates])
-        known = self._known.get(key)
-        if known is None:
-            known = self._known[key] = (list(aggregates), self._look_up(host_state))
-        return known[1]
+    def learn(self, host_state: Any) -> float:
+        aggregates = list(host_state.aggregates)
+        value = self._look_up(host_state)
+        self.known[tuple(map(id, aggregates))] = (aggregates, value)
+        return value
 
     def _look_up(self, host_state: Any) -> float:
-        found = _finite(utils.get_weight_multiplier(host_state, OPTION, self._option))
+        option = boot.CONF.filter_scheduler.kronos_weight_multiplier
+        found = float(utils.get_weight_multiplier(host_state, OPTION, option))
+        if not math.isfinite(found):
+            found = 0.0
         named = [a for a in host_state.aggregates if OPTION in a.metadata]
         boot.door().scores.hear({a.name: found if named else None
                                  for a in named or host_state.aggregates})
         return found
 
 
-def _finite(value: Any) -> float:
-    return float(value) if math.isfinite(value) else 0.0
-
-
 def relative(group: scoreboard.Group) -> list[float]:
-    """Raw weights of the hosts that one policy file scores, in their order."""
+    """Raw weights of the hosts that one policy file scores, in their order.
+
+    To five places: nearer hosts are as good, and Nova formats each weight in
+    every request, for which a float of 17 digits takes longer than all of
+    this.
+    """
     hosts, snapshot = group.hosts, group.snapshot
     if snapshot is None:
         return [0.0] * len(hosts)
-    weights = [None if load is None else min(1.0, max(0.0, 1.0 - load)) - scoreboard.NEUTRAL
-               for load in depletion.projected(hosts, snapshot.loads, snapshot.headroom)]
+    loads = depletion.projected(hosts, snapshot.loads, snapshot.headroom)
+    weights = [None if load is None
+               # int() cuts off towards 0, so that it gets a positive number.
+               else (int(PLACES * 1.5 - load * PLACES + 0.5) - PLACES) / PLACES
+               if 0.0 <= load <= 1.0 else math.copysign(scoreboard.NEUTRAL, -load)
+               for load in loads]
+    if None not in weights:
+        return typing.cast(list[float], weights)
     known = [weight for weight in weights if weight is not None]
-    if len(known) == len(weights):
-        return known
-    mean = math.fsum(known) / len(known) if known else 0.0
+    mean = round(math.fsum(known) / len(known), 5) if known else 0.0
     return [mean if weight is None else weight for weight in weights]
