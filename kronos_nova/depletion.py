@@ -60,9 +60,11 @@ class Step(NamedTuple):
 class Load(NamedTuple):
     """A host's load as a function of its HostState now, 0 to 1 when in bounds.
 
-    load = ``base`` + ``per_vcpu`` x vcpus_used - ``per_mib`` x free_ram_mb
+    load = ``base`` + ``per_vcpu`` x vcpus_used - ``per_mib`` x free_ram_mb;
+    ``score`` is what the samples alone say.
     """
 
+    score: float
     base: float
     per_vcpu: float = 0.0
     per_mib: float = 0.0
@@ -240,14 +242,14 @@ def loads(scores: Mapping[str, float], tracks: Mapping[str, Track], *, sampled_a
     found = {}
     for host, score in scores.items():
         if host not in rows:
-            found[host] = Load(score)
+            found[host] = Load(score, score)
             continue
         total, allocated = rows[host][1:]
         unit = use / total
         if memory:
-            found[host] = Load(score + unit * (total - allocated), 0.0, unit)
+            found[host] = Load(score, score + unit * (total - allocated), 0.0, unit)
         else:
-            found[host] = Load(score - unit * allocated, unit, 0.0)
+            found[host] = Load(score, score - unit * allocated, unit, 0.0)
     return found
 
 
@@ -271,11 +273,11 @@ def goes_by_memory(policy: policies.Policy) -> bool:
 def combined(parts: Iterable[tuple[float, Load]]) -> Load:
     """The weighted sum of a host's loads under several policies."""
     found = list(parts)
-    return Load(*(math.fsum(weight * load[i] for weight, load in found) for i in range(3)))
+    return Load(*(math.fsum(weight * load[i] for weight, load in found) for i in range(4)))
 
 
-def projected(hosts: Iterable[Any], loads: Mapping[str, Load], scores: Mapping[str, float],
-              vcpus: float = 0.0, ram_mb: float = 0.0) -> list[float | None]:
+def projected(hosts: Iterable[Any], loads: Mapping[str, Load], vcpus: float = 0.0,
+              ram_mb: float = 0.0) -> list[float | None]:
     """Each host's load now, and with ``vcpus`` and ``ram_mb`` more; None without.
 
     :param hosts: HostState objects; one that does not tell what it has
@@ -287,10 +289,10 @@ def projected(hosts: Iterable[Any], loads: Mapping[str, Load], scores: Mapping[s
         if load is None:
             found.append(None)
             continue
-        base, per_vcpu, per_mib = load
+        score, base, per_vcpu, per_mib = load
         try:
             found.append(base + per_vcpu * (host.vcpus_used + vcpus)
                          - per_mib * (host.free_ram_mb - ram_mb))
         except (AttributeError, TypeError):
-            found.append(scores[host.host])
+            found.append(score)
     return found

@@ -40,14 +40,10 @@ LOG = logging.getLogger(__name__)
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Ceiling:
-    """A policy's ``boot_ceiling`` in [0, 1], and each host's fill beside it.
-
-    ``loads`` is the fill with what the samples do not show; ``fill`` without.
-    """
+    """A policy's ``boot_ceiling`` in [0, 1], and each host's fill."""
 
     policy: str
     limit: float
-    fill: Mapping[str, float]
     loads: Mapping[str, depletion.Load]
 
 
@@ -168,8 +164,8 @@ class Scorecard:
                 if samples.capacity is not None:
                     fill, problem, _ = scoring.host_scores(policy, samples.capacity, names)
                 # In a cloud without any instance there is nothing to go by.
-                ceilings.append(Ceiling(policy.name, policy.boot_ceiling, fill,
-                                        self._loads(held, fill, tracks, unmeasured=0.0)))
+                ceilings.append(Ceiling(policy.name, policy.boot_ceiling, self._loads(
+                    held, fill, tracks, unmeasured=0.0)))
             if problem is not None:
                 problems[policy.name] = problem
             scores[policy.name] = hosts

@@ -63,8 +63,7 @@ class KronosCapacityFilter(base.KronosFilter):
 def _below(hosts: list[Any], snapshot: scorecard.Snapshot, spec: Any) -> list[Any]:
     """The hosts that no ceiling refuses; one without a score passes."""
     for ceiling in snapshot.ceilings:
-        loads = depletion.projected(hosts, ceiling.loads, ceiling.fill, spec.vcpus,
-                                    spec.memory_mb)
+        loads = depletion.projected(hosts, ceiling.loads, spec.vcpus, spec.memory_mb)
         hosts = [host for host, load in zip(hosts, loads, strict=True)
                  if load is None or load <= ceiling.limit]
     return hosts

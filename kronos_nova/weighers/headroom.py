@@ -110,7 +110,7 @@ def relative(group: scoreboard.Group) -> list[float]:
     hosts, snapshot = group.hosts, group.snapshot
     if snapshot is None:
         return [0.0] * len(hosts)
-    loads = depletion.projected(hosts, snapshot.loads, snapshot.headroom)
+    loads = depletion.projected(hosts, snapshot.loads)
     weights = [None if load is None
                # int() cuts off towards 0, so that it gets a positive number.
                else (int(PLACES * 1.5 - load * PLACES + 0.5) - PLACES) / PLACES

@@ -206,7 +206,7 @@ def test_a_changed_policy_does_not_keep_old_samples(board, source):
 def test_ceilings_are_compared_with_the_peak_when_there_is_one(board):
     board.write(entry('cpu', 0.5, boot_ceiling=0.7, capacity_query='peak'),
                 entry('mem', 0.5, boot_ceiling=0.3))
-    ceilings = {c.policy: (c.limit, dict(c.fill)) for c in seen(board).ceilings}
+    ceilings = {c.policy: (c.limit, {h: load.score for h, load in c.loads.items()}) for c in seen(board).ceilings}
     assert ceilings == {'cpu': (0.7, {'cn1': 0.6, 'cn2': 0.9}),
                         'mem': (0.3, {'cn1': 0.4, 'cn2': 0.0})}
 
@@ -277,3 +277,195 @@ def test_an_error_of_the_source_leaves_the_thread_to_count_it(board, source):
     with pytest.raises(RuntimeError):
         seen(board)
     assert board.answered
+
+
+def host(name, *aggregates, **fields):
+    state = nova_fakes.HostState(name, name, **fields)
+    for aggregate in aggregates:
+        state.aggregates.append(mock.Mock(metadata={}))
+        state.aggregates[-1].name = aggregate
+    return state
+
+
+def test_what_has_been_allocated_since_the_sample_is_added(board, source, clock):
+    board.conf.set_override('settle_seconds', 0, 'kronos')
+    board.write(entry('cpu'), entry('mem', 0.5, enabled=False))
+    sizes = {'vcpus_total': 10, 'total_usable_ram_mb': 1000, 'free_ram_mb': 500}
+    states = [host('cn1', vcpus_used=4, **sizes), host('cn2', vcpus_used=4, **sizes)]
+    source.series = {'cpu': {'cn1': 0.2, 'cn2': 0.6}}
+
+    def loads(**used):
+        for state in states:
+            state.vcpus_used = used.get(state.host, state.vcpus_used)
+        snapshot = look(board, states)
+        return [load and pytest.approx(load) for load in scoreboard.depletion.projected(
+            states, snapshot.loads)]
+
+    look(board, states)
+    board.refresh()
+    # 8 cores are busy for 8 vCPUs.
+    assert loads() == [0.2, 0.6]
+    clock.return_value += 1
+    assert loads(cn1=7) == [0.5, 0.6]
+    assert loads(cn2=2) == [0.5, 0.4]
+    clock.return_value += 1
+    board.refresh()
+    # The new sample shows what was there when it was taken: nothing is added.
+    assert loads() == [0.2, 0.6]
+
+
+def test_a_window_keeps_what_a_new_sample_shows_in_part(board, source, clock):
+    board.conf.set_override('settle_seconds', 100, 'kronos')
+    board.write(entry('cpu'))
+    sizes = {'vcpus_total': 10, 'total_usable_ram_mb': 1000, 'free_ram_mb': 500}
+    source.series = {'cpu': {'cn1': 0.4}}
+    look(board, [host('cn1', vcpus_used=4, **sizes)])
+    clock.return_value += 50
+    grown = [host('cn1', vcpus_used=6, **sizes)]
+    look(board, grown)
+    for passed, unshown in ((0, 2.0), (25, 1.5), (50, 1.0), (100, 0.0)):
+        clock.return_value = 1050.0 + passed
+        board.refresh()
+        snapshot = look(board, grown)
+        [load] = scoreboard.depletion.projected(grown, snapshot.loads)
+        # 4 cores are busy for what the sample shows of 6 vCPUs.
+        assert load == pytest.approx(0.4 + unshown * 4 / (6 - unshown) / 10)
+
+
+def test_a_host_that_left_is_known_no_longer(board, source, clock):
+    assert set(seen(board).headroom) == {'cn1', 'cn2'}
+    board.refresh()
+    clock.return_value += 2 * scoreboard.depletion.REPLACED_AFTER
+    new = [host('cn1.b.org')]
+    look(board, new)
+    assert set(board._ledger.tracks()) == {'cn1', 'cn2', 'cn1.b.org'}
+    board.refresh()
+    assert set(board._ledger.tracks()) == {'cn2', 'cn1.b.org'}
+    # The label is the new host's now.
+    assert set(look(board, new).headroom) == {'cn1.b.org', 'cn2'}
+
+
+@pytest.fixture
+def boards(board, tmp_path, clock):
+    """Two files: pack.yaml for aggregate dense, policies.yaml for the rest."""
+    board.conf.set_override('policies_file', [
+        str(tmp_path / 'pack.yaml'), str(tmp_path / 'policies.yaml')], 'kronos')
+    made = scoreboard.Scoreboard(board.conf, background.Faults())
+    made.conf = board.conf
+
+    def write(name, *entries, aggregates=()):
+        (tmp_path / name).write_text(yaml.safe_dump(
+            {'policies': list(entries), 'aggregates': list(aggregates)}))
+
+    made.write = write
+    write('pack.yaml', entry('mem', mode='pack', capacity_query='mem'), aggregates=['dense'])
+    write('policies.yaml', entry('cpu'))
+    return made
+
+
+PAIR = [host('cn1', 'dense'), host('cn2', 'az')]
+
+
+def headrooms(board, hosts=PAIR):
+    """host -> its headroom, or why there is none."""
+    board.look(hosts)
+    board.refresh()
+    return {h.host: group.reason if group.snapshot is None else group.snapshot.headroom[h.host]
+            for group in board.look(hosts) for h in group.hosts}
+
+
+def test_each_host_has_the_scores_of_its_file(boards):
+    assert headrooms(boards) == {'cn1': pytest.approx(0.6), 'cn2': pytest.approx(0.2)}
+
+
+def test_each_policy_of_each_file_is_asked_once(boards, source):
+    headrooms(boards)
+    assert source.asked == [('mem', False), ('cpu', False)]
+
+
+def test_a_file_that_cannot_be_believed_costs_its_own_hosts_only(boards, source):
+    source.series['mem'] = {'cn1': 7.0}
+    found = headrooms(boards)
+    assert found['cn1'].startswith('mem: ') and found['cn2'] == pytest.approx(0.2)
+    assert boards.reason == found['cn1']
+    source.series['mem'] = RuntimeError('boom')
+    with pytest.raises(RuntimeError):
+        headrooms(boards)
+    assert [g.snapshot is None for g in boards.look(PAIR)] == [True, False]
+
+
+def test_a_file_that_was_never_valid_may_be_anyone_s(boards, tmp_path):
+    (tmp_path / 'pack.yaml').write_text('policies: [')
+    assert headrooms(boards)['cn2'] == pytest.approx(0.2)
+    # Its aggregates are not known: the default scores its hosts meanwhile.
+    assert headrooms(boards)['cn1'] == pytest.approx(0.8)
+    boards.write('policies.yaml', entry('cpu'), aggregates=['other'])
+    assert 'no valid' in headrooms(boards)['cn1']
+    boards.write('pack.yaml', entry('mem', mode='pack', capacity_query='mem'),
+                 aggregates=['dense'])
+    assert headrooms(boards) == {'cn1': pytest.approx(0.6), 'cn2': ''}
+
+
+def test_a_bad_new_version_of_one_file_keeps_the_last_good_one_and_says_so_once(
+        boards, tmp_path):
+    before = headrooms(boards)
+    with mock.patch('kronos_nova.conf.policy_watch.LOG.error', autospec=True) as error:
+        (tmp_path / 'pack.yaml').write_text('policies: [')
+        assert headrooms(boards) == before == headrooms(boards)
+    assert error.call_count == 1
+
+
+def test_the_option_twice_with_one_path_is_one_file(board, tmp_path):
+    board.conf.set_override('policies_file', [str(tmp_path / 'policies.yaml')] * 2, 'kronos')
+    assert seen(scoreboard.Scoreboard(board.conf, background.Faults())) is not None
+
+
+class Said:
+    """What the scoreboard warns of."""
+
+    def __init__(self, board):
+        self._board = board
+
+    def __call__(self, **multipliers):
+        self._board.hear(multipliers)
+        with mock.patch.object(scoreboard.LOG, 'warning', autospec=True) as warning:
+            headrooms(self._board)
+        return [call.args[1] for call in warning.call_args_list]
+
+
+def test_a_multiplier_against_a_file_s_mode_is_said_once_while_it_is_so(boards):
+    said = Said(boards)
+    assert said() == [] == said(dense=-1.0, az=1.0, rack=None)
+    [text] = said(dense=2.0)
+    assert 'pack.yaml says mode: pack, but kronos_weight_multiplier of aggregate dense is 2' \
+        in text
+    assert said() == []
+    assert said(dense=-1.0) == []
+    assert len(said(dense=3.0)) == 1
+    [text] = said(dense=-1.0, az=-1.0)
+    assert 'policies.yaml says mode: spread' in text and 'aggregate az is -1' in text
+
+
+def test_an_aggregate_without_a_multiplier_has_the_option_s(boards):
+    [text] = Said(boards)(dense=None)
+    assert 'pack.yaml says mode: pack, but kronos_weight_multiplier is 1' in text
+    boards.conf.set_override('kronos_weight_multiplier', -1.0, 'filter_scheduler')
+    [text] = Said(boards)()
+    assert 'policies.yaml says mode: spread' in text
+
+
+def test_two_files_for_one_host_are_said_once(boards):
+    boards.write('policies.yaml', entry('cpu'), aggregates=['az'])
+    both = [host('cn1', 'az', 'dense'), PAIR[1]]
+    assert headrooms(boards, both)['cn1'] == pytest.approx(0.6)
+    with mock.patch.object(scoreboard.LOG, 'warning', autospec=True) as warning:
+        for _ in range(3):
+            headrooms(boards, both)
+    texts = [call.args[1] for call in warning.call_args_list]
+    assert len(texts) == 1 and 'host cn1 is in aggregates of both' in texts[0]
+
+
+def test_what_is_remembered_of_aggregates_is_bounded(boards):
+    for i in range(scoreboard.MAX_HEARD + 10):
+        boards.hear({f'aggregate{i}': 1.0})
+    assert len(boards._multipliers) <= scoreboard.MAX_HEARD + 1
