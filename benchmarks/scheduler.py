@@ -37,8 +37,8 @@ from unittest import mock
 
 os.environ.setdefault('OS_NOVA_DISABLE_EVENTLET_PATCHING', '1')
 
-import nova.conf
 from nova import objects
+import nova.conf
 from nova.scheduler import filters as nova_filters
 from nova.scheduler import host_manager
 from nova.scheduler import weights as nova_weights

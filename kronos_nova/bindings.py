@@ -121,8 +121,8 @@ def check(loaded: Sequence[tuple[str, policies.PolicySet]], multiplier: float) -
 def overlap(bindings: Bindings, pair: tuple[int, int], why: str) -> str:
     """A sentence on two files that claim the same hosts."""
     first, other = (bindings.paths[index] for index in pair)
-    return (f'policies_file {first} and {other}: {why}. The hosts are scored by {first}, which '
-            'stands first; name each aggregate in one file.')
+    return (f'policies_file {first} and {other}: {why}; {first} scores the hosts, because it '
+            'stands first. Name each aggregate in one file only.')
 
 
 def mismatch(path: str, mode: str, where: str, multiplier: float, done: str) -> str:

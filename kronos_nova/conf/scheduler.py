@@ -18,7 +18,10 @@ The multiplier lives beside Nova's own in [filter_scheduler]; the rest is in
 
 from oslo_config import cfg
 
+from kronos_nova import bindings
 from kronos_nova import conf as groups
+from kronos_nova import exception
+from kronos_nova.conf import policies
 from kronos_nova.conf import prometheus
 
 GROUP = cfg.OptGroup('kronos', title='Load-aware placement')
@@ -61,6 +64,30 @@ def register(conf: cfg.ConfigOpts) -> None:
     conf.register_opts(FILTER_SCHEDULER_OPTS, group='filter_scheduler')
     groups.register(conf, GROUP, OPTS)
     groups.register(conf, prometheus.GROUP, prometheus.OPTS)
+
+
+def configured(conf: cfg.ConfigOpts) -> bool:
+    """Whether the configuration files set any of these: a nova.conf was given.
+
+    :param conf: with these options registered.
+    """
+    return any((found := conf.get_location(name, group)) and found.location.is_user_controlled
+               for name, group in (('policies_file', GROUP.name),
+                                   ('kronos_weight_multiplier', 'filter_scheduler')))
+
+
+def examine(conf: cfg.ConfigOpts) -> tuple[list[exception.PolicyFileError], list[str]]:
+    """Policy files that do not load, and what contradicts itself in the others.
+
+    Aggregates may override the multiplier, which only nova-scheduler sees.
+    """
+    errors, loaded = [], []
+    for path in dict.fromkeys(conf.kronos.policies_file):
+        try:
+            loaded.append((path, policies.load(path)))
+        except exception.PolicyFileError as e:
+            errors.append(e)
+    return errors, bindings.check(loaded, conf.filter_scheduler.kronos_weight_multiplier)
 
 
 def list_opts() -> list[tuple[str, list[cfg.Opt]]]:

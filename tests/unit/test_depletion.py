@@ -105,7 +105,7 @@ def test_a_change_is_dated_by_the_compute_node_s_record():
     # A record of before the last change, of the future, or without a zone.
     ledger.note([state(vcpus=7, updated=updated(1e9))], now=500.0, wall=1e9 + 400)
     ledger.note([state(vcpus=8, updated=updated(2e9))], now=600.0, wall=1e9 + 500)
-    ledger.note([state(vcpus=9, updated=datetime.datetime(2020, 1, 1))],  # noqa: DTZ001
+    ledger.note([state(vcpus=9, updated=datetime.datetime(2020, 1, 1))],
                 now=700.0, wall=1e9 + 600)
     assert [(s.since, s.vcpus) for s in ledger.tracks()['a'].steps] == [
         (100.0, 5.0), (340.0, 7.0), (600.0, 8.0), (700.0, 9.0)]

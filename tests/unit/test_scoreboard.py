@@ -206,7 +206,8 @@ def test_a_changed_policy_does_not_keep_old_samples(board, source):
 def test_ceilings_are_compared_with_the_peak_when_there_is_one(board):
     board.write(entry('cpu', 0.5, boot_ceiling=0.7, capacity_query='peak'),
                 entry('mem', 0.5, boot_ceiling=0.3))
-    ceilings = {c.policy: (c.limit, {h: load.score for h, load in c.loads.items()}) for c in seen(board).ceilings}
+    ceilings = {c.policy: (c.limit, {host: load.score for host, load in c.loads.items()})
+                for c in seen(board).ceilings}
     assert ceilings == {'cpu': (0.7, {'cn1': 0.6, 'cn2': 0.9}),
                         'mem': (0.3, {'cn1': 0.4, 'cn2': 0.0})}
 
