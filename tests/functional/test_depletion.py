@@ -65,7 +65,7 @@ class DepletionTestCase(OneSampleTestCase):
 
     def test_without_it_they_pile_up(self):
         def blind(scores, tracks, **kwargs):
-            return {host: depletion.Load(score) for host, score in scores.items()}
+            return {host: depletion.Load(score, score) for host, score in scores.items()}
 
         with mock.patch.object(scorecard.depletion, 'loads', blind):
             self.wait_for_scores(**self.scores)
