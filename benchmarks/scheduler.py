@@ -17,9 +17,11 @@ Each runs alone inside Nova's handler on real HostState objects. Printed is
 CPU time of the thread in microseconds per host, the least of several runs,
 all in one process and in turn: ``own`` is what remains when the time with a
 filter or weigher that does nothing is subtracted, ``all`` when only the time
-of the empty handler is. Ratios are what to compare between machines. Hosts are in two
-aggregates, one of which sets multipliers; every tenth has changed since the
-sample; a member of the request's server group is migrating::
+of the empty handler is. A refresh is all that the background thread does each
+``refresh_interval``, without the asking itself. Ratios are what to compare
+between machines. Hosts are in two aggregates, one of which sets multipliers;
+every tenth has changed since the sample; a member of the request's server
+group is migrating::
 
     python benchmarks/scheduler.py --hosts 1000 10000 --json
 """
@@ -111,6 +113,12 @@ def spec_of() -> Any:
                                              members=members, hosts=[]))
 
 
+def asked(states: list[Any]) -> Any:
+    """Whoever loads the source meanwhile gets one that knows these hosts."""
+    source = Source([state.host for state in states])
+    return mock.patch.object(plugins, 'load', return_value=lambda conf: source)
+
+
 def prepare(states: list[Any], directory: str) -> None:
     """A door whose scores, allocations and notices are there."""
     path = os.path.join(directory, 'policies.yaml')
@@ -132,8 +140,7 @@ def prepare(states: list[Any], directory: str) -> None:
         flights=(model.Flight('u0-0', 'cn0', 'cn9', 'kronos'),), written_at=now,
         expires_at=now + 3000))
     boot.close()
-    source = Source([state.host for state in states])
-    with mock.patch.object(plugins, 'load', return_value=lambda conf: source):
+    with asked(states):
         wait(lambda: (groups := boot.door().look(states))[0].snapshot is not None
              and len(groups[0].snapshot.loads) == len(states))
     wait(lambda: boot.door().notices.look() is not None)
@@ -210,6 +217,8 @@ def measure(count: int, rounds: int) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as directory:
         prepare(states, directory)
         seconds = cost(runs, rounds)
+        with asked(states):
+            refresh = cost({'refresh': boot.door().scores.refresh}, rounds)['refresh']
         faults = dict(boot.door().faults.counts)
         boot.close()
     if faults:
@@ -221,6 +230,7 @@ def measure(count: int, rounds: int) -> dict[str, Any]:
             'all': (seconds[type(one).__name__] - seconds[f'no {kind}']) / count * 1e6}
             for one in some}
         for kind, some in (('filter', filters_of), ('weigher', weighers_of))}
+    result['refresh_milliseconds'] = refresh * 1e3
     for what in ('own', 'all'):
         stock = [row[what] for name, row in result['weigher'].items()
                  if name not in (*OURS, 'IdleWeigher')]
@@ -248,6 +258,7 @@ def main() -> None:
             for name, row in sorted(result[kind].items(),
                                     key=lambda item: (item[0] not in OURS, item[0])):
                 print(f'  {name:36} {row["own"]:6.2f} {row["all"]:6.2f}')
+        print(f'  refresh in the background: {result["refresh_milliseconds"]:.1f} ms')
         for what in ('own', 'all'):
             ratio = result[f'weigher_to_stock_{what}']
             print(f'  KronosWeigher / stock weigher ({what}): median {ratio["median"]:.2f}, '

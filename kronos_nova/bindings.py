@@ -85,10 +85,6 @@ class Bindings:
                 groups[chosen] = [host]
         return list(groups.items())
 
-    def file_of(self, aggregate: str) -> int | None:
-        """Of the hosts that are in no other aggregate."""
-        return self._first.get(aggregate, self._default)
-
     def is_default(self, index: int) -> bool:
         """Whether a file scores hosts that no file names."""
         return index == self._default

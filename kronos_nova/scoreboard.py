@@ -38,7 +38,7 @@ LOG = logging.getLogger(__name__)
 
 #: Half used: the headroom that weighs nothing.
 NEUTRAL = 0.5
-#: Aggregates whose multipliers are remembered; those that were deleted, too.
+#: Sets of aggregates whose multipliers are remembered; deleted ones are, too.
 MAX_HEARD = 4096
 
 
@@ -70,7 +70,7 @@ class Scoreboard:
         self._ledger = depletion.Ledger()
         self._answered = False
         self._source: tuple[threading.Thread, base.Source] | None = None
-        self._multipliers: dict[str, float | None] = {}
+        self._heard: dict[tuple[int | None, tuple[str, ...]], float] = {}
         self._said: frozenset[object] = frozenset()
         self._refresher = background.Refresher(
             'kronos-scoreboard', lambda: float(conf.kronos.refresh_interval), self.refresh,
@@ -102,11 +102,12 @@ class Scoreboard:
                 found.append(Group(some, None, card.reason))
         return found
 
-    def hear(self, multipliers: Mapping[str, float | None]) -> None:
-        """Multipliers of aggregates by name, None where the option holds."""
-        if len(self._multipliers) > MAX_HEARD:
-            self._multipliers.clear()
-        self._multipliers.update(multipliers)
+    def hear(self, host: Any, multiplier: float, aggregates: tuple[str, ...]) -> None:
+        """A host's multiplier, and the aggregates that set it; none: the option."""
+        if len(self._heard) >= MAX_HEARD:
+            self._heard.clear()
+        index = self._bindings.split([host])[0][0]
+        self._heard[index, aggregates] = multiplier
 
     @property
     def answered(self) -> bool:
@@ -159,6 +160,7 @@ class Scoreboard:
         if loaded != self._bound:
             self._bindings = bindings.Bindings(loaded)
             self._bound = loaded
+            self._heard = {}
         self._report()
 
     def _report(self) -> None:
@@ -169,26 +171,24 @@ class Scoreboard:
             pair: bindings.overlap(bound, pair, why)
             for pair, why in bound.overlaps.copy().items()}
         for index, card in enumerate(self._cards):
-            if card.policy_set is None:
-                continue
             if bound.is_default(index):
-                self._compare(found, card, 'kronos_weight_multiplier', option)
-            for name, multiplier in self._multipliers.copy().items():
-                if bound.file_of(name) != index:
-                    continue
-                if multiplier is not None:
-                    self._compare(found, card, f'kronos_weight_multiplier of aggregate {name}',
-                                  multiplier)
-                elif not bound.is_default(index):
-                    self._compare(found, card, 'kronos_weight_multiplier', option)
+                self._compare(found, card, (), option)
+        for (heard_of, aggregates), multiplier in self._heard.copy().items():
+            if heard_of is not None:
+                self._compare(found, self._cards[heard_of], aggregates,
+                              multiplier if aggregates else option)
         for what in found.keys() - self._said:
             LOG.warning('kronos: %s', found[what])
         self._said = frozenset(found)
 
     @staticmethod
-    def _compare(found: dict[object, str], card: scorecard.Scorecard, where: str,
-                 multiplier: float) -> None:
-        assert card.policy_set is not None
+    def _compare(found: dict[object, str], card: scorecard.Scorecard,
+                 aggregates: tuple[str, ...], multiplier: float) -> None:
+        if card.policy_set is None:
+            return
+        where = 'kronos_weight_multiplier'
+        if aggregates:
+            where += f' of aggregate {", ".join(aggregates)}'
         if done := bindings.disagreement(card.policy_set, multiplier):
             found[card.path, where, multiplier > 0] = bindings.mismatch(
                 card.path, card.policy_set.mode, where, multiplier, done)

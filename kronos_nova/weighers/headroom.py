@@ -85,19 +85,14 @@ class _Multipliers:
 
     def learn(self, host_state: Any) -> float:
         aggregates = list(host_state.aggregates)
-        value = self._look_up(host_state)
-        self.known[tuple(map(id, aggregates))] = (aggregates, value)
-        return value
-
-    def _look_up(self, host_state: Any) -> float:
         option = boot.CONF.filter_scheduler.kronos_weight_multiplier
-        found = float(utils.get_weight_multiplier(host_state, OPTION, option))
-        if not math.isfinite(found):
-            found = 0.0
-        named = [a for a in host_state.aggregates if OPTION in a.metadata]
-        boot.door().scores.hear({a.name: found if named else None
-                                 for a in named or host_state.aggregates})
-        return found
+        value = float(utils.get_weight_multiplier(host_state, OPTION, option))
+        if not math.isfinite(value):
+            value = 0.0
+        self.known[tuple(map(id, aggregates))] = (aggregates, value)
+        boot.door().scores.hear(host_state, value, tuple(
+            sorted(a.name for a in aggregates if OPTION in a.metadata)))
+        return value
 
 
 def relative(group: scoreboard.Group) -> list[float]:

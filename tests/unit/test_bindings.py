@@ -81,7 +81,7 @@ def test_files_that_name_the_same_aggregate_or_none_are_doubted_at_once():
     assert bound.overlaps == {(0, 1): 'both name aggregate x',
                               (2, 3): 'both name no aggregates'}
     assert bound.split([host('a', 'x'), host('b')])[0][0] == 0
-    assert bound.file_of('x') == 0 and bound.file_of('other') == 2
+    assert bound.is_default(2) and not bound.is_default(3) and not bound.is_default(0)
 
 
 def test_the_order_of_hosts_is_kept_in_each_group():

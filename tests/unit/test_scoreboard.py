@@ -428,13 +428,17 @@ class Said:
         self._board = board
 
     def __call__(self, **multipliers):
-        self._board.hear(multipliers)
+        """Multipliers by the aggregate of the host; None where none is set."""
+        for name, value in multipliers.items():
+            self._board.hear(host('cn9', name), 0.0 if value is None else value,
+                             () if value is None else (name,))
         with mock.patch.object(scoreboard.LOG, 'warning', autospec=True) as warning:
             headrooms(self._board)
         return [call.args[1] for call in warning.call_args_list]
 
 
 def test_a_multiplier_against_a_file_s_mode_is_said_once_while_it_is_so(boards):
+    headrooms(boards)
     said = Said(boards)
     assert said() == [] == said(dense=-1.0, az=1.0, rack=None)
     [text] = said(dense=2.0)
@@ -448,6 +452,7 @@ def test_a_multiplier_against_a_file_s_mode_is_said_once_while_it_is_so(boards):
 
 
 def test_an_aggregate_without_a_multiplier_has_the_option_s(boards):
+    headrooms(boards)
     [text] = Said(boards)(dense=None)
     assert 'pack.yaml says mode: pack, but kronos_weight_multiplier is 1' in text
     boards.conf.set_override('kronos_weight_multiplier', -1.0, 'filter_scheduler')
@@ -468,5 +473,18 @@ def test_two_files_for_one_host_are_said_once(boards):
 
 def test_what_is_remembered_of_aggregates_is_bounded(boards):
     for i in range(scoreboard.MAX_HEARD + 10):
-        boards.hear({f'aggregate{i}': 1.0})
-    assert len(boards._multipliers) <= scoreboard.MAX_HEARD + 1
+        boards.hear(PAIR[0], 1.0, (f'aggregate{i}',))
+    assert 0 < len(boards._heard) <= scoreboard.MAX_HEARD
+
+
+def test_a_multiplier_counts_for_the_file_of_the_host_whichever_aggregate_sets_it(boards):
+    headrooms(boards)
+    boards.hear(host('cn1', 'dense', 'other'), -5.0, ('other',))
+    assert Said(boards)() == []
+    boards.hear(host('cn2', 'other'), -5.0, ('other',))
+    [text] = Said(boards)()
+    assert 'policies.yaml says mode: spread' in text and 'aggregate other is -5' in text
+    # Files that change their aggregates are judged anew.
+    boards.write('policies.yaml', entry('cpu'), aggregates=['az'])
+    assert Said(boards)() == []
+    assert not boards._said

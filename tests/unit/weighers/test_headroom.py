@@ -173,10 +173,9 @@ def test_multipliers_are_looked_up_once_per_request_and_told():
         heavy.metadata['kronos_weight_multiplier'] = '-2'
         weigher.weigh_objects(weighed, None)
         assert [weigher.weight_multiplier(s) for s in states] == [1.0, -2.0, -2.0, 1.0]
-    told = {}
-    for call in door.scores.hear.call_args_list:
-        told.update(call.args[0])
-    assert told == {'plain': None, 'heavy': -2.0}
+    told = {(call.args[0].host, *call.args[1:]) for call in door.scores.hear.call_args_list}
+    assert told == {('a', 1.0, ()), ('b', 3.0, ('heavy',)), ('c', 3.0, ('heavy',)),
+                    ('d', 1.0, ()), ('b', -2.0, ('heavy',)), ('c', -2.0, ('heavy',))}
 
 
 def test_a_multiplier_that_cannot_be_looked_up_is_0_and_counted():
