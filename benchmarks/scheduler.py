@@ -116,7 +116,8 @@ def spec_of() -> Any:
 def asked(states: list[Any]) -> Any:
     """Whoever loads the source meanwhile gets one that knows these hosts."""
     source = Source([state.host for state in states])
-    return mock.patch.object(plugins, 'load', return_value=lambda conf: source)
+    return mock.patch.object(plugins, 'load', autospec=True,
+                             return_value=lambda conf: source)
 
 
 def prepare(states: list[Any], directory: str) -> None:
