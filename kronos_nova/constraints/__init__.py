@@ -21,6 +21,7 @@ from collections.abc import Sequence
 
 from kronos_nova import model
 from kronos_nova.constraints import claims
+from kronos_nova.constraints import disks
 from kronos_nova.constraints import instance
 from kronos_nova.constraints import metrics
 from kronos_nova.constraints import placement
@@ -36,6 +37,7 @@ RULES: tuple[Rule, ...] = (
     instance.identity,
     instance.state,
     instance.history,
+    disks.copies_disk,
     placement.scope,
     service_state.service_state,
     service_state.closed_host,

@@ -46,11 +46,13 @@ class Stage(enum.StrEnum):
 @dataclasses.dataclass(frozen=True, slots=True)
 class Progress:
     """A look's result; ``detail`` is for people, ``reference`` names the
-    migration (its UUID) once it is known."""
+    migration (its UUID) once it is known. ``rule``: of a failure, the rule of
+    ours that Nova has enforced; another try cannot change it."""
 
     stage: Stage
     detail: str = ''
     reference: str | None = None
+    rule: str | None = None
 
 
 class Executor(abc.ABC):

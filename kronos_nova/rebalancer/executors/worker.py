@@ -287,7 +287,11 @@ def _unexpected(task: model.Task, error: Exception) -> UnexpectedError:
 
 
 def _why(row: rows.TaskRow, progress: base.Progress) -> exception.MigrationError:
-    """A failure found after the deadline is a timeout, and final."""
+    """A failure found after the deadline is a timeout, and final; one by a rule
+    of ours is as if pre-flight had known."""
+    if progress.rule is not None:
+        return exception.PreFlightError(instance_uuid=row.task.instance_uuid,
+                                        rule=progress.rule, problem=progress.detail)
     late = row.error_type == exception.MigrationTimeout.wire_type
     kind = exception.MigrationTimeout if late else exception.MigrationFailed
     return kind(instance_uuid=row.task.instance_uuid,

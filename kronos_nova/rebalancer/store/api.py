@@ -287,9 +287,14 @@ class Store:
         return self._run(lambda c: quarantine.refused(
             c, host, now, limit=limit, seconds=seconds, reason=reason))
 
+    def keeps_disks(self, host: str, now: float, seconds: float, reason: str) -> None:
+        """Nova said that the host shares no storage: History.local_disk_hosts."""
+        self._run(lambda c: quarantine.add(c, plans.DISKS, host, now, seconds, reason))
+
     def lift(self, kind: str, name: str) -> bool:
-        """End the quarantine of an ``instance`` or ``host``; False: none."""
-        if kind not in (plans.INSTANCE, plans.HOST):
+        """End the quarantine of an ``instance`` or ``host``, or forget that the
+        ``disks`` of a host are its own; False: none."""
+        if kind not in (plans.INSTANCE, plans.HOST, plans.DISKS):
             raise exception.StoreError(
-                problem=f'has no quarantine for {kind!r}', remedy='Say instance or host.')
+                problem=f'has no quarantine for {kind!r}', remedy='Say instance, host or disks.')
         return self._run(lambda c: quarantine.lift(c, kind, name))

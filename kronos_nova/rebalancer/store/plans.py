@@ -27,6 +27,7 @@ from kronos_nova.rebalancer.store import tables
 INSTANCE = 'instance'
 SCOPE = 'scope'
 HOST = 'host'
+DISKS = 'disks'
 #: How far back History.completed reaches, in seconds.
 COMPLETED_SECONDS = 3600.0
 
@@ -134,6 +135,7 @@ def history(connection: sa.Connection, scope: str, now: float) -> model.History:
         quarantined={row.name: -1 if row.until is None else row.until - now
                      for row in held if row.kind == INSTANCE},
         quarantined_hosts=frozenset(row.name for row in held if row.kind == HOST),
+        local_disk_hosts=frozenset(row.name for row in held if row.kind == DISKS),
         scope_cooling=max((row.until - now for row in cooling
                            if row.kind == SCOPE and row.name == scope), default=0.0),
         draining=frozenset(draining),

@@ -63,7 +63,9 @@ class Driver(base.Executor):
 
     def look(self, task, marker):
         assert marker == 'marker'
-        return base.Progress(self._next('look', task), 'detail', 'migration-uuid')
+        found = self._next('look', task)
+        return found if isinstance(found, base.Progress) else base.Progress(
+            found, 'detail', 'migration-uuid')
 
     def post_flight(self, task):
         self._next('post_flight', task)
@@ -147,6 +149,18 @@ def test_a_pre_flight_refusal_is_final_and_quarantines(bench):
     # Kronos reads a smaller number as "a retry is pending".
     (event, result), = bench.told
     assert event == 'migration.failed' and result.retry_count >= bench.tasks[0].max_retries
+
+
+def test_a_rule_that_nova_enforces_ends_the_task_and_is_remembered_of_the_source(bench):
+    bench.driver.answers['look'] = [base.Progress(
+        base.Stage.FAILED, 'it has disks', 'm1', 'copies-disk')]
+    bench.plan()
+    bench.passes(20, seconds=60)
+    assert (bench.state, bench.row().error_type) == (TaskState.FAILED, 'PreFlightError')
+    assert len(bench.steps('submit')) == 1, 'it cannot change, and no alternate differs'
+    history = bench.store.history('blue', bench.now)
+    assert history.local_disk_hosts == {'h1'}
+    assert history.quarantined == {} and history.quarantined_hosts == frozenset()
 
 
 def test_defect_15_a_deterministic_refusal_at_submit_is_not_retried(bench):
