@@ -52,11 +52,11 @@ RULES: tuple[Rule, ...] = (
     metrics.ceiling,
 )
 
-#: What an executor judges again on fresh data: all but metrics and history,
-#: and whether the reason for a drain still stands.
+#: What an executor judges again on fresh data: all but metrics, and whether
+#: the reason for a drain still stands.
 PRE_FLIGHT: tuple[Rule, ...] = tuple(
     rule for rule in (*RULES, service_state.drain_over)
-    if rule not in (instance.history, metrics.scored, metrics.ceiling))
+    if rule not in (metrics.scored, metrics.ceiling))
 
 
 def check(view: views.View, move: model.Move,

@@ -14,6 +14,7 @@
 
 from collections.abc import Callable
 from collections.abc import Mapping
+import dataclasses
 import json
 import time
 from typing import Any, Self
@@ -62,7 +63,7 @@ class NovaExecutor(base.Executor):
         self._reader = fresh.FreshReader(conf, connection)
         self._nova = self._reader.nova
 
-    def pre_flight(self, task: model.Task) -> str:
+    def pre_flight(self, task: model.Task, known: base.Known) -> str:
         now = time.time()
         try:
             found = self._reader.read(task, now)
@@ -81,14 +82,15 @@ class NovaExecutor(base.Executor):
             raise exception.PreFlightError(
                 instance_uuid=task.instance_uuid, rule='out-of-scope',
                 problem=f'aggregate {task.aggregate} no longer exists') from None
-        self._judge(task, cluster)
+        self._judge(task, cluster, known)
         return json.dumps({'migration_id': found.newest, 'time': now})
 
-    def _judge(self, task: model.Task, cluster: model.Cluster) -> None:
+    def _judge(self, task: model.Task, cluster: model.Cluster, known: base.Known) -> None:
         move = model.Move(task.instance_uuid, task.from_host, task.to_host, task.phase)
+        cluster = dataclasses.replace(cluster, flights=(*cluster.flights, *known.flights))
         rejection = constraints.check(
-            view.ClusterView(cluster, engine_conf.options(self._conf)), move,
-            constraints.PRE_FLIGHT)
+            view.ClusterView(cluster, engine_conf.options(self._conf), known.history,
+                             draining=known.draining), move, constraints.PRE_FLIGHT)
         if rejection is None:
             return
         kind = (exception.PlacementRejected if rejection.rule in NO_ROOM

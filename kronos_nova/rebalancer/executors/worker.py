@@ -25,6 +25,7 @@ instance is migrating, or no longer where the request says).
 """
 
 from collections.abc import Callable
+import dataclasses
 import os
 import socket
 import threading
@@ -149,8 +150,9 @@ class Worker:
 
     def _start(self, row: rows.TaskRow) -> None:
         task = row.task
+        known = self._known(task)
         try:
-            marker = self._driver.pre_flight(task)
+            marker = self._driver.pre_flight(task, known)
         except exception.MigrationError as e:
             return self._outcomes.failed(row, e)
         except Exception as e:
@@ -171,6 +173,17 @@ class Worker:
                         'the migration; it is looked up first', task.instance_uuid, task.task_id)
             return None
         return self._submit(row)
+
+    def _known(self, task: model.Task) -> base.Known:
+        """Read before Nova is: what ends meanwhile still counts."""
+        others = [row.task for row in self._store.in_states(rows.IN_FLIGHT)
+                  if row.task.task_id != task.task_id]
+        return base.Known(
+            history=dataclasses.replace(
+                self._store.history(task.aggregate, self._clock()), cooling={}),
+            draining=self._store.draining(),
+            flights=tuple(model.Flight(t.instance_uuid, t.from_host, t.to_host, 'task')
+                          for t in others))
 
     def _submit(self, row: rows.TaskRow) -> None:
         task = row.task

@@ -152,9 +152,9 @@ def test_the_ceiling_uses_the_destinations_capacity():
     assert judge(to_c, ceilings={'cpu': 0.7}) is None
 
 
-def test_pre_flight_judges_all_but_metrics_and_history():
+def test_pre_flight_judges_all_but_metrics():
     left_out = {r.__name__ for r in set(constraints.RULES) - set(constraints.PRE_FLIGHT)}
-    assert left_out == {'history', 'scored', 'ceiling'}
+    assert left_out == {'scored', 'ceiling'}
 
 
 def test_check_all_gives_every_rejection_but_stops_at_what_is_not_there():
