@@ -40,6 +40,7 @@ from kronos_nova.rebalancer import report
 from kronos_nova.rebalancer import tasks
 from kronos_nova.rebalancer.snapshots import recorder
 from kronos_nova.rebalancer.snapshots import writer
+from kronos_nova.rebalancer.store import owners
 from kronos_nova.sources import base as sources
 
 if TYPE_CHECKING:  # replay needs no database
@@ -122,7 +123,7 @@ class Engine:
         self._store = store
         self._cast = cast
         self._publish = publish
-        self._owner = owner or uuidutils.generate_uuid()
+        self._owner = owner or owners.name()
         self._clock = clock
         self._monotonic = monotonic
         self._watch = policy_watch.PolicyWatch(conf.engine.policies_file)

@@ -26,13 +26,10 @@ instance is migrating, or no longer where the request says).
 
 from collections.abc import Callable
 import dataclasses
-import os
-import socket
 import threading
 import time
 
 from oslo_log import log as logging
-from oslo_utils import uuidutils
 
 from kronos_nova import exception
 from kronos_nova import model
@@ -41,6 +38,7 @@ from kronos_nova.rebalancer.executors import base
 from kronos_nova.rebalancer.executors import outcomes
 from kronos_nova.rebalancer.executors import retry
 from kronos_nova.rebalancer.store import api
+from kronos_nova.rebalancer.store import owners
 from kronos_nova.rebalancer.store import rows
 
 LOG = logging.getLogger(__name__)
@@ -63,7 +61,7 @@ class Worker:
     def __init__(self, store: api.Store, driver: base.Executor, settings: retry.Settings,
                  notify: outcomes.Notify | None = None, *, clock: Callable[[], float] = time.time,
                  wake: threading.Event | None = None, name: str | None = None) -> None:
-        self.name = name or f'{socket.gethostname()}:{os.getpid()}:{uuidutils.generate_uuid()}'
+        self.name = name or owners.name()
         self.wake = wake or threading.Event()
         self._store = store
         self._driver = driver

@@ -36,6 +36,7 @@ from kronos_nova import model
 from kronos_nova.model import TaskState
 from kronos_nova.rebalancer.store import database
 from kronos_nova.rebalancer.store import leases
+from kronos_nova.rebalancer.store import owners
 from kronos_nova.rebalancer.store import plans
 from kronos_nova.rebalancer.store import quarantine
 from kronos_nova.rebalancer.store import rows
@@ -46,6 +47,8 @@ from kronos_nova.rebalancer.store.rows import PlanRow
 from kronos_nova.rebalancer.store.rows import TaskRow
 
 _T = TypeVar('_T')
+#: An executor that was heard of within so many seconds is there.
+WRITER_SECONDS = 300.0
 _RACES = (db_exception.DBDeadlock, db_exception.DBDuplicateEntry)
 
 
@@ -99,6 +102,45 @@ class Store:
     def check(self) -> None:
         """:raises StoreError: unreachable, or not at this release's schema."""
         database.check(self.engine)
+
+    def refuse_other_machines(self, hosts: Collection[str] = ()) -> None:
+        """SQLite serves one machine. See :mod:`owners`.
+
+        :param hosts: where executors are said to run.
+        :raises StoreError: it is SQLite, and another machine has a part in it.
+        """
+        if self.engine.dialect.name != 'sqlite':
+            return
+        path = self.engine.url.database
+        if path in (None, '', ':memory:'):
+            raise exception.StoreError(
+                problem='is SQLite in memory, which no other process sees',
+                remedy='Give [database] connection a file, or use MariaDB or PostgreSQL.')
+        problem = owners.unsound(path, hosts)
+        if problem is None and (others := owners.elsewhere(self._writers())):
+            problem = f'file {path} is SQLite and in use on another machine: {", ".join(others)}'
+        if problem is not None:
+            raise exception.StoreError(problem=problem, remedy=owners.REMEDY)
+
+    def _writers(self) -> list[str]:
+        """Engines with a live lease, executors with a fresh claim."""
+        lease, task = tables.lease, tables.task
+
+        def step(connection: sa.Connection) -> list[str]:
+            if not sa.inspect(connection).has_table(lease.name):
+                return []
+            now = float(connection.execute(sa.select(self._now())).scalar_one())
+            engines = connection.scalars(sa.select(lease.c.owner).where(lease.c.until > now))
+            executors = connection.scalars(sa.select(task.c.worker).where(
+                task.c.worker.is_not(None), task.c.active_instance.is_not(None),
+                task.c.heartbeat_at > now - WRITER_SECONDS))
+            return [*engines, *executors]
+        return self._read(step)
+
+    def unused(self) -> bool:
+        """No engine has ever written to it."""
+        return self._read(lambda c: c.execute(
+            sa.select(tables.lease.c.scope).limit(1)).first()) is None
 
     def close(self) -> None:
         self.engine.dispose()
