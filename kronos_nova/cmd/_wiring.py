@@ -126,7 +126,7 @@ def caster(conf: cfg.ConfigOpts) -> Any:
     if found is None:
         LOG.info('No transport_url is set: executors find their tasks by polling alone')
         return None
-    return transport.Caster(found)
+    return transport.Caster(found, retry=transport.retries(conf))
 
 
 def results(conf: cfg.ConfigOpts, scopes: Sequence[str], heard: Callable[..., None]) -> Any:
@@ -160,7 +160,7 @@ def worker(conf: cfg.ConfigOpts, scopes: Sequence[str]) -> tuple[Any, Any]:
                     opened.engine.url.database)
     built = workers.Worker(
         opened, driver.create(conf, lambda: _connection(conf)), chosen,
-        transport.Notifier(found) if found is not None else None)
+        transport.Notifier(found, retry=transport.retries(conf)) if found is not None else None)
     if found is None:
         return built, None
     heard = sorted(chosen.scopes or {*conf.engine.aggregates, model.UNASSIGNED})
