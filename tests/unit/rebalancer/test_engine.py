@@ -242,3 +242,23 @@ def test_drains_of_every_scope_are_told_even_if_one_cannot_be_planned(world):
     told = []
     rows = world.engine(publish=lambda *args: told.append(args[0])).run_cycle()
     assert 'no aggregate nowhere' in rows[0]['reason'] and told == [frozenset({'c'})]
+
+
+def test_the_end_of_a_cycle_tells_the_zones(world, caplog):
+    services = {h: dataclasses.replace(s, zone=f'az-{h}')
+                for h, s in world.collector.cluster.services.items()}
+    world.collector.cluster = dataclasses.replace(world.collector.cluster, services=services)
+    with caplog.at_level('INFO'):
+        row, = world.engine().run_cycle()
+    assert [(m['from_zone'], m['to_zone']) for m in row['moves']] == [('az-a', 'az-b')]
+    decision, = [r.message for r in caplog.records if r.message.startswith(f'Instance {A0}')]
+    assert 'zone az-a to az-b' in decision
+    assert '1 between zones' in caplog.messages[-1]
+
+
+def test_within_a_zone_nothing_is_said_of_it(world, caplog):
+    with caplog.at_level('INFO'):
+        row, = world.engine().run_cycle()
+    (move,) = row['moves']
+    assert move['from_zone'] == move['to_zone'] != ''
+    assert not any('zone' in message for message in caplog.messages)
