@@ -172,14 +172,14 @@ class Store:
 
     # Plans.
 
-    def save_plan(self, lease: Lease, plan: model.Plan, tasks: Sequence[model.Task], *,
+    def save_plan(self, lease: Lease | None, plan: model.Plan, tasks: Sequence[model.Task], *,
                   plan_id: str, now: float, dry_run: bool, cooldown: float,
                   instance_cooldown: float) -> None:
         """Plan, tasks, cooldowns, budget and draining hosts, under the lease.
 
         A plan without moves is stored only when its reason is not that of
         the scope's newest plan; its draining hosts always are. In dry run
-        only the plan's row is written. A task's ``deadline`` is the time by
+        only the plan's row is written, and no lease is needed. A task's ``deadline`` is the time by
         which it must have begun (None: rows.BEGIN_WITHIN from now).
 
         :raises LeaseLost: nothing was written.
@@ -187,7 +187,10 @@ class Store:
             does not belong here; nothing was written.
         """
         def step(connection: sa.Connection) -> None:
-            leases.fence(connection, self._now(), lease)
+            if not dry_run:
+                if lease is None:
+                    raise TypeError('a plan that is carried out needs a lease')
+                leases.fence(connection, self._now(), lease)
             plans.save(connection, lease, plan, tasks, plan_id=plan_id, now=now,
                        dry_run=dry_run, cooldown=cooldown, instance_cooldown=instance_cooldown)
         self._run(step)
