@@ -68,7 +68,7 @@ def ceilings(policy_set: policies.PolicySet) -> dict[str, float]:
 
 def run(cluster: model.Cluster, samples: Mapping[str, model.PolicySamples],
         history: model.History, settings: Settings, *, now: float,
-        clock: Callable[[], float], busy: int = 0,
+        clock: Callable[[], float], busy: int = 0, seed: int = 0,
         stopping: Callable[[], bool] = lambda: False) -> Outcome:
     """Score, plan and check one scope.
 
@@ -78,6 +78,8 @@ def run(cluster: model.Cluster, samples: Mapping[str, model.PolicySamples],
     :param clock: monotonic seconds, for timings and the planning deadline.
     :param stopping: true ends planning early, as the deadline does.
     :param busy: moves of this scope still under way; they use up the budget.
+    :param seed: decides what planning leaves to chance; the same again gives
+        the same plan.
     :raises PlanRefused: the checker found a rule broken; nothing may be done.
     """
     started = clock()
@@ -88,7 +90,7 @@ def run(cluster: model.Cluster, samples: Mapping[str, model.PolicySamples],
     plan = planner.plan(
         planner.Request(cluster=cluster, scores=scores, policies=settings.policies,
                         strategies=settings.strategies, history=history,
-                        options=settings.options, budget=budget),
+                        options=settings.options, budget=budget, seed=seed, now=now),
         expired=lambda: stopping() or clock() > end)
     planned = clock()
     wrong = checker.check(plan, cluster, settings.options, history, scores,
