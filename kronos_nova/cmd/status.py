@@ -96,9 +96,15 @@ def check_schema(conf: Any, database: Any) -> tuple[str, str]:
     """(code, details): can the database be reached, and is its schema known here?
 
     A schema that is older, or an empty database, is upgraded when a daemon starts.
+    A SQLite file that is not there is not made: it would belong to whoever asks.
     """
+    import os
+
     from kronos_nova import exception
 
+    path = database.sqlite_file(conf.database.connection)
+    if path is not None and not os.path.lexists(path):
+        return 'SUCCESS', f'{path} is made by the first daemon that starts.'
     try:
         engine = database.connect(conf)
         try:

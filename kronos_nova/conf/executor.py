@@ -42,6 +42,9 @@ OPTS: list[cfg.Opt] = [
     cfg.IntOpt('claim_seconds', default=60, min=10,
                help='Seconds after which a task claimed by an executor that went silent may be '
                     'taken over.'),
+    cfg.ListOpt('hosts', default=[],
+                help='Names of the hosts that run kronos-executor. Only used to refuse a '
+                     'database that they cannot share: SQLite serves one host.'),
     cfg.ListOpt('aggregates', default=[],
                 help='Scopes this executor serves; empty means all.'),
 ]

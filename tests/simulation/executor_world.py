@@ -39,7 +39,7 @@ SETTINGS = retry.Settings(per_scope=2, total=3, look_interval=5.0, claim_seconds
 
 #: Steps of every pass; each other step crashes in 2 % of the cases.
 CRASH_RATES = {'expire': 0.002, 'adopt': 0.002, 'in_states': 0.002, 'claim': 0.005,
-               'renew_claim': 0.002}
+               'renew_claim': 0.002, 'history': 0.005, 'draining': 0.005}
 
 
 class Crash(BaseException):
@@ -108,7 +108,7 @@ class Driver(base.Executor):
         if self.run.chance(rate, 'network'):
             raise exception.NovaClientError(instance_uuid=task.instance_uuid, problem='503')
 
-    def pre_flight(self, task: model.Task) -> str:
+    def pre_flight(self, task: model.Task, known: base.Known) -> str:
         self._network(task)
         nova = self.run.nova
         if self.run.chance(0.03, 'refused for good') or (

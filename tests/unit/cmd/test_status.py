@@ -54,6 +54,13 @@ def test_current_configuration_on_an_empty_database_is_ready(run):
     assert report.count('Result: Success') == 3
 
 
+def test_the_check_does_not_make_the_database_it_would_belong_to_root(run, tmp_path):
+    status, report = run()
+    assert status == 0
+    assert not (tmp_path / 'kronos.sqlite').exists()
+    assert 'is made by the first daemon' in report
+
+
 def test_policy_file_that_does_not_load_is_a_failure_with_its_reason(run, tmp_path):
     bad = tmp_path / 'policies.yaml'
     bad.write_text('policies: []\n')

@@ -55,7 +55,8 @@ class Driver(base.Executor):
             raise answer
         return answer
 
-    def pre_flight(self, task):
+    def pre_flight(self, task, known):
+        self.known = known
         return self._next('pre_flight', task)
 
     def submit(self, task):
@@ -63,7 +64,9 @@ class Driver(base.Executor):
 
     def look(self, task, marker):
         assert marker == 'marker'
-        return base.Progress(self._next('look', task), 'detail', 'migration-uuid')
+        found = self._next('look', task)
+        return found if isinstance(found, base.Progress) else base.Progress(
+            found, 'detail', 'migration-uuid')
 
     def post_flight(self, task):
         self._next('post_flight', task)
@@ -147,6 +150,35 @@ def test_a_pre_flight_refusal_is_final_and_quarantines(bench):
     # Kronos reads a smaller number as "a retry is pending".
     (event, result), = bench.told
     assert event == 'migration.failed' and result.retry_count >= bench.tasks[0].max_retries
+
+
+def test_pre_flight_is_told_what_only_the_database_knows(bench):
+    """Of tasks, those that were begun: one that waits its turn stops nobody."""
+    bench.plan(cases.make_task, lambda p, s: cases.make_task(p, s, not_before=bench.now + 1),
+               lambda p, s: cases.make_task(p, s, not_before=bench.now + 1e6))
+    bench.store.refused('h9', bench.now, limit=1, seconds=1000, reason='no')
+    bench.driver.answers['look'] = [base.Stage.RUNNING]
+    bench.passes(1)
+    assert bench.driver.known.flights == ()
+    assert bench.driver.known.history.quarantined_hosts == {'h9'}
+    assert bench.driver.known.history.cooling == {}, 'its own planning has set one'
+    bench.passes(1)
+    first = bench.tasks[0]
+    assert bench.driver.known.flights == (
+        model.Flight(first.instance_uuid, first.from_host, first.to_host, 'task'),)
+    assert bench.driver.known.draining == bench.store.draining()
+
+
+def test_a_rule_that_nova_enforces_ends_the_task_and_is_remembered_of_the_source(bench):
+    bench.driver.answers['look'] = [base.Progress(
+        base.Stage.FAILED, 'it has disks', 'm1', 'copies-disk')]
+    bench.plan()
+    bench.passes(20, seconds=60)
+    assert (bench.state, bench.row().error_type) == (TaskState.FAILED, 'PreFlightError')
+    assert len(bench.steps('submit')) == 1, 'it cannot change, and no alternate differs'
+    history = bench.store.history('blue', bench.now)
+    assert history.local_disk_hosts == {'h1'}
+    assert history.quarantined == {} and history.quarantined_hosts == frozenset()
 
 
 def test_defect_15_a_deterministic_refusal_at_submit_is_not_retried(bench):

@@ -384,6 +384,16 @@ def a_host_that_refuses_in_a_row_is_quarantined(store):
     assert not refuse(NOW + 500)
 
 
+def a_host_whose_disks_are_its_own_is_remembered_for_a_time(store):
+    store.keeps_disks('h1', NOW, 100, 'Nova said so')
+    store.keeps_disks('h1', NOW + 10, 100, 'Nova said so again')
+    history = store.history('blue', NOW + 109)
+    assert history.local_disk_hosts == {'h1'} and history.quarantined_hosts == frozenset()
+    assert store.history('blue', NOW + 110).local_disk_hosts == frozenset()
+    assert store.lift('disks', 'h1') and not store.lift('disks', 'h1')
+    assert store.history('blue', NOW).local_disk_hosts == frozenset()
+
+
 def what_did_not_begin_in_time_is_cancelled(store):
     first = new_id()
     plan_id, tasks, _ = save(store, [
@@ -440,5 +450,6 @@ ALL = [
     what_may_be_in_nova_is_adopted_from_the_silent, one_of_many_workers_adopts,
     a_requeued_task_goes_to_the_destination_asked_for, completion_is_history,
     quarantine_lasts_as_long_as_it_was_set, a_host_that_refuses_in_a_row_is_quarantined,
+    a_host_whose_disks_are_its_own_is_remembered_for_a_time,
     what_did_not_begin_in_time_is_cancelled, purge_forgets_no_running_cooldown_and_no_live_task,
 ]
