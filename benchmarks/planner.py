@@ -255,7 +255,8 @@ def table(rows: list[dict[str, Any]]) -> str:
             lines.append(left + ''.join(f'{row[clock][c] * 1e3:>9.1f}' for c in COLUMNS) + right)
         if 'ancestor' in row:
             a = row['ancestor']
-            lines.append(f'  Kronos 0.2.0, cpu: {a["ancestor_cpu_seconds"]:.2f} s for {a["moves"]} moves, '
+            lines.append(f'  Kronos 0.2.0, cpu: {a["ancestor_cpu_seconds"]:.2f} s for '
+                         f'{a["moves"]} moves, '
                          f'ours {a["our_cpu_seconds"] * 1e3:.2f} ms, ratio {a["ratio"]:,.0f}, '
                          f'{"the same" if a["same_moves"] else "OTHER"} moves')
     return '\n'.join(lines)
