@@ -148,12 +148,21 @@ def test_an_imbalance_move_on_untrusted_scores_is_refused(good):
     assert verdict(request, plan, scores=scores) == {'policy-untrusted'}
 
 
-def test_a_move_above_the_ceiling_is_refused_but_for_spread(good):
+def filled(scores, **fills):
+    return model.Scores({n: dataclasses.replace(p, fill={**p.fill, **fills})
+                         for n, p in scores.policies.items()}, scores.taken_at)
+
+
+def test_a_move_above_the_ceiling_is_refused_but_for_a_spread_from_where_it_is_worse(good):
     request, plan = good
+    plan = dataclasses.replace(plan, moves=plan.moves[:1])
     low = {'cpu': 0.0}
-    assert verdict(request, plan, ceilings=low) == set()
+    worse = filled(request.scores, **{plan.moves[0].from_host: 5.0})
+    assert verdict(request, plan, ceilings=low, scores=worse) == set()
+    better = filled(request.scores, **{plan.moves[0].from_host: 0.0})
+    assert verdict(request, plan, ceilings=low, scores=better) == {'ceiling'}
     packed = altered(plan, phase=model.Phase.PACK)
-    assert verdict(request, packed, ceilings=low) == {'ceiling'}
+    assert verdict(request, packed, ceilings=low, scores=worse) == {'ceiling'}
 
 
 def test_a_move_to_a_host_being_drained_is_refused(good):
