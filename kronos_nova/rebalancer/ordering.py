@@ -164,7 +164,7 @@ class _Board:
         if rejection is not None:
             return rejection
         self._add(move, required)
-        late = self._with_needs(self._hindered(move, required)) - required
+        late = self._hindered(move, required) - required
         if late:
             with self._started(move, required | late):
                 rejection = self._judge(move)
@@ -174,22 +174,22 @@ class _Board:
             self._add(move, required | late)
         return None
 
-    def _hindered(self, move: model.Move, required: set[str]) -> list[str]:
+    def _hindered(self, move: model.Move, required: set[str]) -> set[str]:
         """Earlier moves to the same host that would not be legal any more once
-        this one has begun: it goes into room that another one freed for it,
-        and they may start before that."""
+        this one has begun, and all that they require: this one goes into room
+        that another one freed for it, and they may start before that."""
         total = self.view.fills(move.to_host)
         if (not any(self.moves[u].from_host == move.to_host for u in required)
                 and all(total.get(name, 0.0) <= limit
                         for name, (_, limit) in self.view.ceilings(move).items())):
-            return []
-        found = []
-        for uuid in self._coming[move.to_host]:
-            if uuid not in required and uuid != move.instance_uuid:
+            return set()
+        found: set[str] = set()
+        for uuid in reversed(self._coming[move.to_host]):  # the last may require the others
+            if uuid not in required and uuid not in found and uuid != move.instance_uuid:
                 other = self.moves[uuid]
                 with self._started(other, self.needs[uuid]):
                     if self._judge(other) is not None:
-                        found.append(uuid)
+                        found |= self._with_needs([uuid])
         return found
 
     @contextlib.contextmanager
