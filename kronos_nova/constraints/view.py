@@ -295,7 +295,7 @@ class ClusterView:
         """Moves that the samples do not show yet, or only in part."""
         for move, completed_at in self.history.completed:
             uuid = move.instance_uuid
-            if self._host.get(uuid) != move.to_host:
+            if self.host_of(uuid) != move.to_host:
                 continue
             for name, policy in self._scores.items():
                 part = settling.unseen(policy, sampled_at, completed_at,

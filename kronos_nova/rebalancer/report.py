@@ -105,5 +105,5 @@ def line(row: Mapping[str, Any]) -> str:
              f'{crossing} between zones' if crossing else '',
              f'refused: {refused}' if refused else '',
              f'because {row["reason"]}' if row['reason'] else '',
-             'cut off by the planning deadline' if row['truncated'] else '']
+             'cut off, see the warnings' if row['truncated'] else '']
     return '; '.join(p for p in parts if p)

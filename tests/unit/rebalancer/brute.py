@@ -56,7 +56,7 @@ class Brute:
         options = []
         for m in self.moves:
             ends = (m.to_host, *m.alternates)
-            options.append([WAITING, *(('flying', h) for h in ends), *(('landed', h) for h in ends)])
+            options.append([WAITING, *((kind, h) for kind in ('flying', 'landed') for h in ends)])
         for states in itertools.product(*options):
             state = {m.instance_uuid: s for m, s in zip(self.moves, states, strict=True)}
             if all(self._may(m, state) for m in self.moves
@@ -86,7 +86,7 @@ class Brute:
         return at
 
     def _illegal(self, move, to, state):
-        uuid, cluster, options = move.instance_uuid, self.cluster, self.request.options
+        uuid, cluster = move.instance_uuid, self.cluster
         instance, host = cluster.instances[uuid], cluster.hosts[to]
         service = cluster.services[to]
         under_way = self.flying | {u for u, s in state.items() if s[0] == 'flying'}
@@ -131,7 +131,7 @@ class Brute:
             scores = self.request.scores.policies[name]
             if scores.untrusted or to not in scores.fill or not scores.capacity.get(to):
                 continue
-            if move.phase == 'spread':
+            if move.phase == 'spread' and move.from_host in scores.fill:
                 limit = max(limit, self._fill(scores, move.from_host, {}))
             added = scores.usages.get(move.instance_uuid, 0.0) / scores.capacity[to]
             if self._fill(scores, to, state) + added > limit + 1e-8:
@@ -139,7 +139,9 @@ class Brute:
         return None
 
     def _fill(self, scores, host, state):
-        total = scores.fill.get(host, 0.0)
+        total = scores.fill[host]
+        if not scores.capacity.get(host):
+            return total
         for u in {*state, *self.coming}:
             was = self.cluster.instances[u].host == host
             total += (((host in self._on(u, state)) - was)
