@@ -27,8 +27,9 @@ from kronos_nova.rebalancer.store import tables
 INSTANCE = 'instance'
 SCOPE = 'scope'
 HOST = 'host'
-#: How far back History.completed reaches, in seconds.
-COMPLETED_SECONDS = 3600.0
+#: How far back History.completed reaches, in seconds: longer than scores take
+#: to show a move (kronos_nova.constraints.settling).
+COMPLETED_SECONDS = 10800.0
 
 
 def save(connection: sa.Connection, lease: rows.Lease, plan: model.Plan,
