@@ -282,7 +282,7 @@ class _Board:
         nothing having freed any room: then no move can stand in another's
         way. ``move`` itself is recalled."""
         other = dataclasses.replace(move, to_host=host)
-        if host in (move.from_host, move.to_host) or any(
+        if host in (move.from_host, move.to_host, *move.alternates) or any(
                 self.moves[u].from_host == host for u in self.needs[move.instance_uuid]):
             return False
         if any(fill > limit + metrics.ROUNDING
@@ -290,10 +290,11 @@ class _Board:
             return False
         return constraints.check(self.view, other, _RULES) is None
 
-    def set_alternates(self, move: model.Move, hosts: Sequence[str]) -> None:
-        self.moves[move.instance_uuid] = dataclasses.replace(move, alternates=tuple(hosts))
-        for host in hosts:
-            self.view.depart(dataclasses.replace(move, to_host=host))
+    def add_alternate(self, move: model.Move, host: str) -> model.Move:
+        self.view.depart(dataclasses.replace(move, to_host=host))
+        move = dataclasses.replace(move, alternates=(*move.alternates, host))
+        self.moves[move.instance_uuid] = move
+        return move
 
 
 def crowded(view: views.ClusterView, move: model.Move,
@@ -311,27 +312,33 @@ def crowded(view: views.ClusterView, move: model.Move,
 
 
 def _alternates(board: _Board, count: int) -> None:
-    """Other destinations, the emptiest first; each one taken fills its host
-    for the next, so that no host is everybody's way out. A pack wakes no
-    empty host."""
+    """Other destinations, the emptiest first, one for each move before any
+    gets a second. Each one taken fills its host for the next, so that no host
+    is everybody's way out. A pack wakes no empty host."""
     heap = board.emptiness()
     heapq.heapify(heap)
-    for move in sorted(board.moves.values(), key=lambda m: m.wave):
-        if not board.may_have_alternates(move):
-            continue
-        board.view.recall(move)
-        found: list[str] = []
-        seen = [heapq.heappop(heap) for _ in range(min(TRIED, len(heap)))]
-        for _, host in seen:
-            if len(found) == count:
-                break
-            if move.phase is model.Phase.PACK and not board.view.instances_on(host):
-                continue
-            if board.try_alternate(move, host):
-                found.append(host)
-        board.view.depart(move)
-        board.set_alternates(move, found)
-        for fill, host in seen:
-            taken = host in found
-            heapq.heappush(heap, (max(board.view.fills(host).values(), default=0.0)
-                                  if taken else fill, host))
+    wanting = [m for m in sorted(board.moves.values(), key=lambda m: m.wave)
+               if board.may_have_alternates(m)]
+    for _ in range(count):
+        wanting = [m for m in (_alternate(board, m, heap) for m in wanting) if m is not None]
+
+
+def _alternate(board: _Board, move: model.Move,
+               heap: list[tuple[float, str]]) -> model.Move | None:
+    """The move with one more alternate, or None when none was found."""
+    seen: list[tuple[float, str]] = []
+    found = None
+    board.view.recall(move)
+    while heap and found is None and len(seen) < TRIED:
+        seen.append(heapq.heappop(heap))
+        host = seen[-1][1]
+        if ((move.phase is not model.Phase.PACK or board.view.instances_on(host))
+                and board.try_alternate(move, host)):
+            found = host
+    board.view.depart(move)
+    if found is not None:
+        move = board.add_alternate(move, found)
+        seen[-1] = max(board.view.fills(found).values(), default=0.0), found
+    for entry in seen:
+        heapq.heappush(heap, entry)
+    return move if found is not None else None

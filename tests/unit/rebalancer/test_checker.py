@@ -201,6 +201,116 @@ def test_two_members_of_a_group_at_once_are_refused(good):
     assert verdict(request, plan, cluster=cluster) == {'group-in-flight'}
 
 
+def with_hosts(request, **services):
+    """The same scope with more hosts in it."""
+    cluster = request.cluster
+    return dataclasses.replace(
+        cluster, hosts={**cluster.hosts, **{h: model.Host(h) for h in services}},
+        services={**cluster.services, **services},
+        scope_hosts=cluster.scope_hosts | set(services))
+
+
+def test_no_plan_is_passed_during_an_outage(good):
+    request, plan = good
+    down = {f'down{n}': model.Service(f'down{n}', state='down') for n in range(6)}
+    assert verdict(request, plan, cluster=with_hosts(request, **down)) == {'outage'}
+    gone = {h: model.Service(h) for h in down}
+    cluster = with_hosts(request, **gone)
+    cluster = dataclasses.replace(
+        cluster, services={h: s for h, s in cluster.services.items() if h not in down})
+    assert verdict(request, plan, cluster=cluster) == {'outage'}
+    off = {f'off{n}': model.Service(f'off{n}', status='disabled') for n in range(6)}
+    assert verdict(request, plan, cluster=with_hosts(request, **off)) == {'outage'}
+    assert verdict(request, plan, cluster=with_hosts(request, off0=off['off0'])) == set()
+
+
+def test_while_the_scope_cools_only_a_drain_that_began_goes_on(good):
+    request, plan = good
+    plan = dataclasses.replace(plan, moves=plan.moves[:1])
+    source = plan.moves[0].from_host
+    cools = model.History(scope_cooling=10.0)
+    begun = model.History(scope_cooling=10.0, draining=frozenset({source}))
+    packed = altered(plan, phase=model.Phase.PACK)
+    assert verdict(request, plan, history=cools) == {'scope-cooling'}
+    assert verdict(request, plan, history=begun) == {'scope-cooling'}
+    assert verdict(request, packed, history=cools) == {'scope-cooling'}
+    assert verdict(request, packed, history=begun) == set()
+
+
+def test_an_imbalance_move_on_scores_that_do_not_show_the_last_one_is_refused(good):
+    request, plan = good
+    last = dataclasses.replace(plan.moves[0], instance_uuid=clouds.uuid_of('gone'))
+    history = model.History(completed=((last, clouds.NOW - 299.0),))
+    assert verdict(request, plan, history=history) == {'unsettled'}
+    later = model.History(completed=((last, clouds.NOW - 300.0),))
+    assert verdict(request, plan, history=later) == set()
+    elsewhere = dataclasses.replace(last, from_host='x', to_host='y')
+    history = model.History(completed=((elsewhere, clouds.NOW - 10.0),))
+    assert verdict(request, plan, history=history) == set()
+
+
+@pytest.mark.parametrize('options, service, allowed', [
+    ({'evacuate_disabled_hosts': True}, {'status': 'disabled'}, True),
+    ({'evacuate_disabled_hosts': True}, {}, False),
+    ({}, {'status': 'disabled'}, False),
+    ({'evacuate_disabled_hosts': True},
+     {'status': 'disabled', 'disabled_reason': 'AUTO: libvirt'}, False),
+    ({'evacuate_disabled_hosts': True, 'drain_reason_regex': '^move'},
+     {'status': 'disabled', 'disabled_reason': 'remove'}, False),
+    ({'evacuate_disabled_hosts': True, 'drain_reason_regex': '^move'},
+     {'status': 'disabled', 'disabled_reason': 'move it'}, True)])
+def test_only_what_an_operator_disabled_is_drained(good, options, service, allowed):
+    request, plan = good
+    plan = dataclasses.replace(plan, moves=plan.moves[:1])
+    cluster = with_service(request, plan.moves[0].from_host, **service)
+    said = verdict(request, altered(plan, phase=model.Phase.EVACUATE), cluster=cluster,
+                   options=dataclasses.replace(request.options, **options))
+    assert said == (set() if allowed else {'not-drained'})
+
+
+def test_only_groups_that_are_to_be_repaired_are_repaired(good):
+    request, plan = good
+    plan = altered(dataclasses.replace(plan, moves=plan.moves[:1]), phase=model.Phase.AFFINITY,
+                   alternates=())
+    uuid = plan.moves[0].instance_uuid
+    for policy, option in (('anti-affinity', 'enforce_hard_affinity'),
+                           ('soft-affinity', 'enforce_soft_affinity')):
+        group = model.ServerGroup('g', model.GroupPolicy(policy), frozenset({uuid}))
+        cluster = dataclasses.replace(request.cluster, groups=(group,))
+        options = dataclasses.replace(request.options, **{option: True})
+        assert verdict(request, plan, cluster=cluster, options=options) == set()
+        assert verdict(request, plan, cluster=cluster) == {'no-repair'}
+        assert verdict(request, plan, options=options) == {'no-repair'}
+
+
+def test_no_destination_is_named_twice(good):
+    request, plan = good
+    move = plan.moves[0]
+    for alternates in ((move.to_host,), (move.alternates[0], move.alternates[0])):
+        assert verdict(request, altered(plan, alternates=alternates)) == {'alternate-twice'}
+
+
+def test_alternates_are_judged_together(good):
+    """Each of two moves may fall back to the last room of a host, not both."""
+    request, plan = good
+    plan = dataclasses.replace(plan, moves=tuple(
+        dataclasses.replace(m, alternates=()) for m in plan.moves[:2]))
+    spare = next(h for h in sorted(request.cluster.hosts)
+                 if all(h not in (m.from_host, m.to_host) for m in plan.moves))
+    uuids = [m.instance_uuid for m in plan.moves]
+    cluster = with_instance(request, uuids[0], claims={'VCPU': 2})
+    cluster = dataclasses.replace(cluster, instances={
+        **cluster.instances, uuids[1]: dataclasses.replace(
+            cluster.instances[uuids[1]], claims={'VCPU': 2})})
+    host = cluster.hosts[spare]
+    tight = dataclasses.replace(host, provider=dataclasses.replace(
+        host.provider, inventories={'VCPU': model.Inventory(host.provider.used['VCPU'] + 3)}))
+    cluster = dataclasses.replace(cluster, hosts={**cluster.hosts, spare: tight})
+    one = altered(plan, alternates=(spare,))
+    assert verdict(request, one, cluster=cluster) == set()
+    assert verdict(request, altered(one, 1, alternates=(spare,)), cluster=cluster) == {'no-room'}
+
+
 def test_anti_affinity_is_judged_with_everything_under_way(good):
     request, plan = good
     move = plan.moves[0]
