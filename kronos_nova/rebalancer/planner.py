@@ -220,4 +220,4 @@ def _still_draining(request: Request, simulation: sim.Simulation) -> frozenset[s
     wanted = simulation.view.draining | set(_ordered_drains(request))
     if not wanted:
         return frozenset()
-    return wanted & {i.host for i in request.cluster.instances.values()}
+    return frozenset(wanted & {i.host for i in request.cluster.instances.values()})

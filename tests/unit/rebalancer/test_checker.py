@@ -357,13 +357,6 @@ def test_swapped_destinations_are_refused_when_a_rule_forbids_them(knobs):
                 assert 'no-room' in said
 
 
-def without_history(request):
-    """What has just completed shifts the fill for a time; brute force does
-    not model that."""
-    return dataclasses.replace(
-        request, history=dataclasses.replace(request.history, completed=()))
-
-
 def shortened(plan, most=6, combinations=2500):
     """At most ``most`` moves that require nothing else, and fewer alternates
     until few enough combinations are left."""
@@ -418,37 +411,21 @@ def tampered(rng, request, plan):
     return dataclasses.replace(plan, moves=tuple(moves))
 
 
-def ceilings_of(request):
-    pack = request.policies.mode == 'pack'
-    return {p.name: p.capacity_threshold if pack else 1.0 for p in request.policies.enabled}
-
-
-def crowded(seed):
-    """A small cloud without much room, with work to do."""
-    rng = random.Random(seed)
-    return without_history(clouds.request(clouds.Knobs(
-        seed=seed, hosts=rng.randint(2, 4), instances=rng.randint(8, 22),
-        groups=rng.randint(1, 5), policies=rng.randint(1, 2),
-        mode=rng.choice(['spread', 'pack']), budget=6, drains=rng.random() < 0.5,
-        hard_repairs=rng.random() < 0.7, soft_repairs=rng.random() < 0.3,
-        clean=rng.random() < 0.7, tight=rng.random() < 0.8)))
-
-
 def test_what_the_checker_passes_no_order_of_events_breaks():
     """The planner's own plans are passed and sound; tampered ones are refused
     at least when some state breaks a rule."""
     seen = collections.Counter()
     for seed in range(int(os.environ.get('KRONOS_TEST_EXAMPLES', '1')) * 300):
-        request = crowded(seed)
+        request = brute.crowded(seed)
         rng = random.Random(seed)
         plan = shortened(planner.plan(request), 5)
         if not plan.moves:
             continue
         assert verdict(request, plan) == set(), seed
-        assert brute.Brute(request, plan, ceilings_of(request)).violation() is None, seed
+        assert brute.Brute(request, plan, brute.ceilings_of(request)).violation() is None, seed
         for _ in range(4):
             bad = shortened(tampered(rng, request, plan))
-            limits = {n: c * rng.choice([1.0, 0.6]) for n, c in ceilings_of(request).items()}
+            limits = {n: c * rng.choice([1.0, 0.6]) for n, c in brute.ceilings_of(request).items()}
             said = verdict(request, bad, budget=100, ceilings=limits)
             broken = brute.Brute(request, bad, limits).violation()
             assert said or not broken, (seed, broken)
