@@ -45,7 +45,7 @@ class Nova(base.Executor):
     def __init__(self, rng, judge, moves, failures):
         self.rng, self.judge, self.failures = rng, judge, failures
         self.moves = {m.instance_uuid: m for m in moves}
-        self.state = {u: brute.WAITING for u in self.moves}
+        self.state = dict.fromkeys(self.moves, brute.WAITING)
         self.begun = collections.Counter()
         self.elsewhere = 0
         self.broken = []
