@@ -52,7 +52,8 @@ class Ordered:
 
 
 def order(view: views.ClusterView, moves: Sequence[model.Move], *, max_alternates: int = 0,
-          improves: Callable[[model.Move], bool] | None = None) -> Ordered:
+          improves: Callable[[model.Move], bool] | None = None,
+          in_use: Callable[[str], bool] = lambda host: True) -> Ordered:
     """Give each move its requirements, wave and alternates.
 
     A move that is legal only after later ones is placed after them. Moves
@@ -61,6 +62,7 @@ def order(view: views.ClusterView, moves: Sequence[model.Move], *, max_alternate
 
     :param view: the cluster before the plan; it is left as it was.
     :param moves: best each legal after all before it have landed.
+    :param in_use: whether a host holds instances.
     """
     with boards.Board(view, moves).closing() as board:
         waiting = _place(board, moves)
@@ -72,7 +74,7 @@ def order(view: views.ClusterView, moves: Sequence[model.Move], *, max_alternate
                     parked[move.instance_uuid] = move
                     waiting = _place(board, [m for m, _ in waiting if m is not move])
         if max_alternates:
-            _alternates(board, max_alternates)
+            _alternates(board, max_alternates, in_use)
         return Ordered(tuple(sorted(board.moves.values(), key=lambda m: m.wave)),
                        Counter(no.rule for _, no in waiting), parked)
 
@@ -102,11 +104,12 @@ def _park(board: boards.Board, move: model.Move,
     return None
 
 
-def _alternates(board: boards.Board, count: int) -> None:
+def _alternates(board: boards.Board, count: int, in_use: Callable[[str], bool]) -> None:
     """Other destinations, the emptiest first, one for each move before any
     gets a second. Each one taken fills its host for the next, so that no host
-    is everybody's way out. A pack wakes no empty host."""
-    heap = board.emptiness()
+    is everybody's way out. A plan that packs falls back to no empty host."""
+    packs = any(m.phase is model.Phase.PACK for m in board.moves.values())
+    heap = [entry for entry in board.emptiness() if not packs or in_use(entry[1])]
     heapq.heapify(heap)
     wanting = [m for m in sorted(board.moves.values(), key=lambda m: m.wave)
                if board.may_have_alternates(m)]
@@ -122,10 +125,8 @@ def _alternate(board: boards.Board, move: model.Move,
     board.view.recall(move)
     while heap and found is None and len(seen) < TRIED:
         seen.append(heapq.heappop(heap))
-        host = seen[-1][1]
-        if ((move.phase is not model.Phase.PACK or board.view.instances_on(host))
-                and board.try_alternate(move, host)):
-            found = host
+        if board.try_alternate(move, seen[-1][1]):
+            found = seen[-1][1]
     board.view.depart(move)
     if found is not None:
         move = board.add_alternate(move, found)

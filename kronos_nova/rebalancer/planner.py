@@ -22,6 +22,7 @@ import dataclasses
 
 from kronos_nova import model
 from kronos_nova import policy as policies
+from kronos_nova.constraints import involved
 from kronos_nova.constraints import view as views
 from kronos_nova.rebalancer import gates
 from kronos_nova.rebalancer import ordering
@@ -69,10 +70,13 @@ def plan(request: Request, expired: Callable[[], bool] = lambda: False) -> model
     if held is not None:
         simulation.notes.append(held)
     moves = _propose(request, simulation) if held is None else []
-    fresh = views.ClusterView(cluster, request.options, request.history, request.scores,
-                              simulation.ceilings, draining=simulation.view.draining)
-    ordered = ordering.order(fresh, moves, max_alternates=request.options.max_alternates,
-                             improves=_welcome(simulation, moves))
+    fresh = views.ClusterView(
+        involved.involved(cluster, moves, request.history), request.options, request.history,
+        request.scores, simulation.ceilings, draining=simulation.view.draining)
+    ordered = ordering.order(
+        fresh, moves, max_alternates=request.options.max_alternates,
+        improves=_welcome(simulation, moves),
+        in_use=lambda host: bool(simulation.on_host(host).size))
     rejections = simulation.rejections + ordered.dropped
     for move in ordered.moves:
         if move.instance_uuid in ordered.parked:

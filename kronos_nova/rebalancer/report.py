@@ -101,7 +101,8 @@ def failed(scope: str, reason: str) -> dict[str, Any]:
     """A scope that could not be planned: the same keys, no numbers."""
     return {'name': scope, 'hosts': None, 'instances': None, 'policies': [],
             'combined_before': None, 'combined_after': None, 'moves': [], 'waves': [],
-            'rejections': {}, 'warnings': [], 'draining': [], 'truncated': False, 'reason': reason, 'timings': {}}
+            'rejections': {}, 'warnings': [], 'draining': [], 'truncated': False,
+            'reason': reason, 'timings': {}}
 
 
 def line(row: Mapping[str, Any]) -> str:

@@ -203,8 +203,10 @@ def test_a_repair_of_soft_groups_has_no_alternates():
 def test_a_pack_falls_back_to_no_empty_host():
     cluster = cloud({'i': ('a', 1), 'j': ('b', 1), 'k': ('c', 1)})
     view = views.ClusterView(cluster, model.Options(), model.History())
-    pack = ordering.order(view, [model.Move('i', 'a', 'b', model.Phase.PACK)], max_alternates=3)
-    assert pack.moves[0].alternates == ('c',)
+    for phase, alternates in ((model.Phase.PACK, ('c',)), (model.Phase.EVACUATE, ('c', 'z'))):
+        moves = ordering.order(view, [model.Move('i', 'a', 'b', phase)], max_alternates=3,
+                               in_use=lambda host: host in 'abc').moves
+        assert moves[0].alternates == alternates
 
 
 def loaded(fills):
