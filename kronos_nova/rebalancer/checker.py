@@ -253,7 +253,7 @@ class _Replay:
             return self._view.host_of(uuid) == move.to_host
         if uuid in self._needs[move.instance_uuid]:
             return not other.alternates and other.to_host == move.to_host
-        return move.instance_uuid in self._needs[uuid] and other.from_host == move.to_host
+        return other.from_host == move.to_host  # it waits for this one, or both are refused
 
     def _depart(self, move: model.Move) -> None:
         self._depart_to(move, (move.to_host, *move.alternates))

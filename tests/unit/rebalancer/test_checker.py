@@ -25,6 +25,7 @@ from kronos_nova.rebalancer import checker
 from kronos_nova.rebalancer import planner
 from tests.unit import clouds
 from tests.unit.rebalancer import brute
+from tests.unit.rebalancer import test_ordering
 
 
 def verdict(request, plan, **changes):
@@ -221,7 +222,9 @@ def test_no_plan_is_passed_during_an_outage(good):
     assert verdict(request, plan, cluster=cluster) == {'outage'}
     off = {f'off{n}': model.Service(f'off{n}', status='disabled') for n in range(6)}
     assert verdict(request, plan, cluster=with_hosts(request, **off)) == {'outage'}
-    assert verdict(request, plan, cluster=with_hosts(request, off0=off['off0'])) == set()
+    one = with_hosts(request, off0=off['off0'])
+    none = dataclasses.replace(request.options, max_drain_fraction=0.0)
+    assert verdict(request, plan, cluster=one, options=none) == set(), 'one is always allowed'
 
 
 def test_while_the_scope_cools_only_a_drain_that_began_goes_on(good):
@@ -309,6 +312,64 @@ def test_alternates_are_judged_together(good):
     one = altered(plan, alternates=(spare,))
     assert verdict(request, one, cluster=cluster) == set()
     assert verdict(request, altered(one, 1, alternates=(spare,)), cluster=cluster) == {'no-room'}
+
+
+def judged(cluster, *moves, view=None):
+    """What the checker says of moves in a cloud of :mod:`test_ordering`."""
+    plan = model.Plan(cluster.scope, tuple(moves))
+    scores = view and model.Scores(view._scores)
+    return {no.rule for no in checker.check(
+        plan, cluster, model.Options(), model.History(), scores, {'cpu': 1.0}, 9)}
+
+
+def move(uuid, from_host, to_host, *requires, **fields):
+    return model.Move(uuid, from_host, to_host, model.Phase.SPREAD, requires=requires,
+                      wave=len(requires), **fields)
+
+
+def test_a_move_that_has_completed_may_be_on_any_of_its_alternates():
+    cluster = test_ordering.cloud({'i': ('h', 6), 'j': ('b', 6), 'k': ('y', 1)})
+    first = move('i', 'h', 'z', alternates=('y',))
+    second = move('j', 'b', 'h', 'i')
+    assert judged(cluster, first, second) == set()
+    assert judged(cluster, first, dataclasses.replace(second, alternates=('y',))) == {'no-room'}
+    assert judged(cluster, dataclasses.replace(first, alternates=()),
+                  dataclasses.replace(second, alternates=('y',))) == set()
+
+
+def test_affinity_to_a_member_that_may_be_elsewhere_is_refused():
+    """i may have gone to c instead; then b has no member when k comes."""
+    cluster = test_ordering.cloud(
+        {'i': ('a', 1), 'l': ('b', 1), 'k': ('c', 1)},
+        groups=[test_ordering.group('affinity', 'i', 'k', 'l')])
+    first, second = move('i', 'a', 'b'), move('l', 'b', 'c', 'i')
+    third = move('k', 'c', 'b', 'i', 'l')
+    assert judged(cluster, first, second, third) == set()
+    loose = dataclasses.replace(first, alternates=('c',))
+    assert judged(cluster, loose, second, third) == {'affinity'}
+
+
+def test_a_spread_that_overloads_a_host_on_the_way_is_refused():
+    view = test_ordering.loaded({'a': 0.9, 'b': 0.8, 'c': 0.1})
+    leaves, comes = move('ib', 'b', 'c'), move('ia', 'a', 'b', 'ib')
+    assert judged(view.cluster, leaves, comes, view=view) == set()
+    assert judged(view.cluster, leaves, move('ia', 'a', 'b'), view=view) == {'ceiling'}
+
+
+def test_what_is_required_by_what_is_required_has_completed_too():
+    cluster = test_ordering.cloud({'i': ('h', 6), 'j': ('b', 1), 'k': ('c', 6)})
+    chain = (move('i', 'h', 'z'), move('j', 'b', 'c', 'i'))
+    last = dataclasses.replace(move('k', 'c', 'h', 'j'), wave=2)
+    assert judged(cluster, *chain, last) == set()
+    assert judged(cluster, *chain, dataclasses.replace(last, requires=())) == {'no-room'}
+
+
+def test_a_member_that_somebody_else_migrates_keeps_the_others_in_place():
+    cluster = test_ordering.cloud({'i': ('a', 1), 'j': ('b', 1)},
+                                  groups=[test_ordering.group('soft-affinity', 'i', 'j')])
+    assert judged(cluster, move('i', 'a', 'z')) == set()
+    cluster = dataclasses.replace(cluster, flights=(model.Flight('j', 'b', None),))
+    assert judged(cluster, move('i', 'a', 'z')) == {'group-in-flight'}
 
 
 def test_anti_affinity_is_judged_with_everything_under_way(good):
