@@ -207,8 +207,7 @@ class Board:
         nothing having freed any room: then no move can stand in another's
         way. ``move`` itself is recalled."""
         other = dataclasses.replace(move, to_host=host)
-        if host in (move.from_host, move.to_host, *move.alternates) or any(
-                self.moves[u].from_host == host for u in self.needs[move.instance_uuid]):
+        if host in (move.from_host, move.to_host, *move.alternates):
             return False
         if any(fill > limit + metrics.ROUNDING
                for fill, limit in self.view.ceilings(other).values()):

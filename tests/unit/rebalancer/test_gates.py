@@ -114,3 +114,10 @@ def test_a_plan_that_was_cut_off_names_what_it_lacks():
     text = gates.cut_off(steps=None, unfinished='', unbegun=[], left=0, hosts=[], policies=[])
     assert text == ('planning was cut off by planning_deadline; 0 moves of the budget are left; '
                     'the next cycle goes on')
+
+
+def test_the_newest_of_several_moves_decides():
+    one = model.Move('u', 'a', 'b', model.Phase.SPREAD)
+    history = model.History(completed=((one, 100.0), (one, 950.0)))
+    assert 'settle in 250 s' in gates.imbalance_hold(
+        cluster(*up('a', 'b')), scores(), history, model.Options(settle_seconds=300.0))

@@ -132,6 +132,14 @@ def test_no_more_is_required_than_it_takes():
     assert by_uuid(ordered)['k'].requires == ('i',)
 
 
+def test_a_move_does_not_wait_for_one_that_others_have_to_wait_for_anyway():
+    """w waits for e; when e begins w is not there, and m takes no room from e."""
+    cluster = cloud({'r': ('h', 4), 'e': ('a', 3), 'w': ('b', 4), 'm': ('c', 1)})
+    ordered = by_uuid(order(cluster, ('r', 'h', 'z'), ('e', 'a', 'h'), ('w', 'b', 'h'),
+                            ('m', 'c', 'h')))
+    assert ordered['w'].requires == ('e', 'r') and ordered['m'].requires == ('r',)
+
+
 def test_many_moves_to_one_host_do_not_wait_for_each_other():
     places = {f'i{n}': (f'h{n}', 1) for n in range(8)}
     ordered = order(cloud(places), *[(u, h, 'z') for u, (h, _) in places.items()])
@@ -226,6 +234,21 @@ def test_a_spread_does_not_overload_a_host_on_the_way():
              model.Move('ia', 'a', 'b', model.Phase.SPREAD)]
     ordered = ordering.order(view, moves)
     assert by_uuid(ordered)['ia'].requires == ('ib',)
+
+
+def test_a_source_is_as_badly_off_as_it_was_not_as_what_comes_to_it_makes_it():
+    view = loaded({'a': 0.9, 'b': 0.8, 'c': 1.5})
+    moves = [model.Move('ic', 'c', 'a', model.Phase.SPREAD),
+             model.Move('ia', 'a', 'b', model.Phase.SPREAD)]
+    ordered = ordering.order(view, moves)
+    assert [m.instance_uuid for m in ordered.moves] == ['ic']
+    assert ordered.dropped == {'ceiling': 1}
+
+
+def test_no_alternate_is_above_its_ceiling_however_bad_the_source():
+    view = loaded({'a': 1.5, 'b': 0.8, 'c': 0.1, 'd': 0.4})
+    moves = [model.Move('ia', 'a', 'c', model.Phase.SPREAD)]
+    assert ordering.order(view, moves, max_alternates=5).moves[0].alternates == ('d',)
 
 
 def test_a_spread_may_overload_a_host_whose_source_was_worse():
