@@ -251,6 +251,13 @@ def test_no_alternate_is_above_its_ceiling_however_bad_the_source():
     assert ordering.order(view, moves, max_alternates=5).moves[0].alternates == ('d',)
 
 
+def test_a_spread_that_overloads_a_host_waits_for_a_drain_that_may_not():
+    view = loaded({'a': 1.5, 'h': 0.4, 'd': 0.3})
+    moves = [model.Move('id', 'd', 'h', model.Phase.EVACUATE),
+             model.Move('ia', 'a', 'h', model.Phase.SPREAD)]
+    assert by_uuid(ordering.order(view, moves))['ia'].requires == ('id',)
+
+
 def test_a_spread_may_overload_a_host_whose_source_was_worse():
     view = loaded({'a': 1.4, 'b': 0.8, 'c': 0.1})
     moves = [model.Move('ib', 'b', 'c', model.Phase.SPREAD),
