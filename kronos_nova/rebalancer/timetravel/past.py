@@ -46,8 +46,7 @@ ABSENT = -1
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Measure:
-    """A scoring that policy files share: everything of a policy that its
-    scores depend on."""
+    """A scoring that policies share: all that scores and usages depend on."""
 
     name: str
     policy: policies.Policy
@@ -57,10 +56,11 @@ class Measure:
 class Past:
     """Arrays over a window.
 
-    ``score`` and ``fill``: M x T x H, as measured. ``capacity``: M x T x H,
-    in the unit of ``usage``: M x T x N, as measured. All are NaN where not
-    known. ``scale``: M x T x H in [0, 1], what a usage measured on a host
-    must be multiplied with so that its instances explain no more than the
+    ``score``: M x T x H, as measured. ``fills``: T x H, by the question that
+    a policy's capacity_query is. ``capacity``: M x T x H, in the unit of
+    ``usage``: M x T x N, as measured. All are NaN where not known.
+    ``scale``: M x T x H in [0, 1], what a usage measured on a host must be
+    multiplied with so that its instances explain no more than the
     host's score. ``home``: T x N, where instances were, ABSENT if nowhere.
     ``others``: T x H, how many instances that the cloud does not have.
     """
@@ -71,7 +71,7 @@ class Past:
     uuids: tuple[str, ...]
     measures: tuple[Measure, ...]
     score: Floats
-    fill: Floats
+    fills: Mapping[recorded.Question, Floats]
     capacity: Floats
     usage: recorded.Singles
     scale: Floats
@@ -103,7 +103,9 @@ def measures_of(policy_sets: Iterable[policies.PolicySet]) -> tuple[Measure, ...
 
 def identity(policy: policies.Policy) -> tuple[Any, ...]:
     """What makes two policies' scores the same."""
-    return (tuple(sorted(recorded.questions(policy).items())), policy.host_regex,
+    asked = tuple(sorted((field, question) for field, question in recorded.questions(policy).items()
+                         if field != 'capacity_query'))
+    return (asked, policy.host_regex,
             policy.vm_profile_label_type, policy.vm_profile_fallback, policy.vm_profile_unit,
             policy.host_capacity)
 
@@ -111,15 +113,16 @@ def identity(policy: policies.Policy) -> tuple[Any, ...]:
 def build(trace: recorded.Trace, policy_sets: Sequence[policies.PolicySet],
           scopes: Iterable[str]) -> Past:
     """:raises HistoryError: a question was not recorded, or names no host."""
-    return _Builder(trace, measures_of(policy_sets), tuple(scopes)).build()
+    return _Builder(trace, policy_sets, tuple(scopes)).build()
 
 
 class _Builder:
-    def __init__(self, trace: recorded.Trace, measures: tuple[Measure, ...],
+    def __init__(self, trace: recorded.Trace, policy_sets: Sequence[policies.PolicySet],
                  scopes: tuple[str, ...]) -> None:
         self._trace = trace
         self._cluster = trace.cluster
-        self._measures = measures
+        self._measures = measures_of(policy_sets)
+        self._policies = [p for policy_set in policy_sets for p in policy_set.enabled]
         self._scopes = scopes
         self.hosts = tuple(sorted(trace.cluster.hosts))
         self.uuids = tuple(sorted(
@@ -135,10 +138,9 @@ class _Builder:
         home = self._home([p for p in profiles if p is not None])
         others = next((p.others for p in profiles if p is not None),
                       np.zeros((self._times, len(self.hosts)), dtype=np.int32))
-        score = np.stack([self._of_hosts(m, 'imbalance_query') for m in self._measures])
-        fill = np.stack([
-            score[i] if m.policy.capacity_query is None else self._of_hosts(m, 'capacity_query')
-            for i, m in enumerate(self._measures)])
+        score = np.stack([self._of_hosts(m.policy, 'imbalance_query') for m in self._measures])
+        fills = {recorded.questions(p)['capacity_query']: self._of_hosts(p, 'capacity_query')
+                 for p in self._policies if p.capacity_query is not None}
         capacity = np.stack([self._capacity(m) for m in self._measures])
         usage = np.full((len(names), self._times, len(self.uuids)), np.nan, dtype=np.float32)
         for i, (measure, profile) in enumerate(zip(self._measures, profiles, strict=True)):
@@ -150,27 +152,27 @@ class _Builder:
             self._fall_back(measure.policy, usage[i], home, score[i], capacity[i])
         scale = self._scale(usage, home, score, capacity)
         return Past(self._cluster, self._trace.window, self.hosts, self.uuids, self._measures,
-                    score, fill, capacity, usage, scale, home, others,
+                    score, fills, capacity, usage, scale, home, others,
                     tuple(dict.fromkeys([*self._trace.warnings, *self._warnings])))
 
     # Answers.
 
-    def _answer(self, measure: Measure, field: str) -> recorded.Answer:
-        found = self._trace.answers.get(recorded.questions(measure.policy)[field])
+    def _answer(self, policy: policies.Policy, field: str) -> recorded.Answer:
+        found = self._trace.answers.get(recorded.questions(policy)[field])
         if found is None:
             raise exception.HistoryError(
-                what=f'{field} of policy {measure.name}',
+                what=f'{field} of policy {policy.name}',
                 problem='the trace has no answer to this query, which it knows by its exact '
                         'text and labels',
                 remedy='Record a trace with this policy file, or keep the query as it was '
                        'recorded.')
         return found
 
-    def _of_hosts(self, measure: Measure, field: str) -> Floats:
+    def _of_hosts(self, policy: policies.Policy, field: str) -> Floats:
         """T x H by the Nova hosts that the label means."""
-        answer = self._answer(measure, field)
+        answer = self._answer(policy, field)
         out = np.full((self._times, len(self.hosts)), np.nan)
-        find = self._names(measure.policy).find
+        find = self._names(policy).find
         strangers = set()
         for key, columns in _columns(answer.keys).items():
             host = find(key)
@@ -178,24 +180,24 @@ class _Builder:
                 strangers.add(key)
                 continue
             for column in columns:
-                self._lay(measure, field, host, out[:, self._host_index[host]],
+                self._lay(policy, field, host, out[:, self._host_index[host]],
                           answer.values[:, column])
         if np.isnan(out).all():
             shown = ', '.join(repr(key[:64]) for key in sorted(strangers)[:3])
             raise exception.HistoryError(
-                what=f'{field} of policy {measure.name}',
-                problem=f'no series of label {measure.policy.host_label} is a Nova host '
+                what=f'{field} of policy {policy.name}',
+                problem=f'no series of label {policy.host_label} is a Nova host '
                         f'(first: {shown})', remedy='Correct host_label or set host_regex.')
         return out
 
-    def _lay(self, measure: Measure, field: str, host: str, row: Floats, more: Any) -> None:
+    def _lay(self, policy: policies.Policy, field: str, host: str, row: Floats, more: Any) -> None:
         both = ~np.isnan(row) & ~np.isnan(more)
         if both.any():
             at = self._trace.window.at(int(np.flatnonzero(both)[0]))
             raise exception.HistoryError(
-                what=f'{field} of policy {measure.name}',
+                what=f'{field} of policy {policy.name}',
                 problem=f'more than one series for host {host} (first at {at:.0f})',
-                remedy=f'Aggregate the query by ({measure.policy.host_label}).')
+                remedy=f'Aggregate the query by ({policy.host_label}).')
         known = ~np.isnan(more)
         row[known] = more[known]
 
@@ -206,7 +208,7 @@ class _Builder:
     def _capacity(self, measure: Measure) -> Floats:
         """T x H; Placement's, which the cloud has at one time, or over time."""
         if measure.policy.host_capacity_query is not None:
-            found = self._of_hosts(measure, 'host_capacity_query')
+            found = self._of_hosts(measure.policy, 'host_capacity_query')
             return np.where(found > 0, found, np.nan)
         unasked = model.PolicySamples(measure.policy.name, model.QueryResult(
             measure.policy.imbalance_query, model.Health.HEALTHY))
@@ -225,7 +227,7 @@ class _Builder:
         policy = measure.policy
         if policy.vm_profile_query is None:
             return None
-        answer = self._answer(measure, 'vm_profile_query')
+        answer = self._answer(policy, 'vm_profile_query')
         columns = _columns(answer.keys)
         numbers = {key: float(n) for n, key in enumerate(columns)}
         mapped = labels.map_instances(numbers, self._cluster.instances.values(),

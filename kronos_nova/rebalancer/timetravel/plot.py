@@ -16,9 +16,9 @@ from collections.abc import Sequence
 import datetime
 from typing import Any
 
+import matplotlib as mpl
 from matplotlib import dates
 from matplotlib import figure
-import matplotlib as mpl
 
 from kronos_nova.sources import ranges
 

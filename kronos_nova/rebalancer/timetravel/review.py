@@ -170,4 +170,5 @@ def _cumulated(moved: Sequence[worlds.Moved], start: float, step: float,
                count: int) -> list[int]:
     """Moves completed up to each time."""
     at = np.array(sorted(m.at for m in moved))
-    return np.searchsorted(at, start + step * np.arange(count), side='right').tolist()
+    found = np.searchsorted(at, start + step * np.arange(count), side='right')
+    return [int(n) for n in found]

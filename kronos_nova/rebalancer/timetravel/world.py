@@ -28,6 +28,7 @@ import numpy as np
 from kronos_nova import model
 from kronos_nova import policy as policies
 from kronos_nova.rebalancer.timetravel import past as pasts
+from kronos_nova.rebalancer.timetravel import recorded
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -97,19 +98,19 @@ class World:
     def _put(self, n: int, host: int) -> None:
         """To a host, or ABSENT."""
         uuid = self.past.uuids[n]
-        recorded = self.past.cluster.instances[uuid]
+        known = self.past.cluster.instances[uuid]
         for at, sign in ((int(self.place[n]), -1), (host, 1)):
             if at >= 0:
                 used = self._used[at]
-                for name, amount in recorded.claims.items():
+                for name, amount in known.claims.items():
                     used[name] = used.get(name, 0) + sign * amount
         self.place[n] = host
         if host < 0:
             del self._instances[uuid]
         else:
             self._instances[uuid] = dataclasses.replace(
-                recorded, host=self.past.hosts[host],
-                task_state=None if recorded.task_state == 'migrating' else recorded.task_state)
+                known, host=self.past.hosts[host],
+                task_state=None if known.task_state == 'migrating' else known.task_state)
 
     # What is.
 
@@ -119,54 +120,62 @@ class World:
         :param flights: (instance, destination) of moves under way: they count
             at both ends.
         """
-        shares = [(self._index[uuid], self._host_index[host], 1.0) for uuid, host in flights]
-        return self._shifted(k, self.past.score[:, k], shares)
+        return self._on(self.past.score[:, k], self._change(k, [
+            (self._index[uuid], self._host_index[host], 1.0) for uuid, host in flights]))
 
-    def measured(self, k: int, now: float) -> tuple[pasts.Floats, pasts.Floats]:
-        """M x H scores and fills as metrics show them: of a move that
-        completed t seconds ago, t / lag."""
+    def measured(self, k: int, now: float) -> pasts.Floats:
+        """M x H, what metrics show of the change: of a move that completed t
+        seconds ago, t / lag."""
         self._recent = [m for m in self._recent if now - m.at < self._lag]
         shares = []
         for m in self._recent:
             unseen = 1.0 - (now - m.at) / self._lag
             shares += [(m.instance, m.from_host, unseen), (m.instance, m.to_host, -unseen)]
-        return (self._shifted(k, self.past.score[:, k], shares),
-                self._shifted(k, self.past.fill[:, k], shares))
+        return self._change(k, shares)
 
-    def _shifted(self, k: int, values: pasts.Floats,
-                 shares: Sequence[tuple[int, int, float]]) -> pasts.Floats:
+    @staticmethod
+    def _on(values: pasts.Floats, change: pasts.Floats) -> pasts.Floats:
+        found: pasts.Floats = np.maximum(0.0, values + change)
+        return found
+
+    def _change(self, k: int, shares: Sequence[tuple[int, int, float]]) -> pasts.Floats:
+        """M x H: by how much scores differ from history's.
+
+        :param shares: (instance, host, part of it) to add.
+        """
         usage = self.past.true_usage(k)
         home, hosts = self.past.home[k], len(self.past.hosts)
         was, here = home >= 0, self.place >= 0
-        out = np.empty_like(values)
-        for m in range(len(values)):
+        out = np.empty((len(usage), hosts))
+        for m in range(len(usage)):
             then = np.bincount(home[was], usage[m, was], hosts)
             now = np.bincount(self.place[here], usage[m, here], hosts)
             for n, host, share in shares:
                 now[host] += share * usage[m, n]
             # Where nothing differs the sums are equal to the last bit.
-            out[m] = np.maximum(0.0, values[m] + (now - then) / self.past.capacity[m, k])
+            out[m] = (now - then) / self.past.capacity[m, k]
         return out
 
     def counts(self, k: int) -> pasts.Places:
         """H: instances on each host, those that the cloud does not have too."""
         here = self.place >= 0
-        return (np.bincount(self.place[here], minlength=len(self.past.hosts))
-                + self.past.others[k]).astype(np.int32)
+        ours = np.bincount(self.place[here], minlength=len(self.past.hosts))
+        found: pasts.Places = (ours + self.past.others[k]).astype(np.int32)
+        return found
 
     # What an engine would see.
 
     def cluster(self, now: float, flights: tuple[model.Flight, ...]) -> model.Cluster:
         """The cloud now. Services, groups and sizes are the recorded ones."""
-        recorded = self.past.cluster
-        hosts = dict(recorded.hosts)
-        for host, used in zip(self.past.hosts, self._used, strict=True):
-            provider = recorded.hosts[host].provider
-            if provider is not None:
-                hosts[host] = dataclasses.replace(recorded.hosts[host], provider=dataclasses.replace(
-                    provider, used={name: max(0, amount) for name, amount in used.items()}))
+        cloud = self.past.cluster
+        hosts = dict(cloud.hosts)
+        for name, used in zip(self.past.hosts, self._used, strict=True):
+            host = cloud.hosts[name]
+            if host.provider is not None:
+                hosts[name] = dataclasses.replace(host, provider=dataclasses.replace(
+                    host.provider, used={c: max(0, amount) for c, amount in used.items()}))
         return dataclasses.replace(
-            recorded, hosts=hosts, instances={**self._outside, **self._instances},
+            cloud, hosts=hosts, instances={**self._outside, **self._instances},
             flights=flights, taken_at=now)
 
     def samples(self, policy_set: policies.PolicySet, numbers: Mapping[str, int], k: int,
@@ -175,31 +184,32 @@ class World:
 
         :param numbers: the measure of each policy.
         """
-        scores, fills = self.measured(k, now)
+        change = self.measured(k, now)
         there = self.place >= 0
         out = {}
         for policy in policy_set.enabled:
             m = numbers[policy.name]
-            # A ratio above 1 is no ratio; a host cannot be fuller than full.
+
+            def shown(values: pasts.Floats, m: int = m) -> pasts.Floats:
+                # A query for ratios shows a host as full at most; what was
+                # above 1 in history itself is left to be refused.
+                return np.where(values > 1.0, values,
+                                np.minimum(1.0, self._on(values, change[m])))
+
+            filled = recorded.questions(policy).get('capacity_query')
+            profiled = policy.vm_profile_query, policy.vm_profile_fallback
             out[policy.name] = model.PolicySamples(
-                policy.name, _answer(policy.imbalance_query, self.past.hosts,
-                                     self._topped(scores, self.past.score, m, k)),
-                profile=None if policy.vm_profile_query is None
-                and policy.vm_profile_fallback == 'skip' else _answer(
+                policy.name,
+                _answer(policy.imbalance_query, self.past.hosts, shown(self.past.score[m, k])),
+                profile=None if profiled == (None, 'skip') else _answer(
                     policy.vm_profile_query or '', self.past.uuids,
                     np.where(there, self.past.usage[m, k], np.nan)),
-                capacity=None if policy.capacity_query is None else _answer(
-                    policy.capacity_query, self.past.hosts,
-                    self._topped(fills, self.past.fill, m, k)),
+                capacity=None if filled is None else _answer(
+                    filled[0], self.past.hosts, shown(self.past.fills[filled][k])),
                 host_capacity=None if policy.host_capacity_query is None else _answer(
                     policy.host_capacity_query, self.past.hosts, self.past.capacity[m, k]),
                 age=0.0, taken_at=now)
         return out
-
-    def _topped(self, found: pasts.Floats, past: pasts.Floats, m: int, k: int) -> pasts.Floats:
-        """What a query that yields ratios shows of more than full hosts. What
-        history itself had above 1 is left to be refused."""
-        return np.where(past[m, k] > 1.0, past[m, k], np.minimum(1.0, found[m]))
 
 
 def runnable(policy_set: policies.PolicySet) -> policies.PolicySet:
