@@ -26,6 +26,9 @@ from kronos_nova.rebalancer.timetravel import past as pasts
 from kronos_nova.rebalancer.timetravel import power
 from kronos_nova.rebalancer.timetravel import world as worlds
 
+#: A score of a trace is a single float: 0.8 may be 0.80000001.
+PRECISION = 1e-6
+
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Question:
@@ -88,7 +91,7 @@ def review(past: pasts.Past, journey: journeys.Journey, question: Question) -> d
 
 def overloaded(score: pasts.Floats, ceiling: float) -> Any:
     """M x T x H: above the ceiling; an unknown score is not."""
-    return np.nan_to_num(score, nan=-1.0) > ceiling
+    return np.nan_to_num(score, nan=-1.0) > ceiling + PRECISION
 
 
 def minutes(which: Any, step: float) -> float:

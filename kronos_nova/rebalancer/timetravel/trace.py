@@ -18,9 +18,11 @@ The layout is documented in doc/source/admin/simulate.rst.
 from collections.abc import Mapping
 import json
 import os
+import struct
 import tempfile
 from typing import Any, BinaryIO
 import zipfile
+import zlib
 
 import numpy as np
 
@@ -42,6 +44,9 @@ EVEN = 1e-6
 #: What a trace keeps of a snapshot.
 CLOUD = ('meta.json', schema.NODES, schema.AGGREGATES, schema.INSTANCES, schema.GROUPS,
          schema.SERVICES, schema.PROVIDERS, schema.ALLOCATIONS, schema.TRAITS)
+#: What the libraries raise for an archive that is damaged or none.
+BROKEN = (zipfile.BadZipFile, zlib.error, struct.error, ValueError, EOFError, OSError, KeyError,
+          RuntimeError, MemoryError, SyntaxError, TypeError)
 
 
 def write(path: str, trace: recorded.Trace, policy_set: policies.PolicySet) -> None:
@@ -109,7 +114,7 @@ class _Reader:
                                    f'{MAX_BYTES >> 20} MiB')
             file.seek(0)
             found = np.load(file, allow_pickle=False)
-        except (zipfile.BadZipFile, ValueError, EOFError):
+        except BROKEN:
             raise _error(path, 'it is no .npz file') from None
         self._fields: Mapping[str, Any] = found
 
@@ -190,7 +195,7 @@ class _Reader:
             raise self._bad(name, 'it is missing')
         try:
             return self._fields[name]
-        except (ValueError, OSError, EOFError, zipfile.BadZipFile, KeyError, MemoryError):
+        except BROKEN:
             raise self._bad(name, 'it cannot be unpacked') from None
 
     def _bad(self, field: str, problem: str) -> exception.TraceError:
