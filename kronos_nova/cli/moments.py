@@ -42,23 +42,20 @@ def moment(text: str, now: float) -> float:
     :raises ValueError: it is none of these; the text says what is.
     """
     wrong = ValueError(f'{text!r} is no time; write 2026-11-01T00:00:00Z, 1793491200, now or -2d')
-    if text == 'now':
-        return now
-    if text.startswith('-'):
-        try:
-            return now - seconds(text[1:])
-        except ValueError:
-            raise wrong from None
-    if NUMBER.fullmatch(text):
-        found = float(text)
-    else:
-        try:
+    try:
+        if text == 'now':
+            found = now
+        elif text.startswith('-'):
+            found = now - seconds(text[1:])
+        elif NUMBER.fullmatch(text):
+            found = float(text)
+        else:
             parsed = datetime.datetime.fromisoformat(text)
             if parsed.tzinfo is None:
                 parsed = parsed.replace(tzinfo=datetime.UTC)
             found = parsed.timestamp()
-        except (ValueError, OverflowError):
-            raise wrong from None
+    except (ValueError, OverflowError):
+        raise wrong from None
     if not 0.0 <= found <= LAST:
         raise wrong
     return found

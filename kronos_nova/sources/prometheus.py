@@ -43,7 +43,7 @@ LOG = logging.getLogger(__name__)
 
 CHUNK = 65536
 #: How often a range query is tried again over half the time.
-HALVINGS = 5
+HALVINGS = 6
 
 
 class _Failed(Exception):
@@ -184,7 +184,7 @@ class PrometheusSource(base.Source):
 
     def _parts(self, query: str,
                window: ranges.Window) -> Iterator[tuple[ranges.Window, bytes]]:
-        first, points, halvings = 0, ranges.FIRST, HALVINGS
+        first, points, halvings, most = 0, ranges.FIRST, HALVINGS, ranges.MAX_POINTS
         while first < window.count:
             part = window.part(first, min(points, window.count - first))
             try:
@@ -194,11 +194,13 @@ class PrometheusSource(base.Source):
             except (_TooMuch, _Late, _Busy):
                 if part.count == 1 or halvings == 0:
                     raise
-                points, halvings = part.count // 2, halvings - 1
+                points = most = part.count // 2
+                halvings -= 1
                 continue
             yield part, body
             first += part.count
-            points = ranges.next_points(part.count, len(body), self._conf.max_body_bytes)
+            points = min(most, ranges.next_points(
+                part.count, len(body), self._conf.max_body_bytes))
 
     def _ask(self, method: str, path: str, form: dict[str, str] | None) -> bytes:
         """The body of a successful answer.
