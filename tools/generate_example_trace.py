@@ -10,16 +10,20 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""Writes doc/examples/simulate/trace.npz: two days of a small cloud.
+"""Writes doc/examples/simulate: two days of a small cloud, and the page's table.
 
 A made-up cloud of 10 hosts and 90 instances: office hours, nightly batches,
 some that are always busy, and those that an accident of time has put
-together. The same every time; ``--check`` only compares.
+together. The same every time; ``--check`` only compares the
+trace. ``output.txt`` is what the command of the documentation's page prints.
 """
 
 import math
+import os
 from pathlib import Path
 import random
+import re
+import subprocess
 import sys
 import uuid
 
@@ -145,7 +149,21 @@ def main() -> int:
         print(f'{target} is not what this program writes; run it without --check')
         return 1
     trace.write(target, wanted, policies.load(str(EXAMPLE / 'calm.yaml')))
+    (EXAMPLE / 'output.txt').write_text(output())
     return 0
+
+
+def output() -> str:
+    """What the command that the page shows prints."""
+    page = (EXAMPLE.parents[1] / 'source/admin/simulate.rst').read_text()
+    shown = re.search(r'^   \$ kronos (simulate .* --policies pack.yaml)$', page, re.MULTILINE)
+    assert shown is not None
+    done = subprocess.run(
+        [sys.executable, '-c', 'import sys; from kronos_nova.cli import app; '
+                               'sys.exit(app.main(sys.argv[1:]))', *shown[1].split()],
+        cwd=EXAMPLE, check=True, stdout=subprocess.PIPE, text=True,
+        env={**os.environ, 'PYTHONPATH': str(EXAMPLE.parents[2])})
+    return done.stdout.rstrip() + '\n'
 
 
 if __name__ == '__main__':

@@ -23,7 +23,7 @@ PROG = 'kronos simulate'
 #: SPECpower_ssj2008 of an HP ProLiant ML110 G5, the table that CloudSim uses.
 WATTS = '93.7,97,101,105,110,116,121,125,129,133,135'
 #: How much of a reason a table shows.
-REASON = 48
+REASON = 36
 
 
 class Simulate(lister.Lister):
