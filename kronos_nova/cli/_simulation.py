@@ -73,6 +73,11 @@ def run(args: argparse.Namespace) -> tuple[list[str], list[tuple[Any, ...]]]:
         candidates = _candidates(conf, sets, trace, live=args.trace is None
                                  and args.snapshot is None)
         scopes = tuple(dict.fromkeys(s for c in candidates for s in c.scopes))
+        if not scopes:
+            raise exception.ConfigError(
+                path='kronos.conf', field='[engine] aggregates',
+                problem='none of the planned scopes has a host in this cloud',
+                remedy='Name another aggregate or set include_unassigned_hosts.')
         past = pasts.build(trace, list(sets.values()), scopes)
         asked = dataclasses.replace(
             asked, scopes=scopes, energy_measure=_energy_measure(args.power_policy, past))

@@ -103,9 +103,9 @@ def imbalances(past: pasts.Past, score: pasts.Floats, scope: str) -> pasts.Float
     """M x T: max - min over the scope's hosts that may give and take; NaN
     where fewer than two are known."""
     services = past.cluster.services
+    inside = set(past.cluster.hosts_of(scope))
     hosts = [h for h, name in enumerate(past.hosts)
-             if name in set(past.cluster.hosts_of(scope))
-             and name in services and services[name].available]
+             if name in inside and name in services and services[name].available]
     found = score[:, :, hosts]
     known = ~np.isnan(found)
     most = np.where(known, found, -np.inf).max(axis=2, initial=-np.inf)

@@ -58,7 +58,8 @@ class World:
         self._host_index = {name: h for h, name in enumerate(past.hosts)}
         self._outside = {u: i for u, i in past.cluster.instances.items() if u not in self._index}
         self._instances: dict[str, model.Instance] = {}
-        self._used = [_others_claims(past.cluster, host) for host in past.hosts]
+        used = _others_claims(past.cluster)
+        self._used = [used[host] for host in past.hosts]
 
     def number(self, uuid: str) -> int:
         return self._index[uuid]
@@ -226,12 +227,13 @@ def _answer(query: str, keys: Sequence[str], values: Any) -> model.QueryResult:
         keys[n]: value for n, value in zip(known.tolist(), values[known].tolist(), strict=True)})
 
 
-def _others_claims(cluster: model.Cluster, host: str) -> dict[str, int]:
-    """What is allocated on a host by others than the cloud's instances."""
-    provider = cluster.hosts[host].provider
-    used = dict(provider.used) if provider is not None else {}
+def _others_claims(cluster: model.Cluster) -> dict[str, dict[str, int]]:
+    """By host, what is allocated to others than the cloud's instances."""
+    used = {name: dict(host.provider.used) if host.provider is not None else {}
+            for name, host in cluster.hosts.items()}
     for instance in cluster.instances.values():
-        if instance.host == host:
+        if instance.host in used:
+            here = used[instance.host]
             for name, amount in instance.claims.items():
-                used[name] = used.get(name, 0) - amount
+                here[name] = here.get(name, 0) - amount
     return used
