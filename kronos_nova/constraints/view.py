@@ -92,18 +92,18 @@ class ClusterView:
         self.draining = set(draining)
         self._scores = scores.policies if scores is not None else {}
         self._ceilings = dict(ceilings or {})
-        self._host = {uuid: i.host for uuid, i in cluster.instances.items()}
-        self._on: dict[str, set[str]] = defaultdict(set)
-        for uuid, host in self._host.items():
-            self._on[host].add(uuid)
+        #: Only where it differs from the cluster: there are many instances and few moves.
+        self._moved: dict[str, str] = {}
+        self._on: dict[str, set[str]] | None = None
         self._groups: dict[str, list[model.ServerGroup]] = defaultdict(list)
         self._members: dict[str, dict[str, set[str]]] = {}
         for group in cluster.groups:
             placed: dict[str, set[str]] = defaultdict(set)
             for uuid in group.members:
                 self._groups[uuid].append(group)
-                if uuid in self._host:
-                    placed[self._host[uuid]].add(uuid)
+                instance = cluster.instances.get(uuid)
+                if instance is not None:
+                    placed[instance.host].add(uuid)
             self._members[group.uuid] = placed
         self._extra: dict[tuple[str, str], float] = defaultdict(float)
         self._fill = {name: dict(p.fill) for name, p in self._scores.items()}
@@ -129,9 +129,17 @@ class ClusterView:
         return host in self.cluster.scope_hosts
 
     def host_of(self, uuid: str) -> str | None:
-        return self._host.get(uuid)
+        moved = self._moved.get(uuid)
+        if moved is not None:
+            return moved
+        instance = self.cluster.instances.get(uuid)
+        return instance.host if instance is not None else None
 
     def instances_on(self, host: str) -> Collection[str]:
+        if self._on is None:
+            self._on = defaultdict(set)
+            for uuid, instance in self.cluster.instances.items():
+                self._on[self._moved.get(uuid, instance.host)].add(uuid)
         return self._on.get(host, ())
 
     def in_flight(self, uuid: str) -> bool:
@@ -206,7 +214,7 @@ class ClusterView:
         """What moves in flight will take from the host's score. It is still
         there, so no rule counts on it; who levels loads must, or overshoots."""
         return sum(self.ratio(policy, uuid, host) for uuid, to_host in self._flying.items()
-                   if to_host is not None and self._host.get(uuid) == host)
+                   if to_host is not None and self.host_of(uuid) == host)
 
     def ratio(self, policy: str, uuid: str, host: str) -> float:
         """What the instance adds to the host's score; 0 when unknown."""
@@ -247,9 +255,10 @@ class ClusterView:
             self._members[group.uuid][host].discard(uuid)
 
     def _shift(self, uuid: str, from_host: str, to_host: str) -> None:
-        self._host[uuid] = to_host
-        self._on[from_host].discard(uuid)
-        self._on[to_host].add(uuid)
+        self._moved[uuid] = to_host
+        if self._on is not None:
+            self._on[from_host].discard(uuid)
+            self._on[to_host].add(uuid)
         self._leave(uuid, from_host)
         for group in self._groups.get(uuid, ()):
             self._members[group.uuid][to_host].add(uuid)
@@ -275,11 +284,11 @@ class ClusterView:
         planned = {f.instance_uuid: f.to_host for f in self.cluster.flights
                    if f.to_host is not None}
         for uuid in dict.fromkeys(f.instance_uuid for f in self.cluster.flights):
-            if uuid not in self._host:
+            if uuid not in self.cluster.instances:
                 continue
             to_host = scheduled.get(uuid, planned.get(uuid))
-            if to_host == self._host[uuid]:  # it has arrived, its record is still open
-                to_host = None
+            if to_host == self.cluster.instances[uuid].host:
+                to_host = None  # it has arrived, its record is still open
             self._depart(uuid, to_host)
             if uuid in scheduled and to_host is not None:
                 for resource_class, amount in self.cluster.instances[uuid].claims.items():
@@ -294,7 +303,7 @@ class ClusterView:
         for move, completed_at in self.history.completed:
             unseen = 1.0 - (sampled_at - completed_at) / window if window else 0.0
             uuid = move.instance_uuid
-            if unseen <= 0.0 or self._host.get(uuid) != move.to_host:
+            if unseen <= 0.0 or self.host_of(uuid) != move.to_host:
                 continue
             unseen = min(1.0, unseen)
             self._load(uuid, move.from_host, -unseen)

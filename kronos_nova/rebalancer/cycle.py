@@ -68,7 +68,7 @@ def ceilings(policy_set: policies.PolicySet) -> dict[str, float]:
 
 def run(cluster: model.Cluster, samples: Mapping[str, model.PolicySamples],
         history: model.History, settings: Settings, *, now: float,
-        clock: Callable[[], float], busy: int = 0) -> Outcome:
+        clock: Callable[[], float], busy: int = 0, seed: int = 0) -> Outcome:
     """Score, plan and check one scope.
 
     :param cluster: with its scope set.
@@ -76,6 +76,8 @@ def run(cluster: model.Cluster, samples: Mapping[str, model.PolicySamples],
     :param now: seconds since the epoch, the clock of the samples.
     :param clock: monotonic seconds, for timings and the planning deadline.
     :param busy: moves of this scope still under way; they use up the budget.
+    :param seed: decides what planning leaves to chance; the same again gives
+        the same plan.
     :raises PlanRefused: the checker found a rule broken; nothing may be done.
     """
     started = clock()
@@ -86,7 +88,7 @@ def run(cluster: model.Cluster, samples: Mapping[str, model.PolicySamples],
     plan = planner.plan(
         planner.Request(cluster=cluster, scores=scores, policies=settings.policies,
                         strategies=settings.strategies, history=history,
-                        options=settings.options, budget=budget),
+                        options=settings.options, budget=budget, seed=seed, now=now),
         expired=lambda: clock() > end)
     planned = clock()
     wrong = checker.check(plan, cluster, settings.options, history, scores,

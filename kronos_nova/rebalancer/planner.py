@@ -38,6 +38,8 @@ class Request:
     """Everything a plan depends on.
 
     ``strategies`` run in the given order and share ``budget`` (moves).
+    ``seed`` decides what is left to chance; ``now`` is in seconds since the
+    epoch.
     """
 
     cluster: model.Cluster
@@ -47,6 +49,8 @@ class Request:
     history: model.History
     options: model.Options
     budget: int
+    seed: int = 0
+    now: float = 0.0
 
 
 def plan(request: Request, expired: Callable[[], bool] = lambda: False) -> model.Plan:
@@ -59,7 +63,7 @@ def plan(request: Request, expired: Callable[[], bool] = lambda: False) -> model
     request = dataclasses.replace(request, history=dataclasses.replace(
         request.history, draining=_continuing(request)))
     simulation = sim.Simulation(cluster, request.scores, request.policies, request.history,
-                                request.options, expired)
+                                request.options, expired, seed=request.seed, now=request.now)
     before, combined = simulation.imbalances(), simulation.combined()
     held = _held(request)
     if held is not None:

@@ -10,7 +10,8 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""Mask of the service rules and of ``identity``: who may receive."""
+
+"""Masks of the service rules, of ``identity`` and of what hosts can reach."""
 
 import numpy as np
 
@@ -19,8 +20,11 @@ from kronos_nova.rebalancer import simulation as sim
 
 def receiving(simulation: sim.Simulation, instances: sim.Ints, hosts: sim.Ints) -> sim.Bools:
     """Available, not closed, and another host than the source."""
-    closed = np.array([simulation.view.closed(simulation.hosts[h]) is not None for h in hosts],
-                      dtype=np.bool_)
-    may = simulation.available[hosts] & ~closed
     other = simulation.place[instances][:, None] != hosts[None, :]
-    return np.asarray(may[None, :] & other)
+    return np.asarray(simulation.open[hosts][None, :] & other)
+
+
+def reachable(simulation: sim.Simulation, instances: sim.Ints, hosts: sim.Ints) -> sim.Bools:
+    """In the same cell, in a zone that the instance may be in, with the CPU
+    features it has now."""
+    return simulation.reach.permits(instances, simulation.place[instances], hosts)

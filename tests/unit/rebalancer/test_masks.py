@@ -50,7 +50,9 @@ def test_a_mask_permits_every_move_that_the_rules_permit(mask, knobs):
 #: What each mask says no to is what these rules say no to.
 BEHIND = {
     'receiving': ('identity', 'service_state', 'closed_host'),
+    'reachable': ('cell', 'zone', 'cpu_traits'),
     'room': ('claims',),
+    'still': ('group_in_flight',),
     'hard_groups': ('anti_affinity', 'affinity'),
 }
 

@@ -22,10 +22,8 @@ from collections import Counter
 from collections.abc import Callable
 from collections.abc import Sequence
 import dataclasses
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from kronos_nova import constraints
 from kronos_nova import model
@@ -33,10 +31,15 @@ from kronos_nova import policy as policies
 from kronos_nova.constraints import instance as instance_rules
 from kronos_nova.constraints import metrics
 from kronos_nova.constraints import view as views
+from kronos_nova.rebalancer.simulation import arrays
+from kronos_nova.rebalancer.simulation import extremes
+from kronos_nova.rebalancer.simulation import reach
+from kronos_nova.rebalancer.simulation import residents
+from kronos_nova.rebalancer.simulation import room
 
-Floats = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.intp]
-Bools = npt.NDArray[np.bool_]
+Floats = arrays.Floats
+Ints = arrays.Ints
+Bools = arrays.Bools
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -59,12 +62,17 @@ class Simulation:
     """A Cluster and its Scores under moves.
 
     :param expired: true when planning must stop; read between steps.
+    :param seed: for a strategy that leaves something to chance.
+    :param now: seconds since the epoch.
     """
 
     def __init__(self, cluster: model.Cluster, scores: model.Scores, policy_set: policies.PolicySet,
                  history: model.History, options: model.Options,
-                 expired: Callable[[], bool] = lambda: False) -> None:
+                 expired: Callable[[], bool] = lambda: False, seed: int = 0,
+                 now: float = 0.0) -> None:
         self.cluster = cluster
+        self.seed = seed
+        self.now = now
         self.options = options
         self.history = history
         self.mode = policy_set.mode
@@ -82,31 +90,44 @@ class Simulation:
                                       draining=history.draining)
         self.hosts = tuple(sorted(cluster.scope_hosts))
         self.host_index = {name: i for i, name in enumerate(self.hosts)}
-        self.uuids = tuple(sorted(u for u, i in cluster.instances.items()
-                                  if i.host in cluster.scope_hosts))
+        here = self.host_index
+        self.uuids = tuple(sorted(u for u, i in cluster.instances.items() if i.host in here))
         self.index = {uuid: i for i, uuid in enumerate(self.uuids)}
         instances = [cluster.instances[u] for u in self.uuids]
-        self.place: Ints = np.array([self.host_index[i.host] for i in instances], dtype=np.intp)
+        self.place: Ints = np.fromiter((here[i.host] for i in instances), dtype=np.intp,
+                                       count=len(instances))
+        self._residents = residents.Residents(self.place, len(self.hosts))
         #: What a live migration copies, MiB; disks only where they are local.
-        self.cost: Floats = np.array(
-            [i.memory_mb + (i.disk_gb * 1024 if options.enforce_placement_disk else 0)
-             for i in instances], dtype=np.float64)
+        self.cost: Floats = np.fromiter((i.memory_mb for i in instances), dtype=np.float64,
+                                        count=len(instances))
+        if options.enforce_placement_disk:
+            self.cost += np.fromiter((i.disk_gb * 1024 for i in instances), dtype=np.float64,
+                                     count=len(instances))
         self.weights: Floats = np.array([p.weight for p in self.policies])
         self.thresholds: Floats = np.array([p.threshold for p in self.policies])
-        #: Which instances are in a hard server group, and in any.
-        self.hard_grouped, self.grouped = self._grouped()
-        self.classes, self.claims = self._claims(instances)
+        self._mark_groups()
+        self.room = room.Room(self.view, self.hosts, instances)
+        self.classes, self.claims = self.room.classes, self.room.claims
+        self.reach = reach.Reach(cluster, options, self.hosts, instances)
         self._fill_arrays(scores)
         self._mark_hosts(cluster)
-        self.movable: Bools = np.array([self._movable(u) for u in self.uuids], dtype=np.bool_)
+        self.extremes = extremes.Extremes(self.score, self.givers, self.takers)
+        self.movable: Bools = self._movable(instances)
+        #: P x H: no instance that was on the host at first uses more.
+        self.peaks = self._residents.peaks(self.usage)
 
     def _fill_arrays(self, scores: model.Scores) -> None:
         count = len(self.policies), len(self.hosts)
         self.score: Floats = np.zeros(count)
         self.capacity: Floats = np.ones(count)
+        #: What ceilings are compared with, NaN where it is not known.
+        self.fill: Floats = np.full(count, np.nan)
+        #: As ``capacity``; infinite where it is not known: nothing counts there.
+        self._divisor: Floats = np.full(count, np.inf)
         self.usage: Floats = np.zeros((len(self.policies), len(self.uuids)))
         self.profiled: Bools = np.ones(len(self.uuids), dtype=np.bool_)
         self.frozen: Bools = np.zeros(len(self.hosts), dtype=np.bool_)
+        fills = [self.view.fills(host) for host in self.hosts]
         leaves = {self.cluster.instances[f.instance_uuid].host for f in self.cluster.flights
                   if f.instance_uuid in self.cluster.instances}
         for p, policy in enumerate(self.policies):
@@ -119,31 +140,31 @@ class Simulation:
                     self.capacity[p, h] = known.capacity[host]
                 else:
                     self.frozen[h] = True
-            for n, uuid in enumerate(self.uuids):
-                usage = known.usages.get(uuid)
-                if usage is None:
-                    self.profiled[n] = False
-                else:
-                    self.usage[p, n] = usage
+                self._divisor[p, h] = known.capacity.get(host) or np.inf
+                if known.untrusted is None:
+                    self.fill[p, h] = fills[h].get(policy.name, np.nan)
+            get = known.usages.get
+            usage = np.fromiter((get(u, np.nan) for u in self.uuids), dtype=np.float64,
+                                count=len(self.uuids))
+            lacking = np.isnan(usage)
+            self.profiled &= ~lacking
+            self.usage[p] = np.where(lacking, 0.0, usage)
 
-    def _grouped(self) -> tuple[Bools, Bools]:
-        hard = np.zeros(len(self.uuids), dtype=np.bool_)
-        every = np.zeros(len(self.uuids), dtype=np.bool_)
+    def _mark_groups(self) -> None:
+        """Which instances are in a hard server group, in any, and in one of
+        which another member is in flight."""
+        self.hard_grouped: Bools = np.zeros(len(self.uuids), dtype=np.bool_)
+        self.grouped: Bools = np.zeros(len(self.uuids), dtype=np.bool_)
+        self.awaiting: Bools = np.zeros(len(self.uuids), dtype=np.bool_)
         for group in self.cluster.groups:
             numbers = [self.index[u] for u in group.members if u in self.index]
-            every[numbers] = True
+            self.grouped[numbers] = True
             if group.policy.hard:
-                hard[numbers] = True
-        return hard, every
-
-    @staticmethod
-    def _claims(instances: list[model.Instance]) -> tuple[tuple[str, ...], Floats]:
-        """Resource classes R in use, and the claims as R x N."""
-        classes = tuple(sorted({c for i in instances for c in i.claims}))
-        claims = np.zeros((len(classes), len(instances)))
-        for r, resource_class in enumerate(classes):
-            claims[r] = [i.claims.get(resource_class, 0) for i in instances]
-        return classes, claims
+                self.hard_grouped[numbers] = True
+        for uuid in {f.instance_uuid for f in self.cluster.flights}:
+            if self.view.in_flight(uuid):
+                self.awaiting[[self.index[u] for group in self.view.groups_of(uuid)
+                               for u in group.members if u in self.index and u != uuid]] = True
 
     def _mark_hosts(self, cluster: model.Cluster) -> None:
         """Who may give and take: max - min is over these only."""
@@ -154,13 +175,26 @@ class Simulation:
         up = np.array([available(h) for h in self.hosts], dtype=np.bool_)
         closed = np.array([self.view.closed(h) is not None for h in self.hosts], dtype=np.bool_)
         self.available: Bools = up
+        #: Who may receive at all, by service and history.
+        self.open: Bools = up & ~closed
         self.givers: Bools = up & ~self.frozen
-        self.takers: Bools = up & ~self.frozen & ~closed
+        self.takers: Bools = self.open & ~self.frozen
 
-    def _movable(self, uuid: str) -> bool:
-        """No property of the instance itself forbids moving it."""
-        host = self.cluster.instances[uuid].host
-        probe = model.Move(uuid, host, '', model.Phase.SPREAD)
+    def _movable(self, instances: Sequence[model.Instance]) -> Bools:
+        """No property of the instance itself forbids moving it.
+
+        Only those that something is odd about are shown to the rules.
+        """
+        history = self.history
+        odd = {*self.options.pinned_instances, *history.cooling, *history.quarantined,
+               *(f.instance_uuid for f in self.cluster.flights)}
+        return np.fromiter(
+            (True if i.status == 'ACTIVE' and i.task_state is None and not i.locked
+             and i.pinned is None and i.uuid not in odd else self._may_move(i)
+             for i in instances), dtype=np.bool_, count=len(instances))
+
+    def _may_move(self, instance: model.Instance) -> bool:
+        probe = model.Move(instance.uuid, instance.host, '', model.Phase.SPREAD)
         return (instance_rules.state(self.view, probe) is None
                 and instance_rules.history(self.view, probe) is None)
 
@@ -170,13 +204,16 @@ class Simulation:
         """Per policy: max score of the givers - min score of the takers, >= 0."""
         if not self.givers.any() or not self.takers.any():
             return np.zeros(len(self.policies))
-        high = self.score[:, self.givers].max(axis=1)
-        low = self.score[:, self.takers].min(axis=1)
-        return np.asarray(np.maximum(high - low, 0.0))
+        return np.array([max(self.extremes.high(p) - self.extremes.low(p), 0.0)
+                         for p in range(len(self.policies))])
 
     def combined(self) -> float:
-        """Sum of weight x imbalance."""
-        return float(self.weights @ self.imbalances())
+        """Sum of weight x imbalance, added in the policies' order."""
+        total = 0.0
+        for weight, imbalance in zip(self.weights.tolist(), self.imbalances().tolist(),
+                                     strict=True):
+            total += weight * imbalance
+        return total
 
     def excess(self) -> float:
         """Sum of weight x what an imbalance has above its threshold."""
@@ -188,30 +225,39 @@ class Simulation:
     def effects(self, instances: Ints, hosts: Ints) -> Effect:
         """What moving each instance to each host would do: shape (n, h).
 
-        Exact: one expression per score, the maximum and minimum over all
-        other hosts from the three highest and lowest.
+        Exact: see the facts in :mod:`extremes`. What a move does where an
+        instance is already means nothing.
         """
-        source = self.place[instances][:, None]
-        destination = hosts[None, :]
+        source = self.place[instances]
         shape = (len(instances), len(hosts))
         combined, excess = np.zeros(shape), np.zeros(shape)
         refused = np.zeros(shape, dtype=np.bool_)
         convex = np.zeros(shape)
+        gives, takes = self.givers[source], self.takers[source]
+        giver = None if self.givers[hosts].all() else self.givers[hosts][None, :]
+        taker = None if self.takers[hosts].all() else self.takers[hosts][None, :]
         now = self.imbalances()
         for p, weight in enumerate(self.weights):
             score, capacity = self.score[p], self.capacity[p]
-            usage = self.usage[p, instances][:, None]
-            at_source = score[source] - usage / capacity[source]
-            at_destination = score[destination] + usage / capacity[destination]
-            high = _extreme(score, self.givers, source, destination, at_source, at_destination, 1.0)
-            low = _extreme(score, self.takers, source, destination, at_source, at_destination, -1.0)
-            after = np.maximum(high - low, 0.0)
+            usage = self.usage[p, instances]
+            here, there = score[source], score[hosts][None, :]
+            at_source = here - usage / capacity[source]
+            at_destination = there + usage[:, None] / capacity[hosts][None, :]
+            high = np.maximum(self.extremes.high_but_each(p, source),
+                              np.where(gives, at_source, -np.inf))[:, None]
+            after = np.maximum(high, at_destination if giver is None
+                               else np.where(giver, at_destination, -np.inf))
+            low = np.minimum(self.extremes.low_but_each(p, hosts)[None, :],
+                             at_destination if taker is None
+                             else np.where(taker, at_destination, np.inf))
+            after -= np.minimum(low, np.where(takes, at_source, np.inf)[:, None])
+            np.maximum(after, 0.0, out=after)
             combined += weight * after
             excess += weight * np.maximum(after - self.thresholds[p], 0.0)
             refused |= ((after > now[p] + metrics.ROUNDING)
                         & (after > self.thresholds[p] + metrics.ROUNDING))
-            convex += weight * (at_source ** 2 - score[source] ** 2
-                                + at_destination ** 2 - score[destination] ** 2)
+            convex += weight * ((at_destination ** 2 - there ** 2)
+                                + (at_source ** 2 - here ** 2)[:, None])
         return Effect(combined, excess, refused, convex)
 
     # Moves.
@@ -251,23 +297,32 @@ class Simulation:
         usage = self.usage[:, n]
         self.score[:, s] -= usage / self.capacity[:, s]
         self.score[:, d] += usage / self.capacity[:, d]
+        self.fill[:, s] -= usage / self._divisor[:, s]
+        self.fill[:, d] += usage / self._divisor[:, d]
         self.place[n] = d
+        self._residents.shift(n, s, d)
+        self.room.shift(n, s, d)
+        self.extremes.changed()
 
     def drain(self, host: str) -> None:
         """From now on the host is being emptied: no destination, no minimum."""
         self.view.draining.add(host)
-        self.takers[self.host_index[host]] = False
+        index = self.host_index[host]
+        self.open[index] = self.takers[index] = False
+        self.extremes.changed()
 
     def reopen(self, host: str) -> None:
         """Takes back ``drain``."""
         self.view.draining.discard(host)
         index = self.host_index[host]
-        self.takers[index] = (self.available[index] and not self.frozen[index]
-                              and self.view.closed(host) is None)
+        self.open[index] = self.available[index] and self.view.closed(host) is None
+        self.takers[index] = self.open[index] and not self.frozen[index]
+        self.extremes.changed()
 
     def on_host(self, host: str) -> Ints:
-        """Numbers of the instances that are on the host now."""
-        return np.flatnonzero(self.place == self.host_index[host])
+        """Numbers of the instances that are on the host now, ascending: not
+        to be written to."""
+        return self._residents.on(self.host_index[host])
 
     def group_change(self, move: model.Move) -> tuple[int, int]:
         """What a move breaks less what it mends, of hard and of soft groups:
@@ -315,21 +370,6 @@ class Simulation:
         if self.steps >= self.options.max_steps or self.expired():
             self.truncated = True
         return self.truncated
-
-
-def _extreme(score: Floats, who: Bools, source: Ints, destination: Ints, at_source: Floats,
-             at_destination: Floats, sign: float) -> Floats:
-    """Maximum (sign 1) or minimum (-1) of ``score`` over ``who`` after moves."""
-    signed = np.where(who, sign * score, -np.inf)
-    top = np.argsort(-signed, kind='stable')[:3]
-    values: list[Any] = [signed[t] for t in top]
-    rest = np.full(np.broadcast_shapes(source.shape, destination.shape), -np.inf)
-    for t, value in reversed(list(zip(top, values, strict=True))):
-        rest = np.where((source != t) & (destination != t), np.maximum(rest, value), rest)
-    ends_source = np.where(who[source], sign * at_source, -np.inf)
-    ends_destination = np.where(who[destination], sign * at_destination, -np.inf)
-    best: Floats = sign * np.maximum(rest, np.maximum(ends_source, ends_destination))
-    return best
 
 
 def first_legal(simulation: Simulation, order: Sequence[tuple[int, int]], phase: model.Phase,

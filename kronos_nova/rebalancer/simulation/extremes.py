@@ -1,0 +1,121 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+
+"""Highest and lowest scores per policy, and what a move makes of them.
+
+Write x for scores now, s and d for a move's source and destination, u >= 0
+for what leaves s and v >= 0 for what comes to d, G for the hosts that may
+give and T for those that may take. Three facts carry the planner:
+
+1.  *Only extremes improve.* A move lowers the maximum over G only if s is its
+    one holder: any other holder e has x_e unchanged, and d only rises. It
+    raises the minimum over T only if d is its one holder. So what lowers max -
+    min of a policy has its source in A, the policies' unique maxima, or its
+    destination in D, their unique minima; |A| and |D| are at most P.
+2.  *One exclusion is enough.* After the move the maximum over G is
+    max(rest, x_s - u, x_d + v), rest being without s and d. x_d <= x_d + v,
+    so leaving d in the rest changes nothing when d is in G; only s must be
+    left out, which the two highest answer in O(1). In the same way the
+    minimum over T needs to leave out d only. Where either end may rise or
+    fall (a swap), both are left out, which the three highest answer.
+3.  *Bounds are exact in floating point.* IEEE 754 subtraction, addition,
+    multiplication by w >= 0 and max are monotone in each argument: a bound
+    that is computed by the same expression in the same order from arguments
+    that are no smaller is no smaller, rounding included. Pruning by such a
+    bound loses nothing, not even a tie.
+"""
+
+import numpy as np
+
+from kronos_nova.rebalancer.simulation import arrays
+
+KEPT = 3
+
+
+class Extremes:
+    """The three highest givers and three lowest takers of each policy.
+
+    Found again, in O(H) per policy, when first asked after a change.
+
+    :param score: P x H, watched but not copied: say :meth:`changed` when it
+        or who may give or take has changed.
+    """
+
+    def __init__(self, score: arrays.Floats, givers: arrays.Bools, takers: arrays.Bools) -> None:
+        self._score = score
+        self._who = givers, takers
+        self._found: list[list[tuple[list[float], list[int]] | None]] = [
+            [None] * len(score), [None] * len(score)]
+
+    def changed(self) -> None:
+        for side in self._found:
+            side[:] = [None] * len(side)
+
+    def highest(self, p: int) -> tuple[list[float], list[int]]:
+        """Scores and hosts, highest first, ties by host; padded with -inf, -1."""
+        return self._top(0, p)
+
+    def lowest(self, p: int) -> tuple[list[float], list[int]]:
+        """Scores and hosts, lowest first, ties by host; padded with inf, -1."""
+        return self._top(1, p)
+
+    def _top(self, side: int, p: int) -> tuple[list[float], list[int]]:
+        found = self._found[side][p]
+        if found is None:
+            found = self._found[side][p] = self._search(side, p)
+        return found
+
+    def _search(self, side: int, p: int) -> tuple[list[float], list[int]]:
+        sign = -1.0 if side else 1.0
+        left = np.where(self._who[side], sign * self._score[p], -np.inf)
+        values, hosts = [], []
+        for _ in range(KEPT):
+            best = int(left.argmax()) if left.size else -1
+            if best < 0 or left[best] == -np.inf:
+                values.append(sign * -np.inf)
+                hosts.append(-1)
+                continue
+            values.append(float(sign * left[best]))
+            hosts.append(best)
+            left[best] = -np.inf
+        return values, hosts
+
+    def high(self, p: int, *but: int) -> float:
+        """The maximum over givers without at most two hosts; -inf: nobody."""
+        values, hosts = self.highest(p)
+        return next((v for v, h in zip(values, hosts, strict=True) if h not in but), -np.inf)
+
+    def low(self, p: int, *but: int) -> float:
+        """The minimum over takers without at most two hosts; inf: nobody."""
+        values, hosts = self.lowest(p)
+        return next((v for v, h in zip(values, hosts, strict=True) if h not in but), np.inf)
+
+    def high_but_each(self, p: int, hosts: arrays.Ints) -> arrays.Floats:
+        """:meth:`high` without each of the hosts in turn: of their shape."""
+        values, top = self.highest(p)
+        return np.where(hosts == top[0], values[1], values[0])
+
+    def low_but_each(self, p: int, hosts: arrays.Ints) -> arrays.Floats:
+        """:meth:`low` without each of the hosts in turn: of their shape."""
+        values, top = self.lowest(p)
+        return np.where(hosts == top[0], values[1], values[0])
+
+    def only_highest(self, p: int) -> int:
+        """The one giver that holds the maximum, or -1: nobody, or a tie."""
+        values, hosts = self.highest(p)
+        return hosts[0] if values[0] > values[1] else -1
+
+    def only_lowest(self, p: int) -> int:
+        """The one taker that holds the minimum, or -1: nobody, or a tie."""
+        values, hosts = self.lowest(p)
+        return hosts[0] if values[0] < values[1] else -1

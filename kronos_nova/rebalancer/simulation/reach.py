@@ -1,0 +1,86 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+
+"""What cells, zones and CPU features let an instance reach, as arrays."""
+
+from collections.abc import Hashable
+from collections.abc import Sequence
+from typing import TypeVar
+
+import numpy as np
+
+from kronos_nova import model
+from kronos_nova.constraints import traits as trait_rule
+from kronos_nova.rebalancer.simulation import arrays
+
+T = TypeVar('T', bound=Hashable)
+
+#: Code of what a host or an instance does not have.
+NONE = -1
+
+
+class Reach:
+    """H hosts and N instances as small whole numbers, to be compared at once."""
+
+    def __init__(self, cluster: model.Cluster, options: model.Options, hosts: Sequence[str],
+                 instances: Sequence[model.Instance]) -> None:
+        known = [cluster.hosts.get(h) for h in hosts]
+        services = [cluster.services.get(h) for h in hosts]
+        self._cell = _codes([h.cell if h is not None else None for h in known])[0]
+        self._zone, zones = _codes([s.zone if s is not None else None for s in services])
+        pinned = {n: i.pinned_zone for n, i in enumerate(instances) if i.pinned_zone is not None}
+        self._pinned: arrays.Ints = np.full(len(instances), NONE, dtype=np.intp)
+        for n, zone in pinned.items():
+            self._pinned[n] = zones.get(zone, len(zones))
+        self._restricted = options.restrict_to_az
+        self._traits: arrays.Ints | None = None
+        if options.require_cpu_compatibility:
+            kinds = [frozenset(t for t in h.traits if t.startswith(trait_rule.PREFIX))
+                     if h is not None else frozenset() for h in known]
+            self._traits, found = _codes(kinds)
+            self._compatible: arrays.Bools = np.array(
+                [[source <= destination for destination in found] for source in found],
+                dtype=np.bool_).reshape(len(found), len(found))
+        #: Everything reaches everything.
+        self.everywhere = (not pinned and self._traits is None
+                           and len(set(self._cell.tolist()) - {NONE}) <= 1
+                           and not (self._restricted and len(zones) > 1))
+
+    def permits(self, instances: arrays.Ints, places: arrays.Ints,
+                hosts: arrays.Ints) -> arrays.Bools:
+        """What the rules ``cell``, ``zone`` and ``cpu_traits`` permit: shape
+        (instances, hosts).
+
+        :param places: where the instances are.
+        """
+        allowed = np.ones((len(instances), len(hosts)), dtype=np.bool_)
+        if self.everywhere:
+            return allowed
+        source, destination = self._cell[places][:, None], self._cell[hosts][None, :]
+        allowed &= (source == destination) | (source == NONE) | (destination == NONE)
+        source, destination = self._zone[places][:, None], self._zone[hosts][None, :]
+        pinned = self._pinned[instances][:, None]
+        same = (pinned == NONE) | (pinned == destination)
+        if self._restricted:
+            same &= source == destination
+        allowed &= same | (source == NONE) | (destination == NONE)
+        if self._traits is not None:
+            allowed &= self._compatible[self._traits[places][:, None], self._traits[hosts][None, :]]
+        return allowed
+
+
+def _codes(values: Sequence[T | None]) -> tuple[arrays.Ints, dict[T, int]]:
+    """A number for each different value, NONE for None."""
+    found: dict[T, int] = {}
+    codes = [NONE if v is None else found.setdefault(v, len(found)) for v in values]
+    return np.array(codes, dtype=np.intp), found

@@ -1,0 +1,54 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+
+"""Which instances are on which host, as arrays that follow each move."""
+
+import numpy as np
+
+from kronos_nova.rebalancer.simulation import arrays
+
+
+class Residents:
+    """N instances by host: compressed rows, and apart those that changed.
+
+    ``order`` lists the instances by host as they were, those of host h in
+    ``order[start[h]:start[h + 1]]``.
+    """
+
+    def __init__(self, place: arrays.Ints, hosts: int) -> None:
+        self.order: arrays.Ints = np.argsort(place, kind='stable')
+        self.start: arrays.Ints = np.concatenate(
+            [[0], np.cumsum(np.bincount(place, minlength=hosts))]).astype(np.intp)
+        self._changed: dict[int, arrays.Ints] = {}
+
+    def on(self, h: int) -> arrays.Ints:
+        """Numbers of the instances on host number h, ascending."""
+        changed = self._changed.get(h)
+        return self.order[self.start[h]:self.start[h + 1]] if changed is None else changed
+
+    def peaks(self, usage: arrays.Floats) -> arrays.Floats:
+        """The highest usage of an instance on each host at the beginning, 0 on
+        an empty one: P x N to P x H."""
+        found = np.zeros((len(usage), len(self.start) - 1))
+        held = np.flatnonzero(np.diff(self.start))
+        if held.size:
+            found[:, held] = np.maximum.reduceat(usage[:, self.order], self.start[held], axis=1)
+        return found
+
+    def shift(self, n: int, source: int, destination: int) -> None:
+        """Instance n goes from one host to the other: O(instances on them)."""
+        left = self.on(source)
+        self._changed[source] = left[left != n]
+        there = self.on(destination)
+        at = int(there.searchsorted(n))
+        self._changed[destination] = np.concatenate([there[:at], [n], there[at:]])
