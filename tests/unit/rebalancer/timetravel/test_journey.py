@@ -104,6 +104,40 @@ def test_the_budget_bounds_a_cycle():
     assert len(went.moved) == 2
 
 
+def test_moves_under_way_use_up_the_budget():
+    places = {f'i{n}': 'h1' for n in range(8)}
+    two = made.policy_set(max_migrations_per_cycle=2)
+    slow = carrying.Limits(bandwidth=1000 / 700)
+    found = past(dict.fromkeys(places, 1.0), 4, two, places)
+    went = travelled(found, two, cooldown=0.0, limits=slow)
+    # Two begin at once and last two more cycles; then they settle.
+    assert [m.at - made.START for m in went.moved] == [700.0, 700.0]
+    assert went.idle['the budget is used up by moves that are still under way'] == 2
+
+
+def test_cooldown_begins_again_when_the_instance_has_come():
+    """One instance among three hosts, of which the one it is on is the hottest."""
+    places = {'a': 'h1', 'b': 'h2'}
+    chosen = made.policy_set(threshold=0.05)
+    hosts = {'h1': [0.9] * 16, 'h2': [0.55] * 16, 'h3': [0.1] * 16}
+    used = {'a': [2.0] * 16, 'b': [2.0] + [2.0] * 15}
+    hosts['h3'] = [0.1] * 3 + [0.7] * 13
+    hosts['h1'] = [0.9] * 3 + [0.2] * 13
+    found = made.built(made.cluster(places), hosts, used, policies=chosen)
+    slow = carrying.Limits(bandwidth=1000 / 400)
+
+    def moves_of_a(instance_cooldown):
+        went = travelled(found, chosen, cooldown=0.0, instance_cooldown=instance_cooldown,
+                         limits=slow, lag=0.0, options={'settle_seconds': 0.0})
+        return [m.at - made.START for m in went.moved if m.instance == 0]
+
+    first, second = moves_of_a(900.0)[:2]
+    assert first == 400.0
+    # It came at 400 and may be planned from 1,300 on: at 1,500, not at 900.
+    assert second == 1500.0 + 400.0
+    assert moves_of_a(10_000.0) == [400.0]
+
+
 def test_groups_and_services_hold_as_for_the_engine():
     """The only cooler hosts are one that is down and one with its group's member."""
     group = model.ServerGroup('g', model.GroupPolicy.ANTI_AFFINITY, frozenset(PLACES))

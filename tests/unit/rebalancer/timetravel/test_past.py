@@ -12,6 +12,7 @@
 
 """What series mean for hosts and instances."""
 
+import dataclasses
 import math
 
 import numpy as np
@@ -130,6 +131,15 @@ def test_fallbacks_share_the_hosts_score(fallback, expected):
     found = made.built(made.cluster({'a': 'h1', 'b': 'h1'}), EVEN, {'a': [2] * 4},
                        policies=made.policy_set(vm_profile_fallback=fallback))
     assert [None if np.isnan(v) else v for v in found.usage[0, 0].tolist()] == expected
+
+
+def test_instances_without_vcpus_share_alike():
+    cloud = made.cluster({'a': 'h1', 'b': 'h1'})
+    for uuid, known in cloud.instances.items():
+        cloud.instances[uuid] = dataclasses.replace(known, vcpus=0)
+    found = made.built(cloud, EVEN, {'c': [1] * 4},
+                       policies=made.policy_set(vm_profile_fallback='flavor_vcpu_ratio'))
+    assert found.usage[0, 0].tolist() == [2.5, 2.5]
 
 
 def test_capacity_over_time_comes_from_its_query():

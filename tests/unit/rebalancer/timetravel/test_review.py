@@ -129,6 +129,10 @@ def test_a_table_of_eleven_watts_is_linear_between_its_points():
     assert found.tolist() == pytest.approx([10, 15, 150, 200, 200, 10])
 
 
+def test_a_host_may_draw_nothing_when_idle():
+    assert power.parse('0:100').of(np.array([0.0, 0.5])).tolist() == [0.0, 50.0]
+
+
 @pytest.mark.parametrize('text', ['', '100', '100:', '1:2:3', '100:x', 'nan:1', '-1:5', 'inf:5',
                                   '1,2,3', '1,2,3,4,5,6,7,8,9,10,x'])
 def test_what_is_no_curve_is_refused(text):

@@ -113,6 +113,16 @@ def test_claims_follow_the_instance_and_others_keep_theirs():
     assert cloud.hosts['h1'].provider.used['VCPU'] == 7, 'the recorded cloud stays as it is'
 
 
+def test_a_claim_of_a_class_that_a_host_has_not_used_yet():
+    cloud = made.cluster({'a': 'h1'})
+    cloud.instances['a'].claims['VGPU'] = 2
+    found = entered(made.built(cloud, {h: [0.5] * 2 for h in HOSTS}, {'a': [1.0] * 2}))
+    assert found.cluster(0.0, ()).hosts['h1'].provider.used['VGPU'] == 0
+    found.arrive('a', 'h2', made.START)
+    seen = found.cluster(0.0, ()).hosts
+    assert (seen['h1'].provider.used['VGPU'], seen['h2'].provider.used['VGPU']) == (0, 2)
+
+
 def test_instances_come_where_they_came_and_go():
     past = made.built(made.cluster({'a': 'h1', 'b': 'h2'}, taken_at=made.START + made.STEP),
                       {h: [0.5] * 3 for h in HOSTS}, {'a': [None, 1, 1], 'b': [1, 1, None]})
