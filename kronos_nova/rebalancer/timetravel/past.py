@@ -148,7 +148,7 @@ class _Builder:
                 usage[i] = profile.usage
                 if measure.policy.vm_profile_unit == 'host_ratio':
                     usage[i] *= _at_home(capacity[i], home)
-            usage[i][home < 0] = np.nan
+            usage[i][(home < 0) | (usage[i] < 0)] = np.nan
             self._fall_back(measure.policy, usage[i], home, score[i], capacity[i])
         scale = self._scale(usage, home, score, capacity)
         return Past(self._cluster, self._trace.window, self.hosts, self.uuids, self._measures,
@@ -285,8 +285,8 @@ class _Builder:
                 there = home[k] >= 0
                 used = np.nan_to_num(usage[m, k][there]).astype(np.float64)
                 explained = np.bincount(home[k][there], used, len(self.hosts)) / capacity[m, k]
-                over = explained > score[m, k]
-                scale[m, k, over] = score[m, k, over] / explained[over]
+                over = (explained > score[m, k]) & (explained > 0)
+                scale[m, k, over] = np.maximum(0.0, score[m, k, over]) / explained[over]
         share = float((scale < 0.9).mean()) if scale.size else 0.0
         if share > 0.05:
             self._warnings.append(

@@ -41,6 +41,8 @@ FORMAT = 'kronos-trace-1'
 MAX_BYTES = 8 * 1024 ** 3
 #: Steps need not be evenly spaced by more than this part of one.
 EVEN = 1e-6
+#: The last second that a calendar can show.
+LAST = 253402214400.0
 #: What a trace keeps of a snapshot.
 CLOUD = ('meta.json', schema.NODES, schema.AGGREGATES, schema.INSTANCES, schema.GROUPS,
          schema.SERVICES, schema.PROVIDERS, schema.ALLOCATIONS, schema.TRAITS)
@@ -142,9 +144,9 @@ class _Reader:
             raise self._bad('times', 'it is no list of at least two numbers')
         times = times.astype(np.float64)
         steps = np.diff(times)
-        if not (np.isfinite(times).all() and steps[0] > 0
+        if not (np.isfinite(times).all() and steps[0] > 0 and times[0] >= 0 and times[-1] <= LAST
                 and np.abs(steps - steps[0]).max() <= EVEN * steps[0]):
-            raise self._bad('times', 'they do not rise by the same step')
+            raise self._bad('times', 'they do not rise by the same step, or are no epoch seconds')
         return ranges.Window(float(times[0]), float(steps[0]), int(times.size))
 
     def _answer(self, number: int, count: int) -> recorded.Answer:

@@ -136,7 +136,7 @@ class World:
 
     @staticmethod
     def _on(values: pasts.Floats, change: pasts.Floats) -> pasts.Floats:
-        found: pasts.Floats = np.maximum(0.0, values + change)
+        found: pasts.Floats = np.where(change == 0.0, values, np.maximum(0.0, values + change))
         return found
 
     def _change(self, k: int, shares: Sequence[tuple[int, int, float]]) -> pasts.Floats:
@@ -153,8 +153,10 @@ class World:
             now = np.bincount(self.place[here], usage[m, here], hosts)
             for n, host, share in shares:
                 now[host] += share * usage[m, n]
-            # Where nothing differs the sums are equal to the last bit.
-            out[m] = (now - then) / self.past.capacity[m, k]
+            # Where nothing differs the sums are equal to the last bit, and the
+            # capacity need not be known.
+            more = now - then
+            out[m] = np.divide(more, self.past.capacity[m, k], out=more, where=more != 0.0)
         return out
 
     def counts(self, k: int) -> pasts.Places:
@@ -192,10 +194,10 @@ class World:
             m = numbers[policy.name]
 
             def shown(values: pasts.Floats, m: int = m) -> pasts.Floats:
-                # A query for ratios shows a host as full at most; what was
-                # above 1 in history itself is left to be refused.
-                return np.where(values > 1.0, values,
-                                np.minimum(1.0, self._on(values, change[m])))
+                # A query for ratios shows a host as full at most; what was no
+                # ratio in history itself is left to be refused.
+                wrong = (values < 0.0) | (values > 1.0)
+                return np.where(wrong, values, np.minimum(1.0, self._on(values, change[m])))
 
             filled = recorded.questions(policy).get('capacity_query')
             profiled = policy.vm_profile_query, policy.vm_profile_fallback

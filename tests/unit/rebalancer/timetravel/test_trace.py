@@ -85,6 +85,8 @@ def text(document):
     ({'times': np.array([1.0])}, 'times: it is no list of at least two numbers'),
     ({'times': np.array([1.0, 1.0])}, 'times: they do not rise'),
     ({'times': np.array([3.0, np.nan])}, 'times: they do not rise'),
+    ({'times': np.array([-2.0, -1.0])}, 'no epoch seconds'),
+    ({'times': np.array([1e18, 2e18])}, 'no epoch seconds'),
     ({'times': np.array([1.0, 2.0, 4.0])}, 'times: they do not rise'),
     ({'times': np.array(['a', 'b'])}, 'times: it is no list'),
     ({'times': np.array([1.0, 2.0, 3.0])}, 'values_0: it is float32 of shape'),

@@ -84,6 +84,24 @@ def test_a_score_above_one_in_history_is_left_for_the_engine_to_refuse():
     assert samples['cpu'].imbalance.series == {'h1': 1.5, 'h2': pytest.approx(0.1)}
 
 
+def test_without_a_capacity_only_moves_make_a_score_unknown():
+    chosen = made.policy_set(host_capacity=None, host_capacity_query='cores')
+    past = made.built(made.cluster({'a': 'h1'}), {h: [0.5] * 2 for h in HOSTS}, {'a': [1.0] * 2},
+                      policies=chosen, host_capacity_query={'h1': [10.0] * 2, 'h2': [0.0] * 2})
+    found = entered(past)
+    assert found.scores(0)[0].tolist() == [0.5, 0.5, 0.5]
+    found.arrive('a', 'h2', made.START)
+    assert found.scores(0)[0].tolist() == pytest.approx([0.4, math.nan, 0.5], nan_ok=True)
+
+
+def test_a_negative_score_or_usage_is_no_measurement():
+    past = made.built(made.cluster({'a': 'h1'}), {'h1': [-0.5] * 2, 'h2': [0.1] * 2},
+                      {'a': [-1.0] * 2})
+    found = entered(past)
+    samples = found.samples(world.runnable(made.policy_set()), {'cpu': 0}, 0, made.START)['cpu']
+    assert samples.imbalance.series['h1'] == -0.5 and samples.profile.series == {}
+
+
 def test_a_host_without_a_score_has_none_in_the_simulation():
     past = made.built(made.cluster({'a': 'h1'}), {'h1': [None, 0.5], 'h2': [0.1] * 2},
                       {'a': [1] * 2})
@@ -178,6 +196,19 @@ def test_history_is_reproduced_to_the_last_bit(seed):
     past = random_past(seed)
     assert np.array_equal(journey.as_it_was(past, lambda k: None).score, past.score,
                           equal_nan=True)
+
+
+@clouds.examples(40)
+@given(HISTORY)
+def test_a_candidate_that_moves_nothing_leaves_history_as_it_would_be_unmoved(seed):
+    past = random_past(seed)
+    candidate = journey.Candidate('x', made.settings(made.policy_set(threshold=1.0)), made.SCOPES)
+    went = journey.travel(past, candidate, journey.Assumptions(), lambda k: None)
+    assert went.moved == ()
+    still = journey.unmoved(past, lambda k: None)
+    assert np.array_equal(went.score, still.score, equal_nan=True)
+    if (past.home == past.home[0]).all():
+        assert np.array_equal(went.score, past.score, equal_nan=True)
 
 
 @clouds.examples(150)
