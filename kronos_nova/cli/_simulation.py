@@ -28,7 +28,7 @@ from oslo_config import cfg
 from kronos_nova import exception
 from kronos_nova import model
 from kronos_nova import policy as policies
-from kronos_nova.cli import moments
+from kronos_nova.cli import _arguments as arguments
 from kronos_nova.cli import progress as bars
 from kronos_nova.cmd import _entry
 from kronos_nova.cmd import _tool
@@ -38,23 +38,16 @@ from kronos_nova.conf import policies as policy_files
 from kronos_nova.rebalancer import engine
 from kronos_nova.rebalancer import replay
 from kronos_nova.rebalancer.snapshots import reader
-from kronos_nova.rebalancer.store import rows as store_rows
-from kronos_nova.rebalancer.timetravel import carrying
 from kronos_nova.rebalancer.timetravel import compare
 from kronos_nova.rebalancer.timetravel import gather
 from kronos_nova.rebalancer.timetravel import journey
 from kronos_nova.rebalancer.timetravel import past as pasts
-from kronos_nova.rebalancer.timetravel import power
 from kronos_nova.rebalancer.timetravel import recorded
 from kronos_nova.rebalancer.timetravel import review
 from kronos_nova.rebalancer.timetravel import trace as traces
-from kronos_nova.sources import ranges
 
 PROG = 'kronos simulate'
 DESCRIPTION = 'Runs the planner over past load.'
-#: A week of minutes is 10,080.
-MAX_TIMES = 50_000
-STEP = '5m'
 
 
 def run(args: argparse.Namespace) -> tuple[list[str], list[tuple[Any, ...]]]:
@@ -66,7 +59,7 @@ def run(args: argparse.Namespace) -> tuple[list[str], list[tuple[Any, ...]]]:
     plot = _plotter(args.plot)
     conf = _configure(args)
     sets = _policy_sets(args.policies or [conf.engine.policies_file])
-    asked, assumptions = _numbers(args, conf)
+    asked, assumptions = arguments.assumed(args, conf)
     bar = bars.Progress(sys.stderr)
     try:
         trace = _trace(args, conf, list(sets.values()), bar)
@@ -80,7 +73,8 @@ def run(args: argparse.Namespace) -> tuple[list[str], list[tuple[Any, ...]]]:
                 remedy='Name another aggregate or set include_unassigned_hosts.')
         past = pasts.build(trace, list(sets.values()), scopes)
         asked = dataclasses.replace(
-            asked, scopes=scopes, energy_measure=_energy_measure(args.power_policy, past))
+            asked, scopes=scopes,
+            energy_measure=arguments.energy_measure(args.power_policy, past))
         reviews = [review.review(past, found, asked)
                    for found in _journeys(past, candidates, assumptions, bar)]
     finally:
@@ -115,93 +109,9 @@ def _policy_sets(paths: list[str]) -> dict[str, policies.PolicySet]:
         if name in out or name in ('history', 'nothing', 'Measure'):
             name = path
         if name in out:
-            raise _wrong('--policies', f'{path} is given twice', 'Name each file once')
+            raise arguments.wrong('--policies', f'{path} is given twice', 'Name each file once')
         out[name] = loaded
     return out
-
-
-def _numbers(args: argparse.Namespace,
-             conf: cfg.ConfigOpts) -> tuple[review.Question, journey.Assumptions]:
-    limits = carrying.Limits(
-        per_scope=conf.executor.max_concurrent_migrations,
-        total=conf.executor.max_concurrent_migrations_total,
-        bandwidth=_number('--bandwidth', args.bandwidth, 1e-3, 1e6),
-        copies_disk=conf.engine.enforce_placement_disk, begin_within=store_rows.BEGIN_WITHIN)
-    lag = (float(conf.engine.settle_seconds) if args.lag is None
-           else _parsed('--lag', moments.seconds, args.lag))
-    assumptions = journey.Assumptions(
-        interval=conf.engine.evaluation_interval, cooldown=conf.engine.cooldown,
-        instance_cooldown=conf.engine.instance_cooldown, stagger=conf.executor.stagger_seconds,
-        lag=lag, limits=limits)
-    question = review.Question(
-        scopes=(), ceiling=_number('--ceiling', args.ceiling, 0.0, 1.0),
-        return_seconds=_parsed('--return-within', moments.seconds, args.return_within),
-        curve=_parsed('--power', lambda text: power.parse(text, args.empty_hosts == 'off'),
-                      args.power), limits=limits)
-    return question, assumptions
-
-
-def _window(args: argparse.Namespace) -> ranges.Window:
-    """The times to ask a live source for."""
-    if args.start is None:
-        raise _wrong('--from', 'there is no first time', 'Write for example --from -2d')
-    now = math.floor(time.time())
-    start = math.floor(_parsed('--from', lambda text: moments.moment(text, now), args.start))
-    end = _parsed('--to', lambda text: moments.moment(text, now), args.end)
-    step = _parsed('--step', moments.seconds, args.step or STEP)
-    if step < 1 or step != int(step):
-        raise _wrong('--step', f'{step:g} s is no whole number of seconds above 0',
-                     'Write for example 5m')
-    if end > now:
-        raise _wrong('--to', 'it lies in the future', 'Write now, or an earlier time')
-    return _checked(start, end, step)
-
-
-def _checked(start: float, end: float, step: float) -> ranges.Window:
-    if end <= start:
-        raise _wrong('--to', f'{moments.shown(end)} is not after --from '
-                             f'({moments.shown(start)})', 'Give a later time')
-    count = int((end - start) / step + 1e-6) + 1
-    if count < 2:
-        raise _wrong('--step', 'it is longer than the time from --from to --to',
-                     'Give a shorter one')
-    if count > MAX_TIMES:
-        raise _wrong('--step', f'it makes {count} times of it, more than {MAX_TIMES}',
-                     'Give a longer one, or less time')
-    return ranges.Window(start, step, count)
-
-
-def _energy_measure(name: str | None, past: pasts.Past) -> str:
-    names = [m.name for m in past.measures]
-    if name is None:
-        return 'cpu' if 'cpu' in names else names[0]
-    if name not in names:
-        raise _wrong('--power-policy', f'no policy is named {name}',
-                     f'Name one of {", ".join(names)}')
-    return name
-
-
-def _parsed(option: str, parse: Callable[[str], Any], text: str) -> Any:
-    try:
-        return parse(text)
-    except ValueError as e:
-        raise _wrong(option, str(e), 'See kronos simulate --help') from None
-
-
-def _number(option: str, text: str, least: float, most: float) -> float:
-    try:
-        found = float(text)
-    except ValueError:
-        found = math.nan
-    if not least <= found <= most:
-        raise _wrong(option, f'{text!r} is no number from {least:g} to {most:g}',
-                     'Give such a number')
-    return found
-
-
-def _wrong(option: str, problem: str, remedy: str) -> exception.ConfigError:
-    return exception.ConfigError(path='the command line', field=option, problem=problem,
-                                 remedy=f'{remedy}.')
 
 
 # The cloud and its load.
@@ -211,9 +121,10 @@ def _trace(args: argparse.Namespace, conf: cfg.ConfigOpts, sets: list[policies.P
     if args.trace is not None:
         for other, given in (('--snapshot', args.snapshot), ('--record', args.record)):
             if given is not None:
-                raise _wrong(other, 'it does not go with --trace', 'Leave one of them out')
-        return _cut(args, traces.read(args.trace))
-    window = _window(args)
+                raise arguments.wrong(other, 'it does not go with --trace',
+                                      'Leave one of them out')
+        return arguments.cut(args, traces.read(args.trace))
+    window = arguments.window(args)
     source = _wiring.source(conf)
     try:
         health, text = source.health()
@@ -241,35 +152,6 @@ def _cloud(args: argparse.Namespace, conf: cfg.ConfigOpts, sets: list[policies.P
     cluster = _wiring.collector(conf).collect(time.time())
     return cluster, tuple(dict.fromkeys(
         s for policy_set in sets for s in engine.scopes(conf, policy_set))), ()
-
-
-def _cut(args: argparse.Namespace, trace: recorded.Trace) -> recorded.Trace:
-    """The part of a trace that is asked for, and every how many of its times."""
-    whole = trace.window
-    start, end, every = whole.start, whole.end, 1
-    if args.start is not None:
-        start = _parsed('--from', lambda text: moments.moment(text, whole.end), args.start)
-    if args.end is not None:
-        end = _parsed('--to', lambda text: moments.moment(text, whole.end), args.end)
-    if args.step is not None:
-        step = _parsed('--step', moments.seconds, args.step)
-        every = round(step / whole.step)
-        if every < 1 or abs(every * whole.step - step) > 1e-6 * whole.step:
-            raise _wrong('--step', f'{step:g} s is no multiple of the trace\'s '
-                                   f'{whole.step:g} s', 'Leave it out or give a multiple')
-    if end <= start:
-        _checked(start, end, whole.step)
-    first = max(0, math.ceil((start - whole.start) / whole.step - 1e-6))
-    last = min(whole.count - 1, math.floor((end - whole.start) / whole.step + 1e-6))
-    if last - first < every:
-        raise _wrong('--from', f'the trace has fewer than two times there; it is from '
-                               f'{moments.shown(whole.start)} to {moments.shown(whole.end)}',
-                     'Ask for a time within it')
-    part = slice(first, last + 1, every)
-    window = _checked(whole.at(first), whole.at(last), whole.step * every)
-    answers = {question: dataclasses.replace(a, values=a.values[part])
-               for question, a in trace.answers.items()}
-    return dataclasses.replace(trace, window=window, answers=answers)
 
 
 def _candidates(conf: cfg.ConfigOpts, sets: dict[str, policies.PolicySet],
@@ -320,8 +202,8 @@ def _plotter(path: str | None) -> Callable[..., None] | None:
     with _entry.needs_extra('kronos simulate --plot', 'plot'):
         from kronos_nova.rebalancer.timetravel import plot
     if path.rpartition('.')[2].lower() not in plot.FORMATS:
-        raise _wrong('--plot', f'{path} ends in none of .{", .".join(plot.FORMATS)}',
-                     'Name such a file')
+        raise arguments.wrong('--plot', f'{path} ends in none of .{", .".join(plot.FORMATS)}',
+                              'Name such a file')
     return plot.write
 
 

@@ -18,7 +18,6 @@ query has one deadline for all its attempts, a cap on bytes and on series, and
 follows no redirect. Secrets are in no message.
 """
 
-from collections.abc import Iterator
 from collections.abc import Mapping
 import dataclasses
 import statistics
@@ -42,8 +41,6 @@ from kronos_nova.sources import ranges
 LOG = logging.getLogger(__name__)
 
 CHUNK = 65536
-#: How often a range query is tried again over half the time.
-HALVINGS = 6
 
 
 class _Failed(Exception):
@@ -169,9 +166,15 @@ class PrometheusSource(base.Source):
                     progress: ranges.Progress = ranges.silent) -> ranges.RangeResult:
         """See the base class. Asked in parts, each within the limits of one query
         (time, retries, bytes, series); a part that is too much is halved."""
+        def ask(part: ranges.Window) -> bytes:
+            return self._ask('POST', '/api/v1/query_range', {
+                'query': query, 'start': f'{part.start:.3f}', 'end': f'{part.end:.3f}',
+                'step': f'{part.step:.3f}'})
+
         collected = ranges.Collected(query, label, mark, window, self._conf.max_series)
         try:
-            for part, body in self._parts(query, window):
+            for part, body in ranges.parts(window, ask, self._conf.max_body_bytes,
+                                           (_TooMuch, _Late, _Busy)):
                 collected.add(answer.matrix(body, self._conf.max_series))
                 progress(part.count)
         except (_Failed, answer.Malformed) as e:
@@ -181,26 +184,6 @@ class PrometheusSource(base.Source):
                 f'it has more than max_series ({self._conf.max_series}) series from first to '
                 'last; aggregate the query, raise the option or ask for less time'))
         return collected.result()
-
-    def _parts(self, query: str,
-               window: ranges.Window) -> Iterator[tuple[ranges.Window, bytes]]:
-        first, points, halvings, most = 0, ranges.FIRST, HALVINGS, ranges.MAX_POINTS
-        while first < window.count:
-            part = window.part(first, min(points, window.count - first))
-            try:
-                body = self._ask('POST', '/api/v1/query_range', {
-                    'query': query, 'start': f'{part.start:.3f}', 'end': f'{part.end:.3f}',
-                    'step': f'{part.step:.3f}'})
-            except (_TooMuch, _Late, _Busy):
-                if part.count == 1 or halvings == 0:
-                    raise
-                points = most = part.count // 2
-                halvings -= 1
-                continue
-            yield part, body
-            first += part.count
-            points = min(most, ranges.next_points(
-                part.count, len(body), self._conf.max_body_bytes))
 
     def _ask(self, method: str, path: str, form: dict[str, str] | None) -> bytes:
         """The body of a successful answer.

@@ -19,6 +19,7 @@ without a sample is NaN.
 import array
 from collections.abc import Callable
 from collections.abc import Iterable
+from collections.abc import Iterator
 from collections.abc import Mapping
 import dataclasses
 import math
@@ -27,6 +28,8 @@ import math
 MAX_POINTS = 11_000
 #: Points asked for first, while the size of an answer is not known.
 FIRST = 30
+#: How often a part is tried again over half the time.
+HALVINGS = 6
 #: Part of max_body_bytes that an answer should fill.
 FILL = 0.5
 #: No Nova name and no UUID is longer; a longer label value is nobody's.
@@ -139,6 +142,30 @@ class Collected:
 def _mark(metric: Mapping[str, str], label: str) -> str:
     value = metric.get(label, '')
     return value if len(value) <= MAX_LABEL else ''
+
+
+def parts(window: Window, ask: Callable[[Window], bytes], max_bytes: int,
+          too_much: tuple[type[Exception], ...]) -> Iterator[tuple[Window, bytes]]:
+    """The whole window, part by part, each with its answer's body.
+
+    A part that is too much is halved, and no later one is larger then.
+
+    :param ask: raises one of ``too_much`` when less time may help.
+    """
+    first, points, halvings, most = 0, FIRST, HALVINGS, MAX_POINTS
+    while first < window.count:
+        part = window.part(first, min(points, window.count - first))
+        try:
+            body = ask(part)
+        except too_much:
+            if part.count == 1 or halvings == 0:
+                raise
+            points = most = part.count // 2
+            halvings -= 1
+            continue
+        yield part, body
+        first += part.count
+        points = min(most, next_points(part.count, len(body), max_bytes))
 
 
 def next_points(points: int, size: int, max_size: int) -> int:

@@ -19,7 +19,6 @@ was read, to its last, or to then. Series of instances that the cloud does not
 have stay in their hosts' base load.
 """
 
-from collections.abc import Callable
 from collections.abc import Iterable
 from collections.abc import Mapping
 from collections.abc import Sequence
@@ -34,14 +33,14 @@ from kronos_nova import labels
 from kronos_nova import model
 from kronos_nova import policy as policies
 from kronos_nova import scoring
+from kronos_nova.rebalancer.timetravel import profiles
 from kronos_nova.rebalancer.timetravel import recorded
 from kronos_nova.sources import ranges
 
 Floats = npt.NDArray[np.float64]
-Places = npt.NDArray[np.int32]
+Places = profiles.Places
 
-#: Not there.
-ABSENT = -1
+ABSENT = profiles.ABSENT
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -134,16 +133,16 @@ class _Builder:
 
     def build(self) -> Past:
         names = [m.name for m in self._measures]
-        profiles = [self._profile(m) for m in self._measures]
-        home = self._home([p for p in profiles if p is not None])
-        others = next((p.others for p in profiles if p is not None),
+        found = [self._profile(m) for m in self._measures]
+        home = self._home([p for p in found if p is not None])
+        others = next((p.others for p in found if p is not None),
                       np.zeros((self._times, len(self.hosts)), dtype=np.int32))
         score = np.stack([self._of_hosts(m.policy, 'imbalance_query') for m in self._measures])
         fills = {recorded.questions(p)['capacity_query']: self._of_hosts(p, 'capacity_query')
                  for p in self._policies if p.capacity_query is not None}
         capacity = np.stack([self._capacity(m) for m in self._measures])
         usage = np.full((len(names), self._times, len(self.uuids)), np.nan, dtype=np.float32)
-        for i, (measure, profile) in enumerate(zip(self._measures, profiles, strict=True)):
+        for i, (measure, profile) in enumerate(zip(self._measures, found, strict=True)):
             if profile is not None:
                 usage[i] = profile.usage
                 if measure.policy.vm_profile_unit == 'host_ratio':
@@ -174,7 +173,7 @@ class _Builder:
         out = np.full((self._times, len(self.hosts)), np.nan)
         find = self._names(policy).find
         strangers = set()
-        for key, columns in _columns(answer.keys).items():
+        for key, columns in profiles.columns_of(answer.keys).items():
             host = find(key)
             if host is None:
                 strangers.add(key)
@@ -223,23 +222,23 @@ class _Builder:
 
     # Instances.
 
-    def _profile(self, measure: Measure) -> '_Profile | None':
+    def _profile(self, measure: Measure) -> profiles.Profile | None:
         policy = measure.policy
         if policy.vm_profile_query is None:
             return None
         answer = self._answer(policy, 'vm_profile_query')
-        columns = _columns(answer.keys)
+        columns = profiles.columns_of(answer.keys)
         numbers = {key: float(n) for n, key in enumerate(columns)}
         mapped = labels.map_instances(numbers, self._cluster.instances.values(),
                                       policy.vm_profile_label_type)
         keys = list(columns)
         ours = {keys[int(n)]: self._index[uuid] for uuid, n in mapped.values.items()
                 if uuid in self._index}
-        return _Profile(answer, columns, ours, self._names(policy).find, self._host_index,
+        return profiles.Profile(answer, columns, ours, self._names(policy).find, self._host_index,
                         len(self.uuids), lambda text: self._warnings.append(
                             f'policy {measure.name}: {text}'))
 
-    def _home(self, profiles: Sequence['_Profile']) -> Places:
+    def _home(self, known_by: Sequence[profiles.Profile]) -> Places:
         """T x N, from the first profile that says where an instance was."""
         taken_at = self._trace.cluster.taken_at
         window = self._trace.window
@@ -248,7 +247,7 @@ class _Builder:
                         dtype=np.int32)
         seen = np.zeros((self._times, len(self.uuids)), dtype=np.bool_)
         where = np.full((self._times, len(self.uuids)), ABSENT, dtype=np.int32)
-        for profile in profiles:
+        for profile in known_by:
             seen |= ~np.isnan(profile.usage)
             where = np.where(where == ABSENT, profile.where, where)
         known = seen.any(axis=0)
@@ -293,58 +292,6 @@ class _Builder:
                 f'at {share:.0%} of the times instances explain more than their host\'s score '
                 'and are scaled down to it; check vm_profile_unit')
         return scale
-
-
-class _Profile:
-    """One measure's series by instance: ``usage`` T x N; ``where`` T x N, the
-    host that the second label names, ABSENT without one."""
-
-    def __init__(self, answer: recorded.Answer, columns: Mapping[str, list[int]],
-                 ours: Mapping[str, int], find: Callable[[str], str | None],
-                 host_index: Mapping[str, int], count: int, warn: Callable[[str], None]) -> None:
-        times = answer.values.shape[0]
-        places = np.array([host_index.get(find(m) or '', ABSENT) for m in answer.marks],
-                          dtype=np.int32)
-        self.usage = np.full((times, count), np.nan, dtype=np.float32)
-        self.where = np.full((times, count), ABSENT, dtype=np.int32)
-        self.others = np.zeros((times, len(host_index)), dtype=np.int32)
-        twice = []
-        strangers = 0
-        for key, found in columns.items():
-            n = ours.get(key)
-            if n is None:
-                strangers += 1
-                for column in found:
-                    if places[column] != ABSENT:
-                        self.others[:, places[column]] += ~np.isnan(answer.values[:, column])
-            elif not self._lay(n, answer.values, found, places):
-                twice.append(key)
-        if twice:
-            warn(f'{len(twice)} instances have several series at one time and place; these '
-                 f'times are left out (first: {twice[0][:64]!r})')
-        if strangers:
-            warn(f'{strangers} series belong to no instance that the cloud has; their load stays '
-                 'with its host')
-
-    def _lay(self, n: int, values: recorded.Singles, found: list[int], places: Places) -> bool:
-        """Where series of two hosts overlap, as they do for a rate window
-        after a migration, the one that began later counts."""
-        began = {c: int((~np.isnan(values[:, c])).argmax()) for c in found}
-        twice = np.zeros(len(values), dtype=np.bool_)
-        for column in sorted(found, key=lambda c: (began[c], c)):
-            known = ~np.isnan(values[:, column])
-            twice |= known & ~np.isnan(self.usage[:, n]) & (self.where[:, n] == places[column])
-            self.usage[known, n] = values[known, column]
-            self.where[known, n] = places[column]
-        self.usage[twice, n] = np.nan
-        return not twice.any()
-
-
-def _columns(keys: Iterable[str]) -> dict[str, list[int]]:
-    out: dict[str, list[int]] = {}
-    for column, key in enumerate(keys):
-        out.setdefault(key, []).append(column)
-    return out
 
 
 def _held(where: Places, rest: Places) -> Places:

@@ -119,7 +119,7 @@ def test_what_never_fits_ends(api):
     api.respond.refuse = lambda points: (422, {'status': 'error', 'error': 'too many samples'})
     found = ask(api)
     assert 'too many samples' in found.error
-    assert len(api.respond.asked) <= 1 + prometheus.HALVINGS
+    assert len(api.respond.asked) <= 1 + ranges.HALVINGS
 
 
 def test_a_query_that_is_wrong_is_not_tried_over_less_time(api):
