@@ -82,6 +82,16 @@ def test_what_does_not_begin_in_time_is_cancelled_and_so_is_what_requires_it():
     assert not found.live
 
 
+@pytest.mark.parametrize(('deadline', 'expected'), [
+    (100.0, [('1', 100.0)]), (100.5, [('1', 100.0), ('2', 200.0)])])
+def test_the_deadline_itself_is_too_late(deadline, expected):
+    assert ended(carrier(task('1'), task('2', deadline=deadline), per_scope=1), 1000.0) == expected
+
+
+def test_no_move_takes_less_than_a_second():
+    assert ended(carrier(task('1', memory_mb=1)), 10.0) == [('1', 1.0)]
+
+
 def test_without_a_deadline_it_must_begin_within_the_limit():
     found = carrier(task('1', memory_mb=10_000), task('2'), per_scope=1, begin_within=500.0)
     assert ended(found, 2000.0) == [('1', 1000.0)]
