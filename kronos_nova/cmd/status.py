@@ -66,7 +66,20 @@ def check_policies(conf: Any) -> tuple[str, str]:
         policies.load(conf.engine.policies_file)
     except exception.PolicyFileError as error:
         return 'FAILURE', str(error)
-    return 'SUCCESS', ''
+    return _check_scheduler(conf)
+
+
+def _check_scheduler(conf: Any) -> tuple[str, str]:
+    """The same for the files that a nova.conf names, if one was given."""
+    from kronos_nova.conf import scheduler
+
+    scheduler.register(conf)
+    if not scheduler.configured(conf):
+        return 'SUCCESS', ''
+    errors, doubts = scheduler.examine(conf)
+    if errors:
+        return 'FAILURE', ' '.join(map(str, errors))
+    return ('WARNING', ' '.join(doubts)) if doubts else ('SUCCESS', '')
 
 
 def check_broker(conf: Any) -> tuple[str, str]:

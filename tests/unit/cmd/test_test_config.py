@@ -153,6 +153,27 @@ def test_a_wrong_policy_file_is_told(case):
     assert item['status'] == 'failed' and 'sum to 1.0' in item['text']
 
 
+def test_a_nova_conf_beside_it_has_its_policy_files_checked(case):
+    dense = case.directory / 'dense.yaml'
+    dense.write_text(POLICIES + '    mode: pack\n    capacity_query: cpu\naggregates: [dense]\n')
+    nova = case.directory / 'nova.conf'
+
+    def items(multiplier, *files):
+        nova.write_text('[filter_scheduler]\nkronos_weight_multiplier = '
+                        f'{multiplier}\n[kronos]\n'
+                        + ''.join(f'policies_file = {path}\n' for path in files))
+        return case.items('--config-file', str(nova))
+
+    spread = case.directory / 'policies.yaml'
+    item = items(10, dense, spread)['scheduler']
+    assert item['status'] == 'ok' and 'dense.yaml' in item['text'] and '10' in item['text']
+    item = items(-10, dense, spread)['scheduler']
+    assert item['status'] == 'warning' and item['remedy'].startswith('Negate')
+    assert 'policies.yaml says mode: spread, but kronos_weight_multiplier is -10' in item['text']
+    item = items(10, dense, spread, case.directory / 'none.yaml')['scheduler']
+    assert item['status'] == 'failed' and 'none.yaml' in item['text']
+
+
 def test_display_names_are_warned_of(case):
     (case.directory / 'policies.yaml').write_text(
         POLICIES + '    vm_profile_label_type: nova_display_name\n')
