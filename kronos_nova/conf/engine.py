@@ -101,8 +101,10 @@ OPTS: list[cfg.Opt] = [
                 help='UUIDs of instances that are never moved. They still count for scores, '
                      'claims and groups.'),
     cfg.IntOpt('settle_seconds', default=300, min=0, max=3600,
-               help='Scores older than the completion of a move plus this many seconds do not '
-                    'show it yet: the scope waits. Use the longest range in your queries.'),
+               help='How long after a move\'s completion samples are taken to show it only in '
+                    'part: imbalance moves wait so long, and as much longer as samples are old. '
+                    'A longer range in a policy\'s queries counts instead. Set it to the longest '
+                    'range inside your recording rules. 0 switches waiting off.'),
     cfg.IntOpt('planning_deadline', default=30, min=1,
                help='Safety stop in seconds; a plan cut off by it says so.'),
     cfg.ListOpt('hypervisor_types', default=['QEMU', 'KVM'],

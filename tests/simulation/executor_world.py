@@ -224,6 +224,11 @@ class Run:
         for scope in SCOPES:
             flying = [m for m in active if m.task.aggregate == scope]
             self.must(len(flying) <= SETTINGS.per_scope, f'cap of {scope}')
+        for host in HOSTS:
+            self.must(sum(m.task.from_host == host for m in active) <= SETTINGS.per_source,
+                      f'cap of the source {host}')
+            self.must(sum(m.task.to_host == host for m in active) <= SETTINGS.per_destination,
+                      f'cap of the destination {host}')
 
     def check_committed(self, task: model.Task, name: str) -> None:
         row = self.store.task(task.task_id)

@@ -54,6 +54,8 @@ class Settings:
     scopes: frozenset[str] | None = None
     per_scope: int = 2
     total: int = 8
+    per_source: int = 1
+    per_destination: int = 2
     migration_timeout: float = 600.0
     seconds_per_gib: float = 800.0
     look_interval: float = 10.0
@@ -81,6 +83,8 @@ def settings(conf: cfg.ConfigOpts) -> Settings:
         scopes=frozenset(executor.aggregates) or None,
         per_scope=executor.max_concurrent_migrations,
         total=executor.max_concurrent_migrations_total,
+        per_source=executor.max_concurrent_per_source,
+        per_destination=executor.max_concurrent_per_destination,
         migration_timeout=executor.migration_timeout, seconds_per_gib=executor.seconds_per_gib,
         look_interval=executor.migration_poll_interval, poll_interval=executor.poll_interval,
         claim_seconds=executor.claim_seconds, retry_backoff=executor.retry_backoff,

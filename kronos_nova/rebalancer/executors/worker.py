@@ -140,7 +140,9 @@ class Worker:
             return False
         row = self._store.claim(
             self.name, self._settings.scopes, self._clock(), per_scope=self._settings.per_scope,
-            total=self._settings.total, claim_seconds=self._settings.claim_seconds)
+            total=self._settings.total, claim_seconds=self._settings.claim_seconds,
+            per_source=self._settings.per_source,
+            per_destination=self._settings.per_destination)
         if row is None:
             return False
         self._start(row)

@@ -50,6 +50,8 @@ _T = TypeVar('_T')
 #: An executor that was heard of within so many seconds is there.
 WRITER_SECONDS = 300.0
 _RACES = (db_exception.DBDeadlock, db_exception.DBDuplicateEntry)
+#: No cap: more than anybody migrates.
+UNLIMITED = 2**31
 
 
 class Store:
@@ -255,19 +257,22 @@ class Store:
         return self._read(lambda c: tasks.in_states(c, states, scopes, worker))
 
     def claim(self, worker: str, scopes: Collection[str] | None, now: float, *, per_scope: int,
-              total: int, claim_seconds: float) -> TaskRow | None:
+              total: int, claim_seconds: float, per_source: int = UNLIMITED,
+              per_destination: int = UNLIMITED) -> TaskRow | None:
         """The next task that may begin, now ours in state ``claimed``.
 
         Queued, due, not expired, everything it requires completed, and a
-        slot free: at most ``per_scope`` tasks of its scope and ``total`` of
-        the cloud are claimed, submitting, submitted or unknown. A claim whose
-        worker has been silent for ``claim_seconds`` passes to us.
+        slot free: at most ``per_scope`` tasks of its scope, ``per_source``
+        and ``per_destination`` of its hosts and ``total`` of the cloud are
+        claimed, submitting, submitted or unknown. A claim whose worker has
+        been silent for ``claim_seconds`` passes to us.
         """
         if not self._read(lambda c: tasks.has_claimable(c, scopes, now, claim_seconds)):
             return None
         return self._run(lambda c: tasks.claim(
             c, worker, scopes, now, per_scope=per_scope, total=total,
-            claim_seconds=claim_seconds))
+            claim_seconds=claim_seconds, per_source=per_source,
+            per_destination=per_destination))
 
     def renew_claim(self, worker: str, now: float) -> None:
         """We are alive: nobody takes our tasks for ``claim_seconds``."""

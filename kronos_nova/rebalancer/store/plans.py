@@ -28,8 +28,9 @@ INSTANCE = 'instance'
 SCOPE = 'scope'
 HOST = 'host'
 DISKS = 'disks'
-#: How far back History.completed reaches, in seconds.
-COMPLETED_SECONDS = 3600.0
+#: How far back History.completed reaches, in seconds: longer than scores take
+#: to show a move (kronos_nova.constraints.settling).
+COMPLETED_SECONDS = 10800.0
 
 
 def save(connection: sa.Connection, lease: rows.Lease | None, plan: model.Plan,

@@ -230,7 +230,7 @@ def test_a_destination_that_refuses_everybody_is_quarantined_not_the_instances(b
         lambda task: error(exception.MigrationFailed) if task.to_host == 'h2' else 'req']
     bench.driver.answers['look'] = [base.Stage.RUNNING]
     bench.plan(*[cases.make_task] * 3)
-    chosen = retry.Settings(per_scope=9)
+    chosen = retry.Settings(per_scope=9, per_source=9, per_destination=9)
     bench.passes(12, by=bench.new_worker('w', chosen))
     history = bench.store.history('blue', bench.now)
     assert history.quarantined_hosts == {'h2'} and history.quarantined == {}
@@ -414,7 +414,8 @@ def test_a_notification_that_fails_stops_nothing(bench):
 def test_several_migrations_are_watched_by_one_loop(bench):
     bench.driver.answers['look'] = [base.Stage.RUNNING]
     bench.plan(*[cases.make_task] * 4)
-    worker_ = bench.new_worker('w', retry.Settings(per_scope=4, look_interval=10))
+    worker_ = bench.new_worker('w', retry.Settings(
+        per_scope=4, per_source=4, per_destination=4, look_interval=10))
     for _ in range(4):
         assert worker_.run_once(bench.now)
     assert not worker_.run_once(bench.now) and bench.steps('look') == []
