@@ -135,7 +135,9 @@ class Instance:
 
     ``claims`` are its allocations on its host's provider by resource class.
     ``pinned`` is a reason why we must never move it (None: movable), such as
-    an allocation on a nested provider.
+    an allocation on a nested provider. ``local_disk_gb`` is what it has
+    besides volumes, which a migration between hosts without shared storage
+    copies; 0 is certain, None is unknown (an old snapshot).
     """
 
     uuid: str
@@ -152,6 +154,7 @@ class Instance:
     pinned: str | None = None
     pinned_zone: str | None = None
     project_id: str = ''
+    local_disk_gb: int | None = None
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -270,7 +273,9 @@ class PolicyScores:
     ``capacity``: by host, in the unit of ``usages``. ``usages``: by instance
     UUID, only of those that have a profile or a fallback. ``untrusted`` says
     why imbalance moves must not use it. ``coverage``: by host, the share of
-    the score that its instances' usages explain.
+    the score that its instances' usages explain. ``window``: seconds over
+    which its queries look back. ``staleness``: how old samples may be, in
+    seconds, when ``age`` is None.
     """
 
     policy: str
@@ -283,6 +288,8 @@ class PolicyScores:
     untrusted: str | None = None
     age: float | None = None
     warnings: tuple[str, ...] = ()
+    window: float = 0.0
+    staleness: float = 0.0
 
     def knows(self, host: str) -> bool:
         """Whether the host has all that an imbalance move needs; else it is
@@ -338,7 +345,8 @@ class History:
     ``cooling`` and ``quarantined`` map instance UUIDs to seconds remaining
     (-1: for ever). ``scope_cooling`` is in seconds. ``draining`` are hosts
     whose pack drain began in an earlier cycle. ``completed`` are moves with
-    their completion times, newest last.
+    their completion times, newest last. ``local_disk_hosts`` are hosts off
+    which Nova lately refused to move an instance without copying its disks.
     """
 
     cooling: Mapping[str, float] = _empty()
@@ -347,6 +355,7 @@ class History:
     scope_cooling: float = 0.0
     draining: frozenset[str] = frozenset()
     completed: tuple[tuple[Move, float], ...] = ()
+    local_disk_hosts: frozenset[str] = frozenset()
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -451,6 +460,7 @@ class Options:
     """What an operator may set about planning; names are the options' names.
 
     ``max_missing_hosts`` None means max(1, 5 % of the scope's hosts).
+    ``instance_storage`` is auto, shared or local.
     """
 
     dry_run: bool = True
@@ -462,6 +472,8 @@ class Options:
     enforce_placement_disk: bool = False
     require_cpu_compatibility: bool = False
     restrict_to_az: bool = False
+    allow_disk_copy: bool = False
+    instance_storage: str = 'auto'
     max_down_fraction: float = 0.3
     max_drain_fraction: float = 0.3
     max_missing_hosts: int | None = None

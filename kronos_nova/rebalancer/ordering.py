@@ -12,145 +12,125 @@
 
 """A plan's moves in an order that stays legal however they end.
 
-A move may start as soon as the moves it requires have completed; every other
-move of the plan may then be waiting, under way (it counts at both ends) or
-failed. So any order of completion and any failures stay legal, and a failure
-cancels only what required it.
+A move may start as soon as the moves it requires have completed. Every other
+move of the plan may then be waiting, under way or failed: it counts at its
+source, its destination and all its alternates. So any order of completion,
+any failures and any destination that an executor falls back to stay legal,
+and a failure cancels only what required it.
+
+How many of a host's moves run at once is the executor's to decide: binding
+it here would let one failure cancel moves that have nothing to do with it.
+
+A move looks only at others that share a host or a server group with it, so
+that a plan of M moves is ordered in about M steps in a cloud of any size.
 """
 
 from collections import Counter
+from collections.abc import Callable
 from collections.abc import Mapping
 from collections.abc import Sequence
-from contextlib import AbstractContextManager
 import dataclasses
+import heapq
 
 from kronos_nova import constraints
 from kronos_nova import model
 from kronos_nova.constraints import view as views
+from kronos_nova.rebalancer import board as boards
+
+#: So many hosts are tried for a move's alternates, and for a parking move.
+TRIED = 64
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Ordered:
-    """``dropped`` counts moves that no order makes legal, by rule."""
+    """``dropped`` counts moves that no order makes legal, by rule. ``parked``
+    maps instance UUIDs to what was asked for, where a move leads elsewhere."""
 
     moves: tuple[model.Move, ...]
     dropped: Counter[str]
+    parked: Mapping[str, model.Move] = dataclasses.field(default_factory=dict)
 
 
-def order(view: views.ClusterView, moves: Sequence[model.Move], *,
-          max_alternates: int = 0) -> Ordered:
+def order(view: views.ClusterView, moves: Sequence[model.Move], *, max_alternates: int = 0,
+          improves: Callable[[model.Move], bool] | None = None,
+          in_use: Callable[[str], bool] = lambda host: True) -> Ordered:
     """Give each move its requirements, wave and alternates.
 
+    A move that is legal only after later ones is placed after them. Moves
+    that wait for each other in a circle are broken up by parking: one of them
+    goes to a third host that ``improves`` welcomes; without one it is dropped.
+
     :param view: the cluster before the plan; it is left as it was.
-    :param moves: each legal after all before it have landed.
+    :param moves: best each legal after all before it have landed.
+    :param in_use: whether a host holds instances.
     """
-    placed: list[model.Move] = []
-    dropped: Counter[str] = Counter()
-    for move in moves:
-        required, rejection = _requirements(view, placed, move)
-        if rejection is not None:
-            dropped[rejection.rule] += 1
-            continue
-        waves = [m.wave for m in placed if m.instance_uuid in required]
-        placed.append(dataclasses.replace(
-            move, requires=tuple(sorted(required)), wave=max(waves) + 1 if waves else 0))
-    placed.sort(key=lambda m: m.wave)
-    if max_alternates:
-        needs = _closures(placed)
-        placed = [dataclasses.replace(m, alternates=_alternates(view, placed, needs, m,
-                                                                max_alternates))
-                  for m in placed]
-    return Ordered(tuple(placed), dropped)
+    with boards.Board(view, moves).closing() as board:
+        waiting = _place(board, moves)
+        parked: dict[str, model.Move] = {}
+        if improves is not None:
+            for move in [m for m, _ in waiting]:
+                if (move.instance_uuid not in board.moves
+                        and _park(board, move, improves) is not None):
+                    parked[move.instance_uuid] = move
+                    waiting = _place(board, [m for m, _ in waiting if m is not move])
+        if max_alternates:
+            _alternates(board, max_alternates, in_use)
+        return Ordered(tuple(sorted(board.moves.values(), key=lambda m: m.wave)),
+                       Counter(no.rule for _, no in waiting), parked)
 
 
-def _requirements(view: views.ClusterView, placed: list[model.Move],
-                  move: model.Move) -> tuple[set[str], model.Rejection | None]:
-    """The fewest earlier moves that must have completed: none; else those
-    that free the destination or belong to the same group; else all."""
-    mine = {g.uuid for g in view.groups_of(move.instance_uuid)}
-    related = {m.instance_uuid for m in placed
-               if m.from_host == move.to_host
-               or mine & {g.uuid for g in view.groups_of(m.instance_uuid)}}
-    rejection = None
-    for wanted in (set(), related, {m.instance_uuid for m in placed}):
-        required = closure(placed, wanted)
-        rejection = _judge(view, placed, required, move)
-        if rejection is None:
-            return _protect(view, placed, required, move, mine), None
-    return set(), rejection
+def _place(board: boards.Board,
+           moves: Sequence[model.Move]) -> list[tuple[model.Move, model.Rejection]]:
+    """Place what can be placed; the rest, each with its rejection."""
+    while True:
+        waiting = []
+        for move in moves:
+            if move.instance_uuid not in board.moves and (no := board.place(move)) is not None:
+                waiting.append((move, no))
+        if not waiting or len(waiting) == len(moves):
+            return waiting
+        moves = [move for move, _ in waiting]
 
 
-def _protect(view: views.ClusterView, placed: list[model.Move], required: set[str],
-             move: model.Move, groups: set[str]) -> set[str]:
-    """``required``, and the earlier moves that this one could stand in the way
-    of: it may go into room that another one frees, and they may not."""
-    late = dataclasses.replace(move, requires=tuple(sorted(required)))
-    moves = [*placed, late]
-    needs = _closures(moves)
-    for earlier in placed:
-        if earlier.instance_uuid in required:
-            continue
-        if earlier.to_host == move.to_host or groups & {
-                g.uuid for g in view.groups_of(earlier.instance_uuid)}:
-            with _beside(view, moves, needs, earlier):
-                if constraints.check(view, earlier) is not None:
-                    required = required | closure(placed, {earlier.instance_uuid})
-    return required
+def _park(board: boards.Board, move: model.Move,
+          improves: Callable[[model.Move], bool]) -> model.Move | None:
+    """The move to the emptiest third host where it may go and is welcome."""
+    for _, host in heapq.nsmallest(TRIED, board.emptiness()):
+        other = dataclasses.replace(move, to_host=host)
+        if (host not in (move.from_host, move.to_host)
+                and constraints.check(board.view, other) is None
+                and improves(other) and board.place(other) is None):
+            return other
+    return None
 
 
-def _closures(moves: Sequence[model.Move]) -> dict[str, set[str]]:
-    """By instance UUID of each move: itself and all that it requires."""
-    found: dict[str, set[str]] = {}
-    for move in moves:  # what a move requires comes before it
-        found[move.instance_uuid] = {move.instance_uuid}.union(
-            *(found[uuid] for uuid in move.requires))
-    return found
+def _alternates(board: boards.Board, count: int, in_use: Callable[[str], bool]) -> None:
+    """Other destinations, the emptiest first, one for each move before any
+    gets a second. Each one taken fills its host for the next, so that no host
+    is everybody's way out. A plan that packs falls back to no empty host."""
+    packs = any(m.phase is model.Phase.PACK for m in board.moves.values())
+    heap = [entry for entry in board.emptiness() if not packs or in_use(entry[1])]
+    heapq.heapify(heap)
+    wanting = [m for m in sorted(board.moves.values(), key=lambda m: m.wave)
+               if board.may_have_alternates(m)]
+    for _ in range(count):
+        wanting = [m for m in (_alternate(board, m, heap) for m in wanting) if m is not None]
 
 
-def _beside(view: views.ClusterView, moves: Sequence[model.Move],
-            needs: Mapping[str, set[str]],
-            move: model.Move) -> AbstractContextManager[views.ClusterView]:
-    """When ``move`` starts: what it requires has landed, all others that do
-    not wait for it are under way."""
-    mine = needs[move.instance_uuid]
-    return views.laid(
-        view, [m for m in moves if m is not move and m.instance_uuid in mine],
-        [m for m in moves if m.instance_uuid not in mine
-         and move.instance_uuid not in needs[m.instance_uuid]])
-
-
-def closure(moves: Sequence[model.Move], wanted: set[str]) -> set[str]:
-    """``wanted`` and all that it requires in turn (instance UUIDs)."""
-    needs = {m.instance_uuid: m.requires for m in moves}
-    found: set[str] = set()
-    pending = list(wanted)
-    while pending:
-        uuid = pending.pop()
-        if uuid not in found:
-            found.add(uuid)
-            pending += needs.get(uuid, ())
-    return found
-
-
-def _judge(view: views.ClusterView, placed: Sequence[model.Move], required: set[str],
-           move: model.Move) -> model.Rejection | None:
-    """Required moves have landed, all others count at both ends."""
-    with views.laid(view, [m for m in placed if m.instance_uuid in required],
-                    [m for m in placed if m.instance_uuid not in required]):
-        return constraints.check(view, move)
-
-
-def _alternates(view: views.ClusterView, moves: Sequence[model.Move],
-                needs: Mapping[str, set[str]], move: model.Move, count: int) -> tuple[str, ...]:
-    """Other destinations that stay legal whatever the other moves do, the
-    emptiest first; not where a move goes that waits for this one."""
-    taken = {m.to_host for m in moves if move.instance_uuid in needs[m.instance_uuid]}
-    found: list[tuple[float, str]] = []
-    with _beside(view, moves, needs, move):
-        for host in sorted(view.cluster.scope_hosts - taken):
-            if host == move.from_host:
-                continue
-            other = dataclasses.replace(move, to_host=host)
-            if constraints.check(view, other) is None:
-                found.append((max(view.fills(host).values(), default=0.0), host))
-    return tuple(host for _, host in sorted(found)[:count])
+def _alternate(board: boards.Board, move: model.Move,
+               heap: list[tuple[float, str]]) -> model.Move | None:
+    """The move with one more alternate, or None when none was found."""
+    seen: list[tuple[float, str]] = []
+    found = None
+    board.view.recall(move)
+    while heap and found is None and len(seen) < TRIED:
+        seen.append(heapq.heappop(heap))
+        if board.try_alternate(move, seen[-1][1]):
+            found = seen[-1][1]
+    board.view.depart(move)
+    if found is not None:
+        move = board.add_alternate(move, found)
+        seen[-1] = max(board.view.fills(found).values(), default=0.0), found
+    for entry in seen:
+        heapq.heappush(heap, entry)
+    return move if found is not None else None

@@ -16,7 +16,8 @@
 An augmenting chain of two: somebody leaves a host for a third one, and the
 instance takes its room. First those that this plan itself has put there are
 sent elsewhere, which costs no migration; then a resident moves, which costs
-one. The smallest that frees enough goes first.
+one, where imbalance moves need not wait. The smallest that frees enough goes
+first.
 """
 
 from collections.abc import Iterator
@@ -62,7 +63,8 @@ def _chains(simulation: sim.Simulation, n: int, moves: list[model.Move],
     placed = np.array([simulation.index[m.instance_uuid] for m in moves
                        if m.phase is model.Phase.EVACUATE], dtype=np.intp)
     resident = (np.flatnonzero(simulation.movable & simulation.profiled)
-                if budget > 1 and simulation.trusted else placed[:0])
+                if budget > 1 and not simulation.held and simulation.mode == 'spread'
+                else placed[:0])
     counted, need = boards.counted(simulation), simulation.claims[:, n, None]
     for others in (placed, resident):
         found: list[tuple[float, int, int]] = []

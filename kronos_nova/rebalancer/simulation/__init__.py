@@ -22,7 +22,6 @@ from collections import Counter
 from collections.abc import Callable
 from collections.abc import Iterable
 from collections.abc import Sequence
-import dataclasses
 import itertools
 
 import numpy as np
@@ -34,6 +33,7 @@ from kronos_nova.constraints import instance as instance_rules
 from kronos_nova.constraints import metrics
 from kronos_nova.constraints import view as views
 from kronos_nova.rebalancer.simulation import arrays
+from kronos_nova.rebalancer.simulation import effects
 from kronos_nova.rebalancer.simulation import extremes
 from kronos_nova.rebalancer.simulation import grouping
 from kronos_nova.rebalancer.simulation import reach
@@ -43,22 +43,7 @@ from kronos_nova.rebalancer.simulation import room
 Floats = arrays.Floats
 Ints = arrays.Ints
 Bools = arrays.Bools
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class Effect:
-    """What candidate moves would do: arrays of one shape.
-
-    ``combined``: combined imbalance afterwards. ``excess``: the part of it
-    above the policies' thresholds. ``refused``: a policy's imbalance would
-    rise and end above its threshold. ``convex``: change of the strictly
-    convex measure, sum of weight x score squared.
-    """
-
-    combined: Floats
-    excess: Floats
-    refused: Bools
-    convex: Floats
+Effect = effects.Effect
 
 
 class Simulation:
@@ -81,6 +66,8 @@ class Simulation:
         self.mode = policy_set.mode
         self.expired = expired
         self.trusted = not scores.untrusted
+        #: Imbalance moves must wait; the planner says so.
+        self.held = not self.trusted
         self.rejections: Counter[str] = Counter()
         self.warnings: list[str] = []
         self.notes: list[str] = []
@@ -209,15 +196,12 @@ class Simulation:
 
     def imbalances(self) -> Floats:
         """Per policy: max score of the givers - min score of the takers, >= 0."""
-        if not self.givers.any() or not self.takers.any():
-            return np.zeros(len(self.policies))
-        return np.array([max(self.extremes.high(p) - self.extremes.low(p), 0.0)
-                         for p in range(len(self.policies))])
+        return np.array(self.extremes.imbalances())
 
     def combined(self) -> float:
         """Sum of weight x imbalance, added in the policies' order."""
         total = 0.0
-        for weight, imbalance in zip(self.weights.tolist(), self.imbalances().tolist(),
+        for weight, imbalance in zip(self.weights.tolist(), self.extremes.imbalances(),
                                      strict=True):
             total += weight * imbalance
         return total
@@ -230,42 +214,8 @@ class Simulation:
         return bool((self.imbalances() > self.thresholds + metrics.ROUNDING).any())
 
     def effects(self, instances: Ints, hosts: Ints) -> Effect:
-        """What moving each instance to each host would do: shape (n, h).
-
-        Exact: see the facts in :mod:`extremes`. What a move does where an
-        instance is already means nothing.
-        """
-        source = self.place[instances]
-        shape = (len(instances), len(hosts))
-        combined, excess = np.zeros(shape), np.zeros(shape)
-        refused = np.zeros(shape, dtype=np.bool_)
-        convex = np.zeros(shape)
-        gives, takes = self.givers[source], self.takers[source]
-        giver = None if self.givers[hosts].all() else self.givers[hosts][None, :]
-        taker = None if self.takers[hosts].all() else self.takers[hosts][None, :]
-        now = self.imbalances()
-        for p, weight in enumerate(self.weights):
-            score, capacity = self.score[p], self.capacity[p]
-            usage = self.usage[p, instances]
-            here, there = score[source], score[hosts][None, :]
-            at_source = here - usage / capacity[source]
-            at_destination = there + usage[:, None] / capacity[hosts][None, :]
-            high = np.maximum(self.extremes.high_but_each(p, source),
-                              np.where(gives, at_source, -np.inf))[:, None]
-            after = np.maximum(high, at_destination if giver is None
-                               else np.where(giver, at_destination, -np.inf))
-            low = np.minimum(self.extremes.low_but_each(p, hosts)[None, :],
-                             at_destination if taker is None
-                             else np.where(taker, at_destination, np.inf))
-            after -= np.minimum(low, np.where(takes, at_source, np.inf)[:, None])
-            np.maximum(after, 0.0, out=after)
-            combined += weight * after
-            excess += weight * np.maximum(after - self.thresholds[p], 0.0)
-            refused |= ((after > now[p] + metrics.ROUNDING)
-                        & (after > self.thresholds[p] + metrics.ROUNDING))
-            convex += weight * ((at_destination ** 2 - there ** 2)
-                                + (at_source ** 2 - here ** 2)[:, None])
-        return Effect(combined, excess, refused, convex)
+        """What moving each instance to each host would do: shape (n, h)."""
+        return effects.effects(self, instances, hosts)
 
     def overfills(self, instances: Ints, hosts: Ints) -> Bools:
         """Where an instance would lift a host's fill above a ceiling, by the

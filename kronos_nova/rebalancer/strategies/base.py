@@ -31,6 +31,8 @@ from kronos_nova.rebalancer import simulation as sim
 
 #: Differences below this are rounding, not improvement.
 EPSILON = 1e-9
+#: So many candidates that arrays judge count as one step of work.
+PER_STEP = 64
 #: So many candidates are ranked one by one before the rest is sorted.
 EASY = 4
 #: So many candidates of each kind are shown to the rules to say what refuses them.
@@ -73,6 +75,7 @@ def best_place(simulation: sim.Simulation, instances: sim.Ints, phase: model.Pha
         hosts = np.arange(len(simulation.hosts), dtype=np.intp)
     if not instances.size or not hosts.size:
         return None
+    simulation.steps += len(instances) * len(hosts) // PER_STEP
     allowed = masks.permitted(simulation, instances, hosts, masks.FILLING)
     if simulation.trusted:
         allowed &= ~simulation.frozen[hosts][None, :]

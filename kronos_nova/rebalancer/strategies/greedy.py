@@ -89,7 +89,7 @@ class Search:
         self._simulation = simulation
         self._banned = banned
         extremes = self._extremes = simulation.extremes
-        self._before: list[float] = simulation.imbalances().tolist()
+        self._before = extremes.imbalances()
         self._combined = simulation.combined()
         self._weights: list[float] = simulation.weights.tolist()
         self._thresholds: list[float] = simulation.thresholds.tolist()
@@ -203,7 +203,6 @@ class Search:
         """Fall of combined imbalance by instance and host; -inf where a policy
         would rise and end above its threshold."""
         simulation = self._simulation
-        simulation.steps += 1 + len(rows) * len(columns) // 64
         source = simulation.place[rows]
         takes = simulation.takers[source]
         total = np.zeros((len(rows), len(columns)))
@@ -232,6 +231,7 @@ class Search:
         if not rows.size or not columns.size:
             return
         simulation = self._simulation
+        simulation.steps += 1 + len(rows) * len(columns) // base.PER_STEP
         allowed = masks.permitted(simulation, rows, columns, masks.QUICK)
         some = allowed.any(axis=1)
         if not some.all():

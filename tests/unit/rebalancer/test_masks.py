@@ -96,3 +96,28 @@ def test_the_masks_together_are_their_conjunction(knobs):
     for mask in masks.MASKS:
         expected &= mask(simulation, rows, columns)
     assert (masks.permitted(simulation, rows, columns) == expected).all()
+
+
+@clouds.examples(60)
+@hypothesis.given(knobs=clouds.knobs())
+def test_masks_still_permit_what_is_legal_after_moves_were_made_and_taken_back(knobs):
+    simulation = simulate(knobs)
+    rng = random.Random(knobs.seed)
+    rows, columns = all_of(simulation)
+    made = []
+    for _ in range(6):
+        legal = [m for n in rows for h in columns
+                 if (m := simulation.move(int(n), int(h), model.Phase.AFFINITY)).from_host
+                 != m.to_host and simulation.check(m) is None]
+        if not legal:
+            break
+        made.append(rng.choice(legal))
+        simulation.apply(made[-1])
+        if rng.random() < 0.4:
+            simulation.undo(made.pop())
+        allowed = masks.permitted(simulation, rows, columns)
+        for n in rows:
+            for h in columns:
+                move = simulation.move(int(n), int(h), model.Phase.AFFINITY)
+                if simulation.check(move) is None:
+                    assert allowed[n, h], (move, made)
