@@ -29,6 +29,7 @@ from kronos_nova.rebalancer import masks
 from kronos_nova.rebalancer import simulation as sim
 from kronos_nova.rebalancer.masks import claims
 from kronos_nova.rebalancer.search import board as boards
+from kronos_nova.rebalancer.search import choice
 from kronos_nova.rebalancer.search import replay
 
 #: Chains that are tried for one instance.
@@ -62,7 +63,7 @@ def _chains(simulation: sim.Simulation, n: int, moves: list[model.Move],
     hosts = every[masks.permitted(simulation, np.array([n]), every, fixed)[0]]
     placed = np.array([simulation.index[m.instance_uuid] for m in moves
                        if m.phase is model.Phase.EVACUATE], dtype=np.intp)
-    resident = (np.flatnonzero(simulation.movable & simulation.profiled)
+    resident = (np.flatnonzero(choice.may_move(simulation))
                 if budget > 1 and not simulation.held and simulation.mode == 'spread'
                 else placed[:0])
     counted, need = boards.counted(simulation), simulation.claims[:, n, None]

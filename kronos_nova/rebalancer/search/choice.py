@@ -23,6 +23,13 @@ CELLS = 150_000
 ENDS = 16
 
 
+def may_move(simulation: sim.Simulation) -> sim.Bools:
+    """Instances that an imbalance move may take, as far as they and their
+    source decide it."""
+    return np.asarray(simulation.movable & simulation.profiled & ~simulation.copies_disks
+                      & simulation.givers[simulation.place])
+
+
 def candidates(simulation: sim.Simulation, budget: int) -> tuple[sim.Ints, sim.Ints]:
     """Instance numbers in order of their hosts, and destination host numbers.
 
@@ -30,8 +37,7 @@ def candidates(simulation: sim.Simulation, budget: int) -> tuple[sim.Ints, sim.I
     hosts of the policies above their thresholds, two hosts for each move that
     may be made, and as many of the coldest hosts as leave few enough.
     """
-    may = simulation.movable & simulation.profiled & simulation.givers[simulation.place]
-    rows, columns = np.flatnonzero(may), np.flatnonzero(simulation.takers)
+    rows, columns = np.flatnonzero(may_move(simulation)), np.flatnonzero(simulation.takers)
     if rows.size * columns.size > CELLS:
         ends = max(ENDS, 2 * budget)
         hot = _extreme(simulation, simulation.givers, -1.0)[:ends]

@@ -26,6 +26,7 @@ from kronos_nova import model
 from kronos_nova.rebalancer import masks
 from kronos_nova.rebalancer import simulation as sim
 from kronos_nova.rebalancer.masks import claims
+from kronos_nova.rebalancer.search import choice
 from kronos_nova.rebalancer.search import measure
 from kronos_nova.rebalancer.search import replay
 
@@ -40,7 +41,7 @@ EPSILON = 1e-9
 def best_swap(simulation: sim.Simulation) -> list[model.Move] | None:
     """The legal pair of moves with the largest fall of combined imbalance
     beyond its price, applied to the simulation; None when there is none."""
-    may = simulation.movable & simulation.profiled & simulation.takers[simulation.place]
+    may = choice.may_move(simulation) & simulation.takers[simulation.place]
     found: list[tuple[float, int, int]] = []
     for host in _extremes(simulation):
         mine = np.flatnonzero(may & (simulation.place == host))

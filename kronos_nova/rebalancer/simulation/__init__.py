@@ -105,6 +105,8 @@ class Simulation:
         self._mark_hosts(cluster)
         self.extremes = extremes.Extremes(self.score, self.givers, self.takers)
         self.movable: Bools = self._movable(instances, order)
+        #: Imbalance moves leave these where they are, for their disks.
+        self.copies_disks: Bools = self._copies_disks()
         #: P x H: no instance that was on the host at first uses more.
         self.peaks = self._residents.peaks(self.usage)
 
@@ -186,6 +188,18 @@ class Simulation:
             if uuid in self.index:
                 movable[self.index[uuid]] = self._may_move(self.cluster.instances[uuid])
         return movable
+
+    def _copies_disks(self) -> Bools:
+        """What the rule ``copies-disk`` refuses, wherever it would go."""
+        options = self.options
+        shared = options.allow_disk_copy or options.instance_storage == 'shared'
+        keep = {h for h in self.hosts if not shared and (
+            options.instance_storage == 'local' or self.view.keeps_disks(h))}
+        if not keep:
+            return np.zeros(len(self.uuids), dtype=np.bool_)
+        of = self.cluster.instances
+        return np.fromiter((of[u].host in keep and of[u].local_disk_gb != 0 for u in self.uuids),
+                           dtype=np.bool_, count=len(self.uuids))
 
     def _may_move(self, instance: model.Instance) -> bool:
         probe = model.Move(instance.uuid, instance.host, '', model.Phase.SPREAD)

@@ -26,6 +26,7 @@ from kronos_nova import model
 from kronos_nova import policy as policies
 from kronos_nova.rebalancer import masks
 from kronos_nova.rebalancer import simulation as sim
+from kronos_nova.rebalancer.search import choice
 from kronos_nova.rebalancer.search import measure
 from kronos_nova.rebalancer.search import portfolio
 from kronos_nova.rebalancer.search import swaps
@@ -62,6 +63,8 @@ class Spread(base.Strategy):
         start = measure.Measure(simulation)
         if simulation.options.objective == 'kronos':
             return self._greedy(simulation, budget)
+        kept = simulation.movable & simulation.profiled & simulation.copies_disks
+        simulation.rejections['copies-disk'] += int(kept.sum())
         moves = portfolio.first(simulation, start, budget)
         moves += self._greedy(simulation, budget - len(moves))
         moves = portfolio.better(simulation, start, moves, budget)
@@ -129,7 +132,7 @@ def _blocks(simulation: sim.Simulation, sources: sim.Ints, destinations: sim.Int
     """Candidates with their source in ``sources`` or destination in
     ``destinations`` (``ends``: both), as (instances, hosts) blocks that do not
     overlap."""
-    may_move = simulation.movable & simulation.profiled & simulation.givers[simulation.place]
+    may_move = choice.may_move(simulation)
     hosts = np.flatnonzero(simulation.takers)
     hot = np.isin(simulation.place, sources) & may_move
     if ends:
