@@ -40,7 +40,7 @@ HEAT = 0.1
 #: Most moves that are taken back at once: a part of the budget, and some more.
 DEPTH, DEEPER = 0.3, 2
 #: Candidates that one addition looks at.
-WINDOW = 5_000
+WINDOW = 7_000
 
 Ruin = Callable[[boards.Board, random.Random, int], list[int]]
 

@@ -87,12 +87,12 @@ class Smooth:
         near_low = np.exp(np.minimum((low - score) / scale, 0.0)) * board.takers
         source, columns = board.source[rows], board.columns
         # P x n: the sums without what leaves each row's source.
-        upper = near_high.sum(axis=1)[:, None] + near_high.take(source, axis=1) * off[:, rows]
-        lower = near_low.sum(axis=1)[:, None] + near_low.take(source, axis=1) * back[:, rows]
+        upper = near_high.sum(axis=1)[:, None] + near_high.take(source, axis=1) * _of(off, rows)
+        lower = near_low.sum(axis=1)[:, None] + near_low.take(source, axis=1) * _of(back, rows)
         # P x c x n: the sums with what comes to each column.
-        x = up[:, :, rows] * near_high.take(columns, axis=1).astype(SINGLE)[:, :, None]
+        x = _of(up, rows) * near_high.take(columns, axis=1).astype(SINGLE)[:, :, None]
         x += (upper + TINY).astype(SINGLE)[:, None, :]
-        y = down[:, :, rows] * near_low.take(columns, axis=1).astype(SINGLE)[:, :, None]
+        y = _of(down, rows) * near_low.take(columns, axis=1).astype(SINGLE)[:, :, None]
         y += (lower + TINY).astype(SINGLE)[:, None, :]
         x *= y
         np.log(x, out=x)
@@ -106,7 +106,7 @@ class Smooth:
         x *= (weight * scale).astype(SINGLE)
         x += (weight * (span - part)).astype(SINGLE)
         total = np.maximum(x, y, out=x).sum(axis=0)
-        total += board.bias[:, rows]
+        total += _of(board.bias, rows)
         for tries in range(total.size):
             column, row = divmod(int(total.argmin()), total.shape[1])
             if not total[column, row] < np.inf:
@@ -119,3 +119,11 @@ class Smooth:
             else:
                 total[~board.room(rows)] = np.inf
         return None
+
+
+def _of(values: sim.Floats, rows: sim.Ints | slice) -> sim.Floats:
+    """The rows, which come last. (An index array would return them first in
+    memory, and everything after it would be slow.)"""
+    if isinstance(rows, slice):
+        return np.asarray(values[..., rows])
+    return np.asarray(values.take(rows, axis=-1))
