@@ -57,7 +57,10 @@ class Spread(base.Strategy):
             move = _choose(simulation)
             if move is None:
                 simulation.notes.append('no legal move lowers the imbalance')
-                lacking = int((~simulation.profiled).sum())
+                copying = int(simulation.copying.sum())
+                if copying:
+                    simulation.rejections['copies-disk'] += copying
+                lacking = int((~simulation.profiled & ~simulation.copying).sum())
                 if lacking:
                     simulation.notes.append(f'{lacking} of {len(simulation.uuids)} instances '
                                             'have no usage in some policy and stay')
