@@ -42,11 +42,12 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _run(conf: Any) -> int:
+    if not conf.once:
+        # Before NumPy is imported, whose threads would not have them blocked.
+        _signals.block()
     from kronos_nova.cmd import _wiring
     from kronos_nova.rebalancer import engine
 
-    if not conf.once:
-        _signals.block()
     built = engine.Engine(
         conf, collector=_wiring.collector(conf), source=_wiring.source(conf),
         store=_wiring.store(conf), cast=_wiring.caster(conf), publish=_wiring.publisher(conf))

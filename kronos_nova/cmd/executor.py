@@ -41,12 +41,12 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _run(conf: Any) -> int:
+    _signals.block()
     from oslo_log import log as logging
 
     from kronos_nova import model
     from kronos_nova.cmd import _wiring
 
-    _signals.block()
     scopes = [*conf.aggregate, *([model.UNASSIGNED] if conf.unassigned else [])]
     worker, listeners = _wiring.worker(conf, scopes)
     logging.getLogger(__name__).info(

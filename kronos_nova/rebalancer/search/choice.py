@@ -26,7 +26,7 @@ ENDS = 16
 def may_move(simulation: sim.Simulation) -> sim.Bools:
     """Instances that an imbalance move may take, as far as they and their
     source decide it."""
-    return np.asarray(simulation.movable & simulation.profiled & ~simulation.copies_disks
+    return np.asarray(simulation.movable & simulation.profiled
                       & simulation.givers[simulation.place])
 
 

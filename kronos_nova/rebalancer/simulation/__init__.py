@@ -29,6 +29,7 @@ import numpy as np
 from kronos_nova import constraints
 from kronos_nova import model
 from kronos_nova import policy as policies
+from kronos_nova.constraints import disks
 from kronos_nova.constraints import instance as instance_rules
 from kronos_nova.constraints import metrics
 from kronos_nova.constraints import view as views
@@ -105,8 +106,10 @@ class Simulation:
         self._mark_hosts(cluster)
         self.extremes = extremes.Extremes(self.score, self.givers, self.takers)
         self.movable: Bools = self._movable(instances, order)
-        #: Imbalance moves leave these where they are, for their disks.
-        self.copies_disks: Bools = self._copies_disks()
+        #: Imbalance moves leave them where they are (rule ``copies-disk``). No
+        #: search may begin with them: there can be as many as instances.
+        self.copying: Bools = self._copying(instances)[order]
+        self.profiled &= ~self.copying
         #: P x H: no instance that was on the host at first uses more.
         self.peaks = self._residents.peaks(self.usage)
 
@@ -189,17 +192,13 @@ class Simulation:
                 movable[self.index[uuid]] = self._may_move(self.cluster.instances[uuid])
         return movable
 
-    def _copies_disks(self) -> Bools:
-        """What the rule ``copies-disk`` refuses, wherever it would go."""
-        options = self.options
-        shared = options.allow_disk_copy or options.instance_storage == 'shared'
-        keep = {h for h in self.hosts if not shared and (
-            options.instance_storage == 'local' or self.view.keeps_disks(h))}
-        if not keep:
-            return np.zeros(len(self.uuids), dtype=np.bool_)
-        of = self.cluster.instances
-        return np.fromiter((of[u].host in keep and of[u].local_disk_gb != 0 for u in self.uuids),
-                           dtype=np.bool_, count=len(self.uuids))
+    def _copying(self, instances: Sequence[model.Instance]) -> Bools:
+        if self.options.instance_storage == 'auto' and not self.history.local_disk_hosts:
+            return np.zeros(len(instances), dtype=np.bool_)
+        return np.fromiter(
+            (disks.copies_disk(self.view, model.Move(
+                i.uuid, i.host, '', model.Phase.SPREAD)) is not None for i in instances),
+            dtype=np.bool_, count=len(instances))
 
     def _may_move(self, instance: model.Instance) -> bool:
         probe = model.Move(instance.uuid, instance.host, '', model.Phase.SPREAD)

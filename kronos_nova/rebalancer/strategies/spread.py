@@ -60,39 +60,51 @@ class Spread(base.Strategy):
         if not _over(simulation):
             simulation.notes.append('every policy is at or below its threshold')
             return []
-        start = measure.Measure(simulation)
-        if simulation.options.objective == 'kronos':
-            return self._greedy(simulation, budget)
-        kept = simulation.movable & simulation.profiled & simulation.copies_disks
-        simulation.rejections['copies-disk'] += int(kept.sum())
-        moves = portfolio.first(simulation, start, budget)
-        moves += self._greedy(simulation, budget - len(moves))
-        moves = portfolio.better(simulation, start, moves, budget)
-        moves += self._greedy(simulation, budget - len(moves))
-        while len(moves) + 1 < budget and _over(simulation) and not simulation.stop():
-            more = swaps.best_swap(simulation)
-            if more is None:
-                break
-            moves += more
-            moves += self._greedy(simulation, budget - len(moves))
-        portfolio.cut(simulation, start, moves)
+        moves = (_greedy if simulation.options.objective == 'kronos' else _balanced)(
+            simulation, budget)
+        if len(moves) < budget and _over(simulation) and not simulation.truncated:
+            _explain(simulation)
         return moves
 
-    @staticmethod
-    def _greedy(simulation: sim.Simulation, budget: int) -> list[model.Move]:
-        moves: list[model.Move] = []
-        while len(moves) < budget and _over(simulation) and not simulation.stop():
-            move = _choose(simulation)
-            if move is None:
-                simulation.notes.append('no legal move lowers the imbalance')
-                lacking = int((~simulation.profiled).sum())
-                if lacking:
-                    simulation.notes.append(f'{lacking} of {len(simulation.uuids)} instances '
-                                            'have no usage in some policy and stay')
-                break
-            simulation.apply(move)
-            moves.append(move)
-        return moves
+
+def _balanced(simulation: sim.Simulation, budget: int) -> list[model.Move]:
+    """A greedy plan or a better one, and what still helps after it."""
+    start = measure.Measure(simulation)
+    moves = portfolio.first(simulation, start, budget)
+    moves += _greedy(simulation, budget - len(moves))
+    moves = portfolio.better(simulation, start, moves, budget)
+    moves += _greedy(simulation, budget - len(moves))
+    while len(moves) + 1 < budget and _over(simulation) and not simulation.stop():
+        more = swaps.best_swap(simulation)
+        if more is None:
+            break
+        moves += more
+        moves += _greedy(simulation, budget - len(moves))
+    portfolio.cut(simulation, start, moves)
+    return moves
+
+
+def _greedy(simulation: sim.Simulation, budget: int) -> list[model.Move]:
+    moves: list[model.Move] = []
+    while len(moves) < budget and _over(simulation) and not simulation.stop():
+        move = _choose(simulation)
+        if move is None:
+            break
+        simulation.apply(move)
+        moves.append(move)
+    return moves
+
+
+def _explain(simulation: sim.Simulation) -> None:
+    """Why a policy stays above its threshold although there is budget."""
+    simulation.notes.append('no legal move lowers the imbalance')
+    copying = int(simulation.copying.sum())
+    if copying:
+        simulation.rejections['copies-disk'] += copying
+    lacking = int((~simulation.profiled & ~simulation.copying).sum())
+    if lacking:
+        simulation.notes.append(f'{lacking} of {len(simulation.uuids)} instances '
+                                'have no usage in some policy and stay')
 
 
 def _over(simulation: sim.Simulation) -> bool:

@@ -192,6 +192,18 @@ def test_in_a_dry_run_an_engine_calls_no_broker(place, broker):
 
 @pytest.mark.parametrize('name', ['engine', 'executor'])
 def test_otherwise_both_call_it(place, broker, name):
-    with place.daemon(name, dry_run=False):
+    with place.daemon(name, dry_run=False) as process:
         broker.visitors.get(timeout=PATIENCE).close()
         broker.close()
+        assert unblocked(process) == []
+
+
+def unblocked(process):
+    """Threads that a SIGTERM could end the process through, whoever made them."""
+    masks = {}
+    for status in Path(f'/proc/{process.pid}/task').glob('*/status'):
+        fields = dict(line.split(':\t', 1) for line in status.read_text().splitlines())
+        masks[status.parent.name] = int(fields['SigBlk'], 16)
+    # The main thread takes it while it waits for it.
+    return [thread for thread, mask in masks.items()
+            if thread != str(process.pid) and not mask & 1 << signal.SIGTERM - 1]
