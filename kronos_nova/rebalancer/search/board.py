@@ -141,14 +141,18 @@ def _groups(simulation: sim.Simulation, rows: sim.Ints) -> dict[int, tuple[str, 
 
 def _bias(simulation: sim.Simulation, rows: sim.Ints, columns: sim.Ints) -> sim.Floats:
     """Price of the memory, cost of soft groups; infinity where a mask that no
-    move of this plan can lift forbids, or a repair would be undone."""
+    move of this plan can lift forbids, or a repair would be undone.
+
+    Mending a soft group earns nothing here: a spread would spend its budget on
+    that instead of on the imbalance.
+    """
     fixed = masks.permitted(simulation, rows, columns,
                             [mask for mask in masks.MASKS if mask is not claims.room])
     price = measure.price(simulation.options, simulation.cost[rows])
     bias: sim.Floats = np.ascontiguousarray(np.where(fixed, price[:, None], np.inf).T)
     for row in np.flatnonzero(simulation.grouped[rows]):
         hard, soft = simulation.group_changes(int(rows[row]), columns)
-        bias[:, row] += soft * simulation.options.soft_affinity_weight
+        bias[:, row] += np.maximum(soft, 0) * simulation.options.soft_affinity_weight
         bias[simulation.repairing(-hard, -soft), row] = np.inf
     return bias
 

@@ -130,7 +130,7 @@ def _worth(simulation: sim.Simulation, start: measure.Measure,
         n = simulation.index[move.instance_uuid]
         cost += float(measure.price(simulation.options, simulation.cost[n]))
         if simulation.grouped[n]:
-            cost += simulation.soft_cost(move)
+            cost += max(0.0, simulation.soft_cost(move))
         simulation.apply(move)
     score = simulation.score
     above = bool(start.excess(score))
