@@ -257,6 +257,8 @@ class PolicySamples:
     profile: QueryResult | None = None
     capacity: QueryResult | None = None
     host_capacity: QueryResult | None = None
+    mean: QueryResult | None = None
+    deviation: QueryResult | None = None
     age: float | None = None
     taken_at: float = 0.0
 
@@ -268,7 +270,9 @@ class PolicyScores:
     ``hosts``: score in [0, 1] by host. ``fill``: what ceilings are compared
     with, by host (a pack policy's ``capacity_query``, else the score).
     ``capacity``: by host, in the unit of ``usages``. ``usages``: by instance
-    UUID, only of those that have a profile or a fallback. ``untrusted`` says
+    UUID, only of those that have a profile or a fallback. ``means`` and
+    ``deviations``: what an instance uses over hours, in the unit of
+    ``usages``; one that is not there is steady. ``untrusted`` says
     why imbalance moves must not use it. ``coverage``: by host, the share of
     the score that its instances' usages explain.
     """
@@ -278,6 +282,8 @@ class PolicyScores:
     fill: Mapping[str, float] = _empty()
     capacity: Mapping[str, float] = _empty()
     usages: Mapping[str, float] = _empty()
+    means: Mapping[str, float] = _empty()
+    deviations: Mapping[str, float] = _empty()
     coverage: Mapping[str, float] = _empty()
     missing: frozenset[str] = frozenset()
     untrusted: str | None = None
