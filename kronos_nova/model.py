@@ -274,7 +274,9 @@ class PolicyScores:
     ``deviations``: what an instance uses over hours, in the unit of
     ``usages``; one that is not there is steady. ``untrusted`` says
     why imbalance moves must not use it. ``coverage``: by host, the share of
-    the score that its instances' usages explain.
+    the score that its instances' usages explain. ``window``: seconds over
+    which its queries look back. ``staleness``: how old samples may be, in
+    seconds, when ``age`` is None.
     """
 
     policy: str
@@ -289,6 +291,8 @@ class PolicyScores:
     untrusted: str | None = None
     age: float | None = None
     warnings: tuple[str, ...] = ()
+    window: float = 0.0
+    staleness: float = 0.0
 
     def knows(self, host: str) -> bool:
         """Whether the host has all that an imbalance move needs; else it is

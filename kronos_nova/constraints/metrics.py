@@ -32,10 +32,9 @@ def ceiling(view: views.View, move: model.Move) -> model.Rejection | None:
     A spread is judged by imbalance instead: it may go to a host above the
     ceiling when its source is worse off.
     """
-    if move.phase is model.Phase.SPREAD:
-        return None
+    source = view.fills(move.from_host) if move.phase is model.Phase.SPREAD else {}
     for name, (fill, limit) in view.ceilings(move).items():
-        if fill > limit + ROUNDING:
+        if fill > max(limit, source.get(name, limit)) + ROUNDING:
             return model.Rejection('ceiling', f'host {move.to_host} would reach {fill:.2f} of '
                                               f'{name}, above {limit:.2f}')
     return None

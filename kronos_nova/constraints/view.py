@@ -26,6 +26,7 @@ import contextlib
 from typing import Protocol
 
 from kronos_nova import model
+from kronos_nova.constraints import settling
 
 
 class View(Protocol):
@@ -68,6 +69,9 @@ class View(Protocol):
 
     def ceilings(self, move: model.Move) -> Mapping[str, tuple[float, float]]:
         """(projected fill, ceiling) of the destination by policy."""
+
+    def fills(self, host: str) -> Mapping[str, float]:
+        """The host's fill by policy, where it is known."""
 
 
 class ClusterView:
@@ -233,13 +237,15 @@ class ClusterView:
         self._shift(move.instance_uuid, move.to_host, move.from_host)
 
     def depart(self, move: model.Move) -> None:
-        """From now on the instance counts at both ends."""
+        """From now on the instance counts at both ends; departed to several
+        hosts (one move may end at any of them), it counts at each."""
         self._depart(move.instance_uuid, move.to_host)
 
     def recall(self, move: model.Move) -> None:
-        """Takes back ``depart``: the instance is at its source only."""
+        """Takes back ``depart``: once for each host departed to, and the
+        instance is at its source only."""
         uuid = move.instance_uuid
-        del self._flying[uuid]
+        self._flying.pop(uuid, None)
         self._charge(uuid, move.to_host, -1)
         self._leave(uuid, move.to_host)
 
@@ -295,19 +301,17 @@ class ClusterView:
                     self._extra[to_host, resource_class] -= amount
 
     def _lay_completed(self, sampled_at: float) -> None:
-        """Moves that the samples do not show yet, or only in part.
-
-        A range query over W seconds shows t / W of a change t seconds old.
-        """
-        window = self.options.settle_seconds
+        """Moves that the samples do not show yet, or only in part."""
         for move, completed_at in self.history.completed:
-            unseen = 1.0 - (sampled_at - completed_at) / window if window else 0.0
             uuid = move.instance_uuid
-            if unseen <= 0.0 or self.host_of(uuid) != move.to_host:
+            if self.host_of(uuid) != move.to_host:
                 continue
-            unseen = min(1.0, unseen)
-            self._load(uuid, move.from_host, -unseen)
-            self._load(uuid, move.to_host, unseen)
+            for name, policy in self._scores.items():
+                part = settling.unseen(policy, sampled_at, completed_at,
+                                       self.options.settle_seconds)
+                for host, share in ((move.from_host, -part), (move.to_host, part)):
+                    if part and host in self._fill[name]:
+                        self._fill[name][host] += share * self.ratio(name, uuid, host)
 
 
 @contextlib.contextmanager

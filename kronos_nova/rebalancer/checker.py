@@ -12,17 +12,30 @@
 
 """Replays a plan on the rules. It knows no planner, and trusts none.
 
-For every move: what it requires has completed; each other move, unless it
-waits for this one, counts at both ends. If every rule holds then, it holds in
-any order of completion and after any failure.
+For every move and each of its alternates: what it requires has completed,
+what waits for it has not begun, each other move counts at its source, at its
+destination and at every alternate. If every rule holds then, it holds in any
+order of completion, after any failure, and wherever an executor falls back
+to. Besides: is anything of this kind to move at all now?
 """
 
+from collections.abc import Iterator
 from collections.abc import Mapping
+from collections.abc import Sequence
+import contextlib
 import dataclasses
+import re
 
 from kronos_nova import constraints
 from kronos_nova import model
+from kronos_nova.constraints import involved
+from kronos_nova.constraints import metrics
+from kronos_nova.constraints import server_groups
+from kronos_nova.constraints import settling
 from kronos_nova.constraints import view as views
+
+#: Judged here, on who really may be under way.
+_RULES = tuple(r for r in constraints.RULES if r is not server_groups.group_in_flight)
 
 
 def check(plan: model.Plan, cluster: model.Cluster, options: model.Options,
@@ -33,21 +46,15 @@ def check(plan: model.Plan, cluster: model.Cluster, options: model.Options,
     :param cluster: with the plan's scope, as the planner got it.
     """
     found = list(_shape(plan, cluster, budget))
-    if found:
+    if found or not plan.moves:
         return tuple(found)
-    view = views.ClusterView(cluster, options, history, scores, ceilings,
-                             draining=plan.draining)
-    requires = {m.instance_uuid: _closure(plan, m) for m in plan.moves}
+    found += _outage(cluster, options)
     for move in plan.moves:
-        landed = [m for m in plan.moves if m.instance_uuid in requires[move.instance_uuid]]
-        flying = [m for m in plan.moves
-                  if m is not move and m.instance_uuid not in requires[move.instance_uuid]
-                  and move.instance_uuid not in requires[m.instance_uuid]]
-        with views.laid(view, landed, flying):
-            found += constraints.check_all(view, move)
-            for host in move.alternates:
-                found += constraints.check_all(view, dataclasses.replace(move, to_host=host))
-    return tuple(found)
+        found += _wanted(move, cluster, options, history)
+    found += _unsettled(plan, cluster, options, history, scores)
+    view = views.ClusterView(involved.involved(cluster, plan.moves, history), options, history,
+                             scores, ceilings, draining=plan.draining)
+    return (*found, *_Replay(view, plan.moves).rejections())
 
 
 def _shape(plan: model.Plan, cluster: model.Cluster, budget: int) -> list[model.Rejection]:
@@ -65,25 +72,199 @@ def _shape(plan: model.Plan, cluster: model.Cluster, budget: int) -> list[model.
         return found
     waves = {m.instance_uuid: m.wave for m in plan.moves}
     for move in plan.moves:
-        if cluster.instances[move.instance_uuid].host != move.from_host:
+        uuid = move.instance_uuid
+        if cluster.instances[uuid].host != move.from_host:
             found.append(model.Rejection(
-                'moved-away', f'instance {move.instance_uuid} is not on {move.from_host}'))
-        for uuid in move.requires:
-            if uuid not in waves or waves[uuid] >= move.wave:
+                'moved-away', f'instance {uuid} is not on {move.from_host}'))
+        if len({move.to_host, *move.alternates}) <= len(move.alternates):
+            found.append(model.Rejection(
+                'alternate-twice', f'instance {uuid} has one host twice among its destinations'))
+        for other in move.requires:
+            if other not in waves or waves[other] >= move.wave:
                 found.append(model.Rejection(
-                    'wave-order', f'instance {move.instance_uuid} requires {uuid}, which is in '
-                                  'no earlier wave'))
+                    'wave-order', f'instance {uuid} requires {other}, which is in no earlier '
+                                  'wave'))
     return found
 
 
-def _closure(plan: model.Plan, move: model.Move) -> set[str]:
-    """All that must have completed before; waves make this finite."""
-    by_uuid = {m.instance_uuid: m for m in plan.moves}
-    found: set[str] = set()
-    pending = list(move.requires)
-    while pending:
-        uuid = pending.pop()
-        if uuid not in found:
-            found.add(uuid)
-            pending += by_uuid[uuid].requires
-    return found
+# Whether anything of this kind is to move now.
+
+
+def _outage(cluster: model.Cluster, options: model.Options) -> list[model.Rejection]:
+    down = disabled = 0
+    for host in cluster.scope_hosts:
+        service = cluster.services.get(host)
+        down += service is None or not service.up
+        disabled += service is not None and service.up and not service.enabled
+    count = len(cluster.scope_hosts)
+    if down > options.max_down_fraction * count:
+        return [model.Rejection('outage', f'{down} of {count} hosts are down')]
+    if disabled > max(1.0, options.max_drain_fraction * count):
+        return [model.Rejection('outage', f'{disabled} of {count} hosts are disabled')]
+    return []
+
+
+def _wanted(move: model.Move, cluster: model.Cluster, options: model.Options,
+            history: model.History) -> Iterator[model.Rejection]:
+    """The operator asked for this kind of move, and not to wait with it."""
+    uuid, source = move.instance_uuid, move.from_host
+    if history.scope_cooling > 0 and not (
+            source in history.draining
+            and move.phase in (model.Phase.EVACUATE, model.Phase.PACK)):
+        yield model.Rejection('scope-cooling', f'the scope cools down for another '
+                                               f'{history.scope_cooling:.0f} s')
+    if move.phase is model.Phase.EVACUATE:
+        service = cluster.services.get(source)
+        reason = (service.disabled_reason if service else None) or ''
+        if (not options.evacuate_disabled_hosts or service is None or service.enabled
+                or reason.startswith('AUTO:')
+                or not re.search(options.drain_reason_regex, reason)):
+            yield model.Rejection('not-drained', f'host {source} is not to be drained')
+    if move.phase is model.Phase.AFFINITY and not any(
+            uuid in g.members and (options.enforce_hard_affinity if g.policy.hard
+                                   else options.enforce_soft_affinity)
+            for g in cluster.groups):
+        yield model.Rejection('no-repair', f'instance {uuid} is in no server group that is to '
+                                           'be repaired')
+
+
+def _unsettled(plan: model.Plan, cluster: model.Cluster, options: model.Options,
+               history: model.History,
+               scores: model.Scores | None) -> list[model.Rejection]:
+    """No imbalance move on scores that do not show the last one yet."""
+    if scores is None or not any(m.phase in metrics.IMBALANCE for m in plan.moves):
+        return []
+    for move, completed_at in history.completed:
+        if not cluster.scope_hosts.isdisjoint((move.from_host, move.to_host)):
+            left = settling.seconds_left(scores, completed_at, options.settle_seconds)
+            if left > 0:
+                return [model.Rejection('unsettled', f'the scores show the move of instance '
+                                                     f'{move.instance_uuid} in {left:.0f} s')]
+    return []
+
+
+# Whether every rule holds whatever happens.
+
+
+class _Replay:
+    """A view with every move under way to all of its destinations.
+
+    No state of the cloud holds more on any host. What is legal then is legal
+    in every state; only what is not is looked at more closely.
+    """
+
+    def __init__(self, view: views.ClusterView, moves: Sequence[model.Move]) -> None:
+        self._view = view
+        self._moves = moves
+        self._before = {m.from_host: view.fills(m.from_host) for m in moves}
+        by_uuid = {m.instance_uuid: m for m in moves}
+        #: By instance UUID: all that must have completed before it begins.
+        self._needs: dict[str, set[str]] = {}
+        for move in sorted(moves, key=lambda m: m.wave):  # waves make this finite
+            self._needs[move.instance_uuid] = {
+                need for u in move.requires for need in (u, *self._needs[u])}
+        self._by_uuid = by_uuid
+        self._mates = {u: {o for g in view.groups_of(u) for o in g.members
+                           if o in by_uuid and o != u} for u in by_uuid}
+        self._flying = {f.instance_uuid for f in view.cluster.flights}
+
+    def rejections(self) -> list[model.Rejection]:
+        for move in self._moves:
+            self._depart(move)
+        return [no for move in self._moves for no in self._judge(move)]
+
+    def _judge(self, move: model.Move) -> list[model.Rejection]:
+        found = []
+        uuid = move.instance_uuid
+        waiting = {u for u in self._mates[uuid] if uuid in self._needs[u]}
+        self._recall(move)
+        if uuid in self._flying:
+            found.append(model.Rejection('in-flight', f'instance {uuid} is migrating already'))
+        for other in sorted(self._mates[uuid] - self._needs[uuid] - waiting):
+            found.append(model.Rejection(
+                'group-in-flight', f'instances {uuid} and {other} of one server group may be '
+                                   'under way at once'))
+        for group in self._view.groups_of(uuid):
+            for other in sorted(self._flying & group.members - {uuid}):
+                found.append(model.Rejection('group-in-flight', f'instance {other} of server '
+                                                                f'group {group.uuid} is migrating'))
+        for host in (move.to_host, *move.alternates):
+            one = dataclasses.replace(move, to_host=host, alternates=())
+            if self._mates[uuid] or self._rules(one):
+                with self._begun(one):
+                    found += self._rules(one)
+                found += self._left_alone(one)
+        self._depart(move)
+        return found
+
+    def _rules(self, move: model.Move) -> list[model.Rejection]:
+        found = list(constraints.check_all(self._view, move, _RULES))
+        if move.phase is model.Phase.SPREAD:
+            before = self._before[move.from_host]
+            found += [model.Rejection('ceiling', f'host {move.to_host} would reach {fill:.2f} of '
+                                                 f'{name} on the way')
+                      for name, (fill, limit) in self._view.ceilings(move).items()
+                      if fill > max(limit, before.get(name, limit)) + metrics.ROUNDING]
+        return found
+
+    @contextlib.contextmanager
+    def _begun(self, move: model.Move) -> Iterator[None]:
+        """What it requires has left its source; what waits for it is there
+        still. Only what shares a host or a group makes a difference."""
+        uuid, ends = move.instance_uuid, {move.from_host, move.to_host}
+        mates = self._mates[uuid]
+        landed = [m for u in sorted(self._needs[uuid])
+                  if (m := self._by_uuid[u]).from_host in ends or u in mates]
+        absent = [m for m in self._moves if uuid in self._needs[m.instance_uuid]
+                  and (not ends.isdisjoint((m.to_host, *m.alternates))
+                       or m.instance_uuid in mates)]
+        for other in absent:
+            self._recall(other)
+        for other in landed:
+            self._recall(other)
+            self._view.land(other)
+            self._depart_to(other, other.alternates)
+        try:
+            yield
+        finally:
+            for other in landed:
+                self._recall_from(other, other.alternates)
+                self._view.undo(other)
+                self._depart(other)
+            for other in absent:
+                self._depart(other)
+
+    def _left_alone(self, move: model.Move) -> list[model.Rejection]:
+        """Affinity asks for a member on the destination: one that may be
+        there does not do, one that certainly is does."""
+        uuid = move.instance_uuid
+        found = []
+        for group in self._view.groups_of(uuid):
+            if group.policy is not model.GroupPolicy.AFFINITY:
+                continue
+            if not any(self._surely_on(u, move) for u in group.members if u != uuid):
+                found.append(model.Rejection('affinity', f'server group {group.uuid} may have no '
+                                                         f'member on {move.to_host} any more'))
+        return found
+
+    def _surely_on(self, uuid: str, move: model.Move) -> bool:
+        other = self._by_uuid.get(uuid)
+        if other is None:
+            return self._view.host_of(uuid) == move.to_host
+        if uuid in self._needs[move.instance_uuid]:
+            return not other.alternates and other.to_host == move.to_host
+        return move.instance_uuid in self._needs[uuid] and other.from_host == move.to_host
+
+    def _depart(self, move: model.Move) -> None:
+        self._depart_to(move, (move.to_host, *move.alternates))
+
+    def _recall(self, move: model.Move) -> None:
+        self._recall_from(move, (move.to_host, *move.alternates))
+
+    def _depart_to(self, move: model.Move, hosts: Sequence[str]) -> None:
+        for host in hosts:
+            self._view.depart(dataclasses.replace(move, to_host=host))
+
+    def _recall_from(self, move: model.Move, hosts: Sequence[str]) -> None:
+        for host in hosts:
+            self._view.recall(dataclasses.replace(move, to_host=host))

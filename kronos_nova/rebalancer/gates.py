@@ -13,6 +13,7 @@
 """When nothing, or only part of it, may move: each no has a sentence."""
 
 from kronos_nova import model
+from kronos_nova.constraints import settling
 
 
 def outage(cluster: model.Cluster, options: model.Options) -> str | None:
@@ -45,7 +46,7 @@ def imbalance_hold(cluster: model.Cluster, scores: model.Scores, history: model.
     recent = [at for move, at in history.completed
               if move.to_host in cluster.scope_hosts or move.from_host in cluster.scope_hosts]
     if recent:
-        left = options.settle_seconds - (scores.taken_at - max(recent))
+        left = settling.seconds_left(scores, max(recent), options.settle_seconds)
         if left > 0:
             return f'the scores do not show the last move yet; they settle in {left:.0f} s'
     return None

@@ -115,7 +115,7 @@ def test_a_rule_says_no_by_its_name(rule):
     {'instance': {'claims': {'VCPU': 99}}, 'placement_known': False},
     {'move': phase('evacuate'), 'scores': trusted(untrusted='old'), 'ceilings': {'cpu': 0.1}},
     {'move': phase('pack'), 'ceilings': {'cpu': 0.75}},
-    {'ceilings': {'cpu': 0.1}},
+    {'ceilings': {'cpu': 0.1}, 'scores': trusted(fill={'a': 0.8, 'b': 0.5, 'c': 0.5})},
 ], ids=lambda case: ' '.join(case))
 def test_what_is_allowed_stays_allowed(case):
     assert judge(**case) is None
@@ -131,6 +131,12 @@ def test_the_ceiling_uses_the_destinations_capacity():
     assert judge(phase('pack'), ceilings={'cpu': 0.7}) == 'ceiling'
     to_c = dataclasses.replace(phase('pack'), to_host='c')
     assert judge(to_c, ceilings={'cpu': 0.7}) is None
+
+
+def test_a_spread_goes_above_the_ceiling_only_from_a_host_that_is_worse_off():
+    for fill, said in ((0.75, None), (0.74, 'ceiling')):
+        worse = trusted(fill={'a': fill, 'b': 0.5, 'c': 0.5})
+        assert judge(scores=worse, ceilings={'cpu': 0.6}) == said
 
 
 def test_pre_flight_judges_all_but_metrics_and_history():

@@ -110,14 +110,6 @@ def test_an_alternate_keeps_anti_affinity():
     assert order(cluster, ('i', 'a', 'z'), max_alternates=3).moves[0].alternates == ('c',)
 
 
-def test_closure_follows_requirements_of_requirements():
-    def move(uuid, *requires):
-        return model.Move(uuid, 'a', 'b', model.Phase.SPREAD, requires=requires)
-    moves = [move('i'), move('j', 'i'), move('k', 'j'), move('l')]
-    assert ordering.closure(moves, {'k'}) == {'i', 'j', 'k'}
-    assert ordering.closure(moves, set()) == set()
-
-
 def test_moves_come_in_order_of_their_waves():
     cluster = cloud({'i': ('a', 6), 'j': ('b', 6), 'k': ('c', 1)})
     ordered = order(cluster, ('i', 'a', 'z'), ('j', 'b', 'a'), ('k', 'c', 'b'))

@@ -1,0 +1,37 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""The part of a cloud that decides about some moves.
+
+Allocations are sums already (``Provider.used``), so that rules ask about few
+instances: the movers, the members of their server groups, what is under way,
+and what has just arrived. A view of these alone answers as one of the whole
+cloud does, but is built in milliseconds at any size.
+"""
+
+from collections.abc import Iterable
+import dataclasses
+
+from kronos_nova import model
+
+
+def involved(cluster: model.Cluster, moves: Iterable[model.Move],
+             history: model.History) -> model.Cluster:
+    """The cluster with these instances and their groups only, every host."""
+    movers = {m.instance_uuid for m in moves}
+    groups = tuple(g for g in cluster.groups if not movers.isdisjoint(g.members))
+    wanted = movers.union(
+        (f.instance_uuid for f in cluster.flights),
+        (m.instance_uuid for m, _ in history.completed), *(g.members for g in groups))
+    return dataclasses.replace(
+        cluster, groups=groups,
+        instances={u: cluster.instances[u] for u in wanted if u in cluster.instances})
