@@ -17,8 +17,7 @@ judged by the scalar rule. A property test holds mask >= legal for each.
 """
 
 from collections.abc import Callable
-
-import numpy as np
+from collections.abc import Sequence
 
 from kronos_nova.rebalancer import simulation as sim
 from kronos_nova.rebalancer.masks import claims
@@ -27,13 +26,16 @@ from kronos_nova.rebalancer.masks import hosts
 
 Mask = Callable[[sim.Simulation, sim.Ints, sim.Ints], sim.Bools]
 
-MASKS: tuple[Mask, ...] = (hosts.receiving, hosts.reachable, claims.room, groups.still,
-                          groups.hard_groups)
+#: Arrays only.
+QUICK: tuple[Mask, ...] = (hosts.receiving, hosts.reachable, claims.room, groups.still)
+#: And those that look at each grouped instance.
+MASKS: tuple[Mask, ...] = (*QUICK, groups.hard_groups)
 
 
-def permitted(simulation: sim.Simulation, instances: sim.Ints, to_hosts: sim.Ints) -> sim.Bools:
+def permitted(simulation: sim.Simulation, instances: sim.Ints, to_hosts: sim.Ints,
+              which: Sequence[Mask] = MASKS) -> sim.Bools:
     """Candidates that no mask forbids: shape (instances, hosts)."""
-    allowed = np.ones((len(instances), len(to_hosts)), dtype=np.bool_)
-    for mask in MASKS:
+    allowed = which[0](simulation, instances, to_hosts)
+    for mask in which[1:]:
         allowed &= mask(simulation, instances, to_hosts)
     return allowed

@@ -19,25 +19,42 @@ from kronos_nova.rebalancer import simulation as sim
 
 
 def hard_groups(simulation: sim.Simulation, instances: sim.Ints, hosts: sim.Ints) -> sim.Bools:
-    """Only rows of grouped instances can have a no."""
+    """Only rows of grouped instances can have a no; the view's members by host
+    are changed by the moves of their own group alone."""
     allowed = np.ones((len(instances), len(hosts)), dtype=np.bool_)
     grouped = np.flatnonzero(simulation.hard_grouped[instances])
     if not grouped.size:
         return allowed
-    columns = {simulation.hosts[h]: column for column, h in enumerate(hosts)}
+    column = columns_of(simulation, hosts)
     for row in grouped:
         uuid = simulation.uuids[instances[row]]
         for group in simulation.view.groups_of(uuid):
             spread = simulation.view.spread_of(group)
             if group.policy is model.GroupPolicy.ANTI_AFFINITY:
-                for host, members in spread.items():
-                    others = len(members) - (uuid in members)
-                    if host in columns and others >= group.max_server_per_host:
-                        allowed[row, columns[host]] = False
+                full = [h for h, members in spread.items()
+                        if len(members) - (uuid in members) >= group.max_server_per_host]
+                allowed[row, known(simulation, column, full)] = False
             elif group.policy is model.GroupPolicy.AFFINITY:
-                holding = {h for h, members in spread.items() if set(members) - {uuid}}
-                allowed[row, [c for h, c in columns.items() if h not in holding]] = False
+                holding = [h for h, members in spread.items()
+                           if len(members) > (uuid in members)]
+                kept = known(simulation, column, holding)
+                legal = allowed[row, kept]
+                allowed[row] = False
+                allowed[row, kept] = legal
     return allowed
+
+
+def columns_of(simulation: sim.Simulation, hosts: sim.Ints) -> sim.Ints:
+    """Where each host of the scope is in ``hosts``, -1: nowhere."""
+    column = np.full(len(simulation.hosts), -1, dtype=np.intp)
+    column[hosts] = np.arange(len(hosts))
+    return column
+
+
+def known(simulation: sim.Simulation, column: sim.Ints, names: list[str]) -> list[int]:
+    """Columns of the named hosts, those that have one."""
+    found = (int(column[simulation.host_index[h]]) for h in names if h in simulation.host_index)
+    return [c for c in found if c >= 0]
 
 
 def still(simulation: sim.Simulation, instances: sim.Ints, hosts: sim.Ints) -> sim.Bools:

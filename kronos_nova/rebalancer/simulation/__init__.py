@@ -114,6 +114,8 @@ class Simulation:
         self._mark_hosts(cluster)
         self.extremes = extremes.Extremes(self.score, self.givers, self.takers)
         self.movable: Bools = self._movable(instances)
+        #: P x H: no instance that was on the host at first uses more.
+        self.peaks = self._residents.peaks(self.usage)
 
     def _fill_arrays(self, scores: model.Scores) -> None:
         count = len(self.policies), len(self.hosts)

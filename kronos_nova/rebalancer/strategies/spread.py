@@ -25,6 +25,7 @@ from kronos_nova import policy as policies
 from kronos_nova.rebalancer import masks
 from kronos_nova.rebalancer import simulation as sim
 from kronos_nova.rebalancer.strategies import base
+from kronos_nova.rebalancer.strategies import greedy
 
 #: Hosts at either end that a plateau is broken from.
 BAND = 8
@@ -48,11 +49,11 @@ class Spread(base.Strategy):
         return policy_set.mode == 'spread'
 
     def propose(self, simulation: sim.Simulation, budget: int) -> list[model.Move]:
-        if not simulation.over_threshold():
+        if not _over(simulation):
             simulation.notes.append('every policy is at or below its threshold')
             return []
         moves: list[model.Move] = []
-        while len(moves) < budget and simulation.over_threshold() and not simulation.stop():
+        while len(moves) < budget and _over(simulation) and not simulation.stop():
             move = _choose(simulation)
             if move is None:
                 simulation.notes.append('no legal move lowers the imbalance')
@@ -66,10 +67,17 @@ class Spread(base.Strategy):
         return moves
 
 
+def _over(simulation: sim.Simulation) -> bool:
+    """A policy is above its threshold; seed 000 knows no rounding."""
+    if simulation.options.objective == 'kronos':
+        return bool((simulation.imbalances() > simulation.thresholds).any())
+    return simulation.over_threshold()
+
+
 def _choose(simulation: sim.Simulation) -> model.Move | None:
     """Progress first, then what dissolves a tie, then the small steps."""
     if simulation.options.objective == 'kronos':
-        return _improving(simulation, base.EPSILON)
+        return greedy.best_move(simulation)
     progress = max(LEAST_GAIN, PROGRESS * simulation.excess())
     return (_improving(simulation, progress) or _levelling(simulation)
             or _improving(simulation, LEAST_GAIN))
@@ -96,7 +104,6 @@ def _best(simulation: sim.Simulation, sources: sim.Ints, destinations: sim.Ints,
     other, so no instance goes to and fro.
     """
     before, excess = simulation.combined(), simulation.excess()
-    kronos = simulation.options.objective == 'kronos'
     found: list[sim.Floats] = []
     for rows, columns in _blocks(simulation, sources, destinations):
         if not rows.size or not columns.size:
@@ -109,8 +116,7 @@ def _best(simulation: sim.Simulation, sources: sim.Ints, destinations: sim.Ints,
             down = measure
         else:
             good, measure = gain > least, gain
-            down = np.where((effect.excess < excess - base.EPSILON) | kronos, np.inf,
-                            -effect.convex)
+            down = np.where(effect.excess < excess - base.EPSILON, np.inf, -effect.convex)
         good &= down > CONVEX_GAIN
         candidates = masks.permitted(simulation, rows, columns)
         simulation.rejections['would-worsen'] += int((candidates & effect.refused).sum())
@@ -136,12 +142,11 @@ def _group_costs(simulation: sim.Simulation, rows: sim.Ints, columns: sim.Ints) 
     """What each candidate adds to violated soft rules, and infinity where it
     would undo a repair; most instances are in no group."""
     costs = np.zeros(len(rows))
-    priced = simulation.options.objective != 'kronos'
     for i in np.flatnonzero(simulation.grouped[rows]):
         move = simulation.move(int(rows[i]), int(columns[i]), model.Phase.SPREAD)
         if simulation.undoes_repair(move):
             costs[i] = np.inf
-        elif priced:
+        else:
             costs[i] = simulation.soft_cost(move)
     return costs
 
