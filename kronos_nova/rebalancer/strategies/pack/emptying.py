@@ -14,9 +14,13 @@
 
 What is to be closed is chosen before anything moves, so that no instance goes
 to a host that is emptied next: the smallest hosts first, which leaves the most
-room per host, then those with the fewest instances. Destinations are levelled,
-because what overloads a host grows faster than its fill; where that leaves no
-room for a large instance, the fullest that fits is taken.
+room per host, then those with the fewest instances. A host that holds as many
+instances as a packed host does must be too many by ``fill_hysteresis``; one
+with fewer costs fewer migrations and must be it by less.
+
+All instances that go are placed together, the largest first, each where the
+level stays lowest: what overloads a host grows faster than its fill, and hosts
+that are alike overload least.
 """
 
 import numpy as np
@@ -33,14 +37,12 @@ def empty_hosts(outlook: outlooks.Outlook, budget: int) -> list[model.Move]:
     simulation = outlook.simulation
     if simulation.history.scope_cooling > 0 or simulation.stop():
         return moves
-    order = _order(outlook)
-    closing = _closing(outlook, order)
     used = int(_in_use(outlook).sum())
-    if closing.sum() < max(1.0, outlook.hysteresis * used):
-        simulation.notes.append(f'{int(closing.sum())} of {used} hosts in use could be spared at '
-                                'the mean fill that is aimed at')
-        return moves
-    return moves + _close(outlook, order, closing, budget - len(moves), begun=bool(moves))
+    new = _close(outlook, budget - len(moves), begun=bool(moves))
+    if not new:
+        simulation.notes.append(f'none of {used} hosts in use can be spared at the mean fill '
+                                'that is aimed at')
+    return moves + new
 
 
 def _in_use(outlook: outlooks.Outlook) -> sim.Bools:
@@ -67,8 +69,10 @@ def _continue(outlook: outlooks.Outlook, budget: int) -> list[model.Move]:
         if not simulation.givers[h] or not outlook.counts[h]:
             continue
         numbers = [n for n in _residents(outlook, h) if not _follows(outlook, n)]
-        taken = _drain(outlook, h, numbers, outlook.in_use())
-        if taken is None:
+        taken, stuck = _drain(outlook, {h: numbers}, levelled=True)
+        if stuck and not outlook.foresees:
+            taken, stuck = _drain(outlook, {h: numbers}, levelled=False)
+        if stuck:
             _give_up(outlook, h)
             continue
         for extra in reversed(taken[left:]):
@@ -91,77 +95,94 @@ def _order(outlook: outlooks.Outlook) -> list[int]:
     return sorted(hosts, key=lambda h: (size[h], outlook.counts[h], fill[h], h))
 
 
-def _closing(outlook: outlooks.Outlook, order: list[int]) -> sim.Bools:
-    """The first of the order that the targets let go together."""
-    among = _in_use(outlook)
-    closing = np.zeros(len(among), dtype=np.bool_)
-    for h in order:
-        closing[h] = True
-        if not outlook.sustains(closing, among):
-            closing[h] = False
-            break
-    return closing
-
-
-def _close(outlook: outlooks.Outlook, order: list[int], closing: sim.Bools, budget: int,
-           begun: bool) -> list[model.Move]:
-    """Drains one host after the other; one that cannot be emptied becomes a
-    destination again, and the next of the order takes its turn.
+def _close(outlook: outlooks.Outlook, budget: int, begun: bool) -> list[model.Move]:
+    """Drains, round by round: a host that cannot be emptied is a destination
+    in the next round, and others of the order take its turn.
 
     :param begun: the plan has drained something already: no new drain is begun
         that the budget cannot finish.
     """
     simulation = outlook.simulation
-    among = _in_use(outlook)
     moves: list[model.Move] = []
-    for h in order:
-        left = budget - len(moves)
-        if left <= 0 or simulation.stop():
-            break
-        if not closing[h]:
-            closing[h] = True
-            if not outlook.sustains(closing, among):
-                closing[h] = False
-                continue
-        if outlook.counts[h] > left and (moves or begun):
-            break
-        simulation.drain(simulation.hosts[h])
-        taken = _drain(outlook, h, _residents(outlook, h), outlook.in_use() & ~closing)
-        if taken is None:
-            simulation.reopen(simulation.hosts[h])
-            closing[h] = False
-            continue
-        for extra in reversed(taken[left:]):
-            outlook.undo(extra)
-        moves += taken[:left]
+    order = _order(outlook)
+    failed: set[int] = set()
+    per_host = outlook.instances_per_host(_in_use(outlook))
+    for levelled in (True,) if outlook.foresees else (True, False):
+        while not simulation.stop():
+            chosen = _choose(outlook, [h for h in order if h not in failed and outlook.counts[h]],
+                             budget - len(moves), per_host, begun or bool(moves))
+            if not chosen:
+                break
+            taken, stuck = _drain(outlook, {h: _residents(outlook, h) for h in chosen}, levelled)
+            failed |= stuck
+            for extra in reversed(taken[budget - len(moves):]):
+                outlook.undo(extra)
+            moves += taken[:budget - len(moves)]
+            if not stuck:
+                break
+        failed.clear()
     return moves
+
+
+def _choose(outlook: outlooks.Outlook, order: list[int], budget: int, per_host: float,
+            begun: bool) -> list[int]:
+    """The first of the order that the targets let go together, as far as the
+    budget goes; one larger drain when there is nothing else."""
+    simulation = outlook.simulation
+    among = _in_use(outlook)
+    gone = np.zeros(len(among), dtype=np.bool_)
+    chosen: list[int] = []
+    for h in order:
+        count = int(outlook.counts[h])
+        if simulation.hosts[h] in simulation.view.draining:
+            continue
+        if count > budget and (chosen or begun or budget <= 0):
+            break
+        gone[h] = True
+        slack = outlook.hysteresis * min(1.0, count / per_host)
+        if not outlook.sustains(gone, among, 1.0 - slack):
+            break
+        chosen.append(h)
+        budget -= count
+    return chosen
 
 
 def _residents(outlook: outlooks.Outlook, h: int) -> list[int]:
     return [int(n) for n in outlook.simulation.on_host(outlook.simulation.hosts[h])]
 
 
-def _drain(outlook: outlooks.Outlook, h: int, numbers: list[int],
-           targets: sim.Bools) -> list[model.Move] | None:
-    """Moves that take the instances off the host, applied; or None and
-    nothing is changed."""
+def _drain(outlook: outlooks.Outlook, leaving: dict[int, list[int]],
+           levelled: bool) -> tuple[list[model.Move], set[int]]:
+    """Moves that empty the hosts, applied; and the hosts that cannot be
+    emptied, of which nothing is moved.
+
+    :param leaving: what is to leave, by host.
+    """
     simulation = outlook.simulation
-    if not all(simulation.movable[n] and simulation.profiled[n] for n in numbers):
-        return None
-    hosts = np.flatnonzero(targets)
-    numbers = sorted(numbers, key=lambda n: (-outlook.size(n), n))
-    for levelled in (True, False):
-        taken: list[model.Move] = []
-        for n in numbers:
-            move = _place(outlook, n, hosts, levelled)
-            if move is None:
-                break
-            taken.append(outlook.apply(move))
-        if len(taken) == len(numbers):
-            return taken
-        for done in reversed(taken):
+    stuck: set[int] = set()
+    for h, numbers in leaving.items():
+        simulation.drain(simulation.hosts[h])
+        if not all(simulation.movable[n] and simulation.profiled[n] for n in numbers):
+            stuck.add(h)
+            simulation.reopen(simulation.hosts[h])
+    taken: list[tuple[int, model.Move]] = []
+    source = {n: h for h, numbers in leaving.items() for n in numbers if h not in stuck}
+    for n in sorted(source, key=lambda n: (-outlook.size(n), n)):
+        h = source[n]
+        if h in stuck:
+            continue
+        move = _place(outlook, n, np.flatnonzero(outlook.in_use()), levelled)
+        if move is not None:
+            taken.append((h, outlook.apply(move)))
+            continue
+        for done in reversed([move for h_, move in taken if h_ == h]):
             outlook.undo(done)
-    return None
+        taken = [(h_, move) for h_, move in taken if h_ != h]
+        stuck.add(h)
+        simulation.reopen(simulation.hosts[h])
+    rank = {h: i for i, h in enumerate(leaving)}
+    taken.sort(key=lambda pair: rank[pair[0]])
+    return [move for _, move in taken], stuck
 
 
 def _place(outlook: outlooks.Outlook, n: int, hosts: sim.Ints,
@@ -200,6 +221,5 @@ def _follows(outlook: outlooks.Outlook, n: int) -> bool:
 def _give_up(outlook: outlooks.Outlook, h: int) -> None:
     """A drain that began earlier and cannot be finished is called off."""
     host = outlook.simulation.hosts[h]
-    outlook.simulation.reopen(host)
     outlook.simulation.warnings.append(
         f'the drain of host {host} is called off: what is left on it has no legal destination')

@@ -17,6 +17,9 @@ instances' means, plus ``peak_deviations`` times the root of the sum of their
 squared deviations: peaks do not coincide, so their sum would be too much
 (variances of independent loads add up; central limit theorem).
 
+A full host cannot show more than 1; what its instances ask for in sum can, so
+the higher of the two is what is there now.
+
 Everything is relative to the policy's ceiling: a *level* of 1 is a host at
 its ceiling in the policy that is nearest to it. P policies, H hosts, N
 instances, as in the simulation.
@@ -61,15 +64,17 @@ class Outlook:
             for n, uuid in enumerate(simulation.uuids):
                 self.mean[p, n] = known.means.get(uuid, self.mean[p, n])
                 self._variance[p, n] = known.deviations.get(uuid, 0.0) ** 2
-        explained = self._by_host(simulation.usage)
+        #: Peaks can be foreseen, or only what is there now is known.
+        self.foresees = bool(self._variance.any())
+        self._asked = self._by_host(simulation.usage)
         self.expected = self._by_host(self.mean)
         self._variances = self._by_host(self._variance)
         fill = np.nan_to_num(simulation.fill)
         for n, h in self._arriving():
-            explained[:, h] += simulation.usage[:, n]
+            self._asked[:, h] += simulation.usage[:, n]
             self.expected[:, h] += self.mean[:, n]
             self._variances[:, h] += self._variance[:, n]
-        self.base: sim.Floats = np.maximum(fill * simulation.capacity - explained, 0.0)
+        self.base: sim.Floats = np.maximum(fill * simulation.capacity - self._asked, 0.0)
         self.expected += self.base
 
     def _by_host(self, values: sim.Floats) -> sim.Floats:
@@ -111,9 +116,13 @@ class Outlook:
         capacity = self.simulation.capacity[:, hosts]
         spread = np.sqrt(np.maximum(self._variances[:, hosts] + variance, 0.0))
         peak = (self.expected[:, hosts] + mean + self._deviations * spread) / capacity
-        now = self.simulation.fill[:, hosts] + usage / capacity
+        now = self._now(hosts) + usage / capacity
         level: sim.Floats = (np.maximum(peak, now) / self._ceilings).max(axis=0)
         return level
+
+    def _now(self, hosts: sim.Ints) -> sim.Floats:
+        return np.maximum(np.nan_to_num(self.simulation.fill[:, hosts]),
+                          self._asked[:, hosts] / self.simulation.capacity[:, hosts])
 
     def size(self, n: int) -> float:
         """What the instance's own peak would fill of its host's ceilings."""
@@ -127,7 +136,8 @@ class Outlook:
         leaving it already; <= 0: not over."""
         view, host = self.simulation.view, self.simulation.hosts[h]
         leaving = [view.leaving(p.name, host) for p in self.simulation.policies]
-        return np.asarray(np.nan_to_num(self.simulation.fill[:, h]) - leaving - self._limits)
+        now = self._now(np.array([h], dtype=np.intp))[:, 0]
+        return np.asarray(now - leaving - self._limits)
 
     def share(self, n: int) -> sim.Floats:
         """By policy, what the instance takes of its host now."""
@@ -138,13 +148,20 @@ class Outlook:
         """Hosts that may take and hold an instance already."""
         return np.asarray(self.simulation.takers & (self.counts > 0))
 
-    def sustains(self, gone: sim.Bools, among: sim.Bools) -> bool:
-        """Whether the hosts ``among`` without those ``gone`` keep to their
-        mean fill targets with all that is on them now."""
+    def instances_per_host(self, among: sim.Bools) -> float:
+        """How many instances a host of the largest size holds at its target."""
+        need = self.expected[:, among].sum(axis=1)
+        largest = self.simulation.capacity[:, among].max(axis=1, initial=LEAST_CEILING)
+        hosts = (need / (largest * np.maximum(self._targets, LEAST_CEILING))).max()
+        return max(1.0, float(self.counts[among].sum()) / max(1.0, float(hosts)))
+
+    def sustains(self, gone: sim.Bools, among: sim.Bools, part: float) -> bool:
+        """Whether the hosts ``among`` without those ``gone`` keep to that part
+        of their mean fill targets with all that is on them now."""
         stay = among & ~gone
         need = (self.base[:, stay].sum(axis=1)
                 + (self.expected - self.base)[:, among].sum(axis=1))
-        room = self.simulation.capacity[:, stay].sum(axis=1) * self._targets
+        room = self.simulation.capacity[:, stay].sum(axis=1) * self._targets * part
         return bool((need <= room + metrics.ROUNDING).all())
 
     # Moves.
@@ -176,5 +193,6 @@ class Outlook:
         for host, sign in ((source, -1), (destination, 1)):
             h = self.simulation.host_index[host]
             self.counts[h] += sign
+            self._asked[:, h] += sign * self.simulation.usage[:, n]
             self.expected[:, h] += sign * self.mean[:, n]
             self._variances[:, h] += sign * self._variance[:, n]

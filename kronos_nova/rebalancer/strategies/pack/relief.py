@@ -14,7 +14,7 @@
 
 One instance that ends the excess is better than several; among those the one
 that leaves both ends lowest, where a migration that copies less memory is
-worth a little height: it is over sooner, and the host is overfull until then.
+worth some height: it is over sooner, and the host is overfull until then.
 """
 
 import numpy as np
@@ -74,37 +74,37 @@ def _relief(outlook: outlooks.Outlook, h: int) -> model.Move | None:
         return None
     numbers.sort(key=lambda n: (-outlook.share(n)[hot].max(), n))
     most = max(1.0, float(simulation.cost[numbers].max()))
-    best: tuple[tuple[int, float, float, int], model.Move] | None = None
+    best: tuple[tuple[float, float, int], model.Move] | None = None
     for n in numbers[:RANKED]:
         rest = max(0.0, float((excess - outlook.share(n)).max()))
         found = _place(outlook, n)
         if found is None:
             continue
-        kind, level, move = found
+        level, move = found
         height = max(outlook.unloaded(n), level) + MEMORY * float(simulation.cost[n]) / most
-        key = kind, round(rest, 9), round(height, 9), n
+        key = round(rest, 9), round(height, 9), n
         if best is None or key < best[0]:
             best = key, move
     return best[1] if best is not None else None
 
 
-def _place(outlook: outlooks.Outlook, n: int) -> tuple[int, float, model.Move] | None:
-    """The lowest legal destination: a host in use that stays below its
-    ceiling at the foreseen peak; else an empty one, the largest; else one that
-    the rules allow now."""
+def _place(outlook: outlooks.Outlook, n: int) -> tuple[float, model.Move] | None:
+    """Where the instance goes, and how high the lowest host in use would be.
+
+    That host, if it stays below its ceiling at the foreseen peak; else the
+    largest empty one, where what bursts gets room of its own; else any that
+    the rules allow now.
+    """
     simulation = outlook.simulation
     targets = outlook.permitted(n, np.flatnonzero(simulation.takers))
-    if not targets.size:
-        return None
     level = outlook.loaded(n, targets)
     used = outlook.counts[targets] > 0
     low = level <= 1.0 + metrics.ROUNDING
-    for kind, chosen in enumerate((used & low, ~used & low, np.ones_like(low))):
-        if not chosen.any():
-            continue
-        hosts, heights = targets[chosen], level[chosen]
-        for i in np.lexsort((hosts, heights))[:TRIED]:
+    lowest = float(level[used].min()) if used.any() else 1.0
+    for chosen in (used & low, ~used & low, ~low):
+        hosts = targets[chosen]
+        for i in np.lexsort((hosts, level[chosen]))[:TRIED]:
             move = outlook.first_legal(n, [int(hosts[i])])
             if move is not None:
-                return kind, float(heights[i]), move
+                return lowest, move
     return None
