@@ -257,10 +257,10 @@ class PolicySamples:
     profile: QueryResult | None = None
     capacity: QueryResult | None = None
     host_capacity: QueryResult | None = None
-    mean: QueryResult | None = None
-    deviation: QueryResult | None = None
     age: float | None = None
     taken_at: float = 0.0
+    mean: QueryResult | None = None
+    deviation: QueryResult | None = None
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -284,8 +284,6 @@ class PolicyScores:
     fill: Mapping[str, float] = _empty()
     capacity: Mapping[str, float] = _empty()
     usages: Mapping[str, float] = _empty()
-    means: Mapping[str, float] = _empty()
-    deviations: Mapping[str, float] = _empty()
     coverage: Mapping[str, float] = _empty()
     missing: frozenset[str] = frozenset()
     untrusted: str | None = None
@@ -293,6 +291,8 @@ class PolicyScores:
     warnings: tuple[str, ...] = ()
     window: float = 0.0
     staleness: float = 0.0
+    means: Mapping[str, float] = _empty()
+    deviations: Mapping[str, float] = _empty()
 
     def knows(self, host: str) -> bool:
         """Whether the host has all that an imbalance move needs; else it is

@@ -30,6 +30,9 @@ from kronos_nova.constraints import metrics
 from kronos_nova.rebalancer import simulation as sim
 from kronos_nova.rebalancer.strategies.pack import outlook as outlooks
 
+#: So many hosts are tried in another's place.
+ALTERNATIVES = 32
+
 
 def empty_hosts(outlook: outlooks.Outlook, budget: int) -> list[model.Move]:
     """Moves of drains that go on and of new ones, applied."""
@@ -96,36 +99,67 @@ def _order(outlook: outlooks.Outlook) -> list[int]:
 
 
 def _close(outlook: outlooks.Outlook, budget: int, begun: bool) -> list[model.Move]:
-    """Drains, round by round: a host that cannot be emptied is a destination
-    in the next round, and others of the order take its turn.
+    """New drains. When the cheapest choice of hosts cannot all be emptied, the
+    one that leaves the most room is tried too: more hosts win, then fewer moves.
 
     :param begun: the plan has drained something already: no new drain is begun
         that the budget cannot finish.
     """
+    draining = set(outlook.simulation.view.draining)
+    moves, stuck = _attempt(outlook, budget, begun, cheap=True)
+    if not stuck or outlook.foresees or outlook.simulation.stop():
+        return moves
+    closed = sorted(outlook.simulation.view.draining - draining)
+    for move in reversed(moves):
+        outlook.undo(move)
+    for host in closed:
+        outlook.simulation.reopen(host)
+    others, _stuck = _attempt(outlook, budget, begun, cheap=False)
+    opened = sorted(outlook.simulation.view.draining - draining)
+    if (len(opened), -len(others)) >= (len(closed), -len(moves)):
+        return others
+    for move in reversed(others):
+        outlook.undo(move)
+    for host in opened:
+        outlook.simulation.reopen(host)
+    for host in closed:
+        outlook.simulation.drain(host)
+    return [outlook.apply(move) for move in moves]
+
+
+def _attempt(outlook: outlooks.Outlook, budget: int, begun: bool,
+             cheap: bool) -> tuple[list[model.Move], bool]:
+    """Drains, round by round: a host that cannot be emptied is a destination
+    in the next round, and others of the order take its turn.
+
+    :returns: the moves, and whether a host could not be emptied.
+    """
     simulation = outlook.simulation
     moves: list[model.Move] = []
     order = _order(outlook)
-    failed: set[int] = set()
     per_host = outlook.instances_per_host(_in_use(outlook))
+    failed: set[int] = set()
     for levelled in (True,) if outlook.foresees else (True, False):
+        tried: set[int] = set()
         while not simulation.stop():
-            chosen = _choose(outlook, [h for h in order if h not in failed and outlook.counts[h]],
-                             budget - len(moves), per_host, begun or bool(moves))
+            chosen = _choose(outlook, [h for h in order if h not in tried and outlook.counts[h]],
+                             budget - len(moves), per_host, begun or bool(moves), cheap)
             if not chosen:
                 break
+            left = budget - len(moves)
             taken, stuck = _drain(outlook, {h: _residents(outlook, h) for h in chosen}, levelled)
-            failed |= stuck
-            for extra in reversed(taken[budget - len(moves):]):
+            tried |= stuck
+            for extra in reversed(taken[left:]):
                 outlook.undo(extra)
-            moves += taken[:budget - len(moves)]
+            moves += taken[:left]
             if not stuck:
                 break
-        failed.clear()
-    return moves
+        failed |= tried
+    return moves, bool(failed)
 
 
 def _choose(outlook: outlooks.Outlook, order: list[int], budget: int, per_host: float,
-            begun: bool) -> list[int]:
+            begun: bool, cheap: bool) -> list[int]:
     """The first of the order that the targets let go together, as far as the
     budget goes; one larger drain when there is nothing else."""
     simulation = outlook.simulation
@@ -144,6 +178,28 @@ def _choose(outlook: outlooks.Outlook, order: list[int], budget: int, per_host: 
             break
         chosen.append(h)
         budget -= count
+    if not cheap:
+        return chosen
+    gone[:] = False
+    gone[chosen] = True
+    return _cheaper(outlook, chosen, [h for h in order if h not in chosen], among, gone)
+
+
+def _cheaper(outlook: outlooks.Outlook, chosen: list[int], others: list[int], among: sim.Bools,
+             gone: sim.Bools) -> list[int]:
+    """As many hosts with fewer instances: a larger host in place of a smaller
+    one, while the room that is left allows it."""
+    rest = sorted(others, key=lambda h: (outlook.counts[h], h))[:ALTERNATIVES]
+    for i in sorted(range(len(chosen)), key=lambda i: -outlook.counts[chosen[i]])[:ALTERNATIVES]:
+        for other in rest:
+            if outlook.counts[other] >= outlook.counts[chosen[i]]:
+                break
+            gone[chosen[i]], gone[other] = False, True
+            if outlook.sustains(gone, among, 1.0):
+                rest.remove(other)
+                chosen[i] = other
+                break
+            gone[chosen[i]], gone[other] = True, False
     return chosen
 
 

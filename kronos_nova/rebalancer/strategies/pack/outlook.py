@@ -174,7 +174,8 @@ class Outlook:
     def permitted(self, n: int, hosts: sim.Ints) -> sim.Ints:
         """Of the hosts, those that no mask forbids to the instance."""
         rows = np.array([n], dtype=np.intp)
-        return hosts[masks.permitted(self.simulation, rows, hosts)[0]]
+        found: sim.Ints = hosts[masks.permitted(self.simulation, rows, hosts)[0]]
+        return found
 
     def apply(self, move: model.Move) -> model.Move:
         """Does the move, and says by how much combined imbalance fell."""
