@@ -21,7 +21,6 @@ import numpy as np
 
 from kronos_nova import model
 from kronos_nova.constraints import metrics
-from kronos_nova.rebalancer import simulation as sim
 from kronos_nova.rebalancer.strategies.pack import outlook as outlooks
 
 #: So many instances of a host are looked at, the largest first.
