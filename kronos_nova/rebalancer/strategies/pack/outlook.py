@@ -95,11 +95,6 @@ class Outlook:
 
     # Levels.
 
-    def levels(self, hosts: sim.Ints) -> sim.Floats:
-        """Of each host as it is: the higher of now and the foreseen peak."""
-        zero = np.zeros((len(self._targets), 1))
-        return self._levels(hosts, zero, zero, zero)
-
     def loaded(self, n: int, hosts: sim.Ints) -> sim.Floats:
         """Of each host with instance n on it too; not of where it is."""
         return self._levels(hosts, self.simulation.usage[:, n:n + 1], self.mean[:, n:n + 1],
