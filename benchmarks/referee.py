@@ -59,10 +59,11 @@ SCOPE = 'referee'
 #: Placement custom class that stands for one core's speed.
 CORE = 'CUSTOM_CORE_MIPS'
 
-QUERY = re.compile(r'(?:(\w+)_over_time\()?(\w+?)(?:\[(\d+)([mh]):5m\]\))?')
+QUERY = re.compile(r'(sum by \(host\) \()?(?:(\w+)_over_time\()?(\w+?)(?:\[(\d+)([mh]):5m\]\))?'
+                   r'(?(1)\) / host_cpu_mips)')
 FUNCTIONS: dict[str, Callable[[Any], Any]] = {
-    'avg': lambda x: x.mean(axis=1), 'stddev': lambda x: x.std(axis=1),
-    'max': lambda x: x.max(axis=1), 'min': lambda x: x.min(axis=1)}
+    'avg': lambda x: np.nanmean(x, axis=1), 'stddev': lambda x: np.nanstd(x, axis=1),
+    'max': lambda x: np.nanmax(x, axis=1), 'min': lambda x: np.nanmin(x, axis=1)}
 
 
 def instance_uuid(v: int) -> str:
@@ -135,6 +136,17 @@ class Cloud:
             host_capacity=self._ask(p.host_capacity_query), mean=self._ask(p.vm_mean_query),
             deviation=self._ask(p.vm_deviation_query), age=0.0, taken_at=now) for p in policies}
 
+    def _since(self, steps: int) -> Any:
+        """The last samples of every instance; of one that booted later, none
+        from before (NaN)."""
+        past = self._state.hist(steps).astype(float)
+        arrive = getattr(self._state.trace, 'arrive', None)
+        if arrive is not None:
+            first = self._state.k - past.shape[1] + 1
+            early = arrive[:, None] > first + np.arange(past.shape[1])[None, :]
+            past = np.where(early, np.nan, past)
+        return past
+
     def _must(self, query: str) -> model.QueryResult:
         found = self._ask(query)
         assert found is not None
@@ -146,12 +158,12 @@ class Cloud:
         match = QUERY.fullmatch(query.strip())
         if match is None:
             raise ValueError(f'the referee cannot answer {query!r}')
-        function, metric, amount, unit = match.groups()
+        by_host, function, metric, amount, unit = match.groups()
         steps = 1 if amount is None else int(amount) * (12 if unit == 'h' else 1) // (
             1 if unit == 'h' else 5)
         if metric == 'vm_cpu_mips':
             names = [self._uuids[v] for v in self._live.tolist()]
-            past = (self._state.req[:, None] if steps == 1 else self._state.hist(steps))[self._live]
+            past = (self._state.req[:, None] if steps == 1 else self._since(steps))[self._live]
         elif metric == 'host_cpu_utilisation':
             names = self._names
             past = np.minimum(np.array(self._host_past[-steps:]).T, 1.0)
@@ -160,6 +172,9 @@ class Cloud:
         else:
             raise ValueError(f'the referee has no metric {metric!r}')
         values = FUNCTIONS[function](past) if function else past[:, -1]
+        if by_host:
+            loads = np.bincount(self._state.place[self._live], values, len(self._cap))
+            names, values = self._names, np.minimum(loads / self._cap, 1.0)
         return model.QueryResult(query, model.Health.HEALTHY,
                                  dict(zip(names, values.tolist(), strict=True)))
 
@@ -186,15 +201,19 @@ def make_policy(mode: str = 'pack', *, policies: str | None = None,
 
     The referee's samples have no lag, so scores need not settle.
 
-    :param mode: ``pack`` or ``spread``: which of our policy files.
+    :param mode: ``pack`` or ``spread``, or the name of another of our policy
+        files. ``pack`` is the quiet file where memory is a claim (table B) and
+        ``pack-tight`` where it is none (table A, CloudSim's accounting).
     :param policies: another policy file.
     :param instance_cooldown: seconds, as is ``scope_cooldown``.
     :param options: fields of the policies or of ``model.Options``.
     """
-    settings = _settings(mode, policies, dict(options))
+    tight = 'pack-tight' if mode == 'pack' else mode
+    by_memory = {True: _settings(mode, policies, dict(options)),
+                 False: _settings(tight, policies, dict(options))}
 
     def policy(state: Any) -> list[tuple[int, int]]:
-        mem = state.mem
+        mem, settings = state.mem, by_memory[bool(state.ram)]
         cloud = mem.setdefault('cloud', Cloud(state, state.ram))
         now = EPOCH + STEP * state.k
         cluster = cloud.look(state)
@@ -222,7 +241,7 @@ def make_policy(mode: str = 'pack', *, policies: str | None = None,
     return policy
 
 
-def make_placer(*, policies: str | None = None, multiplier: float = 4.0,
+def make_placer(*, policies: str | None = None, multiplier: float = 8.0,
                 cpu_multiplier: float = 1.0, ram_multiplier: float = 1.0,
                 cpu_allocation_ratio: float = 16.0,
                 **options: Any) -> Callable[[Any, int], int | None]:
@@ -234,7 +253,7 @@ def make_placer(*, policies: str | None = None, multiplier: float = 4.0,
 
     :param multiplier: of KronosWeigher.
     """
-    settings = _settings('spread', policies, dict(options))
+    settings = _settings('boot', policies, dict(options))
     weights = {p.name: p.weight for p in settings.policies.enabled}
 
     def placer(state: Any, v: int) -> int | None:
