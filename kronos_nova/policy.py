@@ -125,7 +125,8 @@ class Policy(pydantic.BaseModel):
         if self.fill_target is not None and self.fill_target > self.capacity_threshold:
             raise ValueError('fill_target is above capacity_threshold: hosts cannot be filled '
                              'that far; lower it')
-        if self.relief_threshold is not None and self.relief_threshold < self.capacity_threshold:
+        if (self.mode == 'pack' and self.relief_threshold is not None
+                and self.relief_threshold < self.capacity_threshold):
             raise ValueError('relief_threshold is below capacity_threshold: hosts would be '
                              'filled and relieved in turn; raise it')
         for field in ('vm_mean_query', 'vm_deviation_query'):
@@ -140,8 +141,10 @@ class Policy(pydantic.BaseModel):
 
     @property
     def relieved_above(self) -> float:
-        """Fill above which pack takes instances off a host."""
-        return self.capacity_threshold if self.relief_threshold is None else self.relief_threshold
+        """Fill above which a host gives at once."""
+        if self.relief_threshold is not None:
+            return self.relief_threshold
+        return self.capacity_threshold if self.mode == 'pack' else math.inf
 
     @property
     def queries(self) -> Mapping[str, str]:

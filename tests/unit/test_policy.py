@@ -89,7 +89,7 @@ def test_a_file_of_kronos_0_2_0_loads_unchanged():
     ({'host_capacity': 'VCPU', 'host_capacity_query': 'q'}, ('exclude each other',)),
     ({'mode': 'pack'}, ('capacity_query',)),
     ({'fill_target': 0.81}, ('fill_target', 'above capacity_threshold')),
-    ({'relief_threshold': 0.79}, ('relief_threshold', 'below capacity_threshold')),
+    ({'relief_threshold': 0.79, 'mode': 'pack', 'capacity_query': 'q'}, ('relief_threshold', 'below capacity_threshold')),
     ({'fill_target': True}, ('not numbers',)),
     ({'fill_hysteresis': 1.1}, ('.fill_hysteresis',)),
     ({'peak_deviations': -1}, ('.peak_deviations',)),

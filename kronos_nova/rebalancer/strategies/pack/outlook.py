@@ -50,6 +50,7 @@ class Outlook:
 
     def __init__(self, simulation: sim.Simulation) -> None:
         self.simulation = simulation
+        self._phase = model.Phase.PACK if simulation.mode == 'pack' else model.Phase.SPREAD
         self.counts = np.bincount(simulation.place, minlength=len(simulation.hosts))
         self._ceilings = np.array([[max(LEAST_CEILING, simulation.ceilings[p.name])]
                                    for p in simulation.policies])
@@ -163,7 +164,7 @@ class Outlook:
 
     def first_legal(self, n: int, hosts: Sequence[int]) -> model.Move | None:
         """The move to the first of the hosts that breaks no rule."""
-        return sim.first_legal(self.simulation, [(n, h) for h in hosts], model.Phase.PACK,
+        return sim.first_legal(self.simulation, [(n, h) for h in hosts], self._phase,
                                lambda n, h: 0.0)
 
     def permitted(self, n: int, hosts: sim.Ints) -> sim.Ints:
