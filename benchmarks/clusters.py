@@ -78,7 +78,10 @@ def build(spec: Spec, seed: int) -> Case:
     instances, busy = _instances(spec, rng, names, size)
     policies = _policies(spec)
     groups = _groups(spec, rng, instances)
-    hosts = {h: _host(spec, rng, h, size[h], instances, spec.room) for h in names}
+    on: dict[str, list[model.Instance]] = {h: [] for h in names}
+    for instance in instances.values():
+        on[instance.host].append(instance)
+    hosts = {h: _host(rng, h, on[h], spec.room) for h in names}
     drained = set(rng.sample(names, spec.drains))
     cluster = model.Cluster(
         hosts=hosts, instances=instances, groups=groups, taken_at=0.0,
@@ -114,9 +117,9 @@ def _instances(spec: Spec, rng: random.Random, names: list[str], size: dict[str,
     return instances, busy
 
 
-def _host(spec: Spec, rng: random.Random, name: str, size: int,
-          instances: dict[str, model.Instance], room: float) -> model.Host:
-    used = {c: sum(i.claims[c] for i in instances.values() if i.host == name)
+def _host(rng: random.Random, name: str, here: list[model.Instance],
+          room: float) -> model.Host:
+    used = {c: sum(i.claims[c] for i in here)
             for c in ('VCPU', 'MEMORY_MB', 'DISK_GB')}
     floor = {'VCPU': 8, 'MEMORY_MB': 8 * 1024, 'DISK_GB': 200}
     inventories = {c: model.Inventory(max(floor[c], int(u * room))) for c, u in used.items()}

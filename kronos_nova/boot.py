@@ -73,12 +73,9 @@ class Door:
         self.scores = scoreboard.Scoreboard(conf, self.faults)
         self.notices = NoticeBoard(conf, self.faults)
 
-    def look(self, hosts: list[Any]) -> scoreboard.Snapshot | None:
-        """Fresh scores, or None.
-
-        :param hosts: the request's HostState objects.
-        """
-        return self.scores.look((h.host, h.hypervisor_hostname) for h in hosts)
+    def look(self, hosts: list[Any]) -> list[scoreboard.Group]:
+        """The request's HostState objects by policy file, with fresh scores or none."""
+        return self.scores.look(hosts)
 
     def stop(self) -> None:
         self.scores.stop()

@@ -64,6 +64,20 @@ class SnapshotError(KronosException):
     code = 'kronos.snapshot'
 
 
+class TraceError(KronosException):
+    """A recorded trace cannot be read or written."""
+
+    msg_fmt = '%(path)s: %(problem)s. %(remedy)s'
+    code = 'kronos.trace'
+
+
+class HistoryError(KronosException):
+    """The past of a policy's scores cannot be known."""
+
+    msg_fmt = '%(what)s: %(problem)s. %(remedy)s'
+    code = 'kronos.history'
+
+
 class PlanRefused(KronosException):
     """The checker found that a plan breaks a rule."""
 

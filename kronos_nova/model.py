@@ -135,7 +135,9 @@ class Instance:
 
     ``claims`` are its allocations on its host's provider by resource class.
     ``pinned`` is a reason why we must never move it (None: movable), such as
-    an allocation on a nested provider.
+    an allocation on a nested provider. ``local_disk_gb`` is what it has
+    besides volumes, which a migration between hosts without shared storage
+    copies; 0 is certain, None is unknown (an old snapshot).
     """
 
     uuid: str
@@ -152,6 +154,7 @@ class Instance:
     pinned: str | None = None
     pinned_zone: str | None = None
     project_id: str = ''
+    local_disk_gb: int | None = None
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -348,7 +351,8 @@ class History:
     ``cooling`` and ``quarantined`` map instance UUIDs to seconds remaining
     (-1: for ever). ``scope_cooling`` is in seconds. ``draining`` are hosts
     whose pack drain began in an earlier cycle. ``completed`` are moves with
-    their completion times, newest last.
+    their completion times, newest last. ``local_disk_hosts`` are hosts off
+    which Nova lately refused to move an instance without copying its disks.
     """
 
     cooling: Mapping[str, float] = _empty()
@@ -357,6 +361,7 @@ class History:
     scope_cooling: float = 0.0
     draining: frozenset[str] = frozenset()
     completed: tuple[tuple[Move, float], ...] = ()
+    local_disk_hosts: frozenset[str] = frozenset()
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -461,6 +466,7 @@ class Options:
     """What an operator may set about planning; names are the options' names.
 
     ``max_missing_hosts`` None means max(1, 5 % of the scope's hosts).
+    ``instance_storage`` is auto, shared or local.
     """
 
     dry_run: bool = True
@@ -472,6 +478,8 @@ class Options:
     enforce_placement_disk: bool = False
     require_cpu_compatibility: bool = False
     restrict_to_az: bool = False
+    allow_disk_copy: bool = False
+    instance_storage: str = 'auto'
     max_down_fraction: float = 0.3
     max_drain_fraction: float = 0.3
     max_missing_hosts: int | None = None

@@ -25,6 +25,7 @@ from typing import Annotated, Any, Literal, Self
 import pydantic
 
 from kronos_nova import exception
+from kronos_nova import lookback
 
 #: How far the enabled weights may be off 1.0.
 WEIGHT_TOLERANCE = 1e-6
@@ -152,6 +153,12 @@ class Policy(pydantic.BaseModel):
         fields = ('imbalance_query', 'vm_profile_query', 'capacity_query',
                   'host_capacity_query', 'age_query', 'vm_mean_query', 'vm_deviation_query')
         return {f: q for f in fields if (q := getattr(self, f)) is not None}
+
+    @property
+    def window(self) -> float:
+        """Seconds over which its scores, fills and usages look back."""
+        return max(lookback.longest(q) for f, q in self.queries.items()
+                   if f in ('imbalance_query', 'capacity_query', 'vm_profile_query'))
 
 
 class PolicySet(pydantic.BaseModel):

@@ -187,7 +187,7 @@ def score(policy: policies.Policy, samples: model.PolicySamples, cluster: model.
         policy=policy.name, hosts=hosts, fill=fill, capacity=capacity, usages=usages,
         means=long_term['vm_mean_query'], deviations=long_term['vm_deviation_query'],
         coverage=coverage, missing=missing, untrusted=problem, age=samples.age,
-        warnings=tuple(dict.fromkeys(warnings)))
+        warnings=tuple(dict.fromkeys(warnings)), window=policy.window, staleness=staleness)
 
 
 def _named(query: str, problem: str | None) -> str | None:

@@ -82,10 +82,14 @@ def source(conf: cfg.ConfigOpts) -> Any:
 
 
 def store(conf: cfg.ConfigOpts) -> Any:
-    """The database, at this release's schema."""
+    """The database, at this release's schema.
+
+    :raises StoreError: also when it is SQLite, used from two machines.
+    """
     from kronos_nova.rebalancer.store import api
 
     found = api.Store(conf)
+    found.refuse_other_machines(conf.executor.hosts)
     found.upgrade()
     return found
 
@@ -122,7 +126,7 @@ def caster(conf: cfg.ConfigOpts) -> Any:
     if found is None:
         LOG.info('No transport_url is set: executors find their tasks by polling alone')
         return None
-    return transport.Caster(found)
+    return transport.Caster(found, retry=transport.retries(conf))
 
 
 def results(conf: cfg.ConfigOpts, scopes: Sequence[str], heard: Callable[..., None]) -> Any:
@@ -149,9 +153,14 @@ def worker(conf: cfg.ConfigOpts, scopes: Sequence[str]) -> tuple[Any, Any]:
     if scopes:
         chosen = dataclasses.replace(chosen, scopes=frozenset(scopes))
     found = None if conf.engine.dry_run else transport.get(conf)
+    opened = store(conf)
+    if opened.engine.dialect.name == 'sqlite' and opened.unused():
+        LOG.warning('No engine has written to %s yet. Start kronos-engine on this host: SQLite '
+                    'serves one host, and the tasks of an engine elsewhere are not seen here.',
+                    opened.engine.url.database)
     built = workers.Worker(
-        store(conf), driver.create(conf, lambda: _connection(conf)), chosen,
-        transport.Notifier(found) if found is not None else None)
+        opened, driver.create(conf, lambda: _connection(conf)), chosen,
+        transport.Notifier(found, retry=transport.retries(conf)) if found is not None else None)
     if found is None:
         return built, None
     heard = sorted(chosen.scopes or {*conf.engine.aggregates, model.UNASSIGNED})

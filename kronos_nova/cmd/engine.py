@@ -81,6 +81,7 @@ def _serve(conf: Any, built: Any) -> int:
     while _signals.wait() not in _signals.LEAVE:
         built.write_snapshot()
     log.info('Stopping; migrations under way go on without us')
+    built.stop()
     loop.stop()
     loop.wait()
     if heard is not None:

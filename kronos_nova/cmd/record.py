@@ -80,12 +80,11 @@ def _store(conf: Any) -> Any:
 
     from kronos_nova import exception
     from kronos_nova.rebalancer.store import api
+    from kronos_nova.rebalancer.store import database
 
-    location = str(conf.database.connection or '')
-    if location.startswith('sqlite:///'):
-        path = location.removeprefix('sqlite:///').partition('?')[0]
-        if not os.path.exists(path):
-            return f'the database file {path} does not exist'
+    path = database.sqlite_file(conf.database.connection)
+    if path is not None and not os.path.exists(path):
+        return f'the database file {path} does not exist'
     try:
         found = api.Store(conf)
         found.check()

@@ -66,7 +66,20 @@ def check_policies(conf: Any) -> tuple[str, str]:
         policies.load(conf.engine.policies_file)
     except exception.PolicyFileError as error:
         return 'FAILURE', str(error)
-    return 'SUCCESS', ''
+    return _check_scheduler(conf)
+
+
+def _check_scheduler(conf: Any) -> tuple[str, str]:
+    """The same for the files that a nova.conf names, if one was given."""
+    from kronos_nova.conf import scheduler
+
+    scheduler.register(conf)
+    if not scheduler.configured(conf):
+        return 'SUCCESS', ''
+    errors, doubts = scheduler.examine(conf)
+    if errors:
+        return 'FAILURE', ' '.join(map(str, errors))
+    return ('WARNING', ' '.join(doubts)) if doubts else ('SUCCESS', '')
 
 
 def check_broker(conf: Any) -> tuple[str, str]:
@@ -83,9 +96,15 @@ def check_schema(conf: Any, database: Any) -> tuple[str, str]:
     """(code, details): can the database be reached, and is its schema known here?
 
     A schema that is older, or an empty database, is upgraded when a daemon starts.
+    A SQLite file that is not there is not made: it would belong to whoever asks.
     """
+    import os
+
     from kronos_nova import exception
 
+    path = database.sqlite_file(conf.database.connection)
+    if path is not None and not os.path.lexists(path):
+        return 'SUCCESS', f'{path} is made by the first daemon that starts.'
     try:
         engine = database.connect(conf)
         try:

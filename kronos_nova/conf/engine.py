@@ -65,6 +65,18 @@ OPTS: list[cfg.Opt] = [
     # Ours.
     cfg.BoolOpt('restrict_to_az', default=False,
                 help='Refuse moves between availability zones.'),
+    cfg.BoolOpt('allow_disk_copy', default=False,
+                help='Let imbalance moves (spread and pack) copy disks that lie on the host '
+                     'itself. Without it Nova is asked to refuse such a move. Drains and repairs '
+                     'copy where they must.'),
+    cfg.StrOpt('instance_storage', default='auto', choices=[
+        ('auto', 'Nova finds out at each move. After a refusal by lack of shared storage, '
+                 'imbalance moves leave the instances with local disks on that host alone for a '
+                 'day.'),
+        ('shared', 'Every host sees the disks of all instances (Ceph, NFS).'),
+        ('local', 'Disks lie on the host itself: without allow_disk_copy, imbalance moves take '
+                  'only instances that have none, which boot from a volume.')],
+        help='Where the disks of instances lie that are not volumes. Nova\'s API does not tell.'),
     cfg.StrOpt('drain_reason_regex', default='',
                help='Only hosts whose disabled_reason matches this regular expression are '
                     'drained. Reasons that begin with AUTO: (set by Nova itself) never are.'),
@@ -89,8 +101,10 @@ OPTS: list[cfg.Opt] = [
                 help='UUIDs of instances that are never moved. They still count for scores, '
                      'claims and groups.'),
     cfg.IntOpt('settle_seconds', default=300, min=0, max=3600,
-               help='Scores older than the completion of a move plus this many seconds do not '
-                    'show it yet: the scope waits. Use the longest range in your queries.'),
+               help='How long after a move\'s completion samples are taken to show it only in '
+                    'part: imbalance moves wait so long, and as much longer as samples are old. '
+                    'A longer range in a policy\'s queries counts instead. Set it to the longest '
+                    'range inside your recording rules. 0 switches waiting off.'),
     cfg.IntOpt('planning_deadline', default=30, min=1,
                help='Safety stop in seconds; a plan cut off by it says so.'),
     cfg.ListOpt('hypervisor_types', default=['QEMU', 'KVM'],
@@ -111,7 +125,7 @@ def options(conf: cfg.ConfigOpts) -> model.Options:
     values = {name: getattr(group, name) for name in (
         'dry_run', 'evacuate_disabled_hosts', 'drain_reason_regex', 'enforce_hard_affinity',
         'enforce_soft_affinity', 'enforce_placement_claims', 'enforce_placement_disk',
-        'require_cpu_compatibility', 'restrict_to_az', 'max_down_fraction', 'max_drain_fraction',
-        'max_missing_hosts', 'objective', 'soft_affinity_weight', 'max_alternates',
-        'settle_seconds')}
+        'require_cpu_compatibility', 'restrict_to_az', 'allow_disk_copy', 'instance_storage',
+        'max_down_fraction', 'max_drain_fraction', 'max_missing_hosts', 'objective',
+        'soft_affinity_weight', 'max_alternates', 'settle_seconds')}
     return model.Options(pinned_instances=frozenset(group.pinned_instances), **values)

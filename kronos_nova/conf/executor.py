@@ -34,6 +34,12 @@ OPTS: list[cfg.Opt] = [
     # Ours.
     cfg.IntOpt('max_concurrent_migrations_total', default=8, min=1,
                help='Migrations the whole cloud may have in flight through us.'),
+    cfg.IntOpt('max_concurrent_per_source', default=1, min=1,
+               help='Migrations that may leave one host at a time. Nova queues what exceeds its '
+                    '[compute] max_concurrent_live_migrations (1 by default), where it ages '
+                    'unseen; raise both or none.'),
+    cfg.IntOpt('max_concurrent_per_destination', default=2, min=1,
+               help='Migrations that may come to one host at a time.'),
     cfg.FloatOpt('poll_interval', default=10.0, min=0.1, max=60.0,
                  help='Seconds between two looks into the task table. Messages only shorten it.'),
     cfg.FloatOpt('seconds_per_gib', default=800.0, min=0.0,
@@ -42,6 +48,9 @@ OPTS: list[cfg.Opt] = [
     cfg.IntOpt('claim_seconds', default=60, min=10,
                help='Seconds after which a task claimed by an executor that went silent may be '
                     'taken over.'),
+    cfg.ListOpt('hosts', default=[],
+                help='Names of the hosts that run kronos-executor. Only used to refuse a '
+                     'database that they cannot share: SQLite serves one host.'),
     cfg.ListOpt('aggregates', default=[],
                 help='Scopes this executor serves; empty means all.'),
 ]

@@ -18,7 +18,10 @@ The multiplier lives beside Nova's own in [filter_scheduler]; the rest is in
 
 from oslo_config import cfg
 
+from kronos_nova import bindings
 from kronos_nova import conf as groups
+from kronos_nova import exception
+from kronos_nova.conf import policies
 from kronos_nova.conf import prometheus
 
 GROUP = cfg.OptGroup('kronos', title='Load-aware placement')
@@ -30,13 +33,21 @@ FILTER_SCHEDULER_OPTS: list[cfg.Opt] = [
 ]
 
 OPTS: list[cfg.Opt] = [
-    cfg.StrOpt('policies_file', default='/etc/kronos/policies.yaml',
-               help='The policy file, the same one the rebalancer reads. It is read again when '
-                    'it changes; an invalid one is refused and the last good one stays.'),
+    cfg.MultiStrOpt('policies_file', default=['/etc/kronos/policies.yaml'],
+                    help='A policy file, the same one the rebalancer reads. Give the option '
+                         'again for each further file: a host is scored by the first file whose '
+                         '"aggregates" name one of its aggregates, any other host by the first '
+                         'file without "aggregates". A file is read again when it changes; an '
+                         'invalid one is refused and its last good version stays.'),
     cfg.StrOpt('source', default='prometheus',
                help='Score source, a name in the entry points kronos_nova.sources.'),
     cfg.FloatOpt('refresh_interval', default=30.0, min=1.0,
                  help='Seconds between two background refreshes of the scores.'),
+    cfg.IntOpt('settle_seconds', default=300, min=0, max=3600,
+               help='Seconds after which the metrics show a new instance in full; until then '
+                    'what they do not show is added to its host. Use the longest range in your '
+                    'queries, as for settle_seconds of the engine. 0: what was booted before a '
+                    'sample is in it.'),
     cfg.BoolOpt('require_age', default=False,
                 help='Treat a policy without age_query as untrusted.'),
     cfg.BoolOpt('hard_ceiling', default=False,
@@ -53,6 +64,30 @@ def register(conf: cfg.ConfigOpts) -> None:
     conf.register_opts(FILTER_SCHEDULER_OPTS, group='filter_scheduler')
     groups.register(conf, GROUP, OPTS)
     groups.register(conf, prometheus.GROUP, prometheus.OPTS)
+
+
+def configured(conf: cfg.ConfigOpts) -> bool:
+    """Whether the configuration files set any of these: a nova.conf was given.
+
+    :param conf: with these options registered.
+    """
+    return any((found := conf.get_location(name, group)) and found.location.is_user_controlled
+               for name, group in (('policies_file', GROUP.name),
+                                   ('kronos_weight_multiplier', 'filter_scheduler')))
+
+
+def examine(conf: cfg.ConfigOpts) -> tuple[list[exception.PolicyFileError], list[str]]:
+    """Policy files that do not load, and what contradicts itself in the others.
+
+    Aggregates may override the multiplier, which only nova-scheduler sees.
+    """
+    errors, loaded = [], []
+    for path in dict.fromkeys(conf.kronos.policies_file):
+        try:
+            loaded.append((path, policies.load(path)))
+        except exception.PolicyFileError as e:
+            errors.append(e)
+    return errors, bindings.check(loaded, conf.filter_scheduler.kronos_weight_multiplier)
 
 
 def list_opts() -> list[tuple[str, list[cfg.Opt]]]:

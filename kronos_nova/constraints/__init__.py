@@ -21,6 +21,7 @@ from collections.abc import Sequence
 
 from kronos_nova import model
 from kronos_nova.constraints import claims
+from kronos_nova.constraints import disks
 from kronos_nova.constraints import instance
 from kronos_nova.constraints import metrics
 from kronos_nova.constraints import placement
@@ -36,6 +37,7 @@ RULES: tuple[Rule, ...] = (
     instance.identity,
     instance.state,
     instance.history,
+    disks.copies_disk,
     placement.scope,
     service_state.service_state,
     service_state.closed_host,
@@ -50,11 +52,11 @@ RULES: tuple[Rule, ...] = (
     metrics.ceiling,
 )
 
-#: What an executor judges again on fresh data: all but metrics and history,
-#: and whether the reason for a drain still stands.
+#: What an executor judges again on fresh data: all but metrics, and whether
+#: the reason for a drain still stands.
 PRE_FLIGHT: tuple[Rule, ...] = tuple(
     rule for rule in (*RULES, service_state.drain_over)
-    if rule not in (instance.history, metrics.scored, metrics.ceiling))
+    if rule not in (metrics.scored, metrics.ceiling))
 
 
 def check(view: views.View, move: model.Move,

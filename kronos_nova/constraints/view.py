@@ -64,6 +64,9 @@ class View(Protocol):
     def closed(self, host: str) -> model.Rejection | None:
         """Why the host may not receive although its service is available."""
 
+    def keeps_disks(self, host: str) -> bool:
+        """Nova said lately that the disks of its instances are its own."""
+
     def unscored(self, move: model.Move) -> model.Rejection | None:
         """Why metrics do not carry an imbalance move."""
 
@@ -183,6 +186,9 @@ class ClusterView:
         if host in self.history.quarantined_hosts:
             return model.Rejection('host-quarantined', f'host {host} refused moves lately')
         return None
+
+    def keeps_disks(self, host: str) -> bool:
+        return host in self.history.local_disk_hosts
 
     def unscored(self, move: model.Move) -> model.Rejection | None:
         for name, policy in self._scores.items():

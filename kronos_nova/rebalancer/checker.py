@@ -48,12 +48,12 @@ def check(plan: model.Plan, cluster: model.Cluster, options: model.Options,
     found = list(_shape(plan, cluster, budget))
     if found or not plan.moves:
         return tuple(found)
-    found += _outage(cluster, options)
+    part = involved.involved(cluster, plan.moves, history)
+    found += _outage(part, options)
     for move in plan.moves:
-        found += _wanted(move, cluster, options, history)
-    found += _unsettled(plan, cluster, options, history, scores)
-    view = views.ClusterView(involved.involved(cluster, plan.moves, history), options, history,
-                             scores, ceilings, draining=plan.draining)
+        found += _wanted(move, part, options, history)
+    found += _unsettled(plan, part, options, history, scores)
+    view = views.ClusterView(part, options, history, scores, ceilings, draining=plan.draining)
     return (*found, *_Replay(view, plan.moves).rejections())
 
 
@@ -253,7 +253,7 @@ class _Replay:
             return self._view.host_of(uuid) == move.to_host
         if uuid in self._needs[move.instance_uuid]:
             return not other.alternates and other.to_host == move.to_host
-        return move.instance_uuid in self._needs[uuid] and other.from_host == move.to_host
+        return other.from_host == move.to_host  # it waits for this one, or both are refused
 
     def _depart(self, move: model.Move) -> None:
         self._depart_to(move, (move.to_host, *move.alternates))

@@ -68,13 +68,15 @@ def ceilings(policy_set: policies.PolicySet) -> dict[str, float]:
 
 def run(cluster: model.Cluster, samples: Mapping[str, model.PolicySamples],
         history: model.History, settings: Settings, *, now: float,
-        clock: Callable[[], float], busy: int = 0, seed: int = 0) -> Outcome:
+        clock: Callable[[], float], busy: int = 0, seed: int = 0,
+        stopping: Callable[[], bool] = lambda: False) -> Outcome:
     """Score, plan and check one scope.
 
     :param cluster: with its scope set.
     :param samples: by name of every enabled policy.
     :param now: seconds since the epoch, the clock of the samples.
     :param clock: monotonic seconds, for timings and the planning deadline.
+    :param stopping: true ends planning early, as the deadline does.
     :param busy: moves of this scope still under way; they use up the budget.
     :param seed: decides what planning leaves to chance; the same again gives
         the same plan.
@@ -89,7 +91,7 @@ def run(cluster: model.Cluster, samples: Mapping[str, model.PolicySamples],
         planner.Request(cluster=cluster, scores=scores, policies=settings.policies,
                         strategies=settings.strategies, history=history,
                         options=settings.options, budget=budget, seed=seed, now=now),
-        expired=lambda: clock() > end)
+        expired=lambda: stopping() or clock() > end)
     planned = clock()
     wrong = checker.check(plan, cluster, settings.options, history, scores,
                           ceilings(settings.policies), budget)

@@ -21,6 +21,7 @@ from collections.abc import Mapping
 from collections.abc import Sequence
 import dataclasses
 import hashlib
+import threading
 import time
 from typing import Any, Protocol, TYPE_CHECKING
 
@@ -40,6 +41,7 @@ from kronos_nova.rebalancer import report
 from kronos_nova.rebalancer import tasks
 from kronos_nova.rebalancer.snapshots import recorder
 from kronos_nova.rebalancer.snapshots import writer
+from kronos_nova.rebalancer.store import owners
 from kronos_nova.sources import base as sources
 
 if TYPE_CHECKING:  # replay needs no database
@@ -122,12 +124,17 @@ class Engine:
         self._store = store
         self._cast = cast
         self._publish = publish
-        self._owner = owner or uuidutils.generate_uuid()
+        self._owner = owner or owners.name()
         self._clock = clock
         self._monotonic = monotonic
         self._watch = policy_watch.PolicyWatch(conf.engine.policies_file)
         self._leases: dict[str, Any] = {}
+        self._stopping = threading.Event()
         scopes(conf, self._watch.current)
+
+    def stop(self) -> None:
+        """End the cycle at hand soon: what it has not stored yet is dropped."""
+        self._stopping.set()
 
     def close(self) -> None:
         """Give the leases back and release connections."""
@@ -198,11 +205,13 @@ class Engine:
 
     def _lease(self, scope: str, policy_set: policies.PolicySet) -> Any:
         """Ours until after the next cycle: between two of them nobody with other
-        policies takes it.
+        policies takes it. A dry run takes none: it is in nobody's way.
 
         :raises ScopeTaken: another engine plans this scope.
         """
         conf = self._conf.engine
+        if conf.dry_run:
+            return None
         lease = self._store.acquire_lease(
             scope, self._owner,
             LEASE_SECONDS + conf.planning_deadline + conf.evaluation_interval, _hash(policy_set))
@@ -220,15 +229,19 @@ class Engine:
             cluster = self._collector.collect(self._clock())
         except (exception.CollectError, exception.StoreError) as e:
             return [self._failed(scope, e) for scope in ours]
-        samples = self.samples(policy_set)
+        samples = {} if self._stopping.is_set() else self.samples(policy_set)
         collected = self._monotonic() - started
         rows = []
         for scope in ours:
+            if self._stopping.is_set():
+                break
             try:
                 outcome = self._scope(scope, cluster, live, samples, policy_set)
             except exception.KronosException as e:
                 rows.append(self._failed(scope, e))
                 continue
+            if outcome is None:
+                break
             row = report.aggregate(outcome, collected)
             rows.append(row)
             _log(row)
@@ -241,9 +254,10 @@ class Engine:
 
     def _scope(self, scope: str, cluster: model.Cluster, live: Sequence[model.Flight],
                samples: Mapping[str, model.PolicySamples],
-               policy_set: policies.PolicySet) -> cycle.Outcome:
+               policy_set: policies.PolicySet) -> cycle.Outcome | None:
         """Plan one scope on what the database says now, under a fresh lease:
-        collecting may have taken longer than the last one."""
+        collecting may have taken longer than the last one. None: it was
+        stopped, and nothing was stored."""
         if scope != model.UNASSIGNED and scope not in cluster.aggregates:
             raise exception.ConfigError(
                 path='kronos.conf', field='[engine] aggregates',
@@ -258,7 +272,11 @@ class Engine:
         outcome = cycle.run(
             cluster, samples, self._store.history(scope, now),
             settings(self._conf, policy_set), now=now, clock=self._monotonic,
-            busy=sum(1 for f in flights if f.from_host in cluster.scope_hosts))
+            busy=sum(1 for f in flights if f.from_host in cluster.scope_hosts),
+            stopping=self._stopping.is_set)
+        if self._stopping.is_set():
+            LOG.info('Scope %s: stopped while it was planned; nothing of it is kept', scope)
+            return None
         self._keep(lease, outcome, policy_set, self._clock())
         return outcome
 

@@ -12,6 +12,8 @@
 
 """When nothing, or only part of it, may move: each no has a sentence."""
 
+from collections.abc import Sequence
+
 from kronos_nova import model
 from kronos_nova.constraints import settling
 
@@ -50,6 +52,29 @@ def imbalance_hold(cluster: model.Cluster, scores: model.Scores, history: model.
         if left > 0:
             return f'the scores do not show the last move yet; they settle in {left:.0f} s'
     return None
+
+
+def cut_off(*, steps: int | None, unfinished: str, unbegun: Sequence[str], left: int,
+            hosts: list[str], policies: Sequence[str]) -> str:
+    """What was left out of a plan whose work was bounded.
+
+    :param steps: the count that ended it, or None for ``planning_deadline``.
+    :param left: moves of the budget that were not used.
+    :param hosts: still to be drained.
+    :param policies: still above their thresholds.
+    """
+    how = 'by planning_deadline' if steps is None else f'after {steps} steps'
+    parts = [f'planning was cut off {how}']
+    if unfinished:
+        parts.append(f'{unfinished} was not finished')
+    if unbegun:
+        parts.append(f'{", ".join(unbegun)} was not begun')
+    if hosts:
+        parts.append(f'still to be drained: {_few(hosts)}')
+    if policies:
+        parts.append(f'still above the threshold: {", ".join(policies)}')
+    parts.append(f'{left} moves of the budget are left; the next cycle goes on')
+    return '; '.join(parts)
 
 
 def _few(hosts: list[str]) -> str:

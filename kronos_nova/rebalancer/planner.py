@@ -22,6 +22,7 @@ import dataclasses
 
 from kronos_nova import model
 from kronos_nova import policy as policies
+from kronos_nova.constraints import involved
 from kronos_nova.constraints import view as views
 from kronos_nova.rebalancer import gates
 from kronos_nova.rebalancer import ordering
@@ -69,10 +70,18 @@ def plan(request: Request, expired: Callable[[], bool] = lambda: False) -> model
     if held is not None:
         simulation.notes.append(held)
     moves = _propose(request, simulation) if held is None else []
-    fresh = views.ClusterView(cluster, request.options, request.history, request.scores,
-                              simulation.ceilings, draining=simulation.view.draining)
-    ordered = ordering.order(fresh, moves, max_alternates=request.options.max_alternates)
+    fresh = views.ClusterView(
+        involved.involved(cluster, moves, request.history), request.options, request.history,
+        request.scores, simulation.ceilings, draining=simulation.view.draining)
+    ordered = ordering.order(
+        fresh, moves, max_alternates=request.options.max_alternates,
+        improves=_welcome(simulation, moves),
+        in_use=lambda host: bool(simulation.on_host(host).size))
     rejections = simulation.rejections + ordered.dropped
+    for move in ordered.moves:
+        if move.instance_uuid in ordered.parked:
+            simulation.undo(ordered.parked[move.instance_uuid])
+            simulation.apply(move)
     if ordered.dropped:
         kept = {m.instance_uuid for m in ordered.moves}
         for move in reversed(moves):
@@ -89,6 +98,31 @@ def plan(request: Request, expired: Callable[[], bool] = lambda: False) -> model
         warnings=tuple(dict.fromkeys(simulation.warnings)),
         reason=None if ordered.moves else _reason(simulation),
         draining=_still_draining(request, simulation), truncated=simulation.truncated)
+
+
+def _welcome(simulation: sim.Simulation,
+             moves: Sequence[model.Move]) -> Callable[[model.Move], bool]:
+    """Whether another destination than the planned one is better than none.
+
+    A whole-host pack has no use for it: what is left over keeps its host.
+    """
+    planned = {m.instance_uuid: m for m in moves}
+
+    def welcome(move: model.Move) -> bool:
+        if move.phase in (model.Phase.EVACUATE, model.Phase.PACK):
+            return move.phase is model.Phase.EVACUATE
+        simulation.undo(planned[move.instance_uuid])
+        if move.phase is model.Phase.AFFINITY:
+            better = simulation.repairs(move) < 0
+        else:
+            before = simulation.combined()
+            simulation.apply(move)
+            better = simulation.combined() < before - base.EPSILON
+            simulation.undo(move)
+        simulation.apply(planned[move.instance_uuid])
+        return better
+
+    return welcome
 
 
 def _continuing(request: Request) -> frozenset[str]:
@@ -139,6 +173,7 @@ def _propose(request: Request, simulation: sim.Simulation) -> list[model.Move]:
     if hold is not None:
         simulation.notes.append(hold)
     moves: list[model.Move] = []
+    unfinished, unbegun = '', []
     for strategy in request.strategies:
         if not strategy.enabled(request.options, request.policies):
             continue
@@ -147,10 +182,31 @@ def _propose(request: Request, simulation: sim.Simulation) -> list[model.Move]:
         if request.history.scope_cooling > 0 and not strategy.continues:
             continue
         left = request.budget - len(moves)
-        if left <= 0 or simulation.stop():
+        if left <= 0:
             break
+        name = type(strategy).__name__.lower()
+        if simulation.stop():
+            unbegun.append(name)
+            continue
         moves += strategy.propose(simulation, left)
+        if simulation.truncated:
+            unfinished = name
+    if simulation.truncated:
+        simulation.warnings.append(_left_out(request, simulation, unfinished, unbegun,
+                                             request.budget - len(moves)))
     return moves
+
+
+def _left_out(request: Request, simulation: sim.Simulation, unfinished: str,
+              unbegun: Sequence[str], left: int) -> str:
+    """What a plan that was cut off does not contain."""
+    over = simulation.imbalances() > simulation.thresholds
+    return gates.cut_off(
+        steps=simulation.steps if simulation.steps >= request.options.max_steps else None,
+        unfinished=unfinished, unbegun=unbegun, left=left,
+        hosts=[h for h in _ordered_drains(request) if simulation.on_host(h).size],
+        policies=[p.name for p, above in zip(simulation.policies, over, strict=True)
+                  if above and simulation.trusted])
 
 
 def _reports(request: Request, before: sim.Floats,
@@ -167,6 +223,9 @@ def _reports(request: Request, before: sim.Floats,
 
 
 def _still_draining(request: Request, simulation: sim.Simulation) -> frozenset[str]:
-    """Hosts being emptied that still hold instances after this plan."""
+    """Hosts being emptied that hold instances now: until the last one has
+    arrived elsewhere nothing may come to them, planned or booted."""
     wanted = simulation.view.draining | set(_ordered_drains(request))
-    return frozenset(h for h in wanted if simulation.on_host(h).size)
+    if not wanted:
+        return frozenset()
+    return frozenset(wanted & {i.host for i in request.cluster.instances.values()})

@@ -38,6 +38,7 @@ def aggregate(outcome: cycle.Outcome, collect: float = 0.0) -> dict[str, Any]:
         'combined_before': plan.combined_before,
         'combined_after': plan.combined_after,
         'moves': [move(m, cluster) for m in plan.moves],
+        'waves': _waves(plan),
         'rejections': dict(plan.rejections),
         'warnings': list(plan.warnings),
         'draining': sorted(plan.draining),
@@ -46,6 +47,18 @@ def aggregate(outcome: cycle.Outcome, collect: float = 0.0) -> dict[str, Any]:
         'timings': {'collect': round(collect, 6),
                     **{step: round(s, 6) for step, s in outcome.timings.items()}},
     }
+
+
+def _waves(plan: model.Plan) -> list[dict[str, int]]:
+    """Of each wave, how many moves it has and how many share one host:
+    executors begin those one after the other."""
+    rows = []
+    for number in sorted({m.wave for m in plan.moves}):
+        moves = [m for m in plan.moves if m.wave == number]
+        rows.append({'moves': len(moves),
+                     'most_from_one_host': max(Counter(m.from_host for m in moves).values()),
+                     'most_to_one_host': max(Counter(m.to_host for m in moves).values())})
+    return rows
 
 
 def _policy(report: model.PolicyReport, scores: model.Scores) -> dict[str, Any]:
@@ -87,8 +100,9 @@ def move(m: model.Move, cluster: model.Cluster) -> dict[str, Any]:
 def failed(scope: str, reason: str) -> dict[str, Any]:
     """A scope that could not be planned: the same keys, no numbers."""
     return {'name': scope, 'hosts': None, 'instances': None, 'policies': [],
-            'combined_before': None, 'combined_after': None, 'moves': [], 'rejections': {},
-            'warnings': [], 'draining': [], 'truncated': False, 'reason': reason, 'timings': {}}
+            'combined_before': None, 'combined_after': None, 'moves': [], 'waves': [],
+            'rejections': {}, 'warnings': [], 'draining': [], 'truncated': False,
+            'reason': reason, 'timings': {}}
 
 
 def line(row: Mapping[str, Any]) -> str:
@@ -105,5 +119,5 @@ def line(row: Mapping[str, Any]) -> str:
              f'{crossing} between zones' if crossing else '',
              f'refused: {refused}' if refused else '',
              f'because {row["reason"]}' if row['reason'] else '',
-             'cut off by the planning deadline' if row['truncated'] else '']
+             'cut off, see the warnings' if row['truncated'] else '']
     return '; '.join(p for p in parts if p)

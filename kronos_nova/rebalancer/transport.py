@@ -54,6 +54,13 @@ def url(conf: cfg.ConfigOpts) -> str | None:
     return messaging_conf.transport_url(conf)
 
 
+def retries(conf: cfg.ConfigOpts) -> int:
+    """How often to try again, so that every broker of the URL gets its turn:
+    oslo.messaging begins with any of them and takes the next at each retry.
+    """
+    return max(RETRY, len(oslo_messaging.TransportURL.parse(conf, url(conf)).hosts) - 1)
+
+
 def get(conf: cfg.ConfigOpts) -> Any | None:
     """The transport for casts and notifications; None: no broker is configured.
 
@@ -106,9 +113,11 @@ class _Breaker:
 class Caster:
     """Tells executors that a task is in the table."""
 
-    def __init__(self, transport: Any, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, transport: Any, clock: Callable[[], float] = time.monotonic,
+                 retry: int = RETRY) -> None:
         self._transport = transport
         self._breaker = _Breaker(clock)
+        self._retry = retry
         self._clients: dict[str, Any] = {}
 
     def __call__(self, task: model.Task) -> bool:
@@ -123,7 +132,7 @@ class Caster:
             target = oslo_messaging.Target(
                 topic=messages.migrations_topic(scope), version=messages.VERSION)
             self._clients[scope] = oslo_messaging.get_rpc_client(
-                self._transport, target, retry=RETRY,
+                self._transport, target, retry=self._retry,
                 transport_options=oslo_messaging.TransportOptions(at_least_once=True))
         return self._clients[scope]
 
@@ -131,9 +140,11 @@ class Caster:
 class Notifier:
     """Publishes results, as a worker's ``notify``."""
 
-    def __init__(self, transport: Any, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, transport: Any, clock: Callable[[], float] = time.monotonic,
+                 retry: int = RETRY) -> None:
         self._transport = transport
         self._breaker = _Breaker(clock)
+        self._retry = retry
         self._notifiers: dict[str, Any] = {}
 
     def __call__(self, event: str, result: model.Result) -> bool:
@@ -147,7 +158,7 @@ class Notifier:
         if scope not in self._notifiers:
             self._notifiers[scope] = oslo_messaging.Notifier(
                 self._transport, messages.publisher_id(scope), driver='messagingv2',
-                topics=[messages.results_topic(scope)], retry=RETRY)
+                topics=[messages.results_topic(scope)], retry=self._retry)
         return self._notifiers[scope]
 
 

@@ -14,9 +14,10 @@
 """What a Prometheus answer says: a vector of finite numbers, or why not.
 
 The format is that of https://prometheus.io/docs/prometheus/latest/querying/api
-(JSON envelope, instant vectors).
+(JSON envelope, instant vectors, range vectors).
 """
 
+from collections.abc import Iterator
 import json
 import math
 from typing import Any
@@ -47,12 +48,13 @@ def problem(body: bytes) -> str:
     return f'({clean(document["error"])})' if document.get('error') else ''
 
 
-def success(body: bytes) -> Any:
+def success(body: bytes, document: dict[str, Any] | None = None) -> Any:
     """``data`` of a successful answer.
 
+    :param document: the body, when it has been parsed already.
     :raises Malformed: it is not one.
     """
-    document = _document(body)
+    document = document if document is not None else _document(body)
     if document.get('status') != 'success':
         raise Malformed(f'it answers {clean(document.get("status"), 40)} '
                         f'{problem(body)}'.rstrip())
@@ -92,6 +94,49 @@ def vector(query: str, label: str, body: bytes, max_series: int,
         if not metric.get(label) and math.isfinite(value):
             return model.QueryResult(query, model.Health.HEALTHY, series={'': value})
     return _collect(query, label, result)
+
+
+def matrix(body: bytes, max_series: int) -> list[tuple[dict[str, str], list[tuple[float, float]]]]:
+    """The series of a range query, as (metric, [(time, value), ...]).
+
+    Values may be NaN or infinite. A degraded answer is refused.
+
+    :raises Malformed: it is not a matrix, or too large.
+    """
+    document = _document(body)
+    data = success(body, document)
+    degraded = _degraded(document)
+    if degraded:
+        raise Malformed(f'degraded answer: {degraded}')
+    if not isinstance(data, dict) or data.get('resultType') != 'matrix':
+        kind = data.get('resultType') if isinstance(data, dict) else None
+        raise Malformed(f'the query returns a {clean(kind, 40)}, not series over time')
+    result = data.get('result')
+    if not isinstance(result, list):
+        raise Malformed('the answer has no list of series')
+    if len(result) > max_series:
+        raise Malformed(f'the answer has {len(result)} series, more than max_series '
+                        f'({max_series}); aggregate the query')
+    return [(_metric(item), list(_points(item))) for item in result]
+
+
+def _metric(item: Any) -> dict[str, str]:
+    metric = item.get('metric') if isinstance(item, dict) else None
+    if not isinstance(metric, dict) or not all(isinstance(v, str) for v in metric.values()):
+        raise Malformed('the answer holds something that is no series')
+    return metric
+
+
+def _points(item: Any) -> Iterator[tuple[float, float]]:
+    values = item.get('values')
+    if not isinstance(values, list):
+        raise Malformed('the answer holds a series without plain values')
+    try:
+        for at, value in values:
+            yield float(at), float(value)
+    except (TypeError, ValueError, OverflowError):
+        raise Malformed('the answer holds a sample that is no pair of a time and a '
+                        'number') from None
 
 
 def _collect(query: str, label: str, result: list[Any]) -> model.QueryResult:

@@ -20,6 +20,7 @@ import abc
 
 from kronos_nova import model
 from kronos_nova import policy as policies
+from kronos_nova.sources import ranges
 
 
 class Source(abc.ABC):
@@ -39,6 +40,19 @@ class Source(abc.ABC):
     @abc.abstractmethod
     def health(self) -> tuple[model.Health, str]:
         """The source's own state, and a sentence that explains it."""
+
+    def query_range(self, query: str, label: str, mark: str, window: ranges.Window,
+                    progress: ranges.Progress = ranges.silent) -> ranges.RangeResult:
+        """Ask one query at every time of the window; for ``kronos simulate``.
+
+        Not every source knows the past: one that does not keeps this method.
+        Never raises for what goes wrong outside.
+
+        :param label: whose value becomes the key.
+        :param mark: a second label to keep, which a series need not have.
+        :param progress: told of every part that has come.
+        """
+        return ranges.RangeResult(query, window, error=f'{type(self).__name__} keeps no history')
 
     def close(self) -> None:  # noqa: B027 (most sources hold nothing open)
         """Release connections."""

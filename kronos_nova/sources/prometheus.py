@@ -36,6 +36,7 @@ from kronos_nova import policy as policies
 from kronos_nova.sources import answer
 from kronos_nova.sources import base
 from kronos_nova.sources import deadline
+from kronos_nova.sources import ranges
 
 LOG = logging.getLogger(__name__)
 
@@ -56,6 +57,18 @@ class _Unreachable(_Failed):
 
 class _Passing(_Unreachable):
     """It may work the next time."""
+
+
+class _TooMuch(_Failed):
+    """The answer is too large; one over less time may not be."""
+
+
+class _Late(_Unreachable):
+    """No answer in time; one over less time may come."""
+
+
+class _Busy(_Passing):
+    """Prometheus gave up on the query."""
 
 
 class PrometheusSource(base.Source):
@@ -150,6 +163,31 @@ class PrometheusSource(base.Source):
         except answer.Malformed as e:
             return model.QueryResult(query, model.Health.PARTIAL, error=str(e))
 
+    # One query over time.
+
+    def query_range(self, query: str, label: str, mark: str, window: ranges.Window,
+                    progress: ranges.Progress = ranges.silent) -> ranges.RangeResult:
+        """See the base class. Asked in parts, each within the limits of one query
+        (time, retries, bytes, series); a part that is too much is halved."""
+        def ask(part: ranges.Window) -> bytes:
+            return self._ask('POST', '/api/v1/query_range', {
+                'query': query, 'start': f'{part.start:.3f}', 'end': f'{part.end:.3f}',
+                'step': f'{part.step:.3f}'})
+
+        collected = ranges.Collected(query, label, mark, window, self._conf.max_series)
+        try:
+            for part, body in ranges.parts(window, ask, self._conf.max_body_bytes,
+                                           (_TooMuch, _Late, _Busy)):
+                collected.add(answer.matrix(body, self._conf.max_series))
+                progress(part.count)
+        except (_Failed, answer.Malformed) as e:
+            return ranges.RangeResult(query, window, error=str(e))
+        except ranges.TooManySeries:
+            return ranges.RangeResult(query, window, error=(
+                f'it has more than max_series ({self._conf.max_series}) series from first to '
+                'last; aggregate the query, raise the option or ask for less time'))
+        return collected.result()
+
     def _ask(self, method: str, path: str, form: dict[str, str] | None) -> bytes:
         """The body of a successful answer.
 
@@ -163,7 +201,7 @@ class PrometheusSource(base.Source):
         except deadline.Exceeded:
             # What hangs keeps its connection; the next query gets another.
             self._session = self._connect()
-            raise _Unreachable(f'{self._shown} did not answer within {seconds:g} s') from None
+            raise _Late(f'{self._shown} did not answer within {seconds:g} s') from None
         except deadline.Exhausted as e:
             raise _Unreachable(f'{self._shown}: {e}') from None
 
@@ -223,10 +261,15 @@ class PrometheusSource(base.Source):
         is_json = response.headers.get('Content-Type', '').split(';')[0].strip().lower() \
             == 'application/json'
         body = self._read(response, end) if is_json else b''
+        problem = answer.problem(body)
+        if status == 503 and 'timed out' in problem:
+            raise _Busy(f'{self._shown} answers {status} {problem}')
         if status >= 500 or status == 429:
-            raise _Passing(f'{self._shown} answers {status} {answer.problem(body)}'.rstrip())
+            raise _Passing(f'{self._shown} answers {status} {problem}'.rstrip())
+        if status == 422 and 'too many samples' in problem:
+            raise _TooMuch(f'{self._shown} answers {status} {problem}')
         if status >= 400:
-            raise _Failed(f'{self._shown} answers {status} {answer.problem(body)}'.rstrip())
+            raise _Failed(f'{self._shown} answers {status} {problem}'.rstrip())
         if status != 200 or not is_json:
             raise _Failed(f'{self._shown} does not answer in JSON ({status}); is url the '
                           'address of a Prometheus?')
@@ -237,10 +280,10 @@ class PrometheusSource(base.Source):
         for chunk in response.iter_content(CHUNK):
             body += chunk
             if len(body) > self._conf.max_body_bytes:
-                raise _Failed(f'{self._shown}: the answer is larger than max_body_bytes '
+                raise _TooMuch(f'{self._shown}: the answer is larger than max_body_bytes '
                               f'({self._conf.max_body_bytes}); aggregate the query')
             if time.monotonic() > end:
-                raise _Unreachable(f'{self._shown} did not finish its answer in time')
+                raise _Late(f'{self._shown} did not finish its answer in time')
         return bytes(body)
 
     def _connect(self) -> requests.Session:

@@ -16,6 +16,7 @@ from pathlib import Path
 import re
 
 from oslo_config import cfg
+from oslo_messaging import opts as messaging_opts
 import promql_parser
 import pytest
 
@@ -45,8 +46,9 @@ def _known_options() -> set[tuple[str, str]]:
     """(group, name) of every option of ours, and Nova's that we tell people to set."""
     known = {('filter_scheduler', name)
              for name in ('available_filters', 'enabled_filters', 'weight_classes')}
-    for group, options in opts.list_opts() + scheduler.list_opts():
-        known.update((str(group), option.dest) for option in options)
+    for group, options in (*opts.list_opts(), *scheduler.list_opts(),
+                           *messaging_opts.list_opts()):
+        known.update((str(group or 'DEFAULT'), option.dest) for option in options)
     return known
 
 

@@ -18,10 +18,11 @@ import tempfile
 from typing import Any
 
 import fixtures
+from nova import context
 import yaml
 
 from kronos_nova import boot
-from kronos_nova import scoreboard
+from kronos_nova import scorecard
 from tests.fixtures import prometheus_api
 from tests.functional import base
 
@@ -37,6 +38,8 @@ class ScoredTestCase(base.NovaTestCase):
     stock_choice = 'host3'
     #: More fields of the policy.
     fields: dict[str, Any] = {}
+    #: 0: a sample shows all that is there.
+    settle_seconds = 0
 
     def configure(self) -> None:
         super().configure()
@@ -50,7 +53,8 @@ class ScoredTestCase(base.NovaTestCase):
         self.policies_file = os.path.join(directory, 'policies.yaml')
         self.write_policies()
         self.flags(url=self.prometheus.url, timeout=5, max_retries=0, group='prometheus')
-        self.flags(policies_file=self.policies_file, refresh_interval=1.0, group='kronos')
+        self.flags(policies_file=[self.policies_file], refresh_interval=1.0,
+                   settle_seconds=self.settle_seconds, group='kronos')
         self.flags(kronos_weight_multiplier=1000.0, group='filter_scheduler')
 
     def write_policies(self, **fields: Any) -> None:
@@ -66,9 +70,15 @@ class ScoredTestCase(base.NovaTestCase):
         for host in ('host1', 'host1', 'host2'):
             self.boot(host=host)
 
-    def look(self) -> scoreboard.Snapshot | None:
-        """What a request would see now."""
-        return boot.door().scores.look((host, host) for host in self.hosts)
+    def look(self) -> scorecard.Snapshot | None:
+        """What a request would see now; wakes what runs in the background."""
+        groups = boot.door().look(self.host_states())
+        return groups[0].snapshot if len(groups) == 1 else None
+
+    def host_states(self) -> list[Any]:
+        """Nova's HostState objects, as a request gets them."""
+        return list(self.scheduler_service.manager.host_manager.get_host_states_by_uuids(
+            context.get_admin_context(), None, None))
 
     def wait_for_scores(self, **scores: float) -> None:
         """Until exactly these host scores are in use."""

@@ -33,6 +33,7 @@ class ExecutorCase(api.ApiTestCase):
     def setUp(self) -> None:
         super().setUp()
         self.executor = nova.NovaExecutor(self.conf, self.connection)
+        self.known = executors.Known()
 
     def task(self, server: dict[str, Any], to_host: str = 'host2',
              phase: model.Phase = model.Phase.SPREAD,
@@ -40,6 +41,9 @@ class ExecutorCase(api.ApiTestCase):
         return model.Task(
             task_id='t1', plan_id='p1', aggregate=aggregate, instance_uuid=server['id'],
             from_host='host1', to_host=to_host, phase=phase)
+
+    def pre_flight(self, task: model.Task) -> str:
+        return self.executor.pre_flight(task, self.known)
 
     def watched(self, task: model.Task, marker: str) -> executors.Progress:
         """What looking comes to in the end."""
@@ -52,7 +56,7 @@ class ExecutorCase(api.ApiTestCase):
 
     def assert_refused(self, rule: str, task: model.Task,
                        kind: type[exception.MigrationError] = exception.PreFlightError) -> None:
-        error = self.assertRaises(kind, self.executor.pre_flight, task)
+        error = self.assertRaises(kind, self.pre_flight, task)
         self.assertEqual(rule, error.kwargs['rule'], str(error))
         self.assertIn(task.instance_uuid, str(error))
 
@@ -66,7 +70,7 @@ class MoveTestCase(ExecutorCase):
         server = self.boot(host='host1')
         self.admin_api.put_server(server['id'], {'server': {'name': test_collector.HOSTILE}})
         task = self.task(server)
-        marker = self.executor.pre_flight(task)
+        marker = self.pre_flight(task)
         self.assertIs(Stage.ABSENT, self.executor.look(task, marker).stage)
         self.assertRegex(str(self.executor.submit(task)), '^req-')
         progress = self.watched(task, marker)
@@ -80,7 +84,7 @@ class MoveTestCase(ExecutorCase):
 
         # Back and forth again: the marker keeps the old migrations out.
         self.live_migrate(server, 'host1')
-        marker = self.executor.pre_flight(task)
+        marker = self.pre_flight(task)
         self.assertIs(Stage.ABSENT, self.executor.look(task, marker).stage)
 
         self.live_migrate(server, 'host3')
@@ -97,7 +101,7 @@ class MoveTestCase(ExecutorCase):
         self.assertIn('host9', str(error))
 
         task = self.task(server)
-        marker = self.executor.pre_flight(task)
+        marker = self.pre_flight(task)
         self.admin_api.put_service(self.service_id('host2'), {'status': 'disabled'})
         self.executor.submit(task)
         progress = self.watched(task, marker)
@@ -109,7 +113,7 @@ class MoveTestCase(ExecutorCase):
     def test_an_instance_that_was_deleted(self) -> None:
         server = self.boot(host='host1')
         task = self.task(server)
-        marker = self.executor.pre_flight(task)
+        marker = self.pre_flight(task)
         self._delete_server(server)
         self.assert_refused('no-such-instance', task)
         error = self.assertRaises(exception.PreFlightError, self.executor.submit, task)
@@ -121,7 +125,7 @@ class MoveTestCase(ExecutorCase):
     def test_a_lost_answer_is_ambiguous_and_looked_up(self) -> None:
         server = self.boot(host='host1')
         task = self.task(server)
-        marker = self.executor.pre_flight(task)
+        marker = self.pre_flight(task)
         posts = lambda: [r for r in self.nova_api.door.requests if r[0] == 'POST']  # noqa: E731
         self.nova_api.door.lose_answer_of = lambda method, path: path.endswith('/action')
         error = self.assertRaises(exception.AmbiguousSubmit, self.executor.submit, task)
@@ -133,7 +137,7 @@ class MoveTestCase(ExecutorCase):
     def test_a_request_without_effect_is_told_from_one_that_may_have_one(self) -> None:
         server = self.boot(host='host1')
         task = self.task(server)
-        marker = self.executor.pre_flight(task)
+        marker = self.pre_flight(task)
         for status, kind, said in (
                 ('500 Internal Server Error', exception.AmbiguousSubmit, 'HTTP 500'),
                 ('503 Service Unavailable', exception.AmbiguousSubmit, 'HTTP 503'),
@@ -148,7 +152,7 @@ class MoveTestCase(ExecutorCase):
         self.assertRegex(str(error), f'HTTP 403.*{nova.POLICY}')
         self.nova_api.httpd.shutdown()
         self.nova_api.httpd.server_close()
-        for call in (lambda: self.executor.submit(task), lambda: self.executor.pre_flight(task),
+        for call in (lambda: self.executor.submit(task), lambda: self.pre_flight(task),
                      lambda: self.executor.look(task, marker),
                      lambda: self.executor.post_flight(task)):
             error = self.assertRaises(exception.NovaClientError, call)
@@ -167,7 +171,7 @@ class RightsTestCase(ExecutorCase):
         group = self.server_group('g', 'anti-affinity')
         server = self.boot(host='host1', hints={'group': group['id']})
         task = self.task(server)
-        self.assertRaises(exception.NovaClientError, self.executor.pre_flight, task)
+        self.assertRaises(exception.NovaClientError, self.pre_flight, task)
         self.policy.set_rules({f'os_compute_api:{right}': 'role:kronos or role:admin' for right in (
             'os-services:list', 'os-hypervisors:list-detail', 'os-aggregates:index',
             'os-server-groups:index:all_projects', 'os-migrations:index',
@@ -175,7 +179,7 @@ class RightsTestCase(ExecutorCase):
             'servers:detail:get_all_tenants', 'os-extended-server-attributes', 'servers:show',
             'os-server-groups:show', 'os-migrate-server:migrate_live:host')}, overwrite=False)
         for error in (
-                self.assertRaises(exception.NovaClientError, self.executor.pre_flight, task),
+                self.assertRaises(exception.NovaClientError, self.pre_flight, task),
                 self.assertRaises(exception.NovaClientError, self.executor.post_flight, task),
                 self.assertRaises(exception.CollectError, collector.Collector(
                     self.conf, self.connection).collect, time.time())):
@@ -187,11 +191,11 @@ class PreFlightTestCase(ExecutorCase):
     def test_state_of_the_instance(self) -> None:
         server = self.boot(host='host1')
         task = self.task(server)
-        self.executor.pre_flight(task)
+        self.pre_flight(task)
         self.admin_api.post_server_action(server['id'], {'lock': {}})
         self.assert_refused('locked', task)
         self.admin_api.post_server_action(server['id'], {'unlock': {}})
-        self.executor.pre_flight(task)
+        self.pre_flight(task)
         self.assert_refused('moved-away', dataclasses.replace(task, from_host='host3'))
         self.conf.set_override('pinned_instances', [server['id']], 'engine')
         self.assert_refused('opted-out', task)
@@ -212,7 +216,7 @@ class PreFlightTestCase(ExecutorCase):
         drain = self.task(server, phase=model.Phase.EVACUATE)
         with self.disabled('host1'):
             self.assert_refused('source-disabled', task)
-            self.executor.pre_flight(drain)
+            self.pre_flight(drain)
         with self.disabled('host2'):
             self.assert_refused('service-disabled', task)
             self.assert_refused('service-disabled', drain)
@@ -220,7 +224,7 @@ class PreFlightTestCase(ExecutorCase):
             self.admin_api.put_service_force_down(self.service_id(host), True)
             self.assert_refused('service-down', drain)
             self.admin_api.put_service_force_down(self.service_id(host), False)
-        self.executor.pre_flight(task)
+        self.pre_flight(task)
 
     def test_where_it_may_go(self) -> None:
         server = self.boot(host='host1')
@@ -230,11 +234,11 @@ class PreFlightTestCase(ExecutorCase):
         self.assert_refused('out-of-scope', self.task(server, aggregate='rack1'))
         self.assert_refused('out-of-scope', self.task(server))
         self.aggregate('rack2', 'host1', 'host2')
-        self.executor.pre_flight(self.task(server, aggregate='rack2'))
+        self.pre_flight(self.task(server, aggregate='rack2'))
         self.aggregate('zone3', 'host3', availability_zone='az3')
         self.aggregate('rack3', 'host1', 'host3')
         across = self.task(server, to_host='host3', aggregate='rack3')
-        self.executor.pre_flight(across)
+        self.pre_flight(across)
         self.conf.set_override('restrict_to_az', True, 'engine')
         self.assert_refused('az-differs', across)
 
@@ -242,7 +246,7 @@ class PreFlightTestCase(ExecutorCase):
         server = self.boot(host='host1')
         task = self.task(server)
         uuid = self._get_provider_uuid_by_host('host2')
-        self.executor.pre_flight(task)
+        self.pre_flight(task)
         now = self.placement.get(f'/resource_providers/{uuid}/inventories').body
         tight = {**now['inventories'], 'MEMORY_MB': {
             **now['inventories']['MEMORY_MB'], 'total': 500, 'max_unit': 500,
@@ -256,23 +260,47 @@ class PreFlightTestCase(ExecutorCase):
         self.assertEqual(204, self.placement.delete(f'/resource_providers/{uuid}').status)
         self.assert_refused('no-provider', task, exception.PlacementRejected)
         self.conf.set_override('enforce_placement_claims', False, 'engine')
-        self.executor.pre_flight(task)
+        self.pre_flight(task)
 
     def test_a_group_that_changed_after_planning(self) -> None:
         group = self.server_group('g', 'anti-affinity')
         one = self.boot(host='host1', hints={'group': group['id']})
         task = self.task(one)
-        self.executor.pre_flight(task)
+        self.pre_flight(task)
         two = self.boot(host='host2', hints={'group': group['id']})
         self.assert_refused('anti-affinity', task)
-        self.executor.pre_flight(self.task(one, to_host='host3'))
+        self.pre_flight(self.task(one, to_host='host3'))
         self._delete_server(two)
-        self.executor.pre_flight(task)
+        self.pre_flight(task)
 
         self.server_group('other', 'affinity')
         together = self.server_group('t', 'affinity')
         alone = self.boot(host='host1', hints={'group': together['id']})
         self.assert_refused('affinity-unmovable', self.task(alone))
+
+
+    def test_what_our_database_learnt_after_planning(self) -> None:
+        group = self.server_group('g', 'soft-anti-affinity')
+        one = self.boot(host='host1', hints={'group': group['id']})
+        two = self.boot(host='host1', hints={'group': group['id']})
+        task = self.task(one)
+        self.pre_flight(task)
+        for rule, known in {
+                'host-quarantined': executors.Known(
+                    model.History(quarantined_hosts=frozenset({'host2'}))),
+                'host-draining': executors.Known(draining=frozenset({'host2'})),
+                'quarantined': executors.Known(model.History(quarantined={one['id']: 60.0})),
+                'copies-disk': executors.Known(
+                    model.History(local_disk_hosts=frozenset({'host1'}))),
+                # Claimed by another executor; Nova knows nothing of it yet.
+                'group-in-flight': executors.Known(flights=(
+                    model.Flight(two['id'], 'host1', 'host3', 'task'),))}.items():
+            self.known = known
+            self.assert_refused(rule, task)
+        self.known = executors.Known(
+            model.History(quarantined_hosts=frozenset({'host1', 'host3'})),
+            draining=frozenset({'host1', 'host3'}))
+        self.pre_flight(task)
 
 
 class UnderWayTestCase(ExecutorCase):
@@ -287,7 +315,7 @@ class UnderWayTestCase(ExecutorCase):
         server = self.boot(host='host1', hints={'group': group['id']})
         sibling = self.boot(host='host1', hints={'group': group['id']})
         task = self.task(server)
-        marker = self.executor.pre_flight(task)
+        marker = self.pre_flight(task)
         self.executor.submit(task)
         self.running(server)
         progress = self.executor.look(task, marker)
@@ -302,4 +330,4 @@ class UnderWayTestCase(ExecutorCase):
         self.assertIs(Stage.CANCELLED, progress.stage)
         error = self.assertRaises(exception.MigrationFailed, self.executor.post_flight, task)
         self.assertIn('it is on host1 and not on host2', str(error))
-        self.executor.pre_flight(self.task(sibling))
+        self.pre_flight(self.task(sibling))

@@ -123,6 +123,42 @@ class TestRecordAndReplay(ToolsCase):
         self.assertEqual(1, len(replayed.stderr.splitlines()), replayed.stderr)
 
 
+class TestSimulate(ToolsCase):
+
+    def simulate(self, *arguments: str) -> 'subprocess.CompletedProcess[str]':
+        return subprocess.run(
+            [sys.executable, '-c', 'import sys; from kronos_nova.cli import app; '
+                                   'sys.exit(app.main(sys.argv[1:]))',
+             'simulate', '--config-file', self.config, '-f', 'json', *arguments],
+            capture_output=True, text=True, timeout=180, check=False)
+
+    def test_the_live_cloud_is_simulated_and_stays_as_it_is(self) -> None:
+        server = self.boot(host='host1')
+        self.load({'host1': 0.8, 'host2': 0.5, 'host3': 0.1}, {server['id']: 0.35})
+        report = os.path.join(self.directory, 'report.json')
+        done = self.simulate('--from', '-1h', '--step', '5m', '--report', report)
+        self.assertEqual(0, done.returncode, done.stderr)
+        with open(report) as f:
+            found = json.load(f)
+        self.assertEqual(13, found['window']['times'])
+        self.assertEqual((3, 1), (found['hosts'], found['instances']))
+        history, candidate = found['candidates']
+        self.assertEqual([], history['move_list'])
+        (moved,) = candidate['move_list']
+        self.assertEqual(
+            (server['id'], 'host1', 'host3'),
+            (moved['instance_uuid'], moved['from_host'], moved['to_host']))
+        self.assertEqual('host1', self.host_of(server))
+
+    def test_nova_that_is_away_is_one_clear_line(self) -> None:
+        self.load({'host1': 0.8, 'host2': 0.5, 'host3': 0.1}, {})
+        self.configure_tools(nova=self.closed_port())
+        done = self.simulate('--from', '-1h')
+        self.assertEqual((1, ''), (done.returncode, done.stdout))
+        self.assertEqual(1, len(done.stderr.splitlines()), done.stderr)
+        self.assertIn('from Nova', done.stderr)
+
+
 class TestTestConfig(ToolsCase):
 
     def check(self) -> tuple[int, dict[str, dict[str, str]]]:

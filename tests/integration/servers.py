@@ -150,10 +150,35 @@ def postgresql(directory):
         shutil.rmtree(data, ignore_errors=True)
 
 
-class RabbitMQ:
-    """A broker that can be stopped and started again on its port."""
+class Authority:
+    """A CA of our own, and a certificate for 127.0.0.1 that it has signed."""
 
     def __init__(self, directory):
+        self._openssl = program('openssl')
+        self.ca, self.certificate, self.key = (
+            directory / name for name in ('ca.pem', 'server.pem', 'server.key'))
+        self._run('req', '-x509', '-newkey', 'rsa:2048', '-nodes', '-days', '2', '-subj',
+                  '/CN=Kronos test CA', '-keyout', directory / 'ca.key', '-out', self.ca)
+        self._run('req', '-newkey', 'rsa:2048', '-nodes', '-subj', '/CN=127.0.0.1', '-keyout',
+                  self.key, '-out', directory / 'server.csr')
+        (directory / 'server.ext').write_text(
+            'subjectAltName=IP:127.0.0.1\nextendedKeyUsage=serverAuth\n')
+        self._run('x509', '-req', '-days', '2', '-in', directory / 'server.csr', '-CA', self.ca,
+                  '-CAkey', directory / 'ca.key', '-CAcreateserial', '-extfile',
+                  directory / 'server.ext', '-out', self.certificate)
+
+    def _run(self, *arguments):
+        subprocess.run([self._openssl, *map(str, arguments)], check=True, capture_output=True,
+                       timeout=120)
+
+
+class RabbitMQ:
+    """A broker that can be stopped and started again on its port.
+
+    :param tls: an :class:`Authority`; then it speaks TLS alone.
+    """
+
+    def __init__(self, directory, tls=None):
         self._daemon = program('/usr/lib/rabbitmq/bin/rabbitmq-server', 'rabbitmq-server')
         self._directory = directory
         self.port, self._epmd = free_port(), free_port()
@@ -161,8 +186,13 @@ class RabbitMQ:
         for name in ('home', 'data', 'log'):
             (directory / name).mkdir()
         (directory / 'plugins').write_text('[].')
-        (directory / 'rabbitmq.conf').write_text(
-            f'listeners.tcp.default = 127.0.0.1:{self.port}\n')
+        listeners = f'listeners.tcp.default = 127.0.0.1:{self.port}\n'
+        if tls is not None:
+            listeners = (
+                f'listeners.tcp = none\nlisteners.ssl.default = 127.0.0.1:{self.port}\n'
+                f'ssl_options.cacertfile = {tls.ca}\nssl_options.certfile = {tls.certificate}\n'
+                f'ssl_options.keyfile = {tls.key}\nssl_options.verify = verify_none\n')
+        (directory / 'rabbitmq.conf').write_text(listeners)
         self._env = {
             'HOME': str(directory / 'home'), 'ERL_EPMD_PORT': str(self._epmd),
             'ERL_EPMD_ADDRESS': '127.0.0.1',
@@ -192,9 +222,9 @@ class RabbitMQ:
 
 
 @contextlib.contextmanager
-def rabbitmq(directory):
+def rabbitmq(directory, tls=None):
     """Yields a running :class:`RabbitMQ`."""
-    server = RabbitMQ(directory)
+    server = RabbitMQ(directory, tls)
     try:
         server.start()
         yield server

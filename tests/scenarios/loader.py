@@ -14,7 +14,8 @@
 
 ``hosts``: name -> {vcpu, memory_mb, ratio, status, state, reason, zone, traits,
 hypervisor_hostname, down}; ``instances``: name -> {at, vcpus, memory_mb, usage
-{policy: value}, mean, deviation (as usage), status, locked, task_state, pinned}; names become UUIDs with
+{policy: value}, mean and deviation (as usage), status, locked, task_state, pinned,
+local_disk_gb}; names become UUIDs with
 :func:`uuid_of`. ``scores``: policy -> {host label: value}. ``expect`` is read by
 test_scenarios.py.
 """
@@ -85,7 +86,8 @@ def _cluster(data: dict[str, Any]) -> model.Cluster:
             vcpus=row.get('vcpus', 1), memory_mb=row.get('memory_mb', 1024),
             status=row.get('status', 'ACTIVE'), locked=row.get('locked', False),
             task_state=row.get('task_state'), pinned=row.get('pinned'),
-            pinned_zone=row.get('pinned_zone'), claims=claims)
+            pinned_zone=row.get('pinned_zone'), local_disk_gb=row.get('local_disk_gb'),
+            claims=claims)
     hosts, services = {}, {}
     for name, row in data['hosts'].items():
         row = row or {}
@@ -150,5 +152,6 @@ def _history(data: dict[str, Any]) -> model.History:
         cooling={uuid_of(n): s for n, s in data.get('cooling', {}).items()},
         quarantined={uuid_of(n): s for n, s in data.get('quarantined', {}).items()},
         quarantined_hosts=frozenset(data.get('quarantined_hosts', ())),
+        local_disk_hosts=frozenset(data.get('local_disk_hosts', ())),
         scope_cooling=data.get('scope_cooling', 0.0),
         draining=frozenset(data.get('draining', ())), completed=completed)

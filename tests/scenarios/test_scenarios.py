@@ -73,6 +73,12 @@ def hold_to(scenario, plan):
         assert report.imbalance_after <= limit + 1e-9, plan
     if 'waves' in expect:
         assert max(m.wave for m in plan.moves) + 1 == expect.pop('waves'), plan.moves
+    for name, others in expect.pop('requires', {}).items():
+        required = next(m.requires for m in plan.moves if scenario.names[m.instance_uuid] == name)
+        assert sorted(scenario.names[u] for u in required) == sorted(others), plan.moves
+    for name, hosts in expect.pop('alternates', {}).items():
+        found = next(m.alternates for m in plan.moves if scenario.names[m.instance_uuid] == name)
+        assert list(found) == hosts, plan.moves
     if 'draining' in expect:
         assert plan.draining == frozenset(expect.pop('draining')), plan
     for host in expect.pop('emptied', ()):

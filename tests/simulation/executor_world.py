@@ -39,7 +39,7 @@ SETTINGS = retry.Settings(per_scope=2, total=3, look_interval=5.0, claim_seconds
 
 #: Steps of every pass; each other step crashes in 2 % of the cases.
 CRASH_RATES = {'expire': 0.002, 'adopt': 0.002, 'in_states': 0.002, 'claim': 0.005,
-               'renew_claim': 0.002}
+               'renew_claim': 0.002, 'history': 0.005, 'draining': 0.005}
 
 
 class Crash(BaseException):
@@ -108,7 +108,7 @@ class Driver(base.Executor):
         if self.run.chance(rate, 'network'):
             raise exception.NovaClientError(instance_uuid=task.instance_uuid, problem='503')
 
-    def pre_flight(self, task: model.Task) -> str:
+    def pre_flight(self, task: model.Task, known: base.Known) -> str:
         self._network(task)
         nova = self.run.nova
         if self.run.chance(0.03, 'refused for good') or (
@@ -224,6 +224,11 @@ class Run:
         for scope in SCOPES:
             flying = [m for m in active if m.task.aggregate == scope]
             self.must(len(flying) <= SETTINGS.per_scope, f'cap of {scope}')
+        for host in HOSTS:
+            self.must(sum(m.task.from_host == host for m in active) <= SETTINGS.per_source,
+                      f'cap of the source {host}')
+            self.must(sum(m.task.to_host == host for m in active) <= SETTINGS.per_destination,
+                      f'cap of the destination {host}')
 
     def check_committed(self, task: model.Task, name: str) -> None:
         row = self.store.task(task.task_id)

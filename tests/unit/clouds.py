@@ -103,6 +103,7 @@ def request(k):
         restrict_to_az=not k.clean and rng.random() < 0.2,
         enforce_placement_disk=rng.random() < 0.3,
         require_cpu_compatibility=not k.clean and rng.random() < 0.2,
+        instance_storage='local' if not k.clean and k.instances % 5 == 0 else 'auto',
         max_down_fraction=0.5, max_drain_fraction=0.5, max_steps=50_000)
     return planner.Request(
         cluster=cluster, scores=_scores(k, rng, cluster, policies, sizes), policies=policies,
@@ -120,7 +121,7 @@ def _instances(k, rng, hosts, outside):
         found[uuid_of(f'i{n}')] = model.Instance(
             uuid=uuid_of(f'i{n}'), name=f'i{n}', vcpus=vcpus, memory_mb=claims['MEMORY_MB'],
             host=rng.choice(outside if outside and rng.random() < 0.1 else hosts),
-            disk_gb=claims['DISK_GB'], claims=claims,
+            disk_gb=claims['DISK_GB'], claims=claims, local_disk_gb=(0, 0, 10, None)[n % 4],
             locked=odd and rng.random() < 0.3, task_state='resize_prep'
             if odd and rng.random() < 0.3 else None,
             status='SHUTOFF' if odd and rng.random() < 0.3 else 'ACTIVE',
@@ -265,6 +266,7 @@ def _history(k, rng, instances, hosts, services, options):
         cooling={u: 60.0 for u in some if rng.random() < 0.05},
         quarantined={u: -1.0 for u in some if rng.random() < 0.03},
         quarantined_hosts=frozenset(h for h in hosts if rng.random() < 0.05),
+        local_disk_hosts=frozenset(hosts[:1]),
         scope_cooling=rng.choice([0.0, 0.0, 0.0, 0.0, 100.0]),
         draining=frozenset(h for h in hosts if rng.random() < 0.08),
         completed=((model.Move(some[0], rng.choice(hosts), instances[some[0]].host,

@@ -24,6 +24,7 @@ from kronos_nova import background
 from kronos_nova import boot
 from kronos_nova import published
 from kronos_nova import scoreboard
+from kronos_nova import scorecard
 
 
 class Fields:
@@ -47,6 +48,7 @@ class HostState:
     vcpus_used: int | None = 0
     total_usable_ram_mb: int | None = 0
     free_ram_mb: int | None = 0
+    updated: Any = None
 
 
 def hosts(*names: str) -> list[HostState]:
@@ -62,7 +64,7 @@ def spec(**fields: Any) -> Fields:
 class FakeDoor:
     """A door that shows what a test puts there; errors are counted."""
 
-    def __init__(self, snapshot: scoreboard.Snapshot | None = None,
+    def __init__(self, snapshot: scorecard.Snapshot | None = None,
                  notice: published.Published | None = None, **options: Any) -> None:
         self.snapshot = snapshot
         self.faults = background.Faults()
@@ -72,8 +74,8 @@ class FakeDoor:
         self.conf.kronos.hard_ceiling = options.get('hard_ceiling', False)
         self.conf.kronos.fail_closed = options.get('fail_closed', False)
 
-    def look(self, hosts: Any) -> scoreboard.Snapshot | None:
-        return self.snapshot
+    def look(self, hosts: Any) -> list[scoreboard.Group]:
+        return [scoreboard.Group(hosts, self.snapshot, '' if self.snapshot else 'a reason')]
 
     def opened(self) -> Any:
         return mock.patch.object(boot, '_door', self)

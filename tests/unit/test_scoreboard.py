@@ -23,10 +23,12 @@ import yaml
 from kronos_nova import background
 from kronos_nova import model
 from kronos_nova import scoreboard
+from kronos_nova import scorecard
 from kronos_nova.conf import scheduler as scheduler_conf
 from kronos_nova.sources import base
+from tests.unit import nova_fakes
 
-HOSTS = [('cn1', 'cn1.a.org'), ('cn2', 'cn2.a.org')]
+HOSTS = [nova_fakes.HostState('cn1', 'cn1.a.org'), nova_fakes.HostState('cn2', 'cn2.a.org')]
 
 
 class FakeSource(base.Source):
@@ -63,7 +65,7 @@ def failed(health):
 
 @pytest.fixture
 def clock():
-    with mock.patch.object(scoreboard.time, 'monotonic', autospec=True) as monotonic:
+    with mock.patch.object(scorecard.time, 'monotonic', autospec=True) as monotonic:
         monotonic.return_value = 1000.0
         yield monotonic
 
@@ -82,7 +84,7 @@ def board(tmp_path, source, clock):
     conf = cfg.ConfigOpts()
     scheduler_conf.register(conf)
     conf([])
-    conf.set_override('policies_file', str(tmp_path / 'policies.yaml'), 'kronos')
+    conf.set_override('policies_file', [str(tmp_path / 'policies.yaml')], 'kronos')
     made = scoreboard.Scoreboard(conf, background.Faults())
     made.conf = conf
     made.write = lambda *entries: (tmp_path / 'policies.yaml').write_text(
@@ -98,9 +100,16 @@ def entry(name, weight=1.0, **fields):
 
 def seen(board):
     """What a request sees after a refresh."""
-    board.look(HOSTS)
+    look(board)
     board.refresh()
-    return board.look(HOSTS)
+    return look(board)
+
+
+def look(board, hosts=HOSTS):
+    """The snapshot of the one file."""
+    [group] = board.look(hosts)
+    assert group.hosts is hosts and bool(group.reason) == (group.snapshot is None)
+    return group.snapshot
 
 
 def test_headroom_is_what_the_weighted_scores_leave(board):
@@ -113,7 +122,7 @@ def test_the_boot_door_asks_for_hosts_only(board, source):
 
 
 def test_before_the_first_answer_there_are_no_scores(board):
-    assert board.look(HOSTS) is None and not board.answered
+    assert look(board) is None and not board.answered
     assert 'nothing was asked' in board.reason
     board.refresh()
     assert board.answered
@@ -127,26 +136,26 @@ def test_a_host_without_one_of_the_scores_has_no_headroom(board, source):
 def test_a_host_seen_later_is_mapped_without_asking_again(board, source):
     source.series['cpu']['cn3'] = source.series['mem']['cn3'] = 0.5
     assert set(seen(board).headroom) == {'cn1', 'cn2'}
-    assert set(board.look([*HOSTS, ('cn3', None)]).headroom) == {'cn1', 'cn2'}
+    assert set(look(board, [*HOSTS, nova_fakes.HostState('cn3')]).headroom) == {'cn1', 'cn2'}
     asked = len(source.asked)
     board._show()
-    assert set(board.look(HOSTS).headroom) == {'cn1', 'cn2', 'cn3'}
+    assert set(look(board).headroom) == {'cn1', 'cn2', 'cn3'}
     assert len(source.asked) == asked
 
 
 def test_scores_age_out(board, clock):
     assert seen(board) is not None
     clock.return_value += 299
-    assert board.look(HOSTS) is not None
+    assert look(board) is not None
     clock.return_value += 2
-    assert board.look(HOSTS) is None and board.reason == 'the scores are too old'
+    assert look(board) is None and board.reason == 'the scores are too old'
 
 
 def test_the_age_of_the_samples_counts(board, source, clock):
     source.ages = {'cpu': 250.0, 'mem': 10.0}
     assert seen(board) is not None
     clock.return_value += 51
-    assert board.look(HOSTS) is None
+    assert look(board) is None
     source.ages['mem'] = 301.0
     assert seen(board) is None and 'mem: samples are 301 s old' in board.reason
     source.ages['mem'] = math.nan
@@ -197,7 +206,8 @@ def test_a_changed_policy_does_not_keep_old_samples(board, source):
 def test_ceilings_are_compared_with_the_peak_when_there_is_one(board):
     board.write(entry('cpu', 0.5, boot_ceiling=0.7, capacity_query='peak'),
                 entry('mem', 0.5, boot_ceiling=0.3))
-    ceilings = {c.policy: (c.limit, dict(c.fill)) for c in seen(board).ceilings}
+    ceilings = {c.policy: (c.limit, {host: load.score for host, load in c.loads.items()})
+                for c in seen(board).ceilings}
     assert ceilings == {'cpu': (0.7, {'cn1': 0.6, 'cn2': 0.9}),
                         'mem': (0.3, {'cn1': 0.4, 'cn2': 0.0})}
 
@@ -218,7 +228,7 @@ def test_disabled_policies_are_not_asked(board, source):
 
 def test_without_a_valid_file_there_are_no_scores_and_then_there_are(board, tmp_path):
     (tmp_path / 'policies.yaml').write_text('policies: [')
-    with mock.patch.object(scoreboard.LOG, 'error', autospec=True) as error:
+    with mock.patch.object(scorecard.LOG, 'error', autospec=True) as error:
         assert seen(board) is None and 'policies.yaml' in board.reason
         seen(board)
     assert error.call_count == 1
@@ -229,8 +239,8 @@ def test_without_a_valid_file_there_are_no_scores_and_then_there_are(board, tmp_
 
 
 def test_losing_and_finding_scores_is_said_once_each(board, source):
-    with mock.patch.object(scoreboard.LOG, 'warning', autospec=True) as warning, \
-            mock.patch.object(scoreboard.LOG, 'info', autospec=True) as info:
+    with mock.patch.object(scorecard.LOG, 'warning', autospec=True) as warning, \
+            mock.patch.object(scorecard.LOG, 'info', autospec=True) as info:
         for _ in range(3):
             seen(board)
         assert (warning.call_count, info.call_count) == (0, 1)
@@ -268,3 +278,213 @@ def test_an_error_of_the_source_leaves_the_thread_to_count_it(board, source):
     with pytest.raises(RuntimeError):
         seen(board)
     assert board.answered
+
+
+def host(name, *aggregates, **fields):
+    state = nova_fakes.HostState(name, name, **fields)
+    for aggregate in aggregates:
+        state.aggregates.append(mock.Mock(metadata={}))
+        state.aggregates[-1].name = aggregate
+    return state
+
+
+def test_what_has_been_allocated_since_the_sample_is_added(board, source, clock):
+    board.conf.set_override('settle_seconds', 0, 'kronos')
+    board.write(entry('cpu'), entry('mem', 0.5, enabled=False))
+    sizes = {'vcpus_total': 10, 'total_usable_ram_mb': 1000, 'free_ram_mb': 500}
+    states = [host('cn1', vcpus_used=4, **sizes), host('cn2', vcpus_used=4, **sizes)]
+    source.series = {'cpu': {'cn1': 0.2, 'cn2': 0.6}}
+
+    def loads(**used):
+        for state in states:
+            state.vcpus_used = used.get(state.host, state.vcpus_used)
+        snapshot = look(board, states)
+        return [load and pytest.approx(load) for load in scoreboard.depletion.projected(
+            states, snapshot.loads)]
+
+    look(board, states)
+    board.refresh()
+    # 8 cores are busy for 8 vCPUs.
+    assert loads() == [0.2, 0.6]
+    clock.return_value += 1
+    assert loads(cn1=7) == [0.5, 0.6]
+    assert loads(cn2=2) == [0.5, 0.4]
+    clock.return_value += 1
+    board.refresh()
+    # The new sample shows what was there when it was taken: nothing is added.
+    assert loads() == [0.2, 0.6]
+
+
+def test_a_window_keeps_what_a_new_sample_shows_in_part(board, source, clock):
+    board.conf.set_override('settle_seconds', 100, 'kronos')
+    board.write(entry('cpu'))
+    sizes = {'vcpus_total': 10, 'total_usable_ram_mb': 1000, 'free_ram_mb': 500}
+    source.series = {'cpu': {'cn1': 0.4}}
+    look(board, [host('cn1', vcpus_used=4, **sizes)])
+    clock.return_value += 50
+    grown = [host('cn1', vcpus_used=6, **sizes)]
+    look(board, grown)
+    for passed, unshown in ((0, 2.0), (25, 1.5), (50, 1.0), (100, 0.0)):
+        clock.return_value = 1050.0 + passed
+        board.refresh()
+        snapshot = look(board, grown)
+        [load] = scoreboard.depletion.projected(grown, snapshot.loads)
+        # 4 cores are busy for what the sample shows of 6 vCPUs.
+        assert load == pytest.approx(0.4 + unshown * 4 / (6 - unshown) / 10)
+
+
+def test_a_host_that_left_is_known_no_longer(board, source, clock):
+    assert set(seen(board).headroom) == {'cn1', 'cn2'}
+    board.refresh()
+    clock.return_value += 2 * scoreboard.depletion.REPLACED_AFTER
+    new = [host('cn1.b.org')]
+    look(board, new)
+    assert set(board._ledger.tracks()) == {'cn1', 'cn2', 'cn1.b.org'}
+    board.refresh()
+    assert set(board._ledger.tracks()) == {'cn2', 'cn1.b.org'}
+    # The label is the new host's now.
+    assert set(look(board, new).headroom) == {'cn1.b.org', 'cn2'}
+
+
+@pytest.fixture
+def boards(board, tmp_path, clock):
+    """Two files: pack.yaml for aggregate dense, policies.yaml for the rest."""
+    board.conf.set_override('policies_file', [
+        str(tmp_path / 'pack.yaml'), str(tmp_path / 'policies.yaml')], 'kronos')
+    made = scoreboard.Scoreboard(board.conf, background.Faults())
+    made.conf = board.conf
+
+    def write(name, *entries, aggregates=()):
+        (tmp_path / name).write_text(yaml.safe_dump(
+            {'policies': list(entries), 'aggregates': list(aggregates)}))
+
+    made.write = write
+    write('pack.yaml', entry('mem', mode='pack', capacity_query='mem'), aggregates=['dense'])
+    write('policies.yaml', entry('cpu'))
+    return made
+
+
+PAIR = [host('cn1', 'dense'), host('cn2', 'az')]
+
+
+def headrooms(board, hosts=PAIR):
+    """host -> its headroom, or why there is none."""
+    board.look(hosts)
+    board.refresh()
+    return {h.host: group.reason if group.snapshot is None else group.snapshot.headroom[h.host]
+            for group in board.look(hosts) for h in group.hosts}
+
+
+def test_each_host_has_the_scores_of_its_file(boards):
+    assert headrooms(boards) == {'cn1': pytest.approx(0.6), 'cn2': pytest.approx(0.2)}
+
+
+def test_each_policy_of_each_file_is_asked_once(boards, source):
+    headrooms(boards)
+    assert source.asked == [('mem', False), ('cpu', False)]
+
+
+def test_a_file_that_cannot_be_believed_costs_its_own_hosts_only(boards, source):
+    source.series['mem'] = {'cn1': 7.0}
+    found = headrooms(boards)
+    assert found['cn1'].startswith('mem: ') and found['cn2'] == pytest.approx(0.2)
+    assert boards.reason == found['cn1']
+    source.series['mem'] = RuntimeError('boom')
+    with pytest.raises(RuntimeError):
+        headrooms(boards)
+    assert [g.snapshot is None for g in boards.look(PAIR)] == [True, False]
+
+
+def test_a_file_that_was_never_valid_may_be_anyone_s(boards, tmp_path):
+    (tmp_path / 'pack.yaml').write_text('policies: [')
+    assert headrooms(boards)['cn2'] == pytest.approx(0.2)
+    # Its aggregates are not known: the default scores its hosts meanwhile.
+    assert headrooms(boards)['cn1'] == pytest.approx(0.8)
+    boards.write('policies.yaml', entry('cpu'), aggregates=['other'])
+    assert 'no valid' in headrooms(boards)['cn1']
+    boards.write('pack.yaml', entry('mem', mode='pack', capacity_query='mem'),
+                 aggregates=['dense'])
+    assert headrooms(boards) == {'cn1': pytest.approx(0.6), 'cn2': ''}
+
+
+def test_a_bad_new_version_of_one_file_keeps_the_last_good_one_and_says_so_once(
+        boards, tmp_path):
+    before = headrooms(boards)
+    with mock.patch('kronos_nova.conf.policy_watch.LOG.error', autospec=True) as error:
+        (tmp_path / 'pack.yaml').write_text('policies: [')
+        assert headrooms(boards) == before == headrooms(boards)
+    assert error.call_count == 1
+
+
+def test_the_option_twice_with_one_path_is_one_file(board, tmp_path):
+    board.conf.set_override('policies_file', [str(tmp_path / 'policies.yaml')] * 2, 'kronos')
+    assert seen(scoreboard.Scoreboard(board.conf, background.Faults())) is not None
+
+
+class Said:
+    """What the scoreboard warns of."""
+
+    def __init__(self, board):
+        self._board = board
+
+    def __call__(self, **multipliers):
+        """Multipliers by the aggregate of the host; None where none is set."""
+        for name, value in multipliers.items():
+            self._board.hear(host('cn9', name), 0.0 if value is None else value,
+                             () if value is None else (name,))
+        with mock.patch.object(scoreboard.LOG, 'warning', autospec=True) as warning:
+            headrooms(self._board)
+        return [call.args[1] for call in warning.call_args_list]
+
+
+def test_a_multiplier_against_a_file_s_mode_is_said_once_while_it_is_so(boards):
+    headrooms(boards)
+    said = Said(boards)
+    assert said() == [] == said(dense=-1.0, az=1.0, rack=None)
+    [text] = said(dense=2.0)
+    assert 'pack.yaml says mode: pack, but kronos_weight_multiplier of aggregate dense is 2' \
+        in text
+    assert said() == []
+    assert said(dense=-1.0) == []
+    assert len(said(dense=3.0)) == 1
+    [text] = said(dense=-1.0, az=-1.0)
+    assert 'policies.yaml says mode: spread' in text and 'aggregate az is -1' in text
+
+
+def test_an_aggregate_without_a_multiplier_has_the_option_s(boards):
+    headrooms(boards)
+    [text] = Said(boards)(dense=None)
+    assert 'pack.yaml says mode: pack, but kronos_weight_multiplier is 1' in text
+    boards.conf.set_override('kronos_weight_multiplier', -1.0, 'filter_scheduler')
+    [text] = Said(boards)()
+    assert 'policies.yaml says mode: spread' in text
+
+
+def test_two_files_for_one_host_are_said_once(boards):
+    boards.write('policies.yaml', entry('cpu'), aggregates=['az'])
+    both = [host('cn1', 'az', 'dense'), PAIR[1]]
+    assert headrooms(boards, both)['cn1'] == pytest.approx(0.6)
+    with mock.patch.object(scoreboard.LOG, 'warning', autospec=True) as warning:
+        for _ in range(3):
+            headrooms(boards, both)
+    texts = [call.args[1] for call in warning.call_args_list]
+    assert len(texts) == 1 and 'host cn1 is in aggregates of both' in texts[0]
+
+
+def test_what_is_remembered_of_aggregates_is_bounded(boards):
+    for i in range(scoreboard.MAX_HEARD + 10):
+        boards.hear(PAIR[0], 1.0, (f'aggregate{i}',))
+    assert 0 < len(boards._heard) <= scoreboard.MAX_HEARD
+
+
+def test_a_multiplier_counts_for_the_file_of_the_host_whichever_aggregate_sets_it(boards):
+    headrooms(boards)
+    boards.hear(host('cn1', 'dense', 'other'), -5.0, ('other',))
+    assert Said(boards)() == []
+    boards.hear(host('cn2', 'other'), -5.0, ('other',))
+    [text] = Said(boards)()
+    assert 'policies.yaml says mode: spread' in text and 'aggregate other is -5' in text
+    # Files that change their aggregates are judged anew.
+    boards.write('policies.yaml', entry('cpu'), aggregates=['az'])
+    assert Said(boards)() == []
+    assert not boards._said

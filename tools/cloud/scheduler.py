@@ -55,7 +55,8 @@ def write_policies(run: Run) -> None:
 def sections(run: Run) -> config.Sections:
     """The sections of nova.conf that our plug-ins read."""
     return {
-        'kronos': {'policies_file': run.layout.policies, 'refresh_interval': 1},
+        'kronos': {'policies_file': run.layout.policies, 'refresh_interval': 1,
+                   'settle_seconds': policies.RANGE_SECONDS},
         'prometheus': {'url': run.url('prometheus'), 'staleness_threshold': 30},
         'filter_scheduler': {'kronos_weight_multiplier': WEIGHT_MULTIPLIER},
         'cache': config.cache(run.ports),

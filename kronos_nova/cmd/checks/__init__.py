@@ -29,12 +29,14 @@ from kronos_nova.cmd.checks import options
 from kronos_nova.cmd.checks import placement
 from kronos_nova.cmd.checks import policies
 from kronos_nova.cmd.checks import queries
+from kronos_nova.cmd.checks import scheduler
 from kronos_nova.cmd.checks import scores
 
 LOG = logging.getLogger(__name__)
 
 CHECKS: tuple[tuple[str, base.Check], ...] = (
-    ('options', options.check), ('policies', policies.check), ('source', scores.check),
+    ('options', options.check), ('policies', policies.check),
+    ('scheduler', scheduler.check), ('source', scores.check),
     ('keystone', keystone.check), ('placement', placement.check), ('nova', nova.check),
     ('queries', queries.check), ('broker', broker.check), ('database', database.check))
 

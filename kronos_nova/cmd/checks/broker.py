@@ -19,6 +19,7 @@ from typing import Any
 
 from kronos_nova.cmd.checks import base
 
+#: For each broker of the URL.
 SECONDS = 5.0
 
 #: Nobody listens to it: what is sent there is dropped by the broker.
@@ -35,13 +36,14 @@ def check(context: base.Context) -> Iterator[base.Item]:
                                      'looking into the database')
         return
     where = ', '.join(f'{host.hostname}:{host.port}' for host in url.hosts)
-    problem = _problem(context.conf)
+    problem = _problem(context.conf, SECONDS * len(url.hosts))
     if problem is None:
         yield base.ok('broker', f'{url.transport} at {where}')
     else:
         yield base.failed('broker', f'{url.transport} at {where}: {problem}',
                           'See that it runs, and correct host, port, user, password and virtual '
-                          'host in transport_url.')
+                          'host in transport_url. For TLS set ssl = true and ssl_ca_file in '
+                          '[oslo_messaging_rabbit].')
 
 
 def address(conf: Any) -> Any:
@@ -62,7 +64,7 @@ def address(conf: Any) -> Any:
     return None if text is None else oslo_messaging.TransportURL.parse(conf, text)
 
 
-def _problem(conf: Any) -> str | None:
+def _problem(conf: Any, seconds: float) -> str | None:
     """Why nothing can be sent within the limit, or None."""
     import oslo_messaging
 
@@ -75,7 +77,8 @@ def _problem(conf: Any) -> str | None:
             opened = transport.get(conf)
             assert opened is not None, 'address() has found a broker'
             client = oslo_messaging.get_rpc_client(opened, oslo_messaging.Target(topic=TOPIC))
-            client.prepare(retry=0).cast({}, 'ping')
+            several = len(oslo_messaging.TransportURL.parse(conf, transport.url(conf)).hosts) > 1
+            client.prepare(retry=transport.retries(conf) if several else 0).cast({}, 'ping')
             outcome.append(None)
             opened.cleanup()
         except Exception as e:  # the drivers raise their libraries' errors
@@ -83,7 +86,7 @@ def _problem(conf: Any) -> str | None:
 
     thread = threading.Thread(target=send, daemon=True, name='broker-check')
     thread.start()
-    thread.join(SECONDS)
+    thread.join(seconds)
     if not outcome:
-        return f'no connection within {SECONDS:.0f} s'
+        return f'no connection within {seconds:.0f} s'
     return outcome[0]

@@ -15,29 +15,29 @@
 
 from collections.abc import Iterator
 import os
-import socket
-
-import sqlalchemy as sa
-from sqlalchemy import exc as sa_exc
 
 from kronos_nova import exception
 from kronos_nova.cmd.checks import base
 from kronos_nova.cmd.checks import broker
 from kronos_nova.rebalancer.store import api
+from kronos_nova.rebalancer.store import database
+from kronos_nova.rebalancer.store import owners
 
-LOCAL = frozenset({'localhost', '127.0.0.1', '::1'})
+LOCAL = frozenset({'127.0.0.1', '::1'})
 
 
 def check(context: base.Context) -> Iterator[base.Item]:
-    path = _file(context)
+    path = database.sqlite_file(context.conf.database.connection)
+    hosts = context.conf.executor.hosts
     if path is not None:
         yield from _remote_executor(context, path)
         if not os.path.exists(path):
-            yield _future_file(path)
+            yield _future_file(path, owners.unsound(path, hosts))
             return
     try:
         store = api.Store(context.conf)
         try:
+            store.refuse_other_machines(hosts)
             store.check()
             where = store.engine.url.render_as_string(hide_password=True)
         finally:
@@ -49,19 +49,10 @@ def check(context: base.Context) -> Iterator[base.Item]:
     yield base.ok('database', where)
 
 
-def _file(context: base.Context) -> str | None:
-    """The path of an SQLite database."""
-    try:
-        url = sa.engine.make_url(context.conf.database.connection or '')
-    except sa_exc.ArgumentError:
-        return None
-    if url.get_backend_name() != 'sqlite' or url.database in (None, '', ':memory:'):
-        return None
-    return url.database
-
-
-def _future_file(path: str) -> base.Item:
+def _future_file(path: str, unsound: str | None) -> base.Item:
     """Looked at without making it: it would belong to whoever runs this."""
+    if unsound is not None:
+        return base.failed('database', f'the database {unsound}', owners.REMEDY)
     folder = os.path.dirname(os.path.abspath(path))
     while not os.path.exists(folder):
         folder = os.path.dirname(folder)
@@ -73,12 +64,13 @@ def _future_file(path: str) -> base.Item:
 
 def _remote_executor(context: base.Context, path: str) -> Iterator[base.Item]:
     """A broker on another host means that executors may be elsewhere too."""
-    if context.conf.engine.dry_run:
+    if context.conf.engine.dry_run or context.conf.executor.hosts:
         return
     url = broker.address(context.conf)
-    mine = LOCAL | {socket.gethostname(), socket.getfqdn()}
-    if url is not None and any(host.hostname not in mine for host in url.hosts):
+    if url is not None and owners.named_elsewhere(
+            host.hostname for host in url.hosts if host.hostname not in LOCAL):
         yield base.warning(
             'database: SQLite', f'{path} is a file of this host: an executor on another host '
             'has no part in it and moves nothing',
-            'Run kronos-executor on this host only, or use MariaDB or PostgreSQL.')
+            'See that kronos-executor runs on this host only, and say so in [executor] hosts; or '
+            'use MariaDB or PostgreSQL.')

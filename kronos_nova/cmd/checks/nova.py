@@ -41,6 +41,7 @@ def check(context: base.Context) -> Iterator[base.Item]:
                           f'{len(cluster.instances)} instances')
     yield from _scopes(context, cluster)
     yield from _hosts(cluster)
+    yield from _disks(context, cluster)
 
 
 def _scopes(context: base.Context, cluster: model.Cluster) -> Iterator[base.Item]:
@@ -75,6 +76,22 @@ def _hosts(cluster: model.Cluster) -> Iterator[base.Item]:
         yield base.warning('nova: providers',
                            f'{len(alone)} hosts have no resource provider: {_some(alone)}',
                            'See the logs of their nova-compute.')
+
+
+def _disks(context: base.Context, cluster: model.Cluster) -> Iterator[base.Item]:
+    """Without shared storage these are not moved by load, which surprises."""
+    engine = context.conf.engine
+    if engine.allow_disk_copy or engine.instance_storage == 'shared':
+        return
+    held = sum(1 for i in cluster.instances.values() if i.local_disk_gb != 0)
+    text = f'{held} of {len(cluster.instances)} instances have disks that are no volumes'
+    if engine.instance_storage == 'local':
+        yield base.ok('nova: disks', f'{text}: they are not moved by load')
+    elif held:
+        yield base.warning('nova: disks', f'{text}: where storage is not shared, Nova will refuse '
+                                          'to move them by load',
+                           'Set [engine] instance_storage to shared or local, or set '
+                           'allow_disk_copy.')
 
 
 def _some(names: list[str]) -> str:

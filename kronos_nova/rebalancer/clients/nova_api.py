@@ -241,16 +241,19 @@ class NovaApi:
         found = {m.id: m for query in queries for m in self._migrations(query)}
         return [m for _id, m in sorted(found.items()) if not m.ended]
 
-    def live_migrate(self, instance_uuid: str, host: str) -> Any:
+    def live_migrate(self, instance_uuid: str, host: str, *, copy_disks: bool) -> Any:
         """Ask once for a live migration to a host that the scheduler must
-        admit; disks are copied only where storage is not shared.
+        admit.
 
+        :param copy_disks: disks are copied where storage is not shared; else
+            Nova refuses the migration there.
         :returns: the response, whatever its status.
         :raises ApiError: no answer; ``sent`` tells whether it may be at work.
         """
         return self._api.post(
             f'/servers/{instance_uuid}/action', f'live migration of {instance_uuid}',
-            _text(BASE), {'os-migrateLive': {'host': host, 'block_migration': 'auto'}})
+            _text(BASE), {'os-migrateLive': {
+                'host': host, 'block_migration': 'auto' if copy_disks else False}})
 
     def actions(self, instance_uuid: str) -> list[dict[str, Any]]:
         """The instance's newest actions, newest first."""
@@ -325,6 +328,8 @@ def instance(data: Mapping[str, Any]) -> model.Instance:
 
     ``disk_gb`` is what the flavor takes on the host, in the way Nova
     computes DISK_GB for an instance that is not booted from a volume.
+    ``local_disk_gb`` leaves out the root disk of one that is, and counts a
+    config drive, and a root disk as large as its image, as 1.
     """
     record = records.Record('Nova', 'server', data)
     uuid, status = record.text('id'), record.text('status')
@@ -343,10 +348,19 @@ def instance(data: Mapping[str, Any]) -> model.Instance:
         internal_name=record.optional_text(_ATTRIBUTES + 'instance_name') or '',
         vcpus=flavor.integer('vcpus'), memory_mb=flavor.integer('ram'),
         disk_gb=flavor.integer('disk') + flavor.integer('ephemeral') + swap_gb,
+        local_disk_gb=(_root_gb(record, flavor) + flavor.integer('ephemeral') + swap_gb
+                       + int(record.optional_text('config_drive') is not None)),
         task_state=record.optional_text('OS-EXT-STS:task_state'),
         locked=record.flag('locked'),
         pinned_zone=record.optional_text(pinned) if record.has(pinned) else None,
         project_id=record.optional_text('tenant_id') or '')
+
+
+def _root_gb(record: records.Record, flavor: records.Record) -> int:
+    """The image of a server that boots from a volume is the empty text."""
+    if record.has_value('image'):
+        return max(1, flavor.integer('disk'))
+    return 0
 
 
 def migration(data: Mapping[str, Any]) -> Migration:

@@ -38,6 +38,10 @@ class Record:
     def has(self, key: str) -> bool:
         return key in self._data
 
+    def has_value(self, key: str) -> bool:
+        """It is there, and neither null nor empty; the key must be there."""
+        return bool(self._get(key))
+
     def _get(self, key: str) -> Any:
         if key not in self._data:
             raise self.bad(f'field {key!r} is missing')

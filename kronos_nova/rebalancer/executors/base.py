@@ -46,11 +46,27 @@ class Stage(enum.StrEnum):
 @dataclasses.dataclass(frozen=True, slots=True)
 class Progress:
     """A look's result; ``detail`` is for people, ``reference`` names the
-    migration (its UUID) once it is known."""
+    migration (its UUID) once it is known. ``rule``: of a failure, the rule of
+    ours that Nova has enforced; another try cannot change it."""
 
     stage: Stage
     detail: str = ''
     reference: str | None = None
+    rule: str | None = None
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Known:
+    """What our database knows and Nova does not, read just before pre-flight.
+
+    ``history`` without cooldowns: the task's own planning has set one.
+    ``draining`` are hosts being emptied. ``flights`` are the tasks of others
+    that have been begun, or are about to be.
+    """
+
+    history: model.History = dataclasses.field(default_factory=model.History)
+    draining: frozenset[str] = frozenset()
+    flights: tuple[model.Flight, ...] = ()
 
 
 class Executor(abc.ABC):
@@ -66,7 +82,7 @@ class Executor(abc.ABC):
         return cls()
 
     @abc.abstractmethod
-    def pre_flight(self, task: model.Task) -> str:
+    def pre_flight(self, task: model.Task, known: Known) -> str:
         """Check on fresh data that the move is still legal and wanted.
 
         :returns: a marker (opaque text), stored before :meth:`submit`.

@@ -28,7 +28,7 @@ LOG = logging.getLogger(__name__)
 class DryRunExecutor(base.Executor):
     """Every task completes at once, and nothing has moved."""
 
-    def pre_flight(self, task: model.Task) -> str:
+    def pre_flight(self, task: model.Task, known: base.Known) -> str:
         return 'dry-run'
 
     def submit(self, task: model.Task) -> str | None:

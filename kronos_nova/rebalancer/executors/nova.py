@@ -13,6 +13,8 @@
 """Live migration through Nova's API."""
 
 from collections.abc import Callable
+from collections.abc import Mapping
+import dataclasses
 import json
 import time
 from typing import Any, Self
@@ -23,6 +25,7 @@ from kronos_nova import constraints
 from kronos_nova import exception
 from kronos_nova import model
 from kronos_nova.conf import engine as engine_conf
+from kronos_nova.constraints import metrics
 from kronos_nova.constraints import view
 from kronos_nova.rebalancer import collector
 from kronos_nova.rebalancer.clients import api
@@ -32,6 +35,10 @@ from kronos_nova.rebalancer.executors import fresh
 
 #: Rejections that are Placement's: another destination may have room.
 NO_ROOM = frozenset({'no-provider', 'no-inventory', 'claim-unit', 'no-room'})
+
+#: In Nova's InvalidSharedStorage: a migration without copied disks was asked
+#: for, and there are some to copy.
+NOT_SHARED = 'is not on shared storage'
 
 POLICY = 'os_compute_api:os-migrate-server:migrate_live:host'
 
@@ -56,7 +63,7 @@ class NovaExecutor(base.Executor):
         self._reader = fresh.FreshReader(conf, connection)
         self._nova = self._reader.nova
 
-    def pre_flight(self, task: model.Task) -> str:
+    def pre_flight(self, task: model.Task, known: base.Known) -> str:
         now = time.time()
         try:
             found = self._reader.read(task, now)
@@ -75,14 +82,15 @@ class NovaExecutor(base.Executor):
             raise exception.PreFlightError(
                 instance_uuid=task.instance_uuid, rule='out-of-scope',
                 problem=f'aggregate {task.aggregate} no longer exists') from None
-        self._judge(task, cluster)
+        self._judge(task, cluster, known)
         return json.dumps({'migration_id': found.newest, 'time': now})
 
-    def _judge(self, task: model.Task, cluster: model.Cluster) -> None:
+    def _judge(self, task: model.Task, cluster: model.Cluster, known: base.Known) -> None:
         move = model.Move(task.instance_uuid, task.from_host, task.to_host, task.phase)
+        cluster = dataclasses.replace(cluster, flights=(*cluster.flights, *known.flights))
         rejection = constraints.check(
-            view.ClusterView(cluster, engine_conf.options(self._conf)), move,
-            constraints.PRE_FLIGHT)
+            view.ClusterView(cluster, engine_conf.options(self._conf), known.history,
+                             draining=known.draining), move, constraints.PRE_FLIGHT)
         if rejection is None:
             return
         kind = (exception.PlacementRejected if rejection.rule in NO_ROOM
@@ -93,7 +101,8 @@ class NovaExecutor(base.Executor):
 
     def submit(self, task: model.Task) -> str | None:
         try:
-            response = self._nova.live_migrate(task.instance_uuid, task.to_host)
+            response = self._nova.live_migrate(
+                task.instance_uuid, task.to_host, copy_disks=self._copies(task))
         except api.ApiError as exc:
             if exc.sent:
                 raise exception.AmbiguousSubmit(
@@ -105,6 +114,10 @@ class NovaExecutor(base.Executor):
             request_id = response.headers.get('x-openstack-request-id')
             return str(request_id) if request_id else None
         raise self._refused(task, response)
+
+    def _copies(self, task: model.Task) -> bool:
+        """Nova is to refuse what the rule ``copies-disk`` could not know."""
+        return self._conf.engine.allow_disk_copy or task.phase not in metrics.IMBALANCE
 
     def _refused(self, task: model.Task, response: Any) -> exception.MigrationError:
         """What an answer that is no success means."""
@@ -197,6 +210,12 @@ class NovaExecutor(base.Executor):
                 base.Stage.COMPLETED, f'the migration ended as {migration.status}, but the '
                                       f'instance is on {task.to_host}', migration.uuid)
         why = self._why(task.instance_uuid)
+        if NOT_SHARED in why and task.phase in metrics.IMBALANCE:
+            return base.Progress(
+                base.Stage.FAILED,
+                f'it has disks on {task.from_host} itself, which imbalance moves do not copy. '
+                'Allow it with [engine] allow_disk_copy, or set instance_storage = local. '
+                f'Nova: migration {migration.status}: {why}', migration.uuid, 'copies-disk')
         return base.Progress(
             base.Stage.FAILED, f'Nova: migration {migration.status}' + (f': {why}' if why else ''),
             migration.uuid)
@@ -208,8 +227,10 @@ class NovaExecutor(base.Executor):
                 if action.get('action') != nova_api.LIVE_MIGRATION:
                     continue
                 events = self._nova.action_events(uuid, str(action.get('request_id')))
-                details = [e['details'] for e in events if e.get('details')]
-                return api.printable(details[-1] if details else action.get('message') or '')
+                details = [said for e in events if (said := _said(e))]
+                return api.printable(next(
+                    (d for d in details if NOT_SHARED in d),
+                    details[-1] if details else action.get('message') or ''))
         except api.ApiError:
             return ''
         return ''
@@ -257,6 +278,15 @@ def ours(migrations: list[nova_api.Migration], task: model.Task,
              if m.id > after and m.type == nova_api.LIVE_MIGRATION
              and m.from_host == task.from_host and m.to_host in (None, task.to_host)]
     return max(found, key=lambda m: m.id, default=None)
+
+
+def _said(event: Mapping[str, Any]) -> str:
+    """Why an action's event failed: its details, below 2.84 the last line of
+    its traceback; empty when it did not."""
+    if event.get('details'):
+        return str(event['details'])
+    lines = str(event.get('traceback') or '').strip().splitlines()
+    return lines[-1] if lines else ''
 
 
 def _newest_before(task: model.Task, marker: str) -> int:

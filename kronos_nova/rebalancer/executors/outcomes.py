@@ -69,6 +69,9 @@ class Outcomes:
             LOG.info('Task %s: %s: retry %d of %d in %.0f s', task.task_id, error,
                      verdict.retry_count, task.max_retries, verdict.not_before - now)
             self._tell(FAILED, self._result(row, now, error.wire_type, str(error)))
+        if error.kwargs.get('rule') == 'copies-disk':
+            self._store.keeps_disks(task.from_host, now, self._settings.local_disk_seconds,
+                                    str(error))
         if verdict.refused:
             self._refused(task.to_host, error, now)
         return None

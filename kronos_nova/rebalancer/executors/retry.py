@@ -31,7 +31,11 @@ from kronos_nova.rebalancer.store import rows
 NOT_THE_INSTANCE = frozenset({
     'service-unknown', 'service-down', 'service-disabled', 'source-disabled', 'drain-over',
     'host-draining', 'host-quarantined', 'cell-differs', 'az-pinned', 'az-differs',
-    'anti-affinity', 'affinity', 'group-in-flight', 'cpu-traits', 'out-of-scope'})
+    'anti-affinity', 'affinity', 'cpu-traits', 'out-of-scope'})
+#: Nor are these its fault, and no destination differs: the task ends.
+FINAL = frozenset({'copies-disk', 'quarantined'})
+#: Nor these, and waiting helps: the same destination is tried again.
+PASSING = frozenset({'group-in-flight'})
 #: No wait between two passes is longer.
 MAX_BACKOFF = 3600.0
 
@@ -42,13 +46,16 @@ class Settings:
 
     ``scopes`` None serves all. ``instance_quarantine_seconds`` -1 is for
     ever. A host that refused ``host_refusals`` times in a row takes nothing
-    for ``host_quarantine_seconds``. Without ``begin`` nothing new is asked
+    for ``host_quarantine_seconds``. ``local_disk_seconds``: for so long Nova's
+    word is believed that a host's disks are its own. Without ``begin`` nothing new is asked
     for; what is under way is seen to its end.
     """
 
     scopes: frozenset[str] | None = None
     per_scope: int = 2
     total: int = 8
+    per_source: int = 1
+    per_destination: int = 2
     migration_timeout: float = 600.0
     seconds_per_gib: float = 800.0
     look_interval: float = 10.0
@@ -60,6 +67,7 @@ class Settings:
     instance_quarantine_seconds: float = 3600.0
     host_refusals: int = 3
     host_quarantine_seconds: float = 3600.0
+    local_disk_seconds: float = 86400.0
     begin: bool = True
 
     @property
@@ -75,6 +83,8 @@ def settings(conf: cfg.ConfigOpts) -> Settings:
         scopes=frozenset(executor.aggregates) or None,
         per_scope=executor.max_concurrent_migrations,
         total=executor.max_concurrent_migrations_total,
+        per_source=executor.max_concurrent_per_source,
+        per_destination=executor.max_concurrent_per_destination,
         migration_timeout=executor.migration_timeout, seconds_per_gib=executor.seconds_per_gib,
         look_interval=executor.migration_poll_interval, poll_interval=executor.poll_interval,
         claim_seconds=executor.claim_seconds, retry_backoff=executor.retry_backoff,
@@ -113,13 +123,17 @@ def after_failure(row: rows.TaskRow, error: exception.MigrationError, now: float
     """The next attempt, the next pass, or the end."""
     task = row.task
     refused = isinstance(error, exception.MigrationFailed)
-    changed = (isinstance(error, exception.PreFlightError)
-               and error.kwargs.get('rule') in NOT_THE_INSTANCE)
+    rule = error.kwargs.get('rule') if isinstance(error, exception.PreFlightError) else None
+    if rule in FINAL:
+        return Verdict(again=False, retry_count=task.retry_count)
+    passing = rule in PASSING
+    changed = rule in NOT_THE_INSTANCE
     elsewhere = refused or changed or isinstance(error, exception.PlacementRejected)
     final = Verdict(
         again=False, refused=refused, retry_count=task.retry_count,
-        quarantine=not (changed or isinstance(error, exception.NovaClientError)))
-    if isinstance(error, exception.MigrationTimeout) or not (error.retriable or changed):
+        quarantine=not (changed or passing or isinstance(error, exception.NovaClientError)))
+    if isinstance(error, exception.MigrationTimeout) or not (
+            error.retriable or changed or passing):
         return final
     if elsewhere and task.alternates and row.attempt + 1 < chosen.max_attempts:
         return Verdict(again=True, refused=refused, attempt=row.attempt + 1,

@@ -25,13 +25,11 @@ instance is migrating, or no longer where the request says).
 """
 
 from collections.abc import Callable
-import os
-import socket
+import dataclasses
 import threading
 import time
 
 from oslo_log import log as logging
-from oslo_utils import uuidutils
 
 from kronos_nova import exception
 from kronos_nova import model
@@ -40,6 +38,7 @@ from kronos_nova.rebalancer.executors import base
 from kronos_nova.rebalancer.executors import outcomes
 from kronos_nova.rebalancer.executors import retry
 from kronos_nova.rebalancer.store import api
+from kronos_nova.rebalancer.store import owners
 from kronos_nova.rebalancer.store import rows
 
 LOG = logging.getLogger(__name__)
@@ -62,7 +61,7 @@ class Worker:
     def __init__(self, store: api.Store, driver: base.Executor, settings: retry.Settings,
                  notify: outcomes.Notify | None = None, *, clock: Callable[[], float] = time.time,
                  wake: threading.Event | None = None, name: str | None = None) -> None:
-        self.name = name or f'{socket.gethostname()}:{os.getpid()}:{uuidutils.generate_uuid()}'
+        self.name = name or owners.name()
         self.wake = wake or threading.Event()
         self._store = store
         self._driver = driver
@@ -141,7 +140,9 @@ class Worker:
             return False
         row = self._store.claim(
             self.name, self._settings.scopes, self._clock(), per_scope=self._settings.per_scope,
-            total=self._settings.total, claim_seconds=self._settings.claim_seconds)
+            total=self._settings.total, claim_seconds=self._settings.claim_seconds,
+            per_source=self._settings.per_source,
+            per_destination=self._settings.per_destination)
         if row is None:
             return False
         self._start(row)
@@ -149,8 +150,9 @@ class Worker:
 
     def _start(self, row: rows.TaskRow) -> None:
         task = row.task
+        known = self._known(task)
         try:
-            marker = self._driver.pre_flight(task)
+            marker = self._driver.pre_flight(task, known)
         except exception.MigrationError as e:
             return self._outcomes.failed(row, e)
         except Exception as e:
@@ -171,6 +173,17 @@ class Worker:
                         'the migration; it is looked up first', task.instance_uuid, task.task_id)
             return None
         return self._submit(row)
+
+    def _known(self, task: model.Task) -> base.Known:
+        """Read before Nova is: what ends meanwhile still counts."""
+        others = [row.task for row in self._store.in_states(rows.IN_FLIGHT)
+                  if row.task.task_id != task.task_id]
+        return base.Known(
+            history=dataclasses.replace(
+                self._store.history(task.aggregate, self._clock()), cooling={}),
+            draining=self._store.draining(),
+            flights=tuple(model.Flight(t.instance_uuid, t.from_host, t.to_host, 'task')
+                          for t in others))
 
     def _submit(self, row: rows.TaskRow) -> None:
         task = row.task
@@ -287,7 +300,11 @@ def _unexpected(task: model.Task, error: Exception) -> UnexpectedError:
 
 
 def _why(row: rows.TaskRow, progress: base.Progress) -> exception.MigrationError:
-    """A failure found after the deadline is a timeout, and final."""
+    """A failure found after the deadline is a timeout, and final; one by a rule
+    of ours is as if pre-flight had known."""
+    if progress.rule is not None:
+        return exception.PreFlightError(instance_uuid=row.task.instance_uuid,
+                                        rule=progress.rule, problem=progress.detail)
     late = row.error_type == exception.MigrationTimeout.wire_type
     kind = exception.MigrationTimeout if late else exception.MigrationFailed
     return kind(instance_uuid=row.task.instance_uuid,

@@ -20,6 +20,7 @@ from collections.abc import Callable
 from collections.abc import Sequence
 
 from kronos_nova.rebalancer import simulation as sim
+from kronos_nova.rebalancer.masks import ceilings
 from kronos_nova.rebalancer.masks import claims
 from kronos_nova.rebalancer.masks import groups
 from kronos_nova.rebalancer.masks import hosts
@@ -30,6 +31,8 @@ Mask = Callable[[sim.Simulation, sim.Ints, sim.Ints], sim.Bools]
 QUICK: tuple[Mask, ...] = (hosts.receiving, hosts.reachable, claims.room, groups.still)
 #: And those that look at each grouped instance.
 MASKS: tuple[Mask, ...] = (*QUICK, groups.hard_groups)
+#: For phases other than spread, which may go above a ceiling.
+FILLING: tuple[Mask, ...] = (*MASKS, ceilings.below)
 
 
 def permitted(simulation: sim.Simulation, instances: sim.Ints, to_hosts: sim.Ints,

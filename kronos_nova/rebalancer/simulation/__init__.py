@@ -20,8 +20,9 @@ from its source's score and adds ``usage / capacity[destination]``.
 
 from collections import Counter
 from collections.abc import Callable
+from collections.abc import Iterable
 from collections.abc import Sequence
-import dataclasses
+import itertools
 
 import numpy as np
 
@@ -32,7 +33,9 @@ from kronos_nova.constraints import instance as instance_rules
 from kronos_nova.constraints import metrics
 from kronos_nova.constraints import view as views
 from kronos_nova.rebalancer.simulation import arrays
+from kronos_nova.rebalancer.simulation import effects
 from kronos_nova.rebalancer.simulation import extremes
+from kronos_nova.rebalancer.simulation import grouping
 from kronos_nova.rebalancer.simulation import reach
 from kronos_nova.rebalancer.simulation import residents
 from kronos_nova.rebalancer.simulation import room
@@ -40,22 +43,7 @@ from kronos_nova.rebalancer.simulation import room
 Floats = arrays.Floats
 Ints = arrays.Ints
 Bools = arrays.Bools
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class Effect:
-    """What candidate moves would do: arrays of one shape.
-
-    ``combined``: combined imbalance afterwards. ``excess``: the part of it
-    above the policies' thresholds. ``refused``: a policy's imbalance would
-    rise and end above its threshold. ``convex``: change of the strictly
-    convex measure, sum of weight x score squared.
-    """
-
-    combined: Floats
-    excess: Floats
-    refused: Bools
-    convex: Floats
+Effect = effects.Effect
 
 
 class Simulation:
@@ -92,32 +80,34 @@ class Simulation:
         self.hosts = tuple(sorted(cluster.scope_hosts))
         self.host_index = {name: i for i, name in enumerate(self.hosts)}
         here = self.host_index
-        self.uuids = tuple(sorted(u for u, i in cluster.instances.items() if i.host in here))
-        self.index = {uuid: i for i, uuid in enumerate(self.uuids)}
-        instances = [cluster.instances[u] for u in self.uuids]
-        self.place: Ints = np.fromiter((here[i.host] for i in instances), dtype=np.intp,
-                                       count=len(instances))
+        # Instances are read in the order in which they were made, which is
+        # several times faster than by UUID, and the arrays sorted afterwards.
+        scoped = {u: i for u, i in cluster.instances.items() if i.host in here}
+        uuids, instances = list(scoped), list(scoped.values())
+        by_uuid = sorted(range(len(uuids)), key=uuids.__getitem__)
+        order = arrays.whole(by_uuid)
+        self.uuids = tuple([uuids[n] for n in by_uuid])
+        self.index = dict(zip(self.uuids, range(len(self.uuids)), strict=True))
+        self.place: Ints = arrays.whole(here[i.host] for i in instances)[order]
         self._residents = residents.Residents(self.place, len(self.hosts))
         #: What a live migration copies, MiB; disks only where they are local.
-        self.cost: Floats = np.fromiter((i.memory_mb for i in instances), dtype=np.float64,
-                                        count=len(instances))
+        self.cost: Floats = arrays.real(i.memory_mb for i in instances)[order]
         if options.enforce_placement_disk:
-            self.cost += np.fromiter((i.disk_gb * 1024 for i in instances), dtype=np.float64,
-                                     count=len(instances))
+            self.cost += arrays.real(i.disk_gb * 1024 for i in instances)[order]
         self.weights: Floats = np.array([p.weight for p in self.policies])
         self.thresholds: Floats = np.array([p.threshold for p in self.policies])
         self._mark_groups()
-        self.room = room.Room(self.view, self.hosts, instances)
+        self.room = room.Room(self.view, self.hosts, instances, order)
         self.classes, self.claims = self.room.classes, self.room.claims
-        self.reach = reach.Reach(cluster, options, self.hosts, instances)
-        self._fill_arrays(scores)
+        self.reach = reach.Reach(cluster, options, self.hosts, instances, order)
+        self._fill_arrays(scores, uuids, order)
         self._mark_hosts(cluster)
         self.extremes = extremes.Extremes(self.score, self.givers, self.takers)
-        self.movable: Bools = self._movable(instances)
+        self.movable: Bools = self._movable(instances, order)
         #: P x H: no instance that was on the host at first uses more.
         self.peaks = self._residents.peaks(self.usage)
 
-    def _fill_arrays(self, scores: model.Scores) -> None:
+    def _fill_arrays(self, scores: model.Scores, uuids: Sequence[str], order: Ints) -> None:
         count = len(self.policies), len(self.hosts)
         self.score: Floats = np.zeros(count)
         self.capacity: Floats = np.ones(count)
@@ -144,9 +134,7 @@ class Simulation:
                 self._divisor[p, h] = known.capacity.get(host) or np.inf
                 if known.untrusted is None:
                     self.fill[p, h] = fills[h].get(policy.name, np.nan)
-            get = known.usages.get
-            usage = np.fromiter((get(u, np.nan) for u in self.uuids), dtype=np.float64,
-                                count=len(self.uuids))
+            usage = arrays.real(map(known.usages.get, uuids, itertools.repeat(np.nan)))[order]
             lacking = np.isnan(usage)
             self.profiled &= ~lacking
             self.usage[p] = np.where(lacking, 0.0, usage)
@@ -181,18 +169,22 @@ class Simulation:
         self.givers: Bools = up & ~self.frozen
         self.takers: Bools = self.open & ~self.frozen
 
-    def _movable(self, instances: Sequence[model.Instance]) -> Bools:
+    def _movable(self, instances: Sequence[model.Instance], order: Ints) -> Bools:
         """No property of the instance itself forbids moving it.
 
         Only those that something is odd about are shown to the rules.
         """
-        history = self.history
-        odd = {*self.options.pinned_instances, *history.cooling, *history.quarantined,
-               *(f.instance_uuid for f in self.cluster.flights)}
-        return np.fromiter(
-            (True if i.status == 'ACTIVE' and i.task_state is None and not i.locked
-             and i.pinned is None and i.uuid not in odd else self._may_move(i)
-             for i in instances), dtype=np.bool_, count=len(instances))
+        movable = np.ones(len(instances), dtype=np.bool_)
+        for n, i in enumerate(instances):
+            if (i.status != 'ACTIVE' or i.task_state is not None or i.locked
+                    or i.pinned is not None):
+                movable[n] = self._may_move(i)
+        movable = movable[order]
+        for uuid in {*self.options.pinned_instances, *self.history.cooling,
+                     *self.history.quarantined, *(f.instance_uuid for f in self.cluster.flights)}:
+            if uuid in self.index:
+                movable[self.index[uuid]] = self._may_move(self.cluster.instances[uuid])
+        return movable
 
     def _may_move(self, instance: model.Instance) -> bool:
         probe = model.Move(instance.uuid, instance.host, '', model.Phase.SPREAD)
@@ -224,42 +216,18 @@ class Simulation:
         return bool((self.imbalances() > self.thresholds + metrics.ROUNDING).any())
 
     def effects(self, instances: Ints, hosts: Ints) -> Effect:
-        """What moving each instance to each host would do: shape (n, h).
+        """What moving each instance to each host would do: shape (n, h)."""
+        return effects.effects(self, instances, hosts)
 
-        Exact: see the facts in :mod:`extremes`. What a move does where an
-        instance is already means nothing.
-        """
-        source = self.place[instances]
-        shape = (len(instances), len(hosts))
-        combined, excess = np.zeros(shape), np.zeros(shape)
-        refused = np.zeros(shape, dtype=np.bool_)
-        convex = np.zeros(shape)
-        gives, takes = self.givers[source], self.takers[source]
-        giver = None if self.givers[hosts].all() else self.givers[hosts][None, :]
-        taker = None if self.takers[hosts].all() else self.takers[hosts][None, :]
-        now = self.imbalances()
-        for p, weight in enumerate(self.weights):
-            score, capacity = self.score[p], self.capacity[p]
-            usage = self.usage[p, instances]
-            here, there = score[source], score[hosts][None, :]
-            at_source = here - usage / capacity[source]
-            at_destination = there + usage[:, None] / capacity[hosts][None, :]
-            high = np.maximum(self.extremes.high_but_each(p, source),
-                              np.where(gives, at_source, -np.inf))[:, None]
-            after = np.maximum(high, at_destination if giver is None
-                               else np.where(giver, at_destination, -np.inf))
-            low = np.minimum(self.extremes.low_but_each(p, hosts)[None, :],
-                             at_destination if taker is None
-                             else np.where(taker, at_destination, np.inf))
-            after -= np.minimum(low, np.where(takes, at_source, np.inf)[:, None])
-            np.maximum(after, 0.0, out=after)
-            combined += weight * after
-            excess += weight * np.maximum(after - self.thresholds[p], 0.0)
-            refused |= ((after > now[p] + metrics.ROUNDING)
-                        & (after > self.thresholds[p] + metrics.ROUNDING))
-            convex += weight * ((at_destination ** 2 - there ** 2)
-                                + (at_source ** 2 - here ** 2)[:, None])
-        return Effect(combined, excess, refused, convex)
+    def overfills(self, instances: Ints, hosts: Ints) -> Bools:
+        """Where an instance would lift a host's fill above a ceiling, by the
+        expressions of the rule ``ceiling``: shape (n, h)."""
+        over = np.zeros((len(instances), len(hosts)), dtype=np.bool_)
+        for p, policy in enumerate(self.policies):
+            ratio = self.usage[p, instances][:, None] / self._divisor[p, hosts][None, :]
+            over |= (self.fill[p, hosts][None, :] + ratio
+                     > self.ceilings[policy.name] + metrics.ROUNDING)
+        return over
 
     # Moves.
 
@@ -326,24 +294,20 @@ class Simulation:
         return self._residents.on(self.host_index[host])
 
     def group_change(self, move: model.Move) -> tuple[int, int]:
-        """What a move breaks less what it mends, of hard and of soft groups:
-        pairs of members that are apart or together against their policy, and
-        members above a hard limit."""
-        hard = soft = 0
+        """What a move breaks less what it mends, of hard and of soft groups
+        (see :func:`grouping.change`)."""
+        sums = {True: 0, False: 0}
         for group in self.view.groups_of(move.instance_uuid):
             here = len(self.view.members_on(group, move.from_host)) - 1
             there = len(self.view.members_on(group, move.to_host))
-            match group.policy:
-                case model.GroupPolicy.AFFINITY:
-                    hard += here - there
-                case model.GroupPolicy.ANTI_AFFINITY:
-                    limit = group.max_server_per_host
-                    hard += (there >= limit) - (here >= limit)
-                case model.GroupPolicy.SOFT_AFFINITY:
-                    soft += here - there
-                case model.GroupPolicy.SOFT_ANTI_AFFINITY:
-                    soft += there - here
-        return hard, soft
+            sums[group.policy.hard] += grouping.change(group, here, there)
+        return sums[True], sums[False]
+
+    def group_changes(self, n: int, hosts: Ints) -> tuple[Ints, Ints]:
+        """:meth:`group_change` of instance number n to each host."""
+        hard, soft = grouping.changes(self.view, self.host_index, self.uuids[n],
+                                      self.hosts[self.place[n]])
+        return hard[hosts], soft[hosts]
 
     def soft_cost(self, move: model.Move) -> float:
         """Soft group rules broken less those mended, times
@@ -359,6 +323,12 @@ class Simulation:
                   soft * self.options.enforce_soft_affinity)
         return (change > (0, 0)) - (change < (0, 0))
 
+    def repairing(self, hard: Ints, soft: Ints) -> Bools:
+        """Where :meth:`repairs` of such changes is -1."""
+        first = hard * self.options.enforce_hard_affinity
+        second = soft * self.options.enforce_soft_affinity
+        return np.asarray((first < 0) | ((first == 0) & (second < 0)))
+
     def undoes_repair(self, move: model.Move) -> bool:
         """The repair would come again, and the two would never end."""
         if self.repairs(move) <= 0:
@@ -373,7 +343,7 @@ class Simulation:
         return self.truncated
 
 
-def first_legal(simulation: Simulation, order: Sequence[tuple[int, int]], phase: model.Phase,
+def first_legal(simulation: Simulation, order: Iterable[tuple[int, int]], phase: model.Phase,
                 improvement: Callable[[int, int], float]) -> model.Move | None:
     """The first of (instance, host) pairs that breaks no rule."""
     for n, h in order:

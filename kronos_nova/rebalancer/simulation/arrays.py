@@ -11,7 +11,9 @@
 # under the License.
 
 
-"""Array types shared by all who plan."""
+"""Array types shared by all who plan, and how they are filled."""
+
+from collections.abc import Iterable
 
 import numpy as np
 import numpy.typing as npt
@@ -19,3 +21,11 @@ import numpy.typing as npt
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.intp]
 Bools = npt.NDArray[np.bool_]
+
+
+def real(values: Iterable[float]) -> Floats:
+    return np.fromiter(values, dtype=np.float64)
+
+
+def whole(values: Iterable[int]) -> Ints:
+    return np.fromiter(values, dtype=np.intp)

@@ -30,10 +30,13 @@ NONE = -1
 
 
 class Reach:
-    """H hosts and N instances as small whole numbers, to be compared at once."""
+    """H hosts and N instances as small whole numbers, to be compared at once.
+
+    :param order: which of ``instances`` is number 0, 1, ...
+    """
 
     def __init__(self, cluster: model.Cluster, options: model.Options, hosts: Sequence[str],
-                 instances: Sequence[model.Instance]) -> None:
+                 instances: Sequence[model.Instance], order: arrays.Ints) -> None:
         known = [cluster.hosts.get(h) for h in hosts]
         services = [cluster.services.get(h) for h in hosts]
         self._cell = _codes([h.cell if h is not None else None for h in known])[0]
@@ -42,6 +45,7 @@ class Reach:
         self._pinned: arrays.Ints = np.full(len(instances), NONE, dtype=np.intp)
         for n, zone in pinned.items():
             self._pinned[n] = zones.get(zone, len(zones))
+        self._pinned = self._pinned[order]
         self._restricted = options.restrict_to_az
         self._traits: arrays.Ints | None = None
         if options.require_cpu_compatibility:

@@ -31,16 +31,22 @@ class Room:
     Placement's capacity, -inf where a host has no such inventory.
 
     :param view: says what is used now, moves in flight included.
+    :param order: which of ``instances`` is number 0, 1, ...
     """
 
     def __init__(self, view: views.ClusterView, hosts: Sequence[str],
-                 instances: Sequence[model.Instance]) -> None:
-        kinds = {tuple(i.claims) for i in instances}
-        self.classes = tuple(sorted({c for kind in kinds for c in kind}))
-        self.claims: arrays.Floats = np.zeros((len(self.classes), len(instances)))
-        for r, name in enumerate(self.classes):
-            self.claims[r] = np.fromiter((i.claims.get(name, 0) for i in instances),
-                                         dtype=np.float64, count=len(instances))
+                 instances: Sequence[model.Instance], order: arrays.Ints) -> None:
+        # Instances are many, what they claim are a few flavors.
+        kinds: dict[tuple[tuple[str, int], ...], int] = {}
+        kind = arrays.whole(kinds.setdefault(tuple(i.claims.items()), len(kinds))
+                            for i in instances)
+        self.classes = tuple(sorted({name for claim in kinds for name, _ in claim}))
+        row = {name: r for r, name in enumerate(self.classes)}
+        table = np.zeros((len(self.classes), len(kinds)))
+        for number, claim in enumerate(kinds):
+            for name, amount in claim:
+                table[row[name], number] = amount
+        self.claims: arrays.Floats = table[:, kind[order]]
         shape = len(self.classes), len(hosts)
         self.used: arrays.Floats = np.zeros(shape)
         self.limit: arrays.Floats = np.full(shape, -np.inf)

@@ -199,6 +199,7 @@ class _Reader:
         common = model.History(
             cooling=found.instance_cooldowns, quarantined=found.instance_quarantines,
             quarantined_hosts=frozenset(found.host_quarantines),
+            local_disk_hosts=frozenset(found.local_disk_hosts),
             completed=tuple((model.Move(c.instance_uuid, c.from_host, c.to_host,
                                         model.Phase(c.phase)), c.completed_at)
                             for c in sorted(found.completed, key=lambda c: c.completed_at)))
@@ -213,7 +214,8 @@ def _instance(record: schema.Instance, host: str) -> model.Instance:
         uuid=record.uuid, host=host, name=record.name, internal_name=record.internal_name,
         vcpus=record.flavor_vcpus, memory_mb=record.flavor_ram_mb, disk_gb=record.flavor_disk_gb,
         status=record.status, task_state=record.task_state, locked=record.locked,
-        pinned=record.pinned, pinned_zone=record.pinned_zone, project_id=record.project_id)
+        pinned=record.pinned, pinned_zone=record.pinned_zone, project_id=record.project_id,
+        local_disk_gb=record.local_disk_gb)
 
 
 def _flavor(instance: model.Instance) -> dict[str, int]:

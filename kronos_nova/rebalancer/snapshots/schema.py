@@ -47,7 +47,7 @@ class _Record(pydantic.BaseModel):
 
 
 class Instance(_Record):
-    """From ``task_state`` on: ours."""
+    """From ``task_state`` on: ours. ``local_disk_gb`` may be unknown."""
 
     uuid: Annotated[str, pydantic.StringConstraints(pattern=r'^[!-~]{1,255}$')]
     name: Text = ''
@@ -62,6 +62,7 @@ class Instance(_Record):
     pinned: Text | None = None
     pinned_zone: Text | None = None
     project_id: Text = ''
+    local_disk_gb: Count | None = None
 
 
 class Group(_Record):
@@ -126,9 +127,10 @@ class Completed(_Record):
 
 
 class Cooldowns(_Record):
-    """Seconds remaining; -1 of a quarantine is for ever. The last three are
-    ours: hosts in quarantine, hosts being emptied by scope, ended moves. The
-    file may be written by hand, so a misspelt part is refused."""
+    """Seconds remaining; -1 of a quarantine is for ever. The last four are
+    ours: hosts in quarantine, hosts whose disks are their own, hosts being
+    emptied by scope, ended moves. The file may be written by hand, so a
+    misspelt part is refused."""
 
     model_config = pydantic.ConfigDict(strict=True, extra='forbid')
 
@@ -137,6 +139,7 @@ class Cooldowns(_Record):
     instance_quarantines: dict[Name, Seconds | Annotated[float, pydantic.Field(
         ge=-1, le=-1)]] = {}
     host_quarantines: list[Name] = []
+    local_disk_hosts: list[Name] = []
     draining: dict[Name, list[Name]] = {}
     completed: list[Completed] = []
 

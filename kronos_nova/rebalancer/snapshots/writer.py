@@ -168,7 +168,7 @@ def _instance(instance: model.Instance, groups: list[str]) -> dict[str, Any]:
         'status': instance.status, 'server_groups': sorted(groups),
         'task_state': instance.task_state, 'locked': instance.locked,
         'pinned': instance.pinned, 'pinned_zone': instance.pinned_zone,
-        'project_id': instance.project_id}
+        'project_id': instance.project_id, 'local_disk_gb': instance.local_disk_gb}
 
 
 def _rules(group: model.ServerGroup) -> dict[str, int]:
@@ -202,11 +202,13 @@ def _cooldowns(histories: Mapping[str, model.History]) -> dict[str, Any]:
     cooling: dict[str, float] = {}
     quarantined: dict[str, float] = {}
     hosts: set[str] = set()
+    local: set[str] = set()
     completed: dict[tuple[str, float], Any] = {}
     for history in histories.values():
         cooling |= history.cooling
         quarantined |= history.quarantined
         hosts |= history.quarantined_hosts
+        local |= history.local_disk_hosts
         completed |= {(m.instance_uuid, at): {
             'instance_uuid': m.instance_uuid, 'from_host': m.from_host, 'to_host': m.to_host,
             'phase': str(m.phase), 'completed_at': at} for m, at in history.completed}
@@ -214,7 +216,7 @@ def _cooldowns(histories: Mapping[str, model.History]) -> dict[str, Any]:
         'aggregate_cooldowns': {s: h.scope_cooling for s, h in histories.items()
                                 if h.scope_cooling > 0},
         'instance_cooldowns': cooling, 'instance_quarantines': quarantined,
-        'host_quarantines': sorted(hosts),
+        'host_quarantines': sorted(hosts), 'local_disk_hosts': sorted(local),
         'draining': {s: sorted(h.draining) for s, h in histories.items() if h.draining},
         'completed': sorted(completed.values(),
                             key=lambda c: (c['completed_at'], c['instance_uuid']))}

@@ -36,6 +36,7 @@ from kronos_nova import model
 from kronos_nova.model import TaskState
 from kronos_nova.rebalancer.store import database
 from kronos_nova.rebalancer.store import leases
+from kronos_nova.rebalancer.store import owners
 from kronos_nova.rebalancer.store import plans
 from kronos_nova.rebalancer.store import quarantine
 from kronos_nova.rebalancer.store import rows
@@ -46,7 +47,11 @@ from kronos_nova.rebalancer.store.rows import PlanRow
 from kronos_nova.rebalancer.store.rows import TaskRow
 
 _T = TypeVar('_T')
+#: An executor that was heard of within so many seconds is there.
+WRITER_SECONDS = 300.0
 _RACES = (db_exception.DBDeadlock, db_exception.DBDuplicateEntry)
+#: No cap: more than anybody migrates.
+UNLIMITED = 2**31
 
 
 class Store:
@@ -100,6 +105,45 @@ class Store:
         """:raises StoreError: unreachable, or not at this release's schema."""
         database.check(self.engine)
 
+    def refuse_other_machines(self, hosts: Collection[str] = ()) -> None:
+        """SQLite serves one machine. See :mod:`owners`.
+
+        :param hosts: where executors are said to run.
+        :raises StoreError: it is SQLite, and another machine has a part in it.
+        """
+        if self.engine.dialect.name != 'sqlite':
+            return
+        path = self.engine.url.database
+        if path in (None, '', ':memory:'):
+            raise exception.StoreError(
+                problem='is SQLite in memory, which no other process sees',
+                remedy='Give [database] connection a file, or use MariaDB or PostgreSQL.')
+        problem = owners.unsound(path, hosts)
+        if problem is None and (others := owners.elsewhere(self._writers())):
+            problem = f'file {path} is SQLite and in use on another machine: {", ".join(others)}'
+        if problem is not None:
+            raise exception.StoreError(problem=problem, remedy=owners.REMEDY)
+
+    def _writers(self) -> list[str]:
+        """Engines with a live lease, executors with a fresh claim."""
+        lease, task = tables.lease, tables.task
+
+        def step(connection: sa.Connection) -> list[str]:
+            if not sa.inspect(connection).has_table(lease.name):
+                return []
+            now = float(connection.execute(sa.select(self._now())).scalar_one())
+            engines = connection.scalars(sa.select(lease.c.owner).where(lease.c.until > now))
+            executors = connection.scalars(sa.select(task.c.worker).where(
+                task.c.worker.is_not(None), task.c.active_instance.is_not(None),
+                task.c.heartbeat_at > now - WRITER_SECONDS))
+            return [*engines, *executors]
+        return self._read(step)
+
+    def unused(self) -> bool:
+        """No engine has ever written to it."""
+        return self._read(lambda c: c.execute(
+            sa.select(tables.lease.c.scope).limit(1)).first()) is None
+
     def close(self) -> None:
         self.engine.dispose()
 
@@ -130,14 +174,14 @@ class Store:
 
     # Plans.
 
-    def save_plan(self, lease: Lease, plan: model.Plan, tasks: Sequence[model.Task], *,
+    def save_plan(self, lease: Lease | None, plan: model.Plan, tasks: Sequence[model.Task], *,
                   plan_id: str, now: float, dry_run: bool, cooldown: float,
                   instance_cooldown: float) -> None:
         """Plan, tasks, cooldowns, budget and draining hosts, under the lease.
 
         A plan without moves is stored only when its reason is not that of
         the scope's newest plan; its draining hosts always are. In dry run
-        only the plan's row is written. A task's ``deadline`` is the time by
+        only the plan's row is written, and no lease is needed. A task's ``deadline`` is the time by
         which it must have begun (None: rows.BEGIN_WITHIN from now).
 
         :raises LeaseLost: nothing was written.
@@ -145,7 +189,10 @@ class Store:
             does not belong here; nothing was written.
         """
         def step(connection: sa.Connection) -> None:
-            leases.fence(connection, self._now(), lease)
+            if not dry_run:
+                if lease is None:
+                    raise TypeError('a plan that is carried out needs a lease')
+                leases.fence(connection, self._now(), lease)
             plans.save(connection, lease, plan, tasks, plan_id=plan_id, now=now,
                        dry_run=dry_run, cooldown=cooldown, instance_cooldown=instance_cooldown)
         self._run(step)
@@ -210,19 +257,22 @@ class Store:
         return self._read(lambda c: tasks.in_states(c, states, scopes, worker))
 
     def claim(self, worker: str, scopes: Collection[str] | None, now: float, *, per_scope: int,
-              total: int, claim_seconds: float) -> TaskRow | None:
+              total: int, claim_seconds: float, per_source: int = UNLIMITED,
+              per_destination: int = UNLIMITED) -> TaskRow | None:
         """The next task that may begin, now ours in state ``claimed``.
 
         Queued, due, not expired, everything it requires completed, and a
-        slot free: at most ``per_scope`` tasks of its scope and ``total`` of
-        the cloud are claimed, submitting, submitted or unknown. A claim whose
-        worker has been silent for ``claim_seconds`` passes to us.
+        slot free: at most ``per_scope`` tasks of its scope, ``per_source``
+        and ``per_destination`` of its hosts and ``total`` of the cloud are
+        claimed, submitting, submitted or unknown. A claim whose worker has
+        been silent for ``claim_seconds`` passes to us.
         """
         if not self._read(lambda c: tasks.has_claimable(c, scopes, now, claim_seconds)):
             return None
         return self._run(lambda c: tasks.claim(
             c, worker, scopes, now, per_scope=per_scope, total=total,
-            claim_seconds=claim_seconds))
+            claim_seconds=claim_seconds, per_source=per_source,
+            per_destination=per_destination))
 
     def renew_claim(self, worker: str, now: float) -> None:
         """We are alive: nobody takes our tasks for ``claim_seconds``."""
@@ -287,9 +337,14 @@ class Store:
         return self._run(lambda c: quarantine.refused(
             c, host, now, limit=limit, seconds=seconds, reason=reason))
 
+    def keeps_disks(self, host: str, now: float, seconds: float, reason: str) -> None:
+        """Nova said that the host shares no storage: History.local_disk_hosts."""
+        self._run(lambda c: quarantine.add(c, plans.DISKS, host, now, seconds, reason))
+
     def lift(self, kind: str, name: str) -> bool:
-        """End the quarantine of an ``instance`` or ``host``; False: none."""
-        if kind not in (plans.INSTANCE, plans.HOST):
+        """End the quarantine of an ``instance`` or ``host``, or forget that the
+        ``disks`` of a host are its own; False: none."""
+        if kind not in (plans.INSTANCE, plans.HOST, plans.DISKS):
             raise exception.StoreError(
-                problem=f'has no quarantine for {kind!r}', remedy='Say instance or host.')
+                problem=f'has no quarantine for {kind!r}', remedy='Say instance, host or disks.')
         return self._run(lambda c: quarantine.lift(c, kind, name))

@@ -81,6 +81,17 @@ def connect(conf: cfg.ConfigOpts) -> sa.Engine:
         pool_timeout=group.pool_timeout, connection_parameters=group.connection_parameters)
 
 
+def sqlite_file(text: str | None) -> str | None:
+    """The path of the file, when the URL is one of a SQLite file."""
+    try:
+        url = sa.engine.make_url(text or '')
+    except sa_exc.ArgumentError:
+        return None
+    if url.get_backend_name() != 'sqlite' or url.database in (None, '', ':memory:'):
+        return None
+    return url.database
+
+
 def from_url(text: str, **options: Any) -> sa.Engine:
     """The engine for a URL; ``options`` are oslo.db's.
 

@@ -27,18 +27,22 @@ from kronos_nova.rebalancer.store import tables
 INSTANCE = 'instance'
 SCOPE = 'scope'
 HOST = 'host'
-#: How far back History.completed reaches, in seconds.
-COMPLETED_SECONDS = 3600.0
+DISKS = 'disks'
+#: How far back History.completed reaches, in seconds: longer than scores take
+#: to show a move (kronos_nova.constraints.settling).
+COMPLETED_SECONDS = 10800.0
 
 
-def save(connection: sa.Connection, lease: rows.Lease, plan: model.Plan,
+def save(connection: sa.Connection, lease: rows.Lease | None, plan: model.Plan,
          tasks: Sequence[model.Task], *, plan_id: str, now: float, dry_run: bool,
          cooldown: float, instance_cooldown: float) -> None:
-    """Write all of a plan; the caller has fenced the lease."""
-    _refuse_unsound(lease, plan, tasks, plan_id)
+    """Write all of a plan; the caller has fenced the lease (dry run: any)."""
+    if lease is not None:
+        _refuse_unsound(lease, plan, tasks, plan_id)
     if plan.moves or tasks or _is_news(connection, plan, dry_run):
         connection.execute(sa.insert(tables.plan).values(
-            plan_id=plan_id, scope=lease.scope, epoch=lease.epoch, created_at=now,
+            plan_id=plan_id, scope=plan.scope, epoch=0 if lease is None else lease.epoch,
+            created_at=now,
             dry_run=dry_run, moves=len(plan.moves), reason=plan.reason,
             document=rows.plan_document(plan)))
     if dry_run:
@@ -48,11 +52,11 @@ def save(connection: sa.Connection, lease: rows.Lease, plan: model.Plan,
         connection.execute(sa.insert(tables.task),
                            [rows.task_columns(task, now) for task in tasks])
         connection.execute(sa.insert(tables.budget).values(
-            plan_id=plan_id, scope=lease.scope, spent_at=now, moves=len(tasks)))
-        cool(connection, SCOPE, lease.scope, now + cooldown)
+            plan_id=plan_id, scope=plan.scope, spent_at=now, moves=len(tasks)))
+        cool(connection, SCOPE, plan.scope, now + cooldown)
         for task in sorted(tasks, key=lambda task: task.instance_uuid):
             cool(connection, INSTANCE, task.instance_uuid, now + instance_cooldown)
-    _set_draining(connection, lease.scope, plan.draining, now)
+    _set_draining(connection, plan.scope, plan.draining, now)
 
 
 def _refuse_unsound(lease: rows.Lease, plan: model.Plan, tasks: Sequence[model.Task],
@@ -73,12 +77,13 @@ def _refuse_unsound(lease: rows.Lease, plan: model.Plan, tasks: Sequence[model.T
 
 
 def _is_news(connection: sa.Connection, plan: model.Plan, dry_run: bool) -> bool:
-    """An empty plan is kept only when it says something new."""
+    """An empty plan is kept only when it says something new; what a dry run
+    beside a live engine says is no answer to that one."""
     last = connection.execute(
-        sa.select(tables.plan.c.reason, tables.plan.c.dry_run)
-        .where(tables.plan.c.scope == plan.scope)
+        sa.select(tables.plan.c.reason)
+        .where(tables.plan.c.scope == plan.scope, tables.plan.c.dry_run == dry_run)
         .order_by(tables.plan.c.created_at.desc()).limit(1)).first()
-    return last is None or (last.reason, bool(last.dry_run)) != (plan.reason, dry_run)
+    return last is None or last.reason != plan.reason
 
 
 def _refuse_busy(connection: sa.Connection, tasks: Sequence[model.Task]) -> None:
@@ -134,6 +139,7 @@ def history(connection: sa.Connection, scope: str, now: float) -> model.History:
         quarantined={row.name: -1 if row.until is None else row.until - now
                      for row in held if row.kind == INSTANCE},
         quarantined_hosts=frozenset(row.name for row in held if row.kind == HOST),
+        local_disk_hosts=frozenset(row.name for row in held if row.kind == DISKS),
         scope_cooling=max((row.until - now for row in cooling
                            if row.kind == SCOPE and row.name == scope), default=0.0),
         draining=frozenset(draining),

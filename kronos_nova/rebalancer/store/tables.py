@@ -108,7 +108,8 @@ cooldown = table(
     sa.Column('until', sa.Double, nullable=False),
 )
 
-#: ``kind`` is 'instance' or 'host'; ``until`` NULL is for ever. ``refusals``
+#: ``kind`` is 'instance', 'host', or 'disks' (a host whose instances' disks are
+#: its own: no quarantine, but it ends alike); ``until`` NULL is for ever. ``refusals``
 #: counts a host's refusals; below the limit ``until`` is not in the future.
 quarantine = table(
     'quarantine',

@@ -68,7 +68,8 @@ def has_claimable(connection: sa.Connection, scopes: Collection[str] | None, now
 
 
 def claim(connection: sa.Connection, worker: str, scopes: Collection[str] | None, now: float, *,
-          per_scope: int, total: int, claim_seconds: float) -> rows.TaskRow | None:
+          per_scope: int, total: int, claim_seconds: float, per_source: int,
+          per_destination: int) -> rows.TaskRow | None:
     # First of all, so that what is read below stays true until the commit.
     connection.execute(sa.update(tables.gate).where(tables.gate.c.name == 'claim')
                        .values(passes=tables.gate.c.passes + 1))
@@ -77,7 +78,8 @@ def claim(connection: sa.Connection, worker: str, scopes: Collection[str] | None
         .where(_in([TaskState.CLAIMED]), _silent(now, claim_seconds), _of(scopes),
                _unexpired(now))
         .order_by(_task.c.not_before, _task.c.priority, _task.c.task_id).limit(1)).first()
-    chosen = lost.task_id if lost else _next(connection, scopes, now, per_scope, total)
+    chosen = lost.task_id if lost else _next(
+        connection, scopes, now, per_scope, total, per_source, per_destination)
     if chosen is None:
         return None
     taken = connection.execute(
@@ -90,14 +92,19 @@ def claim(connection: sa.Connection, worker: str, scopes: Collection[str] | None
 
 
 def _next(connection: sa.Connection, scopes: Collection[str] | None, now: float,
-          per_scope: int, total: int) -> str | None:
-    """The first queued task whose turn, slot and requirements have come."""
-    flying = collections.Counter(connection.scalars(
-        sa.select(_task.c.scope).where(_in(rows.IN_FLIGHT))))
-    if flying.total() >= total:
+          per_scope: int, total: int, per_source: int, per_destination: int) -> str | None:
+    """The first queued task whose turn, slots and requirements have come."""
+    flying = connection.execute(
+        sa.select(_task.c.scope, _task.c.from_host, _task.c.to_host)
+        .where(_in(rows.IN_FLIGHT))).all()
+    if len(flying) >= total:
         return None
+    scoped = collections.Counter(row.scope for row in flying)
+    leaving = collections.Counter(row.from_host for row in flying)
+    coming = collections.Counter(row.to_host for row in flying)
     queued = connection.execute(
-        sa.select(_task.c.task_id, _task.c.plan_id, _task.c.scope, _task.c.requires)
+        sa.select(_task.c.task_id, _task.c.plan_id, _task.c.scope, _task.c.requires,
+                  _task.c.from_host, _task.c.to_host)
         .where(_in([TaskState.QUEUED]), _task.c.not_before <= now, _of(scopes), _unexpired(now))
         .order_by(_task.c.not_before, _task.c.priority, _task.c.task_id)).all()
     completed = {
@@ -106,8 +113,9 @@ def _next(connection: sa.Connection, scopes: Collection[str] | None, now: float,
             .where(_in([TaskState.COMPLETED]),
                    _task.c.plan_id.in_(sorted({row.plan_id for row in queued}))))}
     for row in queued:
-        if flying[row.scope] < per_scope and completed.issuperset(
-                (row.plan_id, instance) for instance in json.loads(row.requires)):
+        if (scoped[row.scope] < per_scope and leaving[row.from_host] < per_source
+                and coming[row.to_host] < per_destination and completed.issuperset(
+                    (row.plan_id, instance) for instance in json.loads(row.requires))):
             return str(row.task_id)
     return None
 

@@ -17,11 +17,12 @@ To add one: a class with ``propose`` in one file, a line in setup.cfg under
 """
 
 import abc
-from collections.abc import Callable
-from collections.abc import Iterable
-from typing import ClassVar
+from collections.abc import Iterator
+from collections.abc import Sequence
+from typing import Any, ClassVar
 
 import numpy as np
+import numpy.typing as npt
 
 from kronos_nova import model
 from kronos_nova import policy as policies
@@ -30,6 +31,12 @@ from kronos_nova.rebalancer import simulation as sim
 
 #: Differences below this are rounding, not improvement.
 EPSILON = 1e-9
+#: So many candidates that arrays judge count as one step of work.
+PER_STEP = 64
+#: So many candidates are ranked one by one before the rest is sorted.
+EASY = 4
+#: So many candidates of each kind are shown to the rules to say what refuses them.
+SAMPLE = 16
 
 
 class Strategy(abc.ABC):
@@ -53,44 +60,83 @@ class Strategy(abc.ABC):
         """
 
 
-def best_place(simulation: sim.Simulation, uuids: Iterable[str], phase: model.Phase,
-               hosts: Iterable[str] | None = None,
-               wanted: Callable[[model.Move], bool] = lambda move: True) -> model.Move | None:
+def best_place(simulation: sim.Simulation, instances: sim.Ints, phase: model.Phase,
+               hosts: sim.Ints | None = None, *, mends: bool = False) -> model.Move | None:
     """The legal move of one of the instances that leaves the cloud best.
 
     Ordered by combined imbalance with the soft groups' cost, then the convex
     measure, then memory, then UUID and host. Without trusted scores, by the
     fullest resource class of the destination.
 
-    :param wanted: what the strategy demands beyond the rules.
+    :param hosts: destinations, ascending; None: any.
+    :param mends: only moves that mend what is to be repaired.
     """
-    rows = np.array([simulation.index[u] for u in uuids], dtype=np.intp)
-    names = simulation.hosts if hosts is None else tuple(sorted(hosts))
-    columns = np.array([simulation.host_index[h] for h in names], dtype=np.intp)
-    if not rows.size or not columns.size:
+    if hosts is None:
+        hosts = np.arange(len(simulation.hosts), dtype=np.intp)
+    if not instances.size or not hosts.size:
         return None
-    before = simulation.combined()
-    effect = simulation.effects(rows, columns)
-    allowed = masks.permitted(simulation, rows, columns)
+    simulation.steps += len(instances) * len(hosts) // PER_STEP
+    allowed = masks.permitted(simulation, instances, hosts, masks.FILLING)
     if simulation.trusted:
-        allowed &= ~simulation.frozen[columns][None, :]
-    keys = []
-    for r, c in zip(*np.nonzero(allowed), strict=True):
-        n, h = int(rows[r]), int(columns[c])
-        move = simulation.move(n, h, phase)
-        if not wanted(move):
-            continue
-        soft = simulation.soft_cost(move)
-        first = float(effect.combined[r, c]) if simulation.trusted else _fullest(simulation, n, h)
-        second = float(effect.convex[r, c]) if simulation.trusted else 0.0
-        keys.append((round(first + soft, 12), round(second, 12), float(simulation.cost[n]), n, h,
-                     before - float(effect.combined[r, c]) if simulation.trusted else 0.0))
-    gains = {(n, h): gain for *_, n, h, gain in keys}
-    best = sim.first_legal(simulation, [(n, h) for *_, n, h, _ in sorted(keys)], phase,
-                           lambda n, h: gains[n, h])
-    if best is None and not keys:
-        count_masked(simulation, rows.repeat(columns.size), np.tile(columns, rows.size), phase)
-    return best
+        allowed &= ~simulation.frozen[hosts][None, :]
+    some, any_of = allowed.any(axis=1), allowed.any(axis=0)
+    if not some.any():
+        count_refused(simulation, instances, hosts, phase)
+        return None
+    rows, columns = instances[some], hosts[any_of]
+    allowed = allowed[some][:, any_of]
+    if simulation.trusted:
+        effect = simulation.effects(rows, columns)
+        gain = simulation.combined() - effect.combined
+        first, second = effect.combined, effect.convex
+    else:
+        first = np.stack([simulation.room.fullest(int(n), columns) for n in rows])
+        gain = second = np.zeros(first.shape)
+    if mends:
+        allowed[~simulation.grouped[rows]] = False
+    for row in np.flatnonzero(simulation.grouped[rows]):
+        hard, soft = simulation.group_changes(int(rows[row]), columns)
+        first[row] += soft * simulation.options.soft_affinity_weight
+        if mends:
+            allowed[row] &= simulation.repairing(hard, soft)
+    r, c = np.nonzero(allowed)
+    keys = (np.round(first[r, c], 12), np.round(second[r, c], 12), simulation.cost[rows[r]],
+            rows[r], columns[c])
+    for i in ranked(keys):
+        if simulation.stop():
+            return None
+        move = simulation.move(int(rows[r[i]]), int(columns[c[i]]), phase,
+                               float(gain[r[i], c[i]]))
+        if simulation.check(move) is None:
+            return move
+    if not r.size:
+        count_refused(simulation, instances, hosts, phase)
+    return None
+
+
+def ranked(keys: Sequence[npt.NDArray[Any]]) -> Iterator[int]:
+    """Positions by ascending keys, the first key first. The first few are
+    found without sorting all: hardly anybody asks for more."""
+    left = np.arange(len(keys[0]))
+    for _ in range(EASY):
+        if not left.size:
+            return
+        best = left
+        for key in keys:
+            best = best[key[best] == key[best].min()]
+            if best.size == 1:
+                break
+        yield int(best[0])
+        left = left[left != best[0]]
+    for i in np.lexsort([key[left] for key in reversed(keys)]):
+        yield int(left[i])
+
+
+def count_refused(simulation: sim.Simulation, instances: sim.Ints, hosts: sim.Ints,
+                  phase: model.Phase) -> None:
+    """Name the rules that refuse the pairs of instances and hosts."""
+    rows, columns = representatives(simulation, instances, hosts)
+    count_masked(simulation, rows, columns, phase)
 
 
 def count_masked(simulation: sim.Simulation, rows: sim.Ints, columns: sim.Ints,
@@ -103,14 +149,20 @@ def count_masked(simulation: sim.Simulation, rows: sim.Ints, columns: sim.Ints,
             simulation.check(simulation.move(int(n), int(h), phase))
 
 
-def _fullest(simulation: sim.Simulation, n: int, h: int) -> float:
-    """Highest allocation ratio of the host with the instance on it."""
-    host = simulation.hosts[h]
-    provider = simulation.cluster.hosts[host].provider
-    if provider is None:
-        return 0.0
-    claims = simulation.cluster.instances[simulation.uuids[n]].claims
-    return max(((simulation.view.used(host, c) + amount) / provider.inventories[c].capacity
-                for c, amount in claims.items()
-                if c in provider.inventories and provider.inventories[c].capacity > 0),
-               default=0.0)
+def representatives(simulation: sim.Simulation, instances: sim.Ints,
+                    hosts: sim.Ints) -> tuple[sim.Ints, sim.Ints]:
+    """Pairs of instance and another host that stand for all of them: the
+    first few that each different set of masks refuses.
+
+    To ask every rule about every pair would take the longest where nothing
+    can be done.
+    """
+    refused = np.zeros((len(instances), len(hosts)), dtype=np.intp)
+    for bit, mask in enumerate(masks.FILLING):
+        refused |= ~mask(simulation, instances, hosts) * np.intp(1 << bit)
+    r, c = np.nonzero(simulation.place[instances][:, None] != hosts[None, :])
+    kinds = refused[r, c]
+    chosen = np.sort(np.concatenate(
+        [np.flatnonzero(kinds == kind)[:SAMPLE] for kind in np.unique(kinds)]
+        or [np.zeros(0, dtype=np.intp)]))
+    return instances[r[chosen]], hosts[c[chosen]]

@@ -14,6 +14,8 @@
 
 import re
 
+import numpy as np
+
 from kronos_nova import constraints
 from kronos_nova import model
 from kronos_nova import policy as policies
@@ -67,27 +69,25 @@ class Evacuate(base.Strategy):
         for n in numbers:
             if len(moves) >= budget or simulation.stop():
                 break
-            uuid = simulation.uuids[n]
-            if not simulation.movable[n]:
-                self._blocked(simulation, host, uuid)
-                continue
-            move = base.best_place(simulation, [uuid], model.Phase.EVACUATE)
+            move = (base.best_place(simulation, np.array([n]), model.Phase.EVACUATE)
+                    if simulation.movable[n] else None)
             if move is None:
-                self._blocked(simulation, host, uuid)
+                self._blocked(simulation, int(n))
                 continue
             simulation.apply(move)
             moves.append(move)
         return moves
 
-    def _blocked(self, simulation: sim.Simulation, host: str, uuid: str) -> None:
+    def _blocked(self, simulation: sim.Simulation, n: int) -> None:
         """Tell what keeps the host from becoming empty."""
-        reasons = set()
-        for other in simulation.hosts:
-            if other != host:
-                move = model.Move(uuid, host, other, model.Phase.EVACUATE)
-                if (no := constraints.check(simulation.view, move)) is not None:
-                    reasons.add(no.rule)
+        rows, columns = base.representatives(
+            simulation, np.array([n]), np.arange(len(simulation.hosts)))
+        moves = [simulation.move(n, int(h), model.Phase.EVACUATE) for h in columns]
+        reasons = {no.rule for move in moves
+                   if (no := constraints.check(simulation.view, move)) is not None}
         if reasons <= {'cooling', 'in-flight'} and reasons:
             return
         why = ', '.join(sorted(reasons)) or 'the scope has no other host'
-        simulation.warnings.append(f'host {host}: instance {uuid} cannot be drained ({why})')
+        simulation.warnings.append(
+            f'host {simulation.hosts[simulation.place[n]]}: instance {simulation.uuids[n]} '
+            f'cannot be drained ({why})')

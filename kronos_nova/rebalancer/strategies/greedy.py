@@ -109,6 +109,8 @@ class Search:
                            lambda part: self._look(part, self._takers))
         givers = np.flatnonzero(self._simulation.givers)
         for d in self._cold:
+            if self._best is not None and self._limit_towards(d) < self._best.gain:
+                continue
             sources = givers[~np.isin(givers, [*self._hot, d])]
             self._by_bound(sources, self._bounds_towards(sources, d), lambda host: (host,),
                            lambda part, d=d: self._look(  # type: ignore[misc]
@@ -178,6 +180,13 @@ class Search:
             total += weight * after
         return np.where(vetoed, -np.inf, self._combined - total)
 
+    def _limit_towards(self, d: int) -> float:
+        """Highest possible gain of a move from any host that is not hot to d."""
+        total = 0.0
+        for p, weight in enumerate(self._weights):
+            total += weight * max(self._extremes.high(p) - self._extremes.low(p, d), 0.0)
+        return self._combined - total
+
     def _bounds_towards(self, sources: sim.Ints, d: int) -> sim.Floats:
         """Highest possible gain of a move from each host, none of them hot, to d."""
         simulation = self._simulation
@@ -194,7 +203,6 @@ class Search:
         """Fall of combined imbalance by instance and host; -inf where a policy
         would rise and end above its threshold."""
         simulation = self._simulation
-        simulation.steps += 1 + len(rows) * len(columns) // 64
         source = simulation.place[rows]
         takes = simulation.takers[source]
         total = np.zeros((len(rows), len(columns)))
@@ -223,8 +231,14 @@ class Search:
         if not rows.size or not columns.size:
             return
         simulation = self._simulation
-        gains = self._gains(rows, columns)
+        simulation.steps += 1 + len(rows) * len(columns) // base.PER_STEP
         allowed = masks.permitted(simulation, rows, columns, masks.QUICK)
+        some = allowed.any(axis=1)
+        if not some.all():
+            rows, allowed = rows[some], allowed[some]
+            if not rows.size:
+                return
+        gains = self._gains(rows, columns)
         simulation.rejections['would-worsen'] += int((allowed & (gains == -np.inf)).sum())
         gains[~allowed] = -np.inf
         self._ban(gains, rows, columns)

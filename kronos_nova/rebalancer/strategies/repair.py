@@ -14,6 +14,8 @@
 
 from collections.abc import Mapping
 
+import numpy as np
+
 from kronos_nova import model
 from kronos_nova import policy as policies
 from kronos_nova.rebalancer import simulation as sim
@@ -79,13 +81,13 @@ def violated(spread: Spread, group: model.ServerGroup) -> bool:
     return any(len(members) > limit for members in spread.values())
 
 
-def _place(simulation: sim.Simulation, members: set[str], targets: list[str]) -> model.Move | None:
+def _place(simulation: sim.Simulation, members: set[str], targets: sim.Ints) -> model.Move | None:
     """The best move of a member that mends more than it breaks, in all of its
     groups: groups that contradict each other stay as they are."""
-    candidates = sorted(u for u in members
-                        if u in simulation.index and simulation.movable[simulation.index[u]])
-    return base.best_place(simulation, candidates, model.Phase.AFFINITY, targets,
-                           lambda move: simulation.repairs(move) < 0)
+    numbers = sorted(simulation.index[u] for u in members
+                     if u in simulation.index and simulation.movable[simulation.index[u]])
+    return base.best_place(simulation, np.array(numbers, dtype=np.intp), model.Phase.AFFINITY,
+                           targets, mends=True)
 
 
 def _gather(simulation: sim.Simulation, group: model.ServerGroup,
@@ -100,7 +102,7 @@ def _gather(simulation: sim.Simulation, group: model.ServerGroup,
         if target not in simulation.host_index:
             continue
         movers = {u for source in ranked[position + 1:] for u in spread[source]}
-        move = _place(simulation, movers, [target])
+        move = _place(simulation, movers, np.array([simulation.host_index[target]]))
         if move is not None:
             return move
     return None
@@ -116,8 +118,10 @@ def _part(simulation: sim.Simulation, group: model.ServerGroup,
         if count <= limit:
             break
         most = limit - 1 if group.policy.hard else count - 2
-        targets = [h for h in simulation.hosts if len(spread.get(h, ())) <= most]
-        move = _place(simulation, spread[source], targets)
+        full = [simulation.host_index[h] for h, members in spread.items()
+                if h in simulation.host_index and len(members) > most]
+        move = _place(simulation, spread[source],
+                      np.delete(np.arange(len(simulation.hosts)), full))
         if move is not None:
             return move
     return None

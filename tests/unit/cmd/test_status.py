@@ -54,6 +54,13 @@ def test_current_configuration_on_an_empty_database_is_ready(run):
     assert report.count('Result: Success') == 3
 
 
+def test_the_check_does_not_make_the_database_it_would_belong_to_root(run, tmp_path):
+    status, report = run()
+    assert status == 0
+    assert not (tmp_path / 'kronos.sqlite').exists()
+    assert 'is made by the first daemon' in report
+
+
 def test_policy_file_that_does_not_load_is_a_failure_with_its_reason(run, tmp_path):
     bad = tmp_path / 'policies.yaml'
     bad.write_text('policies: []\n')
@@ -61,6 +68,19 @@ def test_policy_file_that_does_not_load_is_a_failure_with_its_reason(run, tmp_pa
     assert status == 2
     assert 'Check: Policies Result: Failure' in report
     assert 'the list is empty' in report
+
+
+@pytest.mark.parametrize(('mode', 'multiplier', 'expected'), [
+    ('spread', 1, 0), ('spread', -1, 1), ('pack', 1, 1), ('nonsense', 1, 2)])
+def test_a_nova_conf_s_policy_file_is_held_against_its_multiplier(
+        run, tmp_path, mode, multiplier, expected):
+    path = tmp_path / 'nova.yaml'
+    path.write_text('policies: [{name: p, weight: 1, imbalance_query: q, capacity_query: q, '
+                    f'mode: {mode}}}]\n')
+    status, report = run(extra=f'[kronos]\npolicies_file = {path}\n[filter_scheduler]\n'
+                               f'kronos_weight_multiplier = {multiplier}\n')
+    assert status == expected, report
+    assert ('says mode' in report) == (expected == 1)
 
 
 def test_deprecated_broker_options_are_a_warning(run):

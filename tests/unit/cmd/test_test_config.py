@@ -22,7 +22,9 @@ import sys
 
 import pytest
 
+from kronos_nova.rebalancer.store import api as store_api
 from tests.fixtures import prometheus_api
+from tests.unit.rebalancer.store import cases
 
 TOP = Path(__file__).resolve().parents[3]
 CANARY = 'c4n4ry-s3cret'
@@ -151,6 +153,27 @@ def test_a_wrong_policy_file_is_told(case):
     assert item['status'] == 'failed' and 'sum to 1.0' in item['text']
 
 
+def test_a_nova_conf_beside_it_has_its_policy_files_checked(case):
+    dense = case.directory / 'dense.yaml'
+    dense.write_text(POLICIES + '    mode: pack\n    capacity_query: cpu\naggregates: [dense]\n')
+    nova = case.directory / 'nova.conf'
+
+    def items(multiplier, *files):
+        nova.write_text('[filter_scheduler]\nkronos_weight_multiplier = '
+                        f'{multiplier}\n[kronos]\n'
+                        + ''.join(f'policies_file = {path}\n' for path in files))
+        return case.items('--config-file', str(nova))
+
+    spread = case.directory / 'policies.yaml'
+    item = items(10, dense, spread)['scheduler']
+    assert item['status'] == 'ok' and 'dense.yaml' in item['text'] and '10' in item['text']
+    item = items(-10, dense, spread)['scheduler']
+    assert item['status'] == 'warning' and item['remedy'].startswith('Negate')
+    assert 'policies.yaml says mode: spread, but kronos_weight_multiplier is -10' in item['text']
+    item = items(10, dense, spread, case.directory / 'none.yaml')['scheduler']
+    assert item['status'] == 'failed' and 'none.yaml' in item['text']
+
+
 def test_display_names_are_warned_of(case):
     (case.directory / 'policies.yaml').write_text(
         POLICIES + '    vm_profile_label_type: nova_display_name\n')
@@ -181,6 +204,63 @@ def test_sqlite_and_a_broker_elsewhere_do_not_go_together(case, closed_port):
     case.options['engine']['dry_run'] = 'false'
     case.default['transport_url'] = f'rabbit://u:p@127.0.0.2:{closed_port}/'
     assert case.items()['database: SQLite']['status'] == 'warning'
+
+
+@pytest.fixture
+def claimed(case):
+    """The database file, with an executor's claim as of now; by its name."""
+    def claim(name):
+        store = store_api.Store.from_url(case.options['database']['connection'])
+        store.upgrade()
+        now = store.now()
+        cases.save(store, now=now)
+        cases.claim(store, name, now=now + 1)
+        store.close()
+    return claim
+
+
+def test_sqlite_in_use_on_another_machine_is_refused(case, claimed):
+    claimed('ctl2:11111111-2222-3333-4444-555555555555:7:uuid')
+    item = case.items()['database']
+    assert item['status'] == 'failed' and 'in use on another machine: ctl2' in item['text']
+
+
+def test_sqlite_and_executors_named_on_other_hosts_are_refused(case):
+    case.options['executor'] = {'hosts': f'{socket.gethostname()},ctl2'}
+    for made in (False, True):
+        if made:
+            (case.directory / 'kronos.sqlite').touch()
+        item = case.items()['database']
+        assert item['status'] == 'failed' and 'names other machines: ctl2' in item['text']
+
+
+def test_who_says_that_executors_are_here_is_not_warned_of_a_broker_elsewhere(case, closed_port):
+    case.options['engine']['dry_run'] = 'false'
+    case.default['transport_url'] = f'rabbit://u:p@127.0.0.2:{closed_port}/'
+    case.options['executor'] = {'hosts': socket.gethostname()}
+    items = case.items()
+    assert 'database: SQLite' not in items and items['database']['status'] == 'ok'
+
+
+def test_sqlite_in_memory_is_refused(case):
+    case.options['database']['connection'] = 'sqlite://'
+    item = case.items()['database']
+    assert item['status'] == 'failed' and 'no other process sees' in item['text']
+
+
+def test_an_executor_refuses_to_start_on_it_with_one_line(case, claimed):
+    claimed('ctl2:11111111-2222-3333-4444-555555555555:7:uuid')
+    case.run()  # writes the configuration
+    done = subprocess.run(
+        [sys.executable, '-c', 'import sys; from kronos_nova.cmd import executor; '
+                               'sys.exit(executor.main())',
+         '--config-file', str(case.directory / 'kronos.conf')],
+        capture_output=True, text=True, check=False, timeout=120,
+        env={**os.environ, 'PYTHONPATH': str(TOP)})
+    assert done.returncode == 1
+    line = done.stderr.splitlines()[-1]
+    assert line.startswith('kronos-executor: The database file ') and 'ctl2' in line
+    assert 'Traceback' not in done.stderr
 
 
 def test_prometheus_credentials_in_the_url_are_masked(case, closed_port):

@@ -64,6 +64,7 @@ CASES = {
     'moved-away': {'move': dataclasses.replace(MOVE, from_host='c')},
     'no-such-instance': {'move': dataclasses.replace(MOVE, instance_uuid='x')},
     'opted-out': {'options': {'pinned_instances': frozenset({UUID})}},
+    'copies-disk': {'instance': {'local_disk_gb': 1}, 'options': {'instance_storage': 'local'}},
     'out-of-scope': {'scope_hosts': frozenset('ac')},
     'service-unknown': {'services': {'b': None}},
     'source-disabled': {'services': {'a': model.Service('a', status='disabled')}},
@@ -116,9 +117,27 @@ def test_a_rule_says_no_by_its_name(rule):
     {'move': phase('evacuate'), 'scores': trusted(untrusted='old'), 'ceilings': {'cpu': 0.1}},
     {'move': phase('pack'), 'ceilings': {'cpu': 0.75}},
     {'ceilings': {'cpu': 0.1}, 'scores': trusted(fill={'a': 0.8, 'b': 0.5, 'c': 0.5})},
+    {'instance': {'local_disk_gb': 0}, 'options': {'instance_storage': 'local'}},
+    {'instance': {'local_disk_gb': 1}, 'move': phase('affinity'),
+     'options': {'instance_storage': 'local'}},
+    {'instance': {'local_disk_gb': 1},
+     'options': {'instance_storage': 'local', 'allow_disk_copy': True}},
+    {'instance': {'local_disk_gb': 1}, 'history': model.History(local_disk_hosts=frozenset('b'))},
+    {'instance': {'local_disk_gb': 1}, 'options': {'instance_storage': 'shared'},
+     'history': model.History(local_disk_hosts=frozenset('a'))},
 ], ids=lambda case: ' '.join(case))
 def test_what_is_allowed_stays_allowed(case):
     assert judge(**case) is None
+
+
+@pytest.mark.parametrize('local_disk_gb', [1, None])
+@pytest.mark.parametrize('value', ['spread', 'pack'])
+def test_what_nova_said_of_a_host_or_what_is_unknown_holds_an_imbalance_move(
+        value, local_disk_gb):
+    assert judge(phase(value), instance={'local_disk_gb': local_disk_gb},
+                 history=model.History(local_disk_hosts=frozenset('a'))) == 'copies-disk'
+    assert judge(phase(value), instance={'local_disk_gb': local_disk_gb},
+                 options={'instance_storage': 'local'}) == 'copies-disk'
 
 
 def test_disk_counts_only_when_it_is_to_be_enforced():
@@ -139,9 +158,9 @@ def test_a_spread_goes_above_the_ceiling_only_from_a_host_that_is_worse_off():
         assert judge(scores=worse, ceilings={'cpu': 0.6}) == said
 
 
-def test_pre_flight_judges_all_but_metrics_and_history():
+def test_pre_flight_judges_all_but_metrics():
     left_out = {r.__name__ for r in set(constraints.RULES) - set(constraints.PRE_FLIGHT)}
-    assert left_out == {'history', 'scored', 'ceiling'}
+    assert left_out == {'scored', 'ceiling'}
 
 
 def test_check_all_gives_every_rejection_but_stops_at_what_is_not_there():

@@ -104,3 +104,17 @@ def test_held_and_closed_say_why():
     assert seen.held('l') is None
     assert seen.closed('a').rule == 'host-quarantined'
     assert seen.closed('b').rule == 'host-draining' and seen.closed('c') is None
+
+
+def test_a_move_that_may_end_on_several_hosts_counts_on_each():
+    seen = view()
+    one = model.Move('i', 'a', 'b', model.Phase.SPREAD)
+    before = (seen.used('b', 'VCPU'), members(seen))
+    for _ in range(2):
+        seen.depart(one)
+    assert seen.used('b', 'VCPU') == 4 and members(seen) == {'a', 'b'}
+    assert seen.fills('b')['cpu'] == pytest.approx(0.5 + 2 * USAGE)
+    for _ in range(2):
+        seen.recall(one)
+    assert (seen.used('b', 'VCPU'), members(seen)) == before
+    assert not seen.in_flight('i') and seen.fills('b')['cpu'] == pytest.approx(0.5)

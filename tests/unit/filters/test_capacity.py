@@ -15,15 +15,23 @@
 
 import pytest
 
+from kronos_nova import depletion
 from kronos_nova import scoreboard
+from kronos_nova import scorecard
 from kronos_nova.filters import capacity
 from tests.unit import nova_fakes
 from tests.unit.nova_fakes import Fields
 
 
+def ceiling(name, limit, fill, **fields):
+    """Shown by the samples alone, or as ``fields`` of depletion.loads() say."""
+    asked = {'tracks': {}, 'sampled_at': 0.0, 'window': 0.0, 'memory': False, **fields}
+    return scorecard.Ceiling(name, limit, depletion.loads(fill, **asked, unmeasured=0.0))
+
+
 def passing(ceilings, hosts=('a', 'b', 'c'), spec=None, **options):
-    snapshot = None if ceilings is None else scoreboard.Snapshot(ceilings=tuple(
-        scoreboard.Ceiling(name, limit, fill) for name, (limit, fill) in ceilings.items()))
+    snapshot = None if ceilings is None else scorecard.Snapshot(ceilings=tuple(
+        ceiling(name, limit, fill) for name, (limit, fill) in ceilings.items()))
     door = nova_fakes.FakeDoor(snapshot, **options)
     if 'answered' in options:
         door.scores.answered = options['answered']
@@ -74,36 +82,82 @@ def test_moves_are_not_bound(fields):
     assert passing(None, spec=spec, fail_closed=True) == 'abc'
 
 
-def judged(ceiling, states, **asked):
-    door = nova_fakes.FakeDoor(scoreboard.Snapshot(ceilings=(ceiling,)))
+def judged(states, limit, fill, then=None, memory=False, **asked):
+    """Which hosts pass when the samples show ``states`` as they are, and
+    ``then`` has changed them."""
+    ledger = depletion.Ledger()
+    ledger.note(states, now=0.0, wall=0.0)
+    found = ceiling('cpu', limit, fill, tracks=ledger.tracks(), memory=memory)
+    for state in states:
+        for name, value in (then or {}).get(state.host, {}).items():
+            setattr(state, name, value)
+    door = nova_fakes.FakeDoor(scorecard.Snapshot(ceilings=(found,)))
     with door.opened():
-        found = capacity.KronosCapacityFilter().filter_all(states, nova_fakes.spec(**asked))
+        left = capacity.KronosCapacityFilter().filter_all(states, nova_fakes.spec(**asked))
     assert not door.faults.counts
-    return [state.host for state in found]
+    return [state.host for state in left]
 
 
 def state(host, **fields):
-    return nova_fakes.HostState(host, host, **fields)
+    return nova_fakes.HostState(host, host, **{
+        'vcpus_total': 16, 'total_usable_ram_mb': 1000, 'free_ram_mb': 1000, **fields})
 
 
 def test_what_the_request_is_expected_to_add_counts_on_the_size_of_each_host():
     # 0.6 x 64 + 0.6 x 16 = 48 cores are busy for 96 vCPUs: half a core each.
     states = [state('big', vcpus_total=64, vcpus_used=64),
               state('small', vcpus_total=16, vcpus_used=32)]
-    ceiling = scoreboard.Ceiling('cpu', 0.7, {'big': 0.6, 'small': 0.6})
-    assert judged(ceiling, states, vcpus=2) == ['big', 'small']  # 0.616 and 0.6625
-    assert judged(ceiling, states, vcpus=4) == ['big']  # 0.63 and 0.725
-    assert judged(ceiling, states, vcpus=12) == ['big']  # 0.694 and 0.975
+    fill = {'big': 0.6, 'small': 0.6}
+    assert judged(states, 0.7, fill, vcpus=2) == ['big', 'small']  # 0.616 and 0.6625
+    assert judged(states, 0.7, fill, vcpus=4) == ['big']  # 0.63 and 0.725
+    assert judged(states, 0.7, fill, vcpus=12) == ['big']  # 0.694 and 0.975
 
 
 def test_a_memory_ceiling_goes_by_memory():
-    states = [state('a', total_usable_ram_mb=1000, free_ram_mb=500, vcpus_total=1),
-              state('b', total_usable_ram_mb=4000, free_ram_mb=2000, vcpus_total=1)]
-    ceiling = scoreboard.Ceiling('mem', 0.6, {'a': 0.5, 'b': 0.5}, memory=True)
-    assert judged(ceiling, states, memory_mb=200) == ['b']  # 0.7 and 0.55
+    states = [state('a', total_usable_ram_mb=1000, free_ram_mb=500),
+              state('b', total_usable_ram_mb=4000, free_ram_mb=2000)]
+    fill = {'a': 0.5, 'b': 0.5}
+    assert judged(states, 0.6, fill, memory=True, memory_mb=200) == ['b']  # 0.7 and 0.55
+
+
+def test_what_was_allocated_since_the_sample_counts_and_what_was_freed_too():
+    states = [state('a', vcpus_used=16), state('b', vcpus_used=16)]
+    fill = {'a': 0.5, 'b': 0.5}  # half a core for each vCPU
+    then = {'a': {'vcpus_used': 24}, 'b': {'vcpus_used': 8}}
+    assert judged(states, 0.7, fill, then, vcpus=1) == ['b']  # 0.5 + 9/32 and 0.5 - 7/32
 
 
 def test_hosts_that_no_compute_has_reported_are_judged_by_their_score():
-    states = [state('a', vcpus_total=None, vcpus_used=None), state('b')]
-    ceiling = scoreboard.Ceiling('cpu', 0.7, {'a': 0.7, 'b': 0.8})
-    assert judged(ceiling, states, vcpus=64) == ['a']
+    states = [state('a', vcpus_total=None, vcpus_used=None), state('b', vcpus_total=0)]
+    assert judged(states, 0.7, {'a': 0.7, 'b': 0.8}, vcpus=64) == ['a']
+
+
+def test_a_host_that_no_longer_tells_its_allocation_is_judged_by_its_score():
+    states = [state('a', vcpus_used=16), state('b', vcpus_used=16)]
+    then = {'a': {'vcpus_used': None}}
+    assert judged(states, 0.55, {'a': 0.5, 'b': 0.5}, then, vcpus=2) == ['a']  # b: 0.5625
+
+
+class GroupsDoor(nova_fakes.FakeDoor):
+    """Hosts a and b have scores, c and d have none, no file is for e."""
+
+    def look(self, hosts):
+        def some(names):
+            return [h for h in hosts if h.host in names]
+
+        return [scoreboard.Group(some('ab'), self.snapshot),
+                scoreboard.Group(some('cd'), None, 'a reason'),
+                scoreboard.Group(some('e'), None)]
+
+
+@pytest.mark.parametrize(('options', 'limit', 'expected'), [
+    ({}, 0.7, 'bcde'), ({}, 0.1, 'cde'), ({'fail_closed': True}, 0.7, 'be'),
+    ({'fail_closed': True}, 0.1, 'e'), ({'fail_closed': True, 'hard_ceiling': True}, 0.1, 'e')])
+def test_each_file_s_hosts_are_judged_by_its_own_scores(options, limit, expected):
+    door = GroupsDoor(scorecard.Snapshot(ceilings=(
+        ceiling('cpu', limit, {'a': 0.8, 'b': 0.5}),)), **options)
+    # Not in the order of the groups.
+    states = nova_fakes.hosts(*'ecabd')
+    with door.opened():
+        left = capacity.KronosCapacityFilter().filter_all(states, nova_fakes.spec())
+    assert ''.join(h.host for h in left) == ''.join(c for c in 'ecabd' if c in expected)

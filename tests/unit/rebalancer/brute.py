@@ -18,7 +18,11 @@ has landed. All combinations are visited and judged by counting; nothing here
 uses kronos_nova.constraints.
 """
 
+import dataclasses
 import itertools
+import random
+
+from tests.unit import clouds
 
 WAITING = ('waiting', None)
 
@@ -56,7 +60,7 @@ class Brute:
         options = []
         for m in self.moves:
             ends = (m.to_host, *m.alternates)
-            options.append([WAITING, *(('flying', h) for h in ends), *(('landed', h) for h in ends)])
+            options.append([WAITING, *((kind, h) for kind in ('flying', 'landed') for h in ends)])
         for states in itertools.product(*options):
             state = {m.instance_uuid: s for m, s in zip(self.moves, states, strict=True)}
             if all(self._may(m, state) for m in self.moves
@@ -64,7 +68,7 @@ class Brute:
                 for m in self.moves:
                     if state[m.instance_uuid] is WAITING and self._may(m, state):
                         for host in (m.to_host, *m.alternates):
-                            why = self._illegal(m, host, state)
+                            why = self.illegal(m, host, state)
                             if why:
                                 return f'{why}: {m} to {host} in {state}'
         return None
@@ -85,8 +89,12 @@ class Brute:
             at.add(self.coming[uuid])
         return at
 
-    def _illegal(self, move, to, state):
-        uuid, cluster, options = move.instance_uuid, self.cluster, self.request.options
+    def illegal(self, move, to, state):
+        """Why the move may not begin now.
+
+        :param state: by instance UUID of the plan's movers.
+        """
+        uuid, cluster = move.instance_uuid, self.cluster
         instance, host = cluster.instances[uuid], cluster.hosts[to]
         service = cluster.services[to]
         under_way = self.flying | {u for u, s in state.items() if s[0] == 'flying'}
@@ -131,7 +139,7 @@ class Brute:
             scores = self.request.scores.policies[name]
             if scores.untrusted or to not in scores.fill or not scores.capacity.get(to):
                 continue
-            if move.phase == 'spread':
+            if move.phase == 'spread' and move.from_host in scores.fill:
                 limit = max(limit, self._fill(scores, move.from_host, {}))
             added = scores.usages.get(move.instance_uuid, 0.0) / scores.capacity[to]
             if self._fill(scores, to, state) + added > limit + 1e-8:
@@ -139,9 +147,34 @@ class Brute:
         return None
 
     def _fill(self, scores, host, state):
-        total = scores.fill.get(host, 0.0)
+        total = scores.fill[host]
+        if not scores.capacity.get(host):
+            return total
         for u in {*state, *self.coming}:
             was = self.cluster.instances[u].host == host
             total += (((host in self._on(u, state)) - was)
                       * scores.usages.get(u, 0.0) / scores.capacity[host])
         return total
+
+
+def crowded(seed):
+    """A small cloud without much room, with work to do."""
+    rng = random.Random(seed)
+    return without_history(clouds.request(clouds.Knobs(
+        seed=seed, hosts=rng.randint(2, 4), instances=rng.randint(8, 22),
+        groups=rng.randint(1, 5), policies=rng.randint(1, 2),
+        mode=rng.choice(['spread', 'pack']), budget=6, drains=rng.random() < 0.5,
+        hard_repairs=rng.random() < 0.7, soft_repairs=rng.random() < 0.3,
+        clean=rng.random() < 0.7, tight=rng.random() < 0.8)))
+
+
+def ceilings_of(request):
+    pack = request.policies.mode == 'pack'
+    return {p.name: p.capacity_threshold if pack else 1.0 for p in request.policies.enabled}
+
+
+def without_history(request):
+    """What has just completed shifts the fill for a time; brute force does
+    not model that."""
+    return dataclasses.replace(
+        request, history=dataclasses.replace(request.history, completed=()))

@@ -25,6 +25,7 @@ from kronos_nova.rebalancer import checker
 from kronos_nova.rebalancer import planner
 from tests.unit import clouds
 from tests.unit.rebalancer import brute
+from tests.unit.rebalancer import test_ordering
 
 
 def verdict(request, plan, **changes):
@@ -201,6 +202,176 @@ def test_two_members_of_a_group_at_once_are_refused(good):
     assert verdict(request, plan, cluster=cluster) == {'group-in-flight'}
 
 
+def with_hosts(request, **services):
+    """The same scope with more hosts in it."""
+    cluster = request.cluster
+    return dataclasses.replace(
+        cluster, hosts={**cluster.hosts, **{h: model.Host(h) for h in services}},
+        services={**cluster.services, **services},
+        scope_hosts=cluster.scope_hosts | set(services))
+
+
+def test_no_plan_is_passed_during_an_outage(good):
+    request, plan = good
+    down = {f'down{n}': model.Service(f'down{n}', state='down') for n in range(6)}
+    assert verdict(request, plan, cluster=with_hosts(request, **down)) == {'outage'}
+    gone = {h: model.Service(h) for h in down}
+    cluster = with_hosts(request, **gone)
+    cluster = dataclasses.replace(
+        cluster, services={h: s for h, s in cluster.services.items() if h not in down})
+    assert verdict(request, plan, cluster=cluster) == {'outage'}
+    off = {f'off{n}': model.Service(f'off{n}', status='disabled') for n in range(6)}
+    assert verdict(request, plan, cluster=with_hosts(request, **off)) == {'outage'}
+    one = with_hosts(request, off0=off['off0'])
+    none = dataclasses.replace(request.options, max_drain_fraction=0.0)
+    assert verdict(request, plan, cluster=one, options=none) == set(), 'one is always allowed'
+
+
+def test_while_the_scope_cools_only_a_drain_that_began_goes_on(good):
+    request, plan = good
+    plan = dataclasses.replace(plan, moves=plan.moves[:1])
+    source = plan.moves[0].from_host
+    cools = model.History(scope_cooling=10.0)
+    begun = model.History(scope_cooling=10.0, draining=frozenset({source}))
+    packed = altered(plan, phase=model.Phase.PACK)
+    assert verdict(request, plan, history=cools) == {'scope-cooling'}
+    assert verdict(request, plan, history=begun) == {'scope-cooling'}
+    assert verdict(request, packed, history=cools) == {'scope-cooling'}
+    assert verdict(request, packed, history=begun) == set()
+
+
+def test_an_imbalance_move_on_scores_that_do_not_show_the_last_one_is_refused(good):
+    request, plan = good
+    last = dataclasses.replace(plan.moves[0], instance_uuid=clouds.uuid_of('gone'))
+    history = model.History(completed=((last, clouds.NOW - 299.0),))
+    assert verdict(request, plan, history=history) == {'unsettled'}
+    later = model.History(completed=((last, clouds.NOW - 300.0),))
+    assert verdict(request, plan, history=later) == set()
+    elsewhere = dataclasses.replace(last, from_host='x', to_host='y')
+    history = model.History(completed=((elsewhere, clouds.NOW - 10.0),))
+    assert verdict(request, plan, history=history) == set()
+
+
+@pytest.mark.parametrize('options, service, allowed', [
+    ({'evacuate_disabled_hosts': True}, {'status': 'disabled'}, True),
+    ({'evacuate_disabled_hosts': True}, {}, False),
+    ({}, {'status': 'disabled'}, False),
+    ({'evacuate_disabled_hosts': True},
+     {'status': 'disabled', 'disabled_reason': 'AUTO: libvirt'}, False),
+    ({'evacuate_disabled_hosts': True, 'drain_reason_regex': '^move'},
+     {'status': 'disabled', 'disabled_reason': 'remove'}, False),
+    ({'evacuate_disabled_hosts': True, 'drain_reason_regex': '^move'},
+     {'status': 'disabled', 'disabled_reason': 'move it'}, True)])
+def test_only_what_an_operator_disabled_is_drained(good, options, service, allowed):
+    request, plan = good
+    plan = dataclasses.replace(plan, moves=plan.moves[:1])
+    cluster = with_service(request, plan.moves[0].from_host, **service)
+    said = verdict(request, altered(plan, phase=model.Phase.EVACUATE), cluster=cluster,
+                   options=dataclasses.replace(request.options, **options))
+    assert said == (set() if allowed else {'not-drained'})
+
+
+def test_only_groups_that_are_to_be_repaired_are_repaired(good):
+    request, plan = good
+    plan = altered(dataclasses.replace(plan, moves=plan.moves[:1]), phase=model.Phase.AFFINITY,
+                   alternates=())
+    uuid = plan.moves[0].instance_uuid
+    for policy, option in (('anti-affinity', 'enforce_hard_affinity'),
+                           ('soft-affinity', 'enforce_soft_affinity')):
+        group = model.ServerGroup('g', model.GroupPolicy(policy), frozenset({uuid}))
+        cluster = dataclasses.replace(request.cluster, groups=(group,))
+        options = dataclasses.replace(request.options, **{option: True})
+        assert verdict(request, plan, cluster=cluster, options=options) == set()
+        assert verdict(request, plan, cluster=cluster) == {'no-repair'}
+        assert verdict(request, plan, options=options) == {'no-repair'}
+
+
+def test_no_destination_is_named_twice(good):
+    request, plan = good
+    move = plan.moves[0]
+    for alternates in ((move.to_host,), (move.alternates[0], move.alternates[0])):
+        assert verdict(request, altered(plan, alternates=alternates)) == {'alternate-twice'}
+
+
+def test_alternates_are_judged_together(good):
+    """Each of two moves may fall back to the last room of a host, not both."""
+    request, plan = good
+    plan = dataclasses.replace(plan, moves=tuple(
+        dataclasses.replace(m, alternates=()) for m in plan.moves[:2]))
+    spare = next(h for h in sorted(request.cluster.hosts)
+                 if all(h not in (m.from_host, m.to_host) for m in plan.moves))
+    uuids = [m.instance_uuid for m in plan.moves]
+    cluster = with_instance(request, uuids[0], claims={'VCPU': 2})
+    cluster = dataclasses.replace(cluster, instances={
+        **cluster.instances, uuids[1]: dataclasses.replace(
+            cluster.instances[uuids[1]], claims={'VCPU': 2})})
+    host = cluster.hosts[spare]
+    tight = dataclasses.replace(host, provider=dataclasses.replace(
+        host.provider, inventories={'VCPU': model.Inventory(host.provider.used['VCPU'] + 3)}))
+    cluster = dataclasses.replace(cluster, hosts={**cluster.hosts, spare: tight})
+    one = altered(plan, alternates=(spare,))
+    assert verdict(request, one, cluster=cluster) == set()
+    assert verdict(request, altered(one, 1, alternates=(spare,)), cluster=cluster) == {'no-room'}
+
+
+def judged(cluster, *moves, view=None):
+    """What the checker says of moves in a cloud of :mod:`test_ordering`."""
+    plan = model.Plan(cluster.scope, tuple(moves))
+    scores = view and model.Scores(view._scores)
+    return {no.rule for no in checker.check(
+        plan, cluster, model.Options(), model.History(), scores, {'cpu': 1.0}, 9)}
+
+
+def move(uuid, from_host, to_host, *requires, **fields):
+    return model.Move(uuid, from_host, to_host, model.Phase.SPREAD, requires=requires,
+                      wave=len(requires), **fields)
+
+
+def test_a_move_that_has_completed_may_be_on_any_of_its_alternates():
+    cluster = test_ordering.cloud({'i': ('h', 6), 'j': ('b', 6), 'k': ('y', 1)})
+    first = move('i', 'h', 'z', alternates=('y',))
+    second = move('j', 'b', 'h', 'i')
+    assert judged(cluster, first, second) == set()
+    assert judged(cluster, first, dataclasses.replace(second, alternates=('y',))) == {'no-room'}
+    assert judged(cluster, dataclasses.replace(first, alternates=()),
+                  dataclasses.replace(second, alternates=('y',))) == set()
+
+
+def test_affinity_to_a_member_that_may_be_elsewhere_is_refused():
+    """i may have gone to c instead; then b has no member when k comes."""
+    cluster = test_ordering.cloud(
+        {'i': ('a', 1), 'l': ('b', 1), 'k': ('c', 1)},
+        groups=[test_ordering.group('affinity', 'i', 'k', 'l')])
+    first, second = move('i', 'a', 'b'), move('l', 'b', 'c', 'i')
+    third = move('k', 'c', 'b', 'i', 'l')
+    assert judged(cluster, first, second, third) == set()
+    loose = dataclasses.replace(first, alternates=('c',))
+    assert judged(cluster, loose, second, third) == {'affinity'}
+
+
+def test_a_spread_that_overloads_a_host_on_the_way_is_refused():
+    view = test_ordering.loaded({'a': 0.9, 'b': 0.8, 'c': 0.1})
+    leaves, comes = move('ib', 'b', 'c'), move('ia', 'a', 'b', 'ib')
+    assert judged(view.cluster, leaves, comes, view=view) == set()
+    assert judged(view.cluster, leaves, move('ia', 'a', 'b'), view=view) == {'ceiling'}
+
+
+def test_what_is_required_by_what_is_required_has_completed_too():
+    cluster = test_ordering.cloud({'i': ('h', 6), 'j': ('b', 1), 'k': ('c', 6)})
+    chain = (move('i', 'h', 'z'), move('j', 'b', 'c', 'i'))
+    last = dataclasses.replace(move('k', 'c', 'h', 'j'), wave=2)
+    assert judged(cluster, *chain, last) == set()
+    assert judged(cluster, *chain, dataclasses.replace(last, requires=())) == {'no-room'}
+
+
+def test_a_member_that_somebody_else_migrates_keeps_the_others_in_place():
+    cluster = test_ordering.cloud({'i': ('a', 1), 'j': ('b', 1)},
+                                  groups=[test_ordering.group('soft-affinity', 'i', 'j')])
+    assert judged(cluster, move('i', 'a', 'z')) == set()
+    cluster = dataclasses.replace(cluster, flights=(model.Flight('j', 'b', None),))
+    assert judged(cluster, move('i', 'a', 'z')) == {'group-in-flight'}
+
+
 def test_anti_affinity_is_judged_with_everything_under_way(good):
     request, plan = good
     move = plan.moves[0]
@@ -245,13 +416,6 @@ def test_swapped_destinations_are_refused_when_a_rule_forbids_them(knobs):
             inventory = provider.inventories['VCPU']
             if need + provider.used['VCPU'] > inventory.capacity and not move.requires:
                 assert 'no-room' in said
-
-
-def without_history(request):
-    """What has just completed shifts the fill for a time; brute force does
-    not model that."""
-    return dataclasses.replace(
-        request, history=dataclasses.replace(request.history, completed=()))
 
 
 def shortened(plan, most=6, combinations=2500):
@@ -308,37 +472,21 @@ def tampered(rng, request, plan):
     return dataclasses.replace(plan, moves=tuple(moves))
 
 
-def ceilings_of(request):
-    pack = request.policies.mode == 'pack'
-    return {p.name: p.capacity_threshold if pack else 1.0 for p in request.policies.enabled}
-
-
-def crowded(seed):
-    """A small cloud without much room, with work to do."""
-    rng = random.Random(seed)
-    return without_history(clouds.request(clouds.Knobs(
-        seed=seed, hosts=rng.randint(2, 4), instances=rng.randint(8, 22),
-        groups=rng.randint(1, 5), policies=rng.randint(1, 2),
-        mode=rng.choice(['spread', 'pack']), budget=6, drains=rng.random() < 0.5,
-        hard_repairs=rng.random() < 0.7, soft_repairs=rng.random() < 0.3,
-        clean=rng.random() < 0.7, tight=rng.random() < 0.8)))
-
-
 def test_what_the_checker_passes_no_order_of_events_breaks():
     """The planner's own plans are passed and sound; tampered ones are refused
     at least when some state breaks a rule."""
     seen = collections.Counter()
     for seed in range(int(os.environ.get('KRONOS_TEST_EXAMPLES', '1')) * 300):
-        request = crowded(seed)
+        request = brute.crowded(seed)
         rng = random.Random(seed)
         plan = shortened(planner.plan(request), 5)
         if not plan.moves:
             continue
         assert verdict(request, plan) == set(), seed
-        assert brute.Brute(request, plan, ceilings_of(request)).violation() is None, seed
+        assert brute.Brute(request, plan, brute.ceilings_of(request)).violation() is None, seed
         for _ in range(4):
             bad = shortened(tampered(rng, request, plan))
-            limits = {n: c * rng.choice([1.0, 0.6]) for n, c in ceilings_of(request).items()}
+            limits = {n: c * rng.choice([1.0, 0.6]) for n, c in brute.ceilings_of(request).items()}
             said = verdict(request, bad, budget=100, ceilings=limits)
             broken = brute.Brute(request, bad, limits).violation()
             assert said or not broken, (seed, broken)

@@ -242,3 +242,78 @@ def test_drains_of_every_scope_are_told_even_if_one_cannot_be_planned(world):
     told = []
     rows = world.engine(publish=lambda *args: told.append(args[0])).run_cycle()
     assert 'no aggregate nowhere' in rows[0]['reason'] and told == [frozenset({'c'})]
+
+
+def test_the_end_of_a_cycle_tells_the_zones(world, caplog):
+    services = {h: dataclasses.replace(s, zone=f'az-{h}')
+                for h, s in world.collector.cluster.services.items()}
+    world.collector.cluster = dataclasses.replace(world.collector.cluster, services=services)
+    with caplog.at_level('INFO'):
+        row, = world.engine().run_cycle()
+    assert [(m['from_zone'], m['to_zone']) for m in row['moves']] == [('az-a', 'az-b')]
+    decision, = [r.message for r in caplog.records if r.message.startswith(f'Instance {A0}')]
+    assert 'zone az-a to az-b' in decision
+    assert '1 between zones' in caplog.messages[-1]
+
+
+def test_within_a_zone_nothing_is_said_of_it(world, caplog):
+    with caplog.at_level('INFO'):
+        row, = world.engine().run_cycle()
+    (move,) = row['moves']
+    assert move['from_zone'] == move['to_zone'] != ''
+    assert not any('zone' in message for message in caplog.messages)
+
+
+def test_a_dry_run_takes_no_scope_from_a_live_engine_and_may_try_other_policies(world):
+    world.conf.set_override('dry_run', True, 'engine')
+    rehearsal = world.engine('rehearsal')
+    assert rehearsal.run_cycle()[0]['moves']
+    world.conf.set_override('dry_run', False, 'engine')
+    live = world.engine('live')
+    assert live.run_cycle()[0]['moves']
+    world.conf.set_override('dry_run', True, 'engine')
+    world.path.write_text(world.path.read_text().replace(
+        'max_migrations_per_cycle: 1', 'max_migrations_per_cycle: 2'))
+    row, = rehearsal.run_cycle()
+    assert row['hosts'] == 2, row
+    rehearsal.close()
+    assert len(world.store.flights()) == 1
+
+
+def test_plans_without_news_are_not_stored_again_by_two_engines_in_turn(world):
+    """One plans for real, the other in a dry run: neither is news to the other."""
+    world.source = FakeSource(world.clock, {'a': 0.5, 'b': 0.5}, {A0: 0.4, B0: 0.05})
+    engines = world.engine('live'), world.engine('rehearsal')
+    for _ in range(3):
+        for dry_run, one in zip((False, True), engines, strict=True):
+            world.conf.set_override('dry_run', dry_run, 'engine')
+            assert not one.run_cycle()[0]['moves']
+        world.clock.now += 60
+    assert sorted(p.dry_run for p in world.store.plans()) == [False, True]
+
+
+def test_stopped_while_it_collects_an_engine_asks_and_plans_nothing_more(world):
+    one = world.engine()
+    world.collector.meanwhile = one.stop
+    world.source.fetch = None  # would fail
+    assert one.run_cycle() == []
+    assert world.store.plans() == [] and not world.casts
+
+
+def test_stopped_while_it_plans_an_engine_ends_planning_and_keeps_nothing(world):
+    one = world.engine()
+    seen = []
+    real = engine.cycle.planner.plan
+
+    def plan(request, **kwargs):
+        assert not kwargs['expired']()
+        one.stop()
+        assert kwargs['expired']()
+        seen.append(real(request, **kwargs))
+        return seen[0]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(engine.cycle.planner, 'plan', plan)
+        assert one.run_cycle() == []
+    assert seen[0].truncated
+    assert world.store.plans() == [] and world.store.flights() == ()

@@ -94,3 +94,30 @@ def test_imbalance_moves_wait_until_the_scores_show_the_last_move(completed_at, 
 def test_moves_of_other_scopes_hold_nothing():
     history = model.History(completed=((model.Move('u', 'x', 'y', model.Phase.SPREAD), 999.0),))
     assert gates.imbalance_hold(cluster(*up('a')), scores(), history, model.Options()) is None
+
+
+def test_the_hold_is_as_long_as_samples_are_old():
+    history = model.History(completed=((model.Move('u', 'a', 'b', model.Phase.SPREAD), 400.0),))
+    old = model.Scores({'cpu': model.PolicyScores('cpu', age=400.0)}, 1000.0)
+    reason = gates.imbalance_hold(cluster(*up('a', 'b')), old, history,
+                                  model.Options(settle_seconds=300.0))
+    assert 'settle in 100 s' in reason
+
+
+def test_a_plan_that_was_cut_off_names_what_it_lacks():
+    text = gates.cut_off(steps=50, unfinished='evacuate', unbegun=['repair', 'spread'], left=3,
+                         hosts=['d1', 'd2', 'd3', 'd4'], policies=['cpu', 'net'])
+    assert text == (
+        'planning was cut off after 50 steps; evacuate was not finished; repair, spread was not '
+        'begun; still to be drained: d1, d2, d3, ...; still above the threshold: cpu, net; '
+        '3 moves of the budget are left; the next cycle goes on')
+    text = gates.cut_off(steps=None, unfinished='', unbegun=[], left=0, hosts=[], policies=[])
+    assert text == ('planning was cut off by planning_deadline; 0 moves of the budget are left; '
+                    'the next cycle goes on')
+
+
+def test_the_newest_of_several_moves_decides():
+    one = model.Move('u', 'a', 'b', model.Phase.SPREAD)
+    history = model.History(completed=((one, 100.0), (one, 950.0)))
+    assert 'settle in 250 s' in gates.imbalance_hold(
+        cluster(*up('a', 'b')), scores(), history, model.Options(settle_seconds=300.0))

@@ -14,6 +14,9 @@
 
 import dataclasses
 
+import pytest
+
+from kronos_nova import constraints
 from kronos_nova import model
 from kronos_nova.constraints import view as views
 from kronos_nova.rebalancer import ordering
@@ -115,3 +118,176 @@ def test_moves_come_in_order_of_their_waves():
     ordered = order(cluster, ('i', 'a', 'z'), ('j', 'b', 'a'), ('k', 'c', 'b'))
     assert [m.wave for m in ordered.moves] == [0, 0, 1]
     assert dataclasses.asdict(ordered.moves[-1])['instance_uuid'] == 'j'
+
+
+def test_a_move_given_too_early_is_placed_after_the_one_it_needs():
+    ordered = order(cloud({'i': ('a', 6), 'j': ('b', 6)}), ('j', 'b', 'a'), ('i', 'a', 'z'))
+    assert by_uuid(ordered)['j'].requires == ('i',) and not ordered.dropped
+
+
+def test_no_more_is_required_than_it_takes():
+    """One of the two that leave h makes room enough."""
+    cluster = cloud({'i': ('h', 4), 'j': ('h', 4), 'k': ('b', 4)})
+    ordered = order(cluster, ('i', 'h', 'z'), ('j', 'h', 'z'), ('k', 'b', 'h'))
+    assert by_uuid(ordered)['k'].requires == ('i',)
+
+
+def test_a_move_does_not_wait_for_one_that_others_have_to_wait_for_anyway():
+    """w waits for e; when e begins w is not there, and m takes no room from e."""
+    cluster = cloud({'r': ('h', 4), 'e': ('a', 3), 'w': ('b', 4), 'm': ('c', 1)})
+    ordered = by_uuid(order(cluster, ('r', 'h', 'z'), ('e', 'a', 'h'), ('w', 'b', 'h'),
+                            ('m', 'c', 'h')))
+    assert ordered['w'].requires == ('e', 'r') and ordered['m'].requires == ('r',)
+
+
+def test_many_moves_to_one_host_do_not_wait_for_each_other():
+    places = {f'i{n}': (f'h{n}', 1) for n in range(8)}
+    ordered = order(cloud(places), *[(u, h, 'z') for u, (h, _) in places.items()])
+    assert {m.wave for m in ordered.moves} == {0} and len(ordered.moves) == 8
+
+
+SWAP = (('i', 'a', 'b'), ('j', 'b', 'a'))
+
+
+def full_swap(*others):
+    """Two full hosts, whose instances are to change places."""
+    return cloud({'i': ('a', 6), 'j': ('b', 6), **dict(others)})
+
+
+def test_two_moves_that_wait_for_each_others_room_are_dropped_and_counted():
+    ordered = order(full_swap(), *SWAP)
+    assert ordered.moves == () and ordered.dropped == {'no-room': 2}
+
+
+def test_a_circle_is_broken_by_parking_where_it_is_welcome():
+    ordered = order(full_swap(), *SWAP, improves=lambda move: True)
+    i, j = by_uuid(ordered)['i'], by_uuid(ordered)['j']
+    assert (i.to_host, i.requires) == ('z', ()) and (j.to_host, j.requires) == ('a', ('i',))
+    assert ordered.parked.keys() == {'i'} and ordered.parked['i'].to_host == 'b'
+    assert not ordered.dropped
+
+
+def test_nobody_is_parked_where_it_is_not_welcome_or_has_no_room():
+    asked = []
+    ordered = order(full_swap(), *SWAP, improves=lambda move: asked.append(move.to_host))
+    assert ordered.moves == () and set(asked) == {'z'}
+    full = full_swap(('k', ('z', 6)))
+    ordered = order(full, *SWAP, improves=lambda move: True)
+    assert ordered.moves == () and ordered.dropped == {'no-room': 2} and ordered.parked == {}
+
+
+def test_two_moves_do_not_count_on_the_same_room_to_fall_back_to():
+    cluster = cloud({'i': ('a', 5), 'j': ('b', 5), 'x': ('c', 1), 'y': ('d', 1), 'k': ('e', 3)})
+    ordered = order(cluster, ('i', 'a', 'c'), ('j', 'b', 'd'), max_alternates=9)
+    assert sorted(m.alternates for m in ordered.moves) == [('e',), ('z',)]
+
+
+def test_an_alternate_does_not_take_the_room_of_another_moves_destination():
+    cluster = cloud({'i': ('a', 5), 'j': ('b', 5), 'k': ('c', 4)})
+    ordered = order(cluster, ('i', 'a', 'z'), ('j', 'b', 'z'), max_alternates=9)
+    assert ordered.dropped == {'no-room': 1}
+    assert by_uuid(ordered)['i'].alternates == ()
+
+
+def test_a_member_on_which_others_count_has_no_alternates():
+    """k may go where j is; had j gone elsewhere, it might not."""
+    cluster = cloud({'i': ('a', 1), 'j': ('b', 1), 'k': ('c', 1)},
+                    groups=[group('affinity', 'i', 'j', 'k')])
+    ordered = order(cluster, ('j', 'b', 'a'), ('k', 'c', 'a'), max_alternates=3)
+    assert [m.alternates for m in ordered.moves] == [(), ()]
+    alone = order(cluster, ('j', 'b', 'a'), max_alternates=3)
+    assert alone.moves[0].alternates == ('c',)
+
+
+def test_a_repair_of_soft_groups_has_no_alternates():
+    cluster = cloud({'i': ('a', 1), 'j': ('a', 1), 'k': ('c', 1)},
+                    groups=[group('soft-anti-affinity', 'i', 'j')])
+    view = views.ClusterView(cluster, model.Options(), model.History())
+    for phase, count in ((model.Phase.AFFINITY, 0), (model.Phase.SPREAD, 1)):
+        moves = ordering.order(view, [model.Move('i', 'a', 'z', phase)], max_alternates=3).moves
+        assert len(moves[0].alternates) == count
+
+
+def test_a_pack_falls_back_to_no_empty_host():
+    cluster = cloud({'i': ('a', 1), 'j': ('b', 1), 'k': ('c', 1)})
+    view = views.ClusterView(cluster, model.Options(), model.History())
+    for phase, alternates in ((model.Phase.PACK, ('c',)), (model.Phase.EVACUATE, ('c', 'z'))):
+        moves = ordering.order(view, [model.Move('i', 'a', 'b', phase)], max_alternates=3,
+                               in_use=lambda host: host in 'abc').moves
+        assert moves[0].alternates == alternates
+
+
+def loaded(fills):
+    """A cloud of hosts with these fills, and one instance of 0.5 on each."""
+    cluster = cloud({f'i{h}': (h, 1) for h in fills}, size=100)
+    hosts = {**fills, 'z': 0.9}
+    scores = model.Scores({'cpu': model.PolicyScores(
+        'cpu', hosts=hosts, fill=hosts, capacity=dict.fromkeys(hosts, 1.0),
+        usages=dict.fromkeys(cluster.instances, 0.5))})
+    return views.ClusterView(cluster, model.Options(), model.History(), scores, {'cpu': 1.0})
+
+
+def test_a_spread_does_not_overload_a_host_on_the_way():
+    """b is at its limit until its own instance has left."""
+    view = loaded({'a': 0.9, 'b': 0.8, 'c': 0.1})
+    moves = [model.Move('ib', 'b', 'c', model.Phase.SPREAD),
+             model.Move('ia', 'a', 'b', model.Phase.SPREAD)]
+    ordered = ordering.order(view, moves)
+    assert by_uuid(ordered)['ia'].requires == ('ib',)
+
+
+def test_a_source_is_as_badly_off_as_it_was_not_as_what_comes_to_it_makes_it():
+    view = loaded({'a': 0.9, 'b': 0.8, 'c': 1.5})
+    moves = [model.Move('ic', 'c', 'a', model.Phase.SPREAD),
+             model.Move('ia', 'a', 'b', model.Phase.SPREAD)]
+    ordered = ordering.order(view, moves)
+    assert [m.instance_uuid for m in ordered.moves] == ['ic']
+    assert ordered.dropped == {'ceiling': 1}
+
+
+def test_no_alternate_is_above_its_ceiling_however_bad_the_source():
+    view = loaded({'a': 1.5, 'b': 0.8, 'c': 0.1, 'd': 0.4})
+    moves = [model.Move('ia', 'a', 'c', model.Phase.SPREAD)]
+    assert ordering.order(view, moves, max_alternates=5).moves[0].alternates == ('d',)
+
+
+def test_a_spread_that_overloads_a_host_waits_for_a_drain_that_may_not():
+    view = loaded({'a': 1.5, 'h': 0.4, 'd': 0.3})
+    moves = [model.Move('id', 'd', 'h', model.Phase.EVACUATE),
+             model.Move('ia', 'a', 'h', model.Phase.SPREAD)]
+    assert by_uuid(ordering.order(view, moves))['ia'].requires == ('id',)
+
+
+def test_a_spread_may_overload_a_host_whose_source_was_worse():
+    view = loaded({'a': 1.4, 'b': 0.8, 'c': 0.1})
+    moves = [model.Move('ib', 'b', 'c', model.Phase.SPREAD),
+             model.Move('ia', 'a', 'b', model.Phase.SPREAD)]
+    assert by_uuid(ordering.order(view, moves))['ia'].requires == ()
+
+
+@pytest.mark.parametrize('count', [50, 100])
+def test_the_work_grows_with_the_moves_not_with_their_square(monkeypatch, count):
+    """Each move is judged a handful of times, all of them to one host or not."""
+    judged = []
+    monkeypatch.setattr(constraints, 'check', lambda *a, check=constraints.check: (
+        judged.append(1), check(*a))[1])
+    places = {f'i{n}': (f'h{n}', 1) for n in range(count)}
+    cluster = cloud(places, size=1000)
+    for to in ('z', None):
+        judged.clear()
+        moves = [(f'i{n}', f'h{n}', to or f'h{(n + 1) % count}') for n in range(count)]
+        assert len(order(cluster, *moves, max_alternates=2).moves) == count
+        assert len(judged) <= 8 * count
+
+
+def test_a_host_that_many_moves_pass_through_is_still_few_steps(monkeypatch):
+    """One out, one in, twenty times over a full host: the worst case."""
+    judged = []
+    monkeypatch.setattr(constraints, 'check', lambda *a, check=constraints.check: (
+        judged.append(1), check(*a))[1])
+    places = {**{f'o{n}': ('h', 1) for n in range(20)}, **{f'i{n}': (f'x{n}', 1)
+                                                          for n in range(20)}}
+    moves = [m for n in range(20) for m in ((f'o{n}', 'h', 'z'), (f'i{n}', f'x{n}', 'h'))]
+    ordered = order(cloud(places, size=20), *moves)
+    assert len(ordered.moves) == 40 and not ordered.dropped
+    assert len(judged) <= 20 * 20

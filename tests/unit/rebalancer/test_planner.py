@@ -17,6 +17,7 @@ import dataclasses
 import pytest
 
 from kronos_nova import model
+from kronos_nova import policy
 from kronos_nova.rebalancer import planner
 from kronos_nova.rebalancer.strategies import base
 from tests.unit import clouds
@@ -92,6 +93,81 @@ def test_a_plan_cut_off_by_the_count_of_steps_is_marked():
     r = request()
     few = dataclasses.replace(r.options, max_steps=0)
     assert planner.plan(dataclasses.replace(r, options=few)).truncated
+
+
+def test_what_was_cut_off_is_named_by_strategy_and_budget():
+    r = request()
+    by_deadline = planner.plan(r, expired=lambda: True)
+    assert any('by planning_deadline' in w and 'spread was not begun' in w
+               and f'{r.budget} moves of the budget are left' in w for w in by_deadline.warnings)
+    few = dataclasses.replace(r.options, max_steps=1)
+    by_count = planner.plan(dataclasses.replace(r, options=few))
+    assert by_count.truncated
+    assert any('steps' in w and 'spread was not finished' in w for w in by_count.warnings)
+
+
+class Swap(base.Strategy):
+    """Two instances change places, of which neither has room at first."""
+
+    def __init__(self, phase):
+        self.phase = phase
+
+    def enabled(self, options, policy_set):
+        return True
+
+    def propose(self, simulation, budget):
+        moves = [simulation.move(simulation.index[u], simulation.host_index[h], self.phase)
+                 for u, h in (('i', 'b'), ('j', 'a'))]
+        for move in moves:
+            simulation.apply(move)
+        return moves
+
+
+def swap(phase, usages):
+    """Hosts a and b are full, z is free; the loads are a 0.9, b 0.5, z 0.1."""
+    hosts = {'a': 0.9, 'b': 0.5, 'z': 0.1}
+    places = {'i': 'a', 'j': 'b'}
+    cluster = model.Cluster(
+        hosts={h: model.Host(h, provider=model.Provider(
+            h, inventories={'VCPU': model.Inventory(8)}, used={'VCPU': 6 * (h != 'z')}))
+            for h in hosts},
+        instances={u: model.Instance(u, h, claims={'VCPU': 6}) for u, h in places.items()},
+        services={h: model.Service(h, status='disabled' if phase == 'evacuate' and h == 'a'
+                                   else 'enabled') for h in hosts},
+        scope_hosts=frozenset(hosts))
+    scores = model.Scores({'cpu': model.PolicyScores(
+        'cpu', hosts=hosts, fill=hosts, capacity=dict.fromkeys(hosts, 1.0), usages=usages)})
+    r = request()
+    return planner.plan(dataclasses.replace(
+        r, cluster=cluster, scores=scores, strategies=[Swap(model.Phase(phase))], budget=5,
+        policies=policy.PolicySet(policies=(r.policies.policies[0].model_copy(
+            update={'name': 'cpu', 'weight': 1.0, 'mode': 'spread', 'threshold': 0.1}),)),
+        history=model.History(), options=model.Options(dry_run=False)))
+
+
+def test_a_swap_of_two_full_hosts_parks_one_on_a_third_if_that_is_better():
+    plan = swap('spread', {'i': 0.3, 'j': 0.1})
+    assert [(m.instance_uuid, m.to_host, m.requires) for m in plan.moves] == [
+        ('i', 'z', ()), ('j', 'a', ('i',))]
+    assert plan.combined_before == pytest.approx(0.8)
+    assert plan.combined_after == pytest.approx(0.3)
+    assert plan.warnings == ()
+
+
+@pytest.mark.parametrize('phase, usages', [
+    ('spread', {'i': 0.0, 'j': 0.0}), ('pack', {'i': 0.3, 'j': 0.1}),
+    ('affinity', {'i': 0.3, 'j': 0.1})])
+def test_else_the_swap_is_dropped_and_the_plan_says_so(phase, usages):
+    plan = swap(phase, usages)
+    assert plan.moves == () and plan.rejections['no-room'] == 2
+    assert any('2 moves wait for the next cycle' in w for w in plan.warnings)
+    assert plan.combined_after == pytest.approx(plan.combined_before)
+
+
+def test_a_drain_takes_any_host_that_there_is():
+    plan = swap('evacuate', {'i': 0.3, 'j': 0.1})
+    assert [(m.instance_uuid, m.to_host) for m in plan.moves] == [('i', 'z')]
+    assert 'service-disabled' in plan.rejections
 
 
 class Recorder(base.Strategy):

@@ -280,3 +280,18 @@ def test_work_is_bounded_by_a_count_and_by_the_safety_stop():
 
 def test_epsilon_is_far_above_rounding():
     assert base.EPSILON > 1000 * np.finfo(float).eps
+
+
+@clouds.examples(80)
+@hypothesis.given(knobs=clouds.knobs())
+def test_group_changes_of_all_hosts_are_those_of_each_move(knobs):
+    simulation = simulate(knobs)
+    hosts = np.arange(len(simulation.hosts), dtype=np.intp)
+    for n in range(len(simulation.uuids)):
+        hard, soft = simulation.group_changes(n, hosts)
+        mends = simulation.repairing(hard, soft)
+        for h in hosts:
+            if h != simulation.place[n]:
+                move = simulation.move(n, int(h), model.Phase.AFFINITY)
+                assert (hard[h], soft[h]) == simulation.group_change(move)
+                assert mends[h] == (simulation.repairs(move) < 0)

@@ -54,7 +54,8 @@ def cluster():
                'b': model.Host('b'), 'c': model.Host('c')},
         instances={
             'u1': model.Instance('u1', 'a', HOSTILE, 'instance-1', 4, 8192, 40, 'ACTIVE',
-                                 'migrating', True, {'VCPU': 4}, 'why', 'az1', 'project'),
+                                 'migrating', True, {'VCPU': 4}, 'why', 'az1', 'project',
+                                 20),
             'u2': model.Instance('u2', 'gone')},
         services={'a': model.Service('a', 'disabled', 'down', True, 'AUTO: x', 'az1'),
                   'b': model.Service('b')},
@@ -79,7 +80,7 @@ def samples():
 def histories():
     common = model.History(
         cooling={'u1': 5.5}, quarantined={'u2': -1.0, 'u3': 60.0},
-        quarantined_hosts=frozenset({'b'}),
+        quarantined_hosts=frozenset({'b'}), local_disk_hosts=frozenset({'a'}),
         completed=((model.Move('u4', 'a', 'b', model.Phase.PACK), NOW - 60.0),))
     return {'ssd': dataclasses.replace(common, scope_cooling=90.0, draining=frozenset({'a'})),
             model.UNASSIGNED: common}

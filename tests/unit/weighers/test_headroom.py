@@ -22,7 +22,9 @@ from nova.scheduler import weights as nova_weights
 import pytest
 
 from kronos_nova import boot
+from kronos_nova import depletion
 from kronos_nova import scoreboard
+from kronos_nova import scorecard
 from kronos_nova.weighers import all_weighers
 from kronos_nova.weighers import headroom
 from tests.unit import nova_fakes
@@ -31,7 +33,8 @@ HOSTS = tuple('abcdef')
 
 
 def snapshot_of(values):
-    return scoreboard.Snapshot(headroom=values)
+    return scorecard.Snapshot(headroom=values, loads={
+        host: depletion.Load(1.0 - value, 1.0 - value) for host, value in values.items()})
 
 
 def final(values, multipliers=None, default=1.0, hosts=HOSTS):
@@ -54,22 +57,23 @@ def final(values, multipliers=None, default=1.0, hosts=HOSTS):
 
 
 def relative(values, hosts=HOSTS):
-    return headroom.relative(list(hosts), None if values is None else snapshot_of(values))
+    return headroom.relative(scoreboard.Group(
+        nova_fakes.hosts(*hosts), None if values is None else snapshot_of(values)))
 
 
 known = st.dictionaries(st.sampled_from(HOSTS), st.floats(0, 1))
 
 
 @given(known)
-def test_weights_are_finite_bounded_and_exact(values):
+def test_weights_are_finite_bounded_and_exact_to_five_places(values):
     found = dict(zip(HOSTS, relative(values), strict=True))
     assert all(math.isfinite(w) and -0.5 <= w <= 0.5 + 1e-12 for w in found.values())
     for host, value in values.items():
-        assert found[host] == value - 0.5
+        assert found[host] == pytest.approx(value - 0.5, abs=1e-5)
     if values:
         mean = sum(values.values()) / len(values)
         for host in set(HOSTS) - set(values):
-            assert found[host] == pytest.approx(mean - 0.5, abs=1e-12)
+            assert found[host] == pytest.approx(mean - 0.5, abs=2e-5)
 
 
 @pytest.mark.parametrize('values', [None, {}, {'z': 0.9}])
@@ -107,6 +111,80 @@ def test_a_multiplier_that_is_no_number_never_breaks_the_order(value):
 def test_a_multiplier_that_is_text_is_the_option():
     found = final({'a': 1.0, 'b': 0.5}, {'a': 'much'}, default=2.0, hosts=('a', 'b'))
     assert found == {'a': 1.0, 'b': 0.0}
+
+
+def test_what_has_been_allocated_counts():
+    snapshot = scorecard.Snapshot({'a': 0.7, 'b': 0.6}, {
+        'a': depletion.Load(0.3, 0.3 - 0.05 * 4, 0.05),
+        'b': depletion.Load(0.4, 0.4 + 0.001 * 500, 0.0, 0.001)})
+    states = [nova_fakes.HostState('a', vcpus_used=used) for used in (4, 6, 2, 400)]
+    states += [nova_fakes.HostState('b', free_ram_mb=free) for free in (500, 300, None)]
+    assert headroom.relative(scoreboard.Group(states, snapshot)) == pytest.approx(
+        [0.2, 0.1, 0.3, -0.5, 0.1, -0.1, 0.1], abs=1e-5)
+
+
+@given(st.floats(-10, 10), st.floats(0, 1), st.floats(0, 1), st.integers(0, 5000),
+       st.integers(-5000, 5000))
+def test_no_allocation_leaves_the_bounds(base, per_vcpu, per_mib, vcpus, free):
+    snapshot = scorecard.Snapshot({'a': 0.5}, {'a': depletion.Load(0.5, base, per_vcpu, per_mib)})
+    [weight] = headroom.relative(scoreboard.Group(
+        [nova_fakes.HostState('a', vcpus_used=vcpus, free_ram_mb=free)], snapshot))
+    load = base + per_vcpu * vcpus - per_mib * free
+    assert weight == pytest.approx(0.5 - min(1.0, max(0.0, load)), abs=1e-5)
+
+
+def test_hosts_of_another_file_are_weighed_by_its_scores_and_keep_their_places():
+    class TwoFiles(nova_fakes.FakeDoor):
+        def look(self, hosts):
+            def some(names):
+                return [h for h in hosts if h.host in names]
+
+            return [scoreboard.Group(some('ace'), snapshot_of({'a': 0.9, 'c': 0.7})),
+                    scoreboard.Group(some('b'), snapshot_of({'b': 0.2})),
+                    scoreboard.Group(some('df'), None, 'a reason')]
+
+    weighed = [mock.Mock(obj=state) for state in nova_fakes.hosts(*HOSTS)]
+    with TwoFiles().opened():
+        found = headroom.KronosWeigher().weigh_objects(weighed, None)
+    # e is not known and gets the mean of its own file's hosts.
+    assert found == pytest.approx([0.4, -0.3, 0.2, 0.0, 0.3, 0.0], abs=1e-5)
+
+
+def aggregate(name, **metadata):
+    found = mock.Mock(metadata=metadata)
+    found.name = name
+    return found
+
+
+def test_multipliers_are_looked_up_once_per_request_and_told():
+    plain, heavy = aggregate('plain'), aggregate('heavy', kronos_weight_multiplier='3')
+    states = nova_fakes.hosts('a', 'b', 'c', 'd')
+    for state, aggregates in zip(states, ([plain], [plain, heavy], [heavy], []), strict=True):
+        state.aggregates = aggregates
+    weigher, door = headroom.KronosWeigher(), nova_fakes.FakeDoor()
+    weighed = [mock.Mock(obj=state) for state in states]
+    with door.opened(), mock.patch.object(
+            headroom.utils, 'get_weight_multiplier', autospec=True,
+            side_effect=headroom.utils.get_weight_multiplier) as looked_up:
+        for _ in range(3):
+            assert [weigher.weight_multiplier(s) for s in states] == [1.0, 3.0, 3.0, 1.0]
+        assert looked_up.call_count == 4
+        # The next request sees what has changed since.
+        heavy.metadata['kronos_weight_multiplier'] = '-2'
+        weigher.weigh_objects(weighed, None)
+        assert [weigher.weight_multiplier(s) for s in states] == [1.0, -2.0, -2.0, 1.0]
+    told = {(call.args[0].host, *call.args[1:]) for call in door.scores.hear.call_args_list}
+    assert told == {('a', 1.0, ()), ('b', 3.0, ('heavy',)), ('c', 3.0, ('heavy',)),
+                    ('d', 1.0, ()), ('b', -2.0, ('heavy',)), ('c', -2.0, ('heavy',))}
+
+
+def test_a_multiplier_that_cannot_be_looked_up_is_0_and_counted():
+    state = nova_fakes.HostState('a')
+    state.aggregates = None
+    door = nova_fakes.FakeDoor()
+    with door.opened():
+        assert headroom.KronosWeigher().weight_multiplier(state) == 0.0
+    assert door.faults.counts == {'KronosWeigher: TypeError': 1}
 
 
 def test_an_error_weighs_0_and_is_counted():

@@ -61,6 +61,7 @@ def server(uuid: str, host: str | None = 'host1', **fields: Any) -> dict[str, An
     """A server as Nova shows it at 2.96."""
     return {
         'id': uuid, 'name': 'a', 'status': 'ACTIVE', 'tenant_id': 'p', 'locked': False,
+        'image': {'id': 'image-1'}, 'config_drive': '',
         'flavor': {'vcpus': 2, 'ram': 1024, 'disk': 10, 'ephemeral': 5, 'swap': 1500},
         'OS-EXT-SRV-ATTR:host': host, 'OS-EXT-SRV-ATTR:instance_name': 'instance-1',
         'OS-EXT-STS:task_state': None, 'server_groups': [],

@@ -35,7 +35,18 @@ def test_a_server_becomes_an_instance() -> None:
         'OS-EXT-STS:task_state': 'rebooting', 'pinned_availability_zone': 'az1', 'locked': True})
     assert found == model.Instance(
         uuid='vm', host='host1', name='a', internal_name='instance-1', vcpus=2, memory_mb=1024,
-        disk_gb=17, task_state='rebooting', locked=True, pinned_zone='az1', project_id='p')
+        disk_gb=17, local_disk_gb=17, task_state='rebooting', locked=True, pinned_zone='az1',
+        project_id='p')
+
+
+@pytest.mark.parametrize(('change', 'disk', 'gb'), [
+    ({'image': ''}, 10, 7), ({'image': ''}, 0, 7), ({}, 0, 8), ({'config_drive': 'True'}, 10, 18),
+    ({'image': '', 'config_drive': 'True'}, 10, 8)])
+def test_disks_are_local_unless_they_are_volumes(
+        change: dict[str, Any], disk: int, gb: int) -> None:
+    flavor = answers.server('vm')['flavor'] | {'disk': disk}
+    assert nova_api.instance(
+        answers.server('vm') | change | {'flavor': flavor}).local_disk_gb == gb
 
 
 def test_a_server_on_no_host_has_an_empty_one() -> None:

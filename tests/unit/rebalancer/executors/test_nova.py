@@ -12,6 +12,7 @@
 
 """How the executor reads answers that a real Nova gives too rarely to wait for."""
 
+import dataclasses
 from typing import Any
 
 from oslo_config import cfg
@@ -35,7 +36,8 @@ def cloud() -> answers.Answers:
     return answers.Answers()
 
 
-def look(cloud: answers.Answers, migrations: Any, server: Any) -> base.Progress:
+def look(cloud: answers.Answers, migrations: Any, server: Any,
+         task: model.Task = TASK) -> base.Progress:
     """``migrations``: lists given in turn to those who ask."""
     cloud.answers['/os-migrations'] = [{'migrations': m} for m in migrations]
     cloud.answers['/servers/vm'] = [
@@ -44,7 +46,7 @@ def look(cloud: answers.Answers, migrations: Any, server: Any) -> base.Progress:
     cloud.answers.setdefault('/servers/vm/os-instance-actions', [{'instanceActions': []}])
     conf = cfg.ConfigOpts()
     opts.register(conf)
-    return nova.NovaExecutor(conf, cloud).look(TASK, MARKER)
+    return nova.NovaExecutor(conf, cloud).look(task, MARKER)
 
 
 @pytest.mark.parametrize(('status', 'stage'), [
@@ -112,6 +114,28 @@ def test_a_failure_quotes_what_nova_recorded(cloud: answers.Answers) -> None:
         {'event': 'check', 'details': None}, {'event': 'migrate', 'details': 'no\npage left'}]}}]
     found = look(cloud, [[answers.migration(6, status='error')]], answers.server('vm'))
     assert found == base.Progress(base.Stage.FAILED, 'Nova: migration error: no page left', 'm6')
+
+
+SHARED = ('/x is not on shared storage: Shared storage live-migration requires either shared '
+          'storage or boot-from-volume with no local disks.')
+
+
+@pytest.mark.parametrize(('event', 'phase', 'rule'), [
+    ({'details': SHARED}, 'spread', 'copies-disk'), ({'details': SHARED}, 'pack', 'copies-disk'),
+    ({'traceback': f'Traceback:\n  File x\nInvalidSharedStorage: {SHARED}\n'}, 'spread',
+     'copies-disk'),
+    ({'details': SHARED}, 'evacuate', None), ({'details': 'no room'}, 'spread', None)])
+def test_novas_refusal_to_copy_disks_is_known_by_its_rule(
+        cloud: answers.Answers, event: dict[str, Any], phase: str, rule: str | None) -> None:
+    actions = '/servers/vm/os-instance-actions'
+    cloud.answers[actions] = [{'instanceActions': [
+        {'action': 'live-migration', 'request_id': 'req-1', 'message': 'Error'}]}]
+    cloud.answers[f'{actions}/req-1'] = [{'instanceAction': {'events': [
+        {'event': 'check'} | event, {'event': 'conductor'}]}}]
+    task = dataclasses.replace(TASK, phase=model.Phase(phase))
+    found = look(cloud, [[answers.migration(6, status='error')]], answers.server('vm'), task)
+    assert (found.stage, found.rule) == (base.Stage.FAILED, rule)
+    assert ('[engine] allow_disk_copy' in found.detail) == (rule is not None)
 
 
 def test_an_instance_deleted_on_its_way_ends_the_task(cloud: answers.Answers) -> None:

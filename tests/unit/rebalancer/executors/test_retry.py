@@ -92,6 +92,18 @@ def test_what_changed_around_the_instance_does_not_quarantine_it(rule):
     assert not verdict.again and not verdict.quarantine and not verdict.refused
 
 
+@pytest.mark.parametrize('rule', ['copies-disk', 'quarantined'])
+def test_what_no_destination_and_no_wait_changes_ends_without_a_quarantine(rule):
+    assert changed(rule, row()) == retry.Verdict(again=False)
+
+
+def test_a_group_member_under_way_is_waited_for_at_the_same_destination():
+    verdict = changed('group-in-flight', row(attempt=1, retry_count=1))
+    assert verdict == retry.Verdict(again=True, attempt=1, retry_count=2, not_before=NOW + 60)
+    verdict = changed('group-in-flight', row(retry_count=3))
+    assert not verdict.again and not verdict.quarantine
+
+
 def test_a_destination_that_was_disabled_gives_way_to_the_next():
     verdict = changed('service-disabled', row(alternates=('c',)))
     assert verdict.again and verdict.attempt == 1 and not verdict.refused

@@ -55,7 +55,8 @@ class Driver(base.Executor):
             raise answer
         return answer
 
-    def pre_flight(self, task):
+    def pre_flight(self, task, known):
+        self.known = known
         return self._next('pre_flight', task)
 
     def submit(self, task):
@@ -63,7 +64,9 @@ class Driver(base.Executor):
 
     def look(self, task, marker):
         assert marker == 'marker'
-        return base.Progress(self._next('look', task), 'detail', 'migration-uuid')
+        found = self._next('look', task)
+        return found if isinstance(found, base.Progress) else base.Progress(
+            found, 'detail', 'migration-uuid')
 
     def post_flight(self, task):
         self._next('post_flight', task)
@@ -149,6 +152,35 @@ def test_a_pre_flight_refusal_is_final_and_quarantines(bench):
     assert event == 'migration.failed' and result.retry_count >= bench.tasks[0].max_retries
 
 
+def test_pre_flight_is_told_what_only_the_database_knows(bench):
+    """Of tasks, those that were begun: one that waits its turn stops nobody."""
+    bench.plan(cases.make_task, lambda p, s: cases.make_task(p, s, not_before=bench.now + 1),
+               lambda p, s: cases.make_task(p, s, not_before=bench.now + 1e6))
+    bench.store.refused('h9', bench.now, limit=1, seconds=1000, reason='no')
+    bench.driver.answers['look'] = [base.Stage.RUNNING]
+    bench.passes(1)
+    assert bench.driver.known.flights == ()
+    assert bench.driver.known.history.quarantined_hosts == {'h9'}
+    assert bench.driver.known.history.cooling == {}, 'its own planning has set one'
+    bench.passes(1)
+    first = bench.tasks[0]
+    assert bench.driver.known.flights == (
+        model.Flight(first.instance_uuid, first.from_host, first.to_host, 'task'),)
+    assert bench.driver.known.draining == bench.store.draining()
+
+
+def test_a_rule_that_nova_enforces_ends_the_task_and_is_remembered_of_the_source(bench):
+    bench.driver.answers['look'] = [base.Progress(
+        base.Stage.FAILED, 'it has disks', 'm1', 'copies-disk')]
+    bench.plan()
+    bench.passes(20, seconds=60)
+    assert (bench.state, bench.row().error_type) == (TaskState.FAILED, 'PreFlightError')
+    assert len(bench.steps('submit')) == 1, 'it cannot change, and no alternate differs'
+    history = bench.store.history('blue', bench.now)
+    assert history.local_disk_hosts == {'h1'}
+    assert history.quarantined == {} and history.quarantined_hosts == frozenset()
+
+
 def test_defect_15_a_deterministic_refusal_at_submit_is_not_retried(bench):
     bench.driver.answers['submit'] = [error(exception.PreFlightError)]
     bench.plan()
@@ -198,7 +230,7 @@ def test_a_destination_that_refuses_everybody_is_quarantined_not_the_instances(b
         lambda task: error(exception.MigrationFailed) if task.to_host == 'h2' else 'req']
     bench.driver.answers['look'] = [base.Stage.RUNNING]
     bench.plan(*[cases.make_task] * 3)
-    chosen = retry.Settings(per_scope=9)
+    chosen = retry.Settings(per_scope=9, per_source=9, per_destination=9)
     bench.passes(12, by=bench.new_worker('w', chosen))
     history = bench.store.history('blue', bench.now)
     assert history.quarantined_hosts == {'h2'} and history.quarantined == {}
@@ -382,7 +414,8 @@ def test_a_notification_that_fails_stops_nothing(bench):
 def test_several_migrations_are_watched_by_one_loop(bench):
     bench.driver.answers['look'] = [base.Stage.RUNNING]
     bench.plan(*[cases.make_task] * 4)
-    worker_ = bench.new_worker('w', retry.Settings(per_scope=4, look_interval=10))
+    worker_ = bench.new_worker('w', retry.Settings(
+        per_scope=4, per_source=4, per_destination=4, look_interval=10))
     for _ in range(4):
         assert worker_.run_once(bench.now)
     assert not worker_.run_once(bench.now) and bench.steps('look') == []

@@ -257,6 +257,23 @@ def claims_keep_to_scopes_and_caps(store):
     assert claim(store, total=4).task.aggregate == 'green'
 
 
+def claims_keep_to_the_caps_of_each_host(store):
+    def ends(number, from_host, to_host):
+        return lambda p, s: make_task(p, s, from_host=from_host, to_host=to_host,
+                                      not_before=NOW + number)
+
+    def claimed(**caps):
+        row = claim(store, now=NOW + 9, per_scope=9, **caps)
+        return row and (row.task.from_host, row.task.to_host)
+
+    save(store, [ends(0, 'a', 'x'), ends(1, 'a', 'y'), ends(2, 'b', 'x'), ends(3, 'c', 'x')])
+    assert claimed(per_source=1) == ('a', 'x')
+    assert claimed(per_source=1, per_destination=2) == ('b', 'x')
+    assert claimed(per_source=1, per_destination=2) is None
+    assert claimed(per_source=2, per_destination=2) == ('a', 'y')
+    assert claimed(per_source=1, per_destination=3) == ('c', 'x')
+
+
 def an_unknown_task_keeps_its_slot(store):
     save(store, 2)
     row = claim(store)
@@ -357,7 +374,7 @@ def completion_is_history(store):
     assert [(m.instance_uuid, m.to_host, at) for m, at in history.completed] == [
         (row.task.instance_uuid, 'h2', NOW + 30)]
     assert history.quarantined == {}
-    assert store.history('blue', NOW + 3700).completed == ()
+    assert store.history('blue', NOW + 10840).completed == ()
 
 
 def quarantine_lasts_as_long_as_it_was_set(store):
@@ -382,6 +399,16 @@ def a_host_that_refuses_in_a_row_is_quarantined(store):
     assert store.history('blue', NOW + 50).quarantined_hosts == {'h2'}
     assert store.history('blue', NOW + 112).quarantined_hosts == frozenset()
     assert not refuse(NOW + 500)
+
+
+def a_host_whose_disks_are_its_own_is_remembered_for_a_time(store):
+    store.keeps_disks('h1', NOW, 100, 'Nova said so')
+    store.keeps_disks('h1', NOW + 10, 100, 'Nova said so again')
+    history = store.history('blue', NOW + 109)
+    assert history.local_disk_hosts == {'h1'} and history.quarantined_hosts == frozenset()
+    assert store.history('blue', NOW + 110).local_disk_hosts == frozenset()
+    assert store.lift('disks', 'h1') and not store.lift('disks', 'h1')
+    assert store.history('blue', NOW).local_disk_hosts == frozenset()
 
 
 def what_did_not_begin_in_time_is_cancelled(store):
@@ -432,7 +459,8 @@ ALL = [
     dry_run_writes_the_plan_alone, an_empty_plan_is_stored_when_its_reason_is_new,
     a_busy_instance_stops_the_whole_plan, one_of_many_plans_gets_an_instance,
     an_instance_can_move_again_after_its_task_ended, claims_go_by_time_then_priority,
-    claims_keep_to_scopes_and_caps, an_unknown_task_keeps_its_slot,
+    claims_keep_to_scopes_and_caps, claims_keep_to_the_caps_of_each_host,
+    an_unknown_task_keeps_its_slot,
     racing_claims_give_each_task_once_within_the_caps, a_requirement_must_complete_first,
     a_failed_requirement_cancels_all_that_hangs_on_it,
     a_requirement_outside_the_plan_is_refused,
@@ -440,5 +468,6 @@ ALL = [
     what_may_be_in_nova_is_adopted_from_the_silent, one_of_many_workers_adopts,
     a_requeued_task_goes_to_the_destination_asked_for, completion_is_history,
     quarantine_lasts_as_long_as_it_was_set, a_host_that_refuses_in_a_row_is_quarantined,
+    a_host_whose_disks_are_its_own_is_remembered_for_a_time,
     what_did_not_begin_in_time_is_cancelled, purge_forgets_no_running_cooldown_and_no_live_task,
 ]

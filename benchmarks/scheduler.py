@@ -1,0 +1,270 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+
+"""What our filters and weigher cost nova-scheduler, beside Nova's own.
+
+Each runs alone inside Nova's handler on real HostState objects. Printed is
+CPU time of the thread in microseconds per host, the least of several runs,
+all in one process and in turn: ``own`` is what remains when the time with a
+filter or weigher that does nothing is subtracted, ``all`` when only the time
+of the empty handler is. A refresh is all that the background thread does each
+``refresh_interval``, without the asking itself. Ratios are what to compare
+between machines. Hosts are in two aggregates, one of which sets multipliers;
+every tenth has changed since the sample; a member of the request's server
+group is migrating::
+
+    python benchmarks/scheduler.py --hosts 1000 10000 --json
+"""
+
+import argparse
+from collections.abc import Callable
+import datetime
+import json
+import os
+import statistics
+import tempfile
+import time
+from typing import Any
+from unittest import mock
+
+os.environ.setdefault('OS_NOVA_DISABLE_EVENTLET_PATCHING', '1')
+
+from nova import objects
+import nova.conf
+from nova.scheduler import filters as nova_filters
+from nova.scheduler import host_manager
+from nova.scheduler import weights as nova_weights
+import yaml
+
+from kronos_nova import boot
+from kronos_nova import model
+from kronos_nova import plugins
+from kronos_nova import published
+from kronos_nova.sources import base
+
+CONF = nova.conf.CONF
+OURS = ('KronosCapacityFilter', 'KronosPlacementFilter', 'KronosWeigher')
+#: Nova's default ones that ask no service of its own.
+STOCK_FILTERS = ('ComputeCapabilitiesFilter', 'ImagePropertiesFilter',
+                 'ServerGroupAntiAffinityFilter', 'ServerGroupAffinityFilter')
+INSTANCES = 20
+MEMBERS = 5
+
+
+class Source(base.Source):
+    """Scores that are there at once; the cost of asking is not measured here."""
+
+    def __init__(self, names: list[str]) -> None:
+        self._series = {name: (i % 90) / 100 for i, name in enumerate(names)}
+
+    def fetch(self, policy: Any, *, profile: bool = True) -> model.PolicySamples:
+        return model.PolicySamples(policy.name, model.QueryResult(
+            policy.imbalance_query, model.Health.HEALTHY, series=self._series))
+
+    def health(self) -> tuple[model.Health, str]:
+        return model.Health.HEALTHY, ''
+
+
+def states_of(count: int) -> list[Any]:
+    """HostState objects as HostManager leaves them, of hosts with instances."""
+    everywhere = objects.Aggregate(id=1, name='az', metadata={'availability_zone': 'az1'})
+    racks = [objects.Aggregate(id=2 + i, name=f'rack{i}', metadata={
+        'kronos_weight_multiplier': str(1 + i % 3)}) for i in range(20)]
+    found = []
+    for i in range(count):
+        state = host_manager.HostState(f'cn{i}', f'cn{i}.example.org', 'cell')
+        state.hypervisor_hostname = state.nodename
+        state.hypervisor_type, state.hypervisor_version = 'QEMU', 8000000
+        state.supported_instances = [['x86_64', 'kvm', 'hvm']]
+        state.vcpus_total, state.vcpus_used = 64, 16 + i % 32
+        state.total_usable_ram_mb, state.free_ram_mb = 262144, 65536 + 1024 * (i % 64)
+        state.total_usable_disk_gb, state.free_disk_mb = 4000, 2000 * 1024
+        state.cpu_allocation_ratio, state.ram_allocation_ratio = 4.0, 1.5
+        state.disk_allocation_ratio = 1.0
+        state.metrics, state.stats = objects.MonitorMetricList(objects=[]), {}
+        state.updated = datetime.datetime.now(datetime.UTC)
+        state.aggregates = [everywhere, racks[i % len(racks)]]
+        state.instances = {f'u{i}-{k}': None for k in range(INSTANCES)}
+        found.append(state)
+    return found
+
+
+def spec_of() -> Any:
+    members = [f'u{i}-0' for i in range(MEMBERS)]
+    return objects.RequestSpec(
+        instance_uuid='new', num_instances=1, scheduler_hints={}, requested_destination=None,
+        ignore_hosts=None, force_hosts=None, force_nodes=None, project_id='p',
+        flavor=objects.Flavor(name='f', vcpus=2, memory_mb=4096, root_gb=10, ephemeral_gb=0,
+                              swap=0, extra_specs={}),
+        image=objects.ImageMeta(properties=objects.ImageMetaProps()), pci_requests=None,
+        numa_topology=None, requested_resources=[],
+        instance_group=objects.InstanceGroup(uuid='g', policy='anti-affinity', rules={},
+                                             policies=['anti-affinity'],
+                                             members=members, hosts=[]))
+
+
+def asked(states: list[Any]) -> Any:
+    """Whoever loads the source meanwhile gets one that knows these hosts."""
+    source = Source([state.host for state in states])
+    return mock.patch.object(plugins, 'load', autospec=True,
+                             return_value=lambda conf: source)
+
+
+def prepare(states: list[Any], directory: str) -> None:
+    """A door whose scores, allocations and notices are there."""
+    path = os.path.join(directory, 'policies.yaml')
+    with open(path, 'w') as f:
+        yaml.safe_dump({'policies': [
+            {'name': 'cpu', 'weight': 0.5, 'imbalance_query': 'cpu', 'boot_ceiling': 0.8},
+            {'name': 'memory', 'weight': 0.5, 'imbalance_query': 'memory',
+             'boot_ceiling': 0.8}]}, f)
+    published.register(CONF)
+    for group, options in {
+            'kronos': {'policies_file': [path], 'refresh_interval': 3600.0},
+            'cache': {'enabled': True, 'backend': 'dogpile.cache.dbm',
+                      'backend_argument': [f'filename:{directory}/cache']}}.items():
+        for name, value in options.items():
+            CONF.set_override(name, value, group)
+    now = time.time()
+    published.Channel(CONF).write(published.Published(
+        draining=frozenset({'cn7'}), quarantined=frozenset({'cn8'}),
+        flights=(model.Flight('u0-0', 'cn0', 'cn9', 'kronos'),), written_at=now,
+        expires_at=now + 3000))
+    boot.close()
+    with asked(states):
+        wait(lambda: (groups := boot.door().look(states))[0].snapshot is not None
+             and len(groups[0].snapshot.loads) == len(states))
+    wait(lambda: boot.door().notices.look() is not None)
+    for state in states[::10]:
+        state.vcpus_used += 4
+
+
+class IdleFilter(nova_filters.BaseHostFilter):
+    """What the handler itself spends on any filter."""
+
+    def filter_all(self, filter_obj_list: Any, spec_obj: Any) -> Any:
+        return filter_obj_list
+
+
+class IdleWeigher(nova_weights.BaseHostWeigher):
+    """What the handler itself spends on any weigher whose weights differ."""
+
+    minval = 0
+    maxval = 1
+
+    def __init__(self, count: int) -> None:
+        self._weights = [round(i / count, 5) for i in range(count)]
+
+    def weight_multiplier(self, host_state: Any) -> float:
+        return 1.0
+
+    def weigh_objects(self, weighed_obj_list: Any, weight_properties: Any) -> list[float]:
+        return self._weights
+
+    def _weigh_object(self, obj: Any, weight_properties: Any) -> float:
+        return 0.0
+
+
+def wait(condition: Callable[[], bool], patience: float = 60.0) -> None:
+    end = time.monotonic() + patience
+    while not condition():
+        if time.monotonic() > end:
+            raise SystemExit('The scores did not come.')
+        time.sleep(0.01)
+
+
+def cost(runs: dict[str, Callable[[], Any]], rounds: int) -> dict[str, float]:
+    """The least CPU seconds of each, taken in turn."""
+    found = dict.fromkeys(runs, float('inf'))
+    for _ in range(rounds):
+        for name, run in runs.items():
+            started = time.thread_time()
+            run()
+            found[name] = min(found[name], time.thread_time() - started)
+    return found
+
+
+def measure(count: int, rounds: int) -> dict[str, Any]:
+    """Microseconds per host of every filter and weigher, and the ratios."""
+    states, spec = states_of(count), spec_of()
+    filters = nova_filters.HostFilterHandler()
+    weighers = nova_weights.HostWeightHandler()
+    filter_classes = filters.get_matching_classes(
+        ['nova.scheduler.filters.all_filters', 'kronos_nova.filters.all_filters'])
+    weigher_classes = weighers.get_matching_classes(
+        ['nova.scheduler.weights.all_weighers', 'kronos_nova.weighers.all_weighers'])
+    runs: dict[str, Callable[[], Any]] = {
+        'no filter': lambda: filters.get_filtered_objects([], states, spec),
+        'no weigher': lambda: weighers.get_weighed_objects([], states, spec)}
+    filters_of = [IdleFilter(), *(cls() for cls in filter_classes
+                                  if cls.__name__ in (*STOCK_FILTERS, *OURS))]
+    weighers_of = [IdleWeigher(count), *(cls() for cls in weigher_classes)]
+    for one in filters_of:
+        runs[type(one).__name__] = lambda one=one: filters.get_filtered_objects(
+            [one], states, spec)
+    for one in weighers_of:
+        runs[type(one).__name__] = lambda one=one: weighers.get_weighed_objects(
+            [one], states, spec)
+    with tempfile.TemporaryDirectory() as directory:
+        prepare(states, directory)
+        seconds = cost(runs, rounds)
+        with asked(states):
+            refresh = cost({'refresh': boot.door().scores.refresh}, rounds)['refresh']
+        faults = dict(boot.door().faults.counts)
+        boot.close()
+    if faults:
+        raise SystemExit(f'Errors of ours were swallowed, which is fast: {faults}')
+    result: dict[str, Any] = {
+        kind: {type(one).__name__: {
+            'own': (seconds[type(one).__name__] - seconds[f'Idle{kind.capitalize()}'])
+            / count * 1e6,
+            'all': (seconds[type(one).__name__] - seconds[f'no {kind}']) / count * 1e6}
+            for one in some}
+        for kind, some in (('filter', filters_of), ('weigher', weighers_of))}
+    result['refresh_milliseconds'] = refresh * 1e3
+    for what in ('own', 'all'):
+        stock = [row[what] for name, row in result['weigher'].items()
+                 if name not in (*OURS, 'IdleWeigher')]
+        ours = result['weigher']['KronosWeigher'][what]
+        result[f'weigher_to_stock_{what}'] = {
+            'median': ours / statistics.median(stock), 'cheapest': ours / min(stock)}
+    return result
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument('--hosts', type=int, nargs='+', default=[1000, 10000])
+    parser.add_argument('--rounds', type=int, default=15)
+    parser.add_argument('--json', action='store_true')
+    options = parser.parse_args()
+    CONF([], project='nova', default_config_files=[])
+    objects.register_all()
+    results = {str(count): measure(count, options.rounds) for count in options.hosts}
+    if options.json:
+        print(json.dumps(results))
+        return
+    for count, result in results.items():
+        print(f'{count} hosts, microseconds per host{"":12} own    all')
+        for kind in ('filter', 'weigher'):
+            for name, row in sorted(result[kind].items(),
+                                    key=lambda item: (item[0] not in OURS, item[0])):
+                print(f'  {name:36} {row["own"]:6.2f} {row["all"]:6.2f}')
+        print(f'  refresh in the background: {result["refresh_milliseconds"]:.1f} ms')
+        for what in ('own', 'all'):
+            ratio = result[f'weigher_to_stock_{what}']
+            print(f'  KronosWeigher / stock weigher ({what}): median {ratio["median"]:.2f}, '
+                  f'cheapest {ratio["cheapest"]:.2f}')
+
+
+if __name__ == '__main__':
+    main()

@@ -1,0 +1,128 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""Which policy file scores a host, and whether its mode is what is asked for."""
+
+from collections.abc import Mapping
+from collections.abc import Sequence
+from typing import Any
+
+from kronos_nova import model
+from kronos_nova import policy as policies
+
+
+class Bindings:
+    """Policy files and the aggregates they are for, in the order of the option.
+
+    A host is scored by the first file that names one of its aggregates
+    (``_unassigned_`` stands for none at all); a host that no file names, by
+    the first file that names no aggregates; else by none.
+
+    :param files: path -> its policies; None while it has never been valid.
+    """
+
+    def __init__(self, files: Mapping[str, policies.PolicySet | None]) -> None:
+        self.paths = tuple(files)
+        named: dict[str, list[int]] = {}
+        whole = []
+        for index, found in enumerate(files.values()):
+            if found is None:
+                continue
+            if not found.aggregates:
+                whole.append(index)
+            for name in found.aggregates:
+                named.setdefault(name, []).append(index)
+        self._first = {name: indices[0] for name, indices in named.items()}
+        self._default = whole[0] if whole else None
+        #: (file that scores, file that does not) -> why both could.
+        self.overlaps: dict[tuple[int, int], str] = {}
+        for name, indices in named.items():
+            for other in indices[1:]:
+                self.overlaps[indices[0], other] = f'both name aggregate {name}'
+        for other in whole[1:]:
+            self.overlaps[whole[0], other] = 'both name no aggregates'
+
+    def split(self, hosts: list[Any]) -> list[tuple[int | None, list[Any]]]:
+        """The hosts of a request by the index of their file, or None.
+
+        :param hosts: HostState objects.
+        """
+        if not self._first:
+            return [(self._default, hosts)]
+        # Of this call alone: aggregates may change before the next.
+        files: dict[int, int | None] = {}
+        groups: dict[int | None, list[Any]] = {}
+        for host in hosts:
+            chosen = None
+            for aggregate in host.aggregates:
+                key = id(aggregate)
+                if key not in files:
+                    files[key] = self._first.get(aggregate.name)
+                index = files[key]
+                if index is None or index == chosen:
+                    continue
+                if chosen is not None:
+                    pair = (min(chosen, index), max(chosen, index))
+                    self.overlaps.setdefault(
+                        pair, f'host {host.host} is in aggregates of both')
+                if chosen is None or index < chosen:
+                    chosen = index
+            if chosen is None:
+                chosen = self._default if host.aggregates else self._first.get(
+                    model.UNASSIGNED, self._default)
+            try:
+                groups[chosen].append(host)
+            except KeyError:
+                groups[chosen] = [host]
+        return list(groups.items())
+
+    def is_default(self, index: int) -> bool:
+        """Whether a file scores hosts that no file names."""
+        return index == self._default
+
+
+def disagreement(policy_set: policies.PolicySet, multiplier: float) -> str | None:
+    """What a multiplier does against the mode of a file, or None.
+
+    :returns: ``packed`` or ``spread``: what happens to new instances.
+    """
+    if not multiplier or (multiplier < 0) == (policy_set.mode == 'pack'):
+        return None
+    return 'packed' if multiplier < 0 else 'spread'
+
+
+def check(loaded: Sequence[tuple[str, policies.PolicySet]], multiplier: float) -> list[str]:
+    """What is wrong with files before any aggregate of the cloud is known.
+
+    :param multiplier: the option; aggregates may override it.
+    """
+    bindings = Bindings(dict(loaded))
+    found = [overlap(bindings, pair, why) for pair, why in bindings.overlaps.items()]
+    for index, (path, policy_set) in enumerate(loaded):
+        if bindings.is_default(index) and (done := disagreement(policy_set, multiplier)):
+            found.append(mismatch(path, policy_set.mode, 'kronos_weight_multiplier', multiplier,
+                                  done))
+    return found
+
+
+def overlap(bindings: Bindings, pair: tuple[int, int], why: str) -> str:
+    """A sentence on two files that claim the same hosts."""
+    first, other = (bindings.paths[index] for index in pair)
+    return (f'policies_file {first} and {other}: {why}; {first} scores the hosts, because it '
+            'stands first. Name each aggregate in one file only.')
+
+
+def mismatch(path: str, mode: str, where: str, multiplier: float, done: str) -> str:
+    """A sentence on a mode that is not what the multiplier does."""
+    return (f'{path} says mode: {mode}, but {where} is {multiplier:g}: new instances are {done}. '
+            'Negate one of them, or override the multiplier in the metadata of the aggregates '
+            'that are meant.')

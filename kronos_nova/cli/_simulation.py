@@ -1,0 +1,223 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""Wires ``kronos simulate``: configuration, cloud, load, candidates, output."""
+
+import argparse
+from collections.abc import Callable
+import contextlib
+import dataclasses
+import json
+import math
+import os
+import sys
+import time
+from typing import Any
+
+from oslo_config import cfg
+
+from kronos_nova import exception
+from kronos_nova import model
+from kronos_nova import policy as policies
+from kronos_nova.cli import _arguments as arguments
+from kronos_nova.cli import progress as bars
+from kronos_nova.cmd import _entry
+from kronos_nova.cmd import _tool
+from kronos_nova.cmd import _wiring
+from kronos_nova.conf import opts
+from kronos_nova.conf import policies as policy_files
+from kronos_nova.rebalancer import engine
+from kronos_nova.rebalancer import replay
+from kronos_nova.rebalancer.snapshots import reader
+from kronos_nova.rebalancer.timetravel import compare
+from kronos_nova.rebalancer.timetravel import gather
+from kronos_nova.rebalancer.timetravel import journey
+from kronos_nova.rebalancer.timetravel import past as pasts
+from kronos_nova.rebalancer.timetravel import recorded
+from kronos_nova.rebalancer.timetravel import review
+from kronos_nova.rebalancer.timetravel import trace as traces
+
+PROG = 'kronos simulate'
+DESCRIPTION = 'Runs the planner over past load.'
+
+
+def run(args: argparse.Namespace) -> tuple[list[str], list[tuple[Any, ...]]]:
+    """Do all of it.
+
+    :returns: the candidates' names, and the rows of the comparison.
+    :raises KronosException: bad input, or something cannot be read.
+    """
+    plot = _plotter(args.plot)
+    conf = _configure(args)
+    sets = _policy_sets(args.policies or [conf.engine.policies_file])
+    asked, assumptions = arguments.assumed(args, conf)
+    bar = bars.Progress(sys.stderr)
+    try:
+        trace = _trace(args, conf, list(sets.values()), bar)
+        candidates = _candidates(conf, sets, trace, live=args.trace is None
+                                 and args.snapshot is None)
+        scopes = tuple(dict.fromkeys(s for c in candidates for s in c.scopes))
+        if not scopes:
+            raise exception.ConfigError(
+                path='kronos.conf', field='[engine] aggregates',
+                problem='none of the planned scopes has a host in this cloud',
+                remedy='Name another aggregate or set include_unassigned_hosts.')
+        past = pasts.build(trace, list(sets.values()), scopes)
+        asked = dataclasses.replace(
+            asked, scopes=scopes,
+            energy_measure=arguments.energy_measure(args.power_policy, past))
+        reviews = [review.review(past, found, asked)
+                   for found in _journeys(past, candidates, assumptions, bar)]
+    finally:
+        bar.clear()
+    for text in past.warnings:
+        sys.stderr.write(f'{PROG}: {_tool.shown(text)}\n')
+    if args.report:
+        _write(args.report, json.dumps(compare.document(past, reviews, asked, assumptions),
+                                       indent=1, allow_nan=False) + '\n')
+    if plot is not None:
+        with _writing(args.plot):
+            plot(args.plot, past.window, reviews)
+    return [r['name'] for r in reviews], compare.rows(past, reviews)
+
+
+# What is asked.
+
+def _configure(args: argparse.Namespace) -> cfg.ConfigOpts:
+    conf = cfg.ConfigOpts()
+    opts.register(conf)
+    files = [part for path in args.config_file for part in ('--config-file', path)]
+    _tool.configure(conf, PROG, files, [], DESCRIPTION)
+    return conf
+
+
+def _policy_sets(paths: list[str]) -> dict[str, policies.PolicySet]:
+    """By a name for the column: the file's own, its path when that is taken."""
+    out: dict[str, policies.PolicySet] = {}
+    for path in paths:
+        loaded = policy_files.load(path)
+        name = os.path.basename(path)
+        if name in out or name in ('history', 'nothing', 'Measure'):
+            name = path
+        if name in out:
+            raise arguments.wrong('--policies', f'{path} is given twice', 'Name each file once')
+        out[name] = loaded
+    return out
+
+
+# The cloud and its load.
+
+def _trace(args: argparse.Namespace, conf: cfg.ConfigOpts, sets: list[policies.PolicySet],
+           bar: bars.Progress) -> recorded.Trace:
+    if args.trace is not None:
+        for other, given in (('--snapshot', args.snapshot), ('--record', args.record)):
+            if given is not None:
+                raise arguments.wrong(other, 'it does not go with --trace',
+                                      'Leave one of them out')
+        return arguments.cut(args, traces.read(args.trace))
+    window = arguments.window(args)
+    source = _wiring.source(conf)
+    try:
+        health, text = source.health()
+        if health is model.Health.UNREACHABLE:
+            raise exception.HistoryError(what='[prometheus] url', problem=text,
+                                         remedy='Correct it, or simulate a --trace.')
+        cluster, scopes, told = _cloud(args, conf, sets)
+        bar.show('reading the load', 0.0)
+        found = gather.gather(source, sets, window, cluster, scopes,
+                              lambda part: bar.show('reading the load', part))
+    finally:
+        source.close()
+    found = dataclasses.replace(found, warnings=(*told, *found.warnings))
+    if args.record is not None:
+        traces.write(args.record, found, sets[0])
+    return found
+
+
+def _cloud(args: argparse.Namespace, conf: cfg.ConfigOpts, sets: list[policies.PolicySet],
+           ) -> tuple[model.Cluster, tuple[str, ...], tuple[str, ...]]:
+    """The cloud, its planned scopes, and what to say of it."""
+    if args.snapshot is not None:
+        found = reader.read(args.snapshot)
+        return found.cluster, found.scopes, ()
+    cluster = _wiring.collector(conf).collect(time.time())
+    return cluster, tuple(dict.fromkeys(
+        s for policy_set in sets for s in engine.scopes(conf, policy_set))), ()
+
+
+def _candidates(conf: cfg.ConfigOpts, sets: dict[str, policies.PolicySet],
+                trace: recorded.Trace, live: bool) -> list[journey.Candidate]:
+    traits = any(h.traits for h in trace.cluster.hosts.values())
+    if conf.engine.require_cpu_compatibility and not traits:
+        raise exception.ConfigError(
+            path='kronos.conf', field='[engine] require_cpu_compatibility',
+            problem='the CPU traits of the hosts are not known',
+            remedy='Record the cloud with the option, or simulate without it.')
+    taken = reader.Recorded(
+        cluster=trace.cluster, histories={'': model.History()}, policy_names=(),
+        scopes=trace.scopes, recorded_at=trace.cluster.taken_at, traits_known=traits)
+    out = []
+    for name, policy_set in sets.items():
+        scopes = (engine.scopes(conf, policy_set) if live
+                  else replay.scopes(conf, policy_set, taken))
+        missing = [s for s in scopes
+                   if s != model.UNASSIGNED and s not in trace.cluster.aggregates]
+        if missing:
+            raise exception.ConfigError(
+                path='kronos.conf', field='[engine] aggregates',
+                problem=f'the cloud has no aggregate {missing[0]}', remedy='Correct the name.')
+        # An engine plans the hosts there are; an empty pool is no news.
+        scopes = [s for s in scopes if trace.cluster.hosts_of(s)]
+        settings = dataclasses.replace(engine.settings(conf, policy_set), deadline=math.inf)
+        out.append(journey.Candidate(name, settings, tuple(scopes)))
+    return out
+
+
+# Running and writing.
+
+def _journeys(past: pasts.Past, candidates: list[journey.Candidate],
+              assumptions: journey.Assumptions, bar: bars.Progress) -> list[journey.Journey]:
+    def shown(name: str) -> Callable[[int], None]:
+        return lambda k: bar.show(name, (k + 1) / past.window.count)
+
+    found = [journey.as_it_was(past, shown('history'))]
+    if found[0].moved:
+        found.append(journey.unmoved(past, shown('nothing')))
+    return found + [journey.travel(past, c, assumptions, shown(c.name)) for c in candidates]
+
+
+def _plotter(path: str | None) -> Callable[..., None] | None:
+    """What draws, before hours are spent on what cannot be drawn."""
+    if path is None:
+        return None
+    with _entry.needs_extra('kronos simulate --plot', 'plot'):
+        from kronos_nova.rebalancer.timetravel import plot
+    if path.rpartition('.')[2].lower() not in plot.FORMATS:
+        raise arguments.wrong('--plot', f'{path} ends in none of .{", .".join(plot.FORMATS)}',
+                              'Name such a file')
+    return plot.write
+
+
+def _write(path: str, text: str) -> None:
+    with _writing(path), open(path, 'w', encoding='utf-8') as f:
+        f.write(text)
+
+
+@contextlib.contextmanager
+def _writing(path: str) -> Any:
+    try:
+        yield
+    except OSError as e:
+        raise exception.ConfigError(
+            path='the command line', field=path,
+            problem=f'it cannot be written ({os.strerror(e.errno or 0)})',
+            remedy='Name a file in a directory that you may write to.') from None

@@ -1,0 +1,66 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""Times and durations as people write them on a command line."""
+
+import datetime
+import re
+
+UNITS = {'s': 1, 'm': 60, 'h': 3600, 'd': 86400, 'w': 604800}
+DURATION = re.compile(r'(?:\d+(?:\.\d+)?[smhdw])+')
+PART = re.compile(r'(\d+(?:\.\d+)?)([smhdw])')
+NUMBER = re.compile(r'\d+(?:\.\d+)?')
+#: 9999-12-31, the last that a calendar can show.
+LAST = 253402214400.0
+
+
+def seconds(text: str) -> float:
+    """``300``, ``5m``, ``1h30m`` or ``2d`` in seconds.
+
+    :raises ValueError: it is none of these; the text says what is.
+    """
+    if NUMBER.fullmatch(text):
+        return float(text)
+    if not DURATION.fullmatch(text):
+        raise ValueError(f'{text!r} is no duration; write 300, 5m, 1h30m or 2d')
+    return sum(float(number) * UNITS[unit] for number, unit in PART.findall(text))
+
+
+def moment(text: str, now: float) -> float:
+    """A time in epoch seconds: RFC 3339, epoch seconds, ``now``, or so long
+    before now (``-2d``). A date without a zone is UTC.
+
+    :raises ValueError: it is none of these; the text says what is.
+    """
+    wrong = ValueError(f'{text!r} is no time; write 2026-11-01T00:00:00Z, 1793491200, now or -2d')
+    try:
+        if text == 'now':
+            found = now
+        elif text.startswith('-'):
+            found = now - seconds(text[1:])
+        elif NUMBER.fullmatch(text):
+            found = float(text)
+        else:
+            parsed = datetime.datetime.fromisoformat(text)
+            if parsed.tzinfo is None:
+                parsed = parsed.replace(tzinfo=datetime.UTC)
+            found = parsed.timestamp()
+    except (ValueError, OverflowError):
+        raise wrong from None
+    if not 0.0 <= found <= LAST:
+        raise wrong
+    return found
+
+
+def shown(at: float) -> str:
+    """Epoch seconds as RFC 3339 in UTC."""
+    return datetime.datetime.fromtimestamp(at, datetime.UTC).isoformat(timespec='seconds')

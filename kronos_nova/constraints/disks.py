@@ -1,0 +1,41 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+
+"""Imbalance moves copy no disks, unless the operator allows it.
+
+What is not known here Nova enforces: it is asked to refuse (see
+:meth:`kronos_nova.rebalancer.executors.nova.NovaExecutor.submit`).
+"""
+
+from kronos_nova import model
+from kronos_nova.constraints import metrics
+from kronos_nova.constraints import view as views
+
+
+def copies_disk(view: views.View, move: model.Move) -> model.Rejection | None:
+    """A spread or pack leaves an instance alone whose disks would be copied.
+
+    Drains and repairs copy where they must. An instance whose disks are not
+    known counts as having some.
+    """
+    options = view.options
+    instance = view.instance(move.instance_uuid)
+    if (move.phase not in metrics.IMBALANCE or options.allow_disk_copy
+            or options.instance_storage == 'shared'
+            or instance is None or instance.local_disk_gb == 0):
+        return None
+    if options.instance_storage != 'local' and not view.keeps_disks(move.from_host):
+        return None
+    return model.Rejection(
+        'copies-disk', f'instance {instance.uuid} has disks on {move.from_host} itself, which '
+                       'imbalance moves copy only with allow_disk_copy')

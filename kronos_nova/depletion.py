@@ -1,0 +1,298 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""Load that metrics cannot show yet: what has been allocated since.
+
+A sample over a range of W seconds shows the mean of that range: of an
+instance that booted t seconds before the sample it shows t / W, as the
+rebalancer counts a move that has completed. So what a sample shows of a
+host's allocation is its mean over the W seconds before the sample; what the
+host has allocated now less that mean is what the sample does not show, and
+it counts with the measured use of an allocated vCPU or MiB. Instances that
+left count negatively, by the same formula.
+
+Times are seconds on one monotonic clock; allocations are vCPUs and MiB.
+"""
+
+from collections.abc import Collection
+from collections.abc import Iterable
+from collections.abc import Mapping
+from collections.abc import Sequence
+import dataclasses
+import datetime
+import math
+from typing import Any, NamedTuple
+
+from kronos_nova import labels
+from kronos_nova import policy as policies
+from kronos_nova import scoring
+
+#: Changes of a host that are closer than this (seconds) are kept as one.
+GRAIN = 1.0
+#: Changes kept of a host; beyond it the older half gets coarser.
+MAX_STEPS = 32
+#: What an allocated unit is taken to use while nothing is allocated at all:
+#: the limit of the measured use, which is load / allocated and at most 1.
+UNMEASURED = 1.0
+#: A host is forgotten when it is unseen for so long (seconds) and no score is
+#: its own; sooner when a host of the same short name has taken its place.
+FORGET_AFTER = 86400.0
+REPLACED_AFTER = 3600.0
+
+
+class Step(NamedTuple):
+    """What a host had allocated from ``since`` on."""
+
+    since: float
+    vcpus: float
+    ram_mb: float
+
+
+class Load(NamedTuple):
+    """A host's load as a function of its HostState now, 0 to 1 when in bounds.
+
+    load = ``base`` + ``per_vcpu`` x vcpus_used - ``per_mib`` x free_ram_mb;
+    ``score`` is what the samples alone say.
+    """
+
+    score: float
+    base: float
+    per_vcpu: float = 0.0
+    per_mib: float = 0.0
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Track:
+    """A host as the requests of this process have seen it.
+
+    ``vcpus_used`` and ``free_ram_mb`` are the HostState's, as they were last.
+    ``steps`` is empty when the HostState did not tell all that is needed.
+    """
+
+    node: str = ''
+    vcpus_used: Any = None
+    free_ram_mb: Any = None
+    vcpus_total: float = 0.0
+    ram_total: float = 0.0
+    steps: tuple[Step, ...] = ()
+
+
+class Ledger:
+    """What each host had allocated, and when. Bounded by hosts x MAX_STEPS.
+
+    Many threads call :meth:`note`, one calls :meth:`forget`. There is no
+    lock: tracks are replaced, not changed, and a change that is lost in a
+    race is seen again by the next request.
+    """
+
+    def __init__(self) -> None:
+        self._tracks: dict[str, Track] = {}
+        self._seen: set[str] = set()
+        self._last: dict[str, float] = {}
+
+    def note(self, hosts: Sequence[Any], now: float, wall: float) -> bool:
+        """Remember what HostState objects show; whether a host is new.
+
+        :param wall: the epoch time of ``now``, to place ``HostState.updated``.
+        """
+        tracks = self._tracks
+        self._seen.update([h.host for h in hosts])
+        try:
+            changed = [h for h in hosts
+                       if (track := tracks.get(h.host)) is None
+                       or track.vcpus_used != h.vcpus_used
+                       or track.free_ram_mb != h.free_ram_mb]
+        except AttributeError:
+            changed = list(hosts)
+        new = False
+        for host in changed:
+            before = tracks.get(host.host)
+            track = _next(before, host, now, wall)
+            tracks[host.host] = track
+            new = new or before is None or (track.node != before.node and not before.node)
+        return new
+
+    def tracks(self) -> Mapping[str, Track]:
+        """By host; a copy."""
+        return dict(self._tracks)
+
+    def forget(self, now: float, scored: Collection[str]) -> bool:
+        """Drop hosts that have left; whether there were any.
+
+        :param scored: hosts that have a score of their own.
+        """
+        seen, self._seen = self._seen, set()
+        self._last.update(dict.fromkeys(seen, now))
+        last = {host: self._last.get(host, now) for host in self._tracks.copy()}
+        gone = {host for host, at in last.items()
+                if now - at > FORGET_AFTER and host not in scored}
+        newest: dict[str, float] = {}
+        for host, at in last.items():
+            for name in self._names(host):
+                newest[name] = max(newest.get(name, at), at)
+        gone |= {host for host, at in last.items() if now - at > REPLACED_AFTER
+                 and any(now - newest[name] <= REPLACED_AFTER for name in self._names(host))}
+        for host in gone:
+            self._tracks.pop(host, None)
+        self._last = {host: at for host, at in last.items() if host not in gone}
+        return bool(gone)
+
+    def _names(self, host: str) -> set[str]:
+        track = self._tracks.get(host)
+        return {labels.fold(name) for name in (host, track.node if track else '') if name}
+
+
+def _next(before: Track | None, host: Any, now: float, wall: float) -> Track:
+    """The track of a host that is new or has changed."""
+    node = getattr(host, 'hypervisor_hostname', None) or ''
+    vcpus_used = getattr(host, 'vcpus_used', None)
+    free_ram_mb = getattr(host, 'free_ram_mb', None)
+    told = _told(host)
+    if told is None:
+        return Track(node, vcpus_used, free_ram_mb)
+    vcpus_total, ram_total, vcpus, ram_mb = told
+    if before is None or not before.steps:
+        # What was there before us is taken to be in the samples.
+        steps: tuple[Step, ...] = (Step(now, vcpus, ram_mb),)
+    else:
+        since = max(before.steps[-1].since, now - _age(host, wall))
+        steps = _stepped(before.steps, Step(since, vcpus, ram_mb))
+    return Track(node, vcpus_used, free_ram_mb, vcpus_total, ram_total, steps)
+
+
+def _told(host: Any) -> tuple[float, float, float, float] | None:
+    """vCPUs and MiB in all, vCPUs and MiB allocated; None unless all are known.
+
+    Fields that no compute has reported yet are None or 0.
+    """
+    try:
+        vcpus_total, ram_total = float(host.vcpus_total), float(host.total_usable_ram_mb)
+        told = (vcpus_total, ram_total, float(host.vcpus_used),
+                ram_total - float(host.free_ram_mb))
+    except (AttributeError, TypeError, ValueError):
+        return None
+    if not all(map(math.isfinite, told)) or vcpus_total <= 0 or ram_total <= 0:
+        return None
+    return told
+
+
+def _age(host: Any, wall: float) -> float:
+    """Seconds since the compute node's record changed, as far as it is known."""
+    updated = getattr(host, 'updated', None)
+    if not isinstance(updated, datetime.datetime) or updated.tzinfo is None:
+        return 0.0
+    return max(0.0, wall - updated.timestamp())
+
+
+def _stepped(steps: tuple[Step, ...], step: Step) -> tuple[Step, ...]:
+    # The first one stays: it is what everything later is compared with.
+    if len(steps) > 1 and step.since - steps[-1].since < GRAIN:
+        return (*steps[:-1], step._replace(since=steps[-1].since))
+    steps = (*steps, step)
+    if len(steps) <= MAX_STEPS:
+        return steps
+    half = MAX_STEPS // 2
+    return steps[:half:2] + steps[half:]
+
+
+def shown(steps: Sequence[Step], sampled_at: float, window: float) -> tuple[float, float]:
+    """(vCPUs, MiB) that a sample shows: the mean over the window before it.
+
+    The first step is taken to have held ever since. Without a window it is
+    what was allocated at the time of the sample.
+    """
+    if window <= 0:
+        at = next((s for s in reversed(steps) if s.since <= sampled_at), steps[0])
+        return at.vcpus, at.ram_mb
+    begin, until = sampled_at - window, sampled_at
+    vcpus = ram_mb = 0.0
+    for step in reversed(steps):
+        since = begin if step is steps[0] else max(begin, step.since)
+        if since < until:
+            vcpus += step.vcpus * (until - since)
+            ram_mb += step.ram_mb * (until - since)
+            until = since
+    return vcpus / window, ram_mb / window
+
+
+def loads(scores: Mapping[str, float], tracks: Mapping[str, Track], *, sampled_at: float,
+          window: float, memory: bool, unmeasured: float) -> dict[str, Load]:
+    """Each host's load under one policy, with what the samples do not show.
+
+    :param scores: score by host, in [0, 1].
+    :param memory: load goes with allocated memory, not with vCPUs.
+    :param unmeasured: what a unit uses when no host has any allocated.
+    """
+    rows = {}
+    for host, score in scores.items():
+        track = tracks.get(host)
+        if track is not None and track.steps:
+            allocated = shown(track.steps, sampled_at, window)[memory]
+            rows[host] = (score, track.ram_total if memory else track.vcpus_total, allocated)
+    use = _use(rows.values(), unmeasured)
+    found = {}
+    for host, score in scores.items():
+        if host not in rows:
+            found[host] = Load(score, score)
+            continue
+        total, allocated = rows[host][1:]
+        unit = use / total
+        if memory:
+            found[host] = Load(score, score + unit * (total - allocated), 0.0, unit)
+        else:
+            found[host] = Load(score, score - unit * allocated, unit, 0.0)
+    return found
+
+
+def _use(rows: Collection[tuple[float, float, float]], unmeasured: float) -> float:
+    if not any(allocated > 0 for _, _, allocated in rows):
+        return unmeasured
+    return scoring.usage_per_unit(rows)
+
+
+def goes_by_memory(policy: policies.Policy) -> bool:
+    """Whether an instance's share goes by its memory; else by its vCPUs.
+
+    That is so if ``host_capacity`` says so, or if it is not set and the query
+    reads a metric with ``memory`` in its name, as node_exporter's have.
+    """
+    if policy.host_capacity is not None:
+        return policy.host_capacity == 'MEMORY_MB'
+    return 'memory' in policy.imbalance_query.lower()
+
+
+def combined(parts: Iterable[tuple[float, Load]]) -> Load:
+    """The weighted sum of a host's loads under several policies."""
+    found = list(parts)
+    return Load(*(math.fsum(weight * load[i] for weight, load in found) for i in range(4)))
+
+
+def projected(hosts: Iterable[Any], loads: Mapping[str, Load], vcpus: float = 0.0,
+              ram_mb: float = 0.0) -> list[float | None]:
+    """Each host's load now, and with ``vcpus`` and ``ram_mb`` more; None without.
+
+    :param hosts: HostState objects; one that does not tell what it has
+        allocated has its score.
+    """
+    found: list[float | None] = []
+    for host in hosts:
+        load = loads.get(host.host)
+        if load is None:
+            found.append(None)
+            continue
+        score, base, per_vcpu, per_mib = load
+        try:
+            found.append(base + per_vcpu * (host.vcpus_used + vcpus)
+                         - per_mib * (host.free_ram_mb - ram_mb))
+        except (AttributeError, TypeError):
+            found.append(score)
+    return found

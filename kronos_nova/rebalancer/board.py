@@ -1,0 +1,235 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""Moves laid out over a view: what each one has to wait for.
+
+Every placed move is under way: it counts at its source, its destination and
+its alternates. To judge one of them, those that it requires are landed and
+those that wait for it taken back; only others that share a host or a server
+group with it make a difference.
+"""
+
+from collections import defaultdict
+from collections.abc import Callable
+from collections.abc import Iterable
+from collections.abc import Iterator
+from collections.abc import Mapping
+import contextlib
+import dataclasses
+
+from kronos_nova import constraints
+from kronos_nova import model
+from kronos_nova.constraints import metrics
+from kronos_nova.constraints import server_groups
+from kronos_nova.constraints import view as views
+
+#: For alternates: whether members are in flight does not depend on the host.
+_RULES = tuple(r for r in constraints.RULES if r is not server_groups.group_in_flight)
+
+
+class Board:
+    """The view with every placed move under way, and what each requires.
+
+    ``needs``: by instance UUID, all that must have completed, to the end of
+    the chain.
+    """
+
+    def __init__(self, view: views.ClusterView, moves: Iterable[model.Move]) -> None:
+        self.view = view
+        self.moves: dict[str, model.Move] = {}
+        self.needs: dict[str, set[str]] = {}
+        self.groups: dict[str, frozenset[str]] = {}
+        self._before = {h: view.fills(h) for h in {m.from_host for m in moves}}
+        self._members: dict[str, list[str]] = defaultdict(list)
+        self._leaving: dict[str, list[str]] = defaultdict(list)
+        self._coming: dict[str, list[str]] = defaultdict(list)
+
+    @contextlib.contextmanager
+    def closing(self) -> Iterator['Board']:
+        try:
+            yield self
+        finally:
+            for move in self.moves.values():
+                self._recall(move)
+
+    def emptiness(self) -> list[tuple[float, str]]:
+        """(highest fill, host) of every host of the scope."""
+        return [(max(self.view.fills(h).values(), default=0.0), h)
+                for h in sorted(self.view.cluster.scope_hosts)]
+
+    def place(self, move: model.Move) -> model.Rejection | None:
+        """Find the fewest moves that must have completed: those of the same
+        groups, then of those that free the destination as many as it takes,
+        then those that this one would stand in the way of.
+
+        :returns: why no order makes it legal; then nothing has changed.
+        """
+        uuid = move.instance_uuid
+        self.groups[uuid] = frozenset(g.uuid for g in self.view.groups_of(uuid))
+        mates = {u for group in self.groups[uuid] for u in self._members[group]}
+        required = self._with_needs(mates)
+        freeing = sorted((u for u in self._leaving[move.to_host] if u not in required),
+                         key=lambda u: self.moves[u].wave)
+        with self._started(move, required) as land:
+            rejection = self._judge(move)
+            for other in freeing:
+                if rejection is None:
+                    break
+                required |= land(self._with_needs([other]) - required)
+                rejection = self._judge(move)
+        if rejection is not None:
+            return rejection
+        self._add(move, required)
+        late = self._hindered(move, required) - required
+        if late:
+            with self._started(move, required | late):
+                rejection = self._judge(move)
+            self._remove(move)
+            if rejection is not None:
+                return rejection
+            self._add(move, required | late)
+        return None
+
+    def _hindered(self, move: model.Move, required: set[str]) -> set[str]:
+        """Earlier moves to the same host that would not be legal any more once
+        this one has begun, and all that they require: this one goes into room
+        that another one freed for it, and they may start before that."""
+        total = self.view.fills(move.to_host)
+        if (not any(self.moves[u].from_host == move.to_host for u in required)
+                and all(total.get(name, 0.0) <= limit
+                        for name, (_, limit) in self.view.ceilings(move).items())):
+            return set()
+        found: set[str] = set()
+        for uuid in reversed(self._coming[move.to_host]):  # the last may require the others
+            if uuid not in required and uuid not in found and uuid != move.instance_uuid:
+                other = self.moves[uuid]
+                with self._started(other, self.needs[uuid]):
+                    if self._judge(other) is not None:
+                        found |= self._with_needs([uuid])
+        return found
+
+    @contextlib.contextmanager
+    def _started(self, move: model.Move,
+                 required: set[str]) -> Iterator[Callable[[set[str]], set[str]]]:
+        """When ``move`` starts: what it requires has landed, what waits for
+        it has not begun, all others are under way. Others than those at its
+        ends and in its groups make no difference and stay as they are.
+
+        Yields a function that lands more of them, and returns them.
+        """
+        uuid, ends = move.instance_uuid, (move.from_host, move.to_host)
+        mine = self.groups[uuid]
+        landed: list[model.Move] = []
+        absent: list[model.Move] = []
+
+        def land(uuids: set[str]) -> set[str]:
+            for need in sorted(uuids):
+                other = self.moves[need]
+                if other.from_host in ends or not mine.isdisjoint(self.groups[need]):
+                    self.view.recall(other)
+                    self.view.land(other)
+                    landed.append(other)
+            return uuids
+
+        if uuid in self.moves:
+            absent = [m for u, m in self.moves.items() if u == uuid or uuid in self.needs[u]]
+        for other in absent:
+            self.view.recall(other)
+        land(required)
+        try:
+            yield land
+        finally:
+            for other in reversed(landed):
+                self.view.undo(other)
+                self.view.depart(other)
+            for other in reversed(absent):
+                self.view.depart(other)
+
+    def _judge(self, move: model.Move) -> model.Rejection | None:
+        rejection = constraints.check(self.view, move)
+        if rejection is None and move.phase is model.Phase.SPREAD:
+            return crowded(self.view, move, self._before[move.from_host])
+        return rejection
+
+    def _with_needs(self, uuids: Iterable[str]) -> set[str]:
+        return {need for u in uuids for need in (u, *self.needs[u])}
+
+    def _add(self, move: model.Move, required: set[str]) -> None:
+        uuid = move.instance_uuid
+        waves = [self.moves[u].wave for u in required]
+        self.moves[uuid] = move = dataclasses.replace(
+            move, requires=tuple(sorted(required)), wave=max(waves) + 1 if waves else 0)
+        self.needs[uuid] = required
+        for group in self.groups[uuid]:
+            self._members[group].append(uuid)
+        self._leaving[move.from_host].append(uuid)
+        self._coming[move.to_host].append(uuid)
+        self.view.depart(move)
+
+    def _remove(self, move: model.Move) -> None:
+        """Takes back the last ``_add``."""
+        uuid = move.instance_uuid
+        self.view.recall(self.moves.pop(uuid))
+        del self.needs[uuid]
+        for group in self.groups[uuid]:
+            self._members[group].pop()
+        self._leaving[move.from_host].pop()
+        self._coming[move.to_host].pop()
+
+    def _recall(self, move: model.Move) -> None:
+        for host in (move.to_host, *move.alternates):
+            self.view.recall(dataclasses.replace(move, to_host=host))
+
+    # Alternates.
+
+    def may_have_alternates(self, move: model.Move) -> bool:
+        """Not where others of the plan count on where it lands: members of a
+        hard affinity group; and a repair of soft groups is done at its
+        destination only."""
+        for group in self.view.groups_of(move.instance_uuid):
+            if group.policy is model.GroupPolicy.AFFINITY and len(self._members[group.uuid]) > 1:
+                return False
+            if move.phase is model.Phase.AFFINITY and not group.policy.hard:
+                return False
+        return True
+
+    def try_alternate(self, move: model.Move, host: str) -> bool:
+        """With every move at its source and at every host where it may end,
+        nothing having freed any room: then no move can stand in another's
+        way. ``move`` itself is recalled."""
+        other = dataclasses.replace(move, to_host=host)
+        if host in (move.from_host, move.to_host, *move.alternates):
+            return False
+        if any(fill > limit + metrics.ROUNDING
+               for fill, limit in self.view.ceilings(other).values()):
+            return False
+        return constraints.check(self.view, other, _RULES) is None
+
+    def add_alternate(self, move: model.Move, host: str) -> model.Move:
+        self.view.depart(dataclasses.replace(move, to_host=host))
+        move = dataclasses.replace(move, alternates=(*move.alternates, host))
+        self.moves[move.instance_uuid] = move
+        return move
+
+
+def crowded(view: views.ClusterView, move: model.Move,
+            before: Mapping[str, float]) -> model.Rejection | None:
+    """A spread lifts no host above its ceiling on the way either, unless its
+    source was worse off when the plan was made.
+
+    :param before: the source's fill then, by policy.
+    """
+    for name, (fill, limit) in view.ceilings(move).items():
+        if fill > max(limit, before.get(name, limit)) + metrics.ROUNDING:
+            return model.Rejection('ceiling', f'host {move.to_host} would reach {fill:.2f} of '
+                                              f'{name} while others are on their way')
+    return None

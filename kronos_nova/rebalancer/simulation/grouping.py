@@ -1,0 +1,57 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+
+"""What a move breaks less what it mends of its server groups."""
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from kronos_nova import model
+from kronos_nova.constraints import view as views
+from kronos_nova.rebalancer.simulation import arrays
+
+
+def change(group: model.ServerGroup, here: int, there: int) -> int:
+    """Pairs of members that are apart or together against the policy, and
+    members above a hard limit: what a move adds less what it takes away.
+
+    :param here: other members on the source.
+    :param there: members on the destination.
+    """
+    match group.policy:
+        case model.GroupPolicy.AFFINITY | model.GroupPolicy.SOFT_AFFINITY:
+            return here - there
+        case model.GroupPolicy.SOFT_ANTI_AFFINITY:
+            return there - here
+        case model.GroupPolicy.ANTI_AFFINITY:
+            limit = group.max_server_per_host
+            return (there >= limit) - (here >= limit)
+
+
+def changes(view: views.ClusterView, index: Mapping[str, int], uuid: str,
+            source: str) -> tuple[arrays.Ints, arrays.Ints]:
+    """The sums over an instance's hard and soft groups for every host: 2 x H.
+
+    :param index: number of each host.
+    """
+    hard, soft = np.zeros(len(index), dtype=np.intp), np.zeros(len(index), dtype=np.intp)
+    for group in view.groups_of(uuid):
+        here = len(view.members_on(group, source)) - 1
+        total = hard if group.policy.hard else soft
+        total += change(group, here, 0)
+        for host, members in view.spread_of(group).items():
+            if host in index:
+                total[index[host]] += (change(group, here, len(members))
+                                       - change(group, here, 0))
+    return hard, soft

@@ -1,0 +1,103 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+
+"""Who writes to the database: names of processes that tell their machine.
+
+SQLite serves one machine: its write-ahead log is shared memory. So it has to
+be noticed when processes of two machines use one file. Containers of one
+machine may have different host names, and a machine another kernel after it
+was started again: two names are of different machines when host name and
+kernel both differ.
+"""
+
+from collections.abc import Iterable
+import os
+import socket
+
+from oslo_utils import uuidutils
+
+#: A random number that Linux draws when it starts; the same in every container.
+BOOT_ID = '/proc/sys/kernel/random/boot_id'
+MOUNTS = '/proc/self/mounts'
+
+#: File systems that several machines can mount.
+NETWORK = frozenset({
+    'afs', 'beegfs', 'ceph', 'cifs', 'fuse.ceph', 'fuse.ceph-fuse', 'fuse.glusterfs',
+    'fuse.sshfs', 'gfs2', 'glusterfs', 'lustre', 'ncpfs', 'nfs', 'nfs4', 'ocfs2', 'smb3',
+    'smbfs'})
+
+REMEDY = ('SQLite serves one machine: run engine and executors on this one only, or use MariaDB '
+          'or PostgreSQL.')
+
+
+def boot_id() -> str:
+    """This kernel's; empty where there is none."""
+    try:
+        with open(BOOT_ID) as f:
+            return f.read().strip()
+    except OSError:
+        return ''
+
+
+def name() -> str:
+    """A new name for this process, at most 255 characters."""
+    return f'{socket.gethostname()}:{boot_id()}:{os.getpid()}:{uuidutils.generate_uuid()}'
+
+
+def elsewhere(names: Iterable[str]) -> list[str]:
+    """The host names of those that are of another machine, sorted."""
+    host, boot = socket.gethostname(), boot_id()
+    found = set()
+    for text in names:
+        parts = text.rsplit(':', 3)
+        if len(parts) == 4 and parts[1] and boot and parts[0] != host and parts[1] != boot:
+            found.add(parts[0])
+    return sorted(found)
+
+
+def named_elsewhere(hosts: Iterable[str]) -> list[str]:
+    """The host names that are not this machine's, short or full, sorted."""
+    mine = {socket.gethostname(), socket.getfqdn(), 'localhost'}
+    mine |= {host.partition('.')[0] for host in mine}
+    return sorted(host for host in set(hosts) if host not in mine)
+
+
+def network_file_system(path: str, mounts: str = MOUNTS) -> str | None:
+    """The type of the file system that holds the path, if it is one that
+    several machines can mount."""
+    try:
+        with open(mounts) as f:
+            lines = [line.split() for line in f]
+    except OSError:
+        return None
+    path = os.path.realpath(path)
+    # \040 and the like stand for blanks in names.
+    points = [(fields[1].encode().decode('unicode_escape'), fields[2])
+              for fields in lines if len(fields) > 2]
+    holders = [(point, kind) for point, kind in points
+               if os.path.commonpath([path, point]) == point]
+    # Of two mounts on one point the later one is seen.
+    kind = max(enumerate(holders), key=lambda h: (len(h[1][0]), h[0]),
+               default=(0, ('/', '')))[1][1]
+    return kind if kind in NETWORK else None
+
+
+def unsound(path: str, hosts: Iterable[str]) -> str | None:
+    """Why a SQLite file cannot serve, by where it lies and where executors
+    are said to run; None: nothing is known against it."""
+    if (kind := network_file_system(path)) is not None:
+        return f'file {path} is on {kind}, and SQLite must not be on a network file system'
+    if named := named_elsewhere(hosts):
+        return (f'file {path} is SQLite, and [executor] hosts names other machines: '
+                f'{", ".join(named)}')
+    return None

@@ -1,0 +1,128 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""Moves under way: an executor that never fails, in simulated time.
+
+Who is next is decided as the store does: ``not_before``, then priority, then
+age; as many at once as the configuration allows; what a task requires has
+completed; a task that did not begin in time is cancelled, and so is what
+requires it.
+"""
+
+from collections import Counter
+from collections.abc import Collection
+from collections.abc import Iterable
+import dataclasses
+
+from kronos_nova import model
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Limits:
+    """``bandwidth`` in MiB/s: what one migration copies. ``copies_disk``: the
+    disk is copied too. ``begin_within``: seconds for a task without a
+    deadline."""
+
+    per_scope: int = 2
+    total: int = 8
+    bandwidth: float = 250.0
+    copies_disk: bool = False
+    begin_within: float = 6 * 3600.0
+
+    def copied(self, memory_mb: int, disk_gb: int) -> float:
+        """MiB that a migration copies, each page once."""
+        return memory_mb + (disk_gb * 1024.0 if self.copies_disk else 0.0)
+
+    def seconds(self, task: model.Task) -> float:
+        return max(1.0, self.copied(task.memory_mb, task.disk_gb) / self.bandwidth)
+
+
+class Carrier:
+    """Tasks from their plan to their end. Mutable; time only goes forward."""
+
+    def __init__(self, limits: Limits) -> None:
+        self._limits = limits
+        self._queued: list[model.Task] = []
+        self._running: dict[str, tuple[model.Task, float]] = {}
+        self._completed: set[tuple[str, str]] = set()
+        self.cancelled: Counter[str] = Counter()
+
+    @property
+    def live(self) -> list[model.Task]:
+        """Queued and running ones."""
+        return [*self._queued, *self.running]
+
+    @property
+    def running(self) -> list[model.Task]:
+        return [task for task, _end in self._running.values()]
+
+    def add(self, tasks: Iterable[model.Task]) -> None:
+        self._queued += tasks
+        self._queued.sort(key=lambda t: (t.not_before, t.priority, t.task_id))
+
+    def drop(self, uuids: Collection[str]) -> None:
+        """These instances are gone, and their moves with them."""
+        for task in [t for t in self.running if t.instance_uuid in uuids]:
+            del self._running[task.task_id]
+            self._cancel(task, 'the instance is gone')
+        while gone := [t for t in self._queued if t.instance_uuid in uuids]:
+            self._cancel(gone[0], 'the instance is gone')
+
+    def advance(self, since: float, until: float) -> list[tuple[model.Task, float]]:
+        """Begin and end what is due up to ``until``.
+
+        :returns: completed tasks with their times, in order.
+        """
+        ended: list[tuple[model.Task, float]] = []
+        now = since
+        while True:
+            self._expire(now)
+            self._begin(now)
+            event = min([*(end for _task, end in self._running.values()),
+                         *(t.not_before for t in self._queued if t.not_before > now),
+                         *(e for t in self._queued if (e := self._late(t)) > now)],
+                        default=until + 1.0)
+            if event > until:
+                return ended
+            now = event
+            for task, end in list(self._running.values()):
+                if end <= now:
+                    del self._running[task.task_id]
+                    self._completed.add((task.plan_id, task.instance_uuid))
+                    ended.append((task, end))
+
+    def _begin(self, now: float) -> None:
+        for task in list(self._queued):
+            if len(self._running) >= self._limits.total:
+                return
+            here = sum(1 for t in self.running if t.aggregate == task.aggregate)
+            if (task.not_before <= now and here < self._limits.per_scope
+                    and all((task.plan_id, u) in self._completed for u in task.requires)):
+                self._queued.remove(task)
+                self._running[task.task_id] = (task, now + self._limits.seconds(task))
+
+    def _late(self, task: model.Task) -> float:
+        """When it must have begun."""
+        return (task.created_at + self._limits.begin_within if task.deadline is None
+                else task.deadline)
+
+    def _expire(self, now: float) -> None:
+        while late := [t for t in self._queued if self._late(t) <= now]:
+            self._cancel(late[0], 'it did not begin in time')
+
+    def _cancel(self, task: model.Task, why: str) -> None:
+        if task in self._queued:
+            self._queued.remove(task)
+        self.cancelled[why] += 1
+        while waiting := [t for t in self._queued
+                          if t.plan_id == task.plan_id and task.instance_uuid in t.requires]:
+            self._cancel(waiting[0], 'what it required was cancelled')

@@ -1,0 +1,209 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""The newest scores of one policy file, for whoever schedules.
+
+Everything here runs on the scoreboard's background thread; requests read the
+snapshot, which does not change. What cannot be believed is not shown: then
+there are no scores, and schedulers do as if we were not there.
+"""
+
+from collections.abc import Callable
+from collections.abc import Mapping
+import dataclasses
+import math
+import time
+
+from oslo_config import cfg
+from oslo_log import log as logging
+
+from kronos_nova import depletion
+from kronos_nova import exception
+from kronos_nova import labels
+from kronos_nova import model
+from kronos_nova import policy as policies
+from kronos_nova import scoring
+from kronos_nova.conf import policy_watch
+from kronos_nova.sources import base
+
+LOG = logging.getLogger(__name__)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Ceiling:
+    """A policy's ``boot_ceiling`` in [0, 1], and each host's fill."""
+
+    policy: str
+    limit: float
+    loads: Mapping[str, depletion.Load]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Snapshot:
+    """Scores by Nova host at one time.
+
+    ``headroom``: 1 - weighted score in [0, 1], of the hosts that have a score
+    under every enabled policy; ``loads``: the weighted score, with what the
+    samples do not show. ``expires_at`` is on the monotonic clock. ``reason``
+    says why there are no scores.
+    """
+
+    headroom: Mapping[str, float] = dataclasses.field(default_factory=dict)
+    loads: Mapping[str, depletion.Load] = dataclasses.field(default_factory=dict)
+    ceilings: tuple[Ceiling, ...] = ()
+    expires_at: float = -math.inf
+    reason: str | None = None
+
+    def fresh(self) -> bool:
+        return self.reason is None and time.monotonic() < self.expires_at
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Held:
+    """A policy's newest usable samples; ``since`` is on the monotonic clock."""
+
+    policy: policies.Policy
+    samples: model.PolicySamples
+    since: float
+
+    @property
+    def sampled_at(self) -> float:
+        return self.since - (self.samples.age or 0.0)
+
+
+class Scorecard:
+    """Keeps the snapshot of one policy file.
+
+    :param conf: with the groups [kronos] and [prometheus].
+    :param path: the policy file; its last good version holds.
+    """
+
+    def __init__(self, conf: cfg.ConfigOpts, path: str) -> None:
+        self.path = path
+        self.snapshot = Snapshot(reason='nothing was asked yet')
+        self.policy_set: policies.PolicySet | None = None
+        self._conf = conf
+        self._watch: policy_watch.PolicyWatch | None = None
+        self._refused: str | None = None
+        self._held: dict[str, _Held] = {}
+        self._said: object = None
+
+    @property
+    def reason(self) -> str:
+        """Why there are no scores, for a message."""
+        return self.snapshot.reason or 'the scores are too old'
+
+    def refresh(self, source: Callable[[], base.Source]) -> None:
+        """Read the file again if it changed, and ask about its policies."""
+        if self._watch is None:
+            try:
+                self._watch = policy_watch.PolicyWatch(self.path)
+            except exception.PolicyFileError as e:
+                if e.message != self._refused:
+                    LOG.error('%s Until then it scores no host.', e)
+                self._refused = e.message
+                return
+        self.policy_set = self._watch.refresh()
+        self._ask(self.policy_set, source())
+
+    def _ask(self, wanted: policies.PolicySet, source: base.Source) -> None:
+        held = {}
+        for policy in wanted.enabled:
+            since = time.monotonic()
+            samples = source.fetch(policy, profile=False)
+            before = self._held.get(policy.name)
+            unreachable = any(
+                result is not None and result.health is model.Health.UNREACHABLE
+                for result in (samples.imbalance, samples.capacity))
+            if (unreachable and before is not None and before.policy == policy
+                    and before.samples.imbalance.error is None):
+                # What was heard last holds until it is too old.
+                held[policy.name] = before
+            else:
+                held[policy.name] = _Held(policy, samples, since)
+        self._held = held
+
+    def show(self, tracks: Mapping[str, depletion.Track]) -> None:
+        """Map and judge what is held, and swap the snapshot."""
+        snapshot, problems = self._judge(tracks)
+        self.snapshot = snapshot
+        self._say(snapshot, problems)
+
+    def _judge(self, tracks: Mapping[str, depletion.Track]) -> tuple[Snapshot, frozenset[str]]:
+        if self.policy_set is None:
+            return Snapshot(reason=f'there is no valid {self.path}'), frozenset({'policies_file'})
+        if not self._held:
+            return Snapshot(reason='nothing was heard yet'), frozenset()
+        if not tracks:
+            return Snapshot(reason='no host was seen yet'), frozenset()
+        known = {host: track.node for host, track in tracks.items()}
+        scores: dict[str, Mapping[str, float]] = {}
+        problems: dict[str, str] = {}
+        ceilings = []
+        expires_at = math.inf
+        staleness = float(self._conf.prometheus.staleness_threshold)
+        for held in self._held.values():
+            policy, samples = held.policy, held.samples
+            names = labels.HostNames(known, policy.host_regex)
+            hosts, problem, _ = scoring.host_scores(policy, samples.imbalance, names)
+            age = (samples.age or 0.0) + time.monotonic() - held.since
+            problem = problem or scoring.too_old(
+                None if samples.age is None else age, age, staleness,
+                self._conf.kronos.require_age)
+            if policy.boot_ceiling is not None and problem is None:
+                fill = hosts
+                if samples.capacity is not None:
+                    fill, problem, _ = scoring.host_scores(policy, samples.capacity, names)
+                # In a cloud without any instance there is nothing to go by.
+                ceilings.append(Ceiling(policy.name, policy.boot_ceiling, self._loads(
+                    held, fill, tracks, unmeasured=0.0)))
+            if problem is not None:
+                problems[policy.name] = problem
+            scores[policy.name] = hosts
+            expires_at = min(expires_at, held.sampled_at + staleness)
+        if problems:
+            reason = '; '.join(f'{name}: {why}' for name, why in sorted(problems.items()))
+            return Snapshot(reason=reason), frozenset(problems)
+        weights = {held.policy.name: held.policy.weight for held in self._held.values()}
+        whole = set.intersection(*(set(hosts) for hosts in scores.values()))
+        headroom = {host: scoring.headroom({name: s[host] for name, s in scores.items()},
+                                           weights) for host in whole}
+        parts = [(held.policy.weight, self._loads(held, scores[held.policy.name], tracks,
+                                                  unmeasured=depletion.UNMEASURED))
+                 for held in self._held.values()]
+        loads = {host: depletion.combined((weight, found[host]) for weight, found in parts)
+                 for host in whole}
+        return Snapshot(headroom, loads, tuple(ceilings), expires_at), frozenset()
+
+    def _loads(self, held: _Held, scores: Mapping[str, float],
+               tracks: Mapping[str, depletion.Track],
+               unmeasured: float) -> dict[str, depletion.Load]:
+        return depletion.loads(
+            scores, tracks, sampled_at=held.sampled_at,
+            window=float(self._conf.kronos.settle_seconds),
+            memory=depletion.goes_by_memory(held.policy), unmeasured=unmeasured)
+
+    def _say(self, snapshot: Snapshot, problems: frozenset[str]) -> None:
+        """One line when scores are lost, and one when they are back."""
+        if not snapshot.reason:
+            state: object = 'scores'
+            if self._said != state:
+                LOG.info('kronos: scores of %d hosts by %s are in use',
+                         len(snapshot.headroom), self.path)
+        elif problems:
+            state = problems
+            if self._said != state:
+                LOG.warning('kronos: no scores by %s are in use, Nova decides alone: %s',
+                            self.path, snapshot.reason)
+        else:
+            return
+        self._said = state

@@ -1,0 +1,186 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""Answers over a stretch of time: what a source once would have said.
+
+Plain arrays of single floats, so that days of thousands of series fit; a time
+without a sample is NaN.
+"""
+
+import array
+from collections.abc import Callable
+from collections.abc import Iterable
+from collections.abc import Iterator
+from collections.abc import Mapping
+import dataclasses
+import math
+
+#: Prometheus refuses more points of one series in one answer.
+MAX_POINTS = 11_000
+#: Points asked for first, while the size of an answer is not known.
+FIRST = 30
+#: How often a part is tried again over half the time.
+HALVINGS = 6
+#: Part of max_body_bytes that an answer should fill.
+FILL = 0.5
+#: No Nova name and no UUID is longer; a longer label value is nobody's.
+MAX_LABEL = 255
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Window:
+    """``count`` times, ``step`` seconds apart, from ``start`` (epoch)."""
+
+    start: float
+    step: float
+    count: int
+
+    @property
+    def end(self) -> float:
+        return self.at(self.count - 1)
+
+    def at(self, index: int) -> float:
+        return self.start + index * self.step
+
+    def part(self, first: int, count: int) -> 'Window':
+        return Window(self.at(first), self.step, count)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class RangeResult:
+    """A source's answers to one query at every time of a window.
+
+    ``keys``: the asked label's value, by series. ``marks``: the value of the
+    second label, '' where the series has none; a key may come more than once.
+    ``values``: ``window.count`` single floats by series, NaN without a sample.
+    ``error`` says why there is no answer; then there are no series.
+    """
+
+    query: str
+    window: Window
+    keys: tuple[str, ...] = ()
+    marks: tuple[str, ...] = ()
+    values: tuple['array.array[float]', ...] = ()
+    error: str | None = None
+    warnings: tuple[str, ...] = ()
+
+
+class TooManySeries(Exception):
+    """More than the cap, over the whole window."""
+
+
+class Collected:
+    """Grows into a RangeResult, part by part.
+
+    :param label: whose value becomes the key.
+    :param mark: the second label; may be the same.
+    :param max_series: cap on series over the whole window.
+    """
+
+    def __init__(self, query: str, label: str, mark: str, window: Window,
+                 max_series: int) -> None:
+        self._query = query
+        self._label = label
+        self._mark = mark
+        self._window = window
+        self._max_series = max_series
+        self._empty = array.array('f', [math.nan]) * window.count
+        self._series: dict[tuple[tuple[str, str], ...], array.array[float]] = {}
+        self._unlabelled = 0
+        self._not_finite = 0
+
+    def add(self, found: Iterable[tuple[Mapping[str, str], Iterable[tuple[float, float]]]]) -> None:
+        """One part's series, as (metric, samples).
+
+        :raises TooManySeries: the cap is passed.
+        """
+        window = self._window
+        for metric, samples in found:
+            key = metric.get(self._label)
+            if not key or len(key) > MAX_LABEL:
+                self._unlabelled += 1
+                continue
+            identity = tuple(sorted(metric.items()))
+            values = self._series.get(identity)
+            if values is None:
+                if len(self._series) >= self._max_series:
+                    raise TooManySeries
+                values = self._series[identity] = self._empty[:]
+            for at, value in samples:
+                index = round((at - window.start) / window.step)
+                if not 0 <= index < window.count:
+                    continue
+                if math.isfinite(value):
+                    values[index] = value
+                else:
+                    self._not_finite += 1
+
+    def result(self) -> RangeResult:
+        """Sorted by label values, so that equal answers are equal."""
+        warnings = []
+        if self._unlabelled:
+            warnings.append(f'{self._unlabelled} series have no usable label {self._label}')
+        if self._not_finite:
+            warnings.append(f'{self._not_finite} samples are not finite and left out')
+        metrics = sorted(self._series)
+        return RangeResult(
+            self._query, self._window,
+            keys=tuple(dict(m)[self._label] for m in metrics),
+            marks=tuple(_mark(dict(m), self._mark) for m in metrics),
+            values=tuple(self._series[m] for m in metrics), warnings=tuple(warnings))
+
+
+def _mark(metric: Mapping[str, str], label: str) -> str:
+    value = metric.get(label, '')
+    return value if len(value) <= MAX_LABEL else ''
+
+
+def parts(window: Window, ask: Callable[[Window], bytes], max_bytes: int,
+          too_much: tuple[type[Exception], ...]) -> Iterator[tuple[Window, bytes]]:
+    """The whole window, part by part, each with its answer's body.
+
+    A part that is too much is halved, and no later one is larger then.
+
+    :param ask: raises one of ``too_much`` when less time may help.
+    """
+    first, points, halvings, most = 0, FIRST, HALVINGS, MAX_POINTS
+    while first < window.count:
+        part = window.part(first, min(points, window.count - first))
+        try:
+            body = ask(part)
+        except too_much:
+            if part.count == 1 or halvings == 0:
+                raise
+            points = most = part.count // 2
+            halvings -= 1
+            continue
+        yield part, body
+        first += part.count
+        points = min(most, next_points(part.count, len(body), max_bytes))
+
+
+def next_points(points: int, size: int, max_size: int) -> int:
+    """How many points to ask for, after ``points`` of them made ``size`` bytes.
+
+    Aims at half of ``max_size`` and grows fourfold at most: what is asked
+    next may have more series.
+    """
+    fitting = int(points * max_size * FILL / max(1, size))
+    return max(1, min(fitting, 4 * points, MAX_POINTS - 1))
+
+
+#: Told how many points have come.
+Progress = Callable[[int], None]
+
+
+def silent(points: int) -> None:
+    """Who does not want to know."""

@@ -1,0 +1,127 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+
+
+"""Boots that metrics cannot show yet steer the next ones."""
+
+import collections
+from unittest import mock
+
+from kronos_nova import boot
+from kronos_nova import depletion
+from kronos_nova import scorecard
+from tests.functional import scores
+
+COUNT = 6
+
+
+class OneSampleTestCase(scores.ScoredTestCase):
+    """Prometheus is asked once, and again when a test wants it."""
+
+    def configure(self):
+        super().configure()
+        self.flags(refresh_interval=3600, group='kronos')
+
+    def multi_create(self, count):
+        """The hosts of instances that one request boots."""
+        body = self._build_server(flavor_id=self.flavor['id'], networks='none')
+        body.update(min_count=count, max_count=count, name='many')
+        before = {s['id'] for s in self.admin_api.get_servers()}
+        self.admin_api.post_server({'server': body})
+        new = [s for s in self.admin_api.get_servers() if s['id'] not in before]
+        self.assertEqual(count, len(new))
+        return self.counted(self._wait_for_state_change(s, 'ACTIVE') for s in new)
+
+    def counted(self, servers):
+        return dict(collections.Counter(self.host_of(s) for s in servers))
+
+    def new_sample(self):
+        boot.door().scores.refresh()
+
+    def allocated(self):
+        return {state.host: state.vcpus_used for state in self.host_states()}
+
+
+class DepletionTestCase(OneSampleTestCase):
+    """Nearly equal hosts, and a multiplier that drowns the stock weighers:
+    without depletion every boot goes to host1."""
+
+    scores = {'host1': 0.30, 'host2': 0.31, 'host3': 0.32}
+
+    def test_instances_of_one_request_spread(self):
+        self.wait_for_scores(**self.scores)
+        self.assertEqual(dict.fromkeys(self.hosts, COUNT // 3), self.multi_create(COUNT))
+        self.assertEqual({}, dict(boot.door().faults.counts))
+
+    def test_without_it_they_pile_up(self):
+        def blind(scores, tracks, **kwargs):
+            return {host: depletion.Load(score, score) for host, score in scores.items()}
+
+        with mock.patch.object(scorecard.depletion, 'loads', blind):
+            self.wait_for_scores(**self.scores)
+            self.assertEqual({'host1': COUNT}, self.multi_create(COUNT))
+
+    def test_requests_within_one_sample_spread_and_a_new_sample_begins_anew(self):
+        self.wait_for_scores(**self.scores)
+        self.assertEqual(dict.fromkeys(self.hosts, COUNT // 3),
+                         self.counted(self.boot() for _ in range(COUNT)))
+        # What the next sample shows includes them all: host1 is the best again.
+        self.new_sample()
+        self.assertEqual('host1', self.host_of(self.boot()))
+        self.assertEqual('host2', self.host_of(self.boot()))
+
+    def test_what_is_deleted_is_given_back(self):
+        old = [self.boot(host=host) for host in self.hosts]
+        self.prometheus.series['cpu'] = {'host1': 0.36, 'host2': 0.30, 'host3': 0.40}
+        self.wait_for_scores(host1=0.36, host2=0.30, host3=0.40)
+        self._delete_server(old[0])
+        self.wait_for(lambda: self.allocated()['host1'] == 0, 'the deletion to be accounted')
+        # A vCPU of ten, which is taken to be all busy: host1 is at 0.26.
+        self.assertEqual('host1', self.host_of(self.boot()))
+        self.assertEqual('host2', self.host_of(self.boot()))
+
+
+class CeilingTestCase(OneSampleTestCase):
+    """The capacity filter counts what the weigher counts."""
+
+    fields = {'boot_ceiling': 0.75}
+    scores = {'host1': 0.4, 'host2': 0.6, 'host3': 0.9}
+
+    def configure(self):
+        super().configure()
+        self.flags(kronos_weight_multiplier=0.0, group='filter_scheduler')
+        self.flags(hard_ceiling=True, group='kronos')
+
+    def test_a_burst_stops_at_the_ceiling(self):
+        for host in self.hosts:
+            self.boot(host=host)
+        self.wait_for_scores(**self.scores)
+        # 0.1 for each: three fit below the ceiling on host1, one on host2.
+        self.assertEqual({'host1': 3, 'host2': 1}, self.multi_create(4))
+        self.boot(expected_state='ERROR')
+
+
+class WindowTestCase(OneSampleTestCase):
+    """A range of an hour shows little of what has just been booted, whichever
+    sample it is from."""
+
+    scores = DepletionTestCase.scores
+    settle_seconds = 3600
+
+    def test_requests_spread_also_when_a_sample_comes_after_each(self):
+        self.wait_for_scores(**self.scores)
+        servers = []
+        for _ in range(COUNT):
+            servers.append(self.boot())
+            self.new_sample()
+        self.assertEqual(dict.fromkeys(self.hosts, COUNT // 3), self.counted(servers))

@@ -1,0 +1,88 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""No ping-pong under metric lag: constant load, whole cycles, random clouds."""
+
+import os
+import random
+
+import pytest
+
+from tests.simulation import lagging_cloud
+
+SEEDS = int(os.environ.get('KRONOS_SETTLING_SEEDS', '60'))
+#: What `tools/test long` adds.
+LONG_SEEDS = 600
+CHUNK = 15
+HOURS = 9
+#: No move later: range, lag and cycle are at most 25 minutes, and every one of
+#: a run's few dozen moves may take as long before the next.
+QUIET = 1.0
+
+
+def weather(seed, **fixed):
+    rng = random.Random(seed)
+    drawn = {'mode': rng.choice(['spread', 'pack']),
+             'objective': rng.choice(['balanced', 'kronos']), 'lag': rng.uniform(0, 600),
+             'window': rng.uniform(60, 600), 'interval': rng.uniform(60, 300),
+             'hidden': rng.random() < 0.3, 'measured': rng.random() < 0.7}
+    drawn.update(fixed)
+    # What a query does not show, the operator must say.
+    drawn.setdefault('settle_seconds', drawn['window'] if drawn['hidden'] else 60.0)
+    return lagging_cloud.Weather(seed=seed, **drawn)
+
+
+def run(seed, **fixed):
+    cloud = lagging_cloud.LaggingCloud(weather(seed, **fixed))
+    cloud.run(HOURS)
+    return cloud
+
+
+def hold(seeds):
+    moves = 0
+    for seed in seeds:
+        cloud = run(seed)
+        assert cloud.returned() == [], cloud.weather
+        late = [m for at, m in cloud.moves if at > cloud.now - QUIET * 3600]
+        assert not late, (cloud.weather, late)
+        moves += len(cloud.moves)
+    return moves
+
+
+@pytest.mark.parametrize('first', range(0, SEEDS, CHUNK))
+def test_no_instance_returns_to_a_host_that_it_left_and_the_cloud_comes_to_rest(first):
+    assert hold(range(first, min(first + CHUNK, SEEDS))) > 0
+
+
+@pytest.mark.long
+@pytest.mark.parametrize('first', range(SEEDS, SEEDS + LONG_SEEDS, CHUNK))
+def test_no_instance_returns_in_many_more_clouds(first):
+    hold(range(first, first + CHUNK))
+
+
+def returns(seeds, **fixed):
+    return sum(bool(run(seed, mode='spread', measured=True, lag=500.0, window=500.0,
+                        **fixed).returned()) for seed in seeds)
+
+
+def test_without_settling_instances_go_to_and_fro():
+    """The worlds above are not too easy."""
+    assert returns(range(8), hidden=False, settle_seconds=0.0) >= 4
+
+
+def test_a_range_that_nobody_tells_of_is_not_waited_for():
+    """Why settle_seconds must cover the ranges inside recording rules."""
+    assert returns(range(8), hidden=True, settle_seconds=1.0) >= 1
+
+
+def test_one_seed_is_one_run():
+    assert run(3).moves == run(3).moves

@@ -1,0 +1,58 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""The progress bar is for people at a terminal."""
+
+import io
+import os
+import pty
+
+from kronos_nova.cli import progress
+
+
+def test_nothing_is_written_to_what_is_no_terminal():
+    stream = io.StringIO()
+    bar = progress.Progress(stream)
+    bar.show('reading', 0.5)
+    bar.clear()
+    assert stream.getvalue() == ''
+
+
+def on_terminal(use):
+    """What a terminal is sent."""
+    ours, theirs = pty.openpty()
+    with os.fdopen(theirs, 'w') as stream:
+        use(progress.Progress(stream))
+        stream.flush()
+        sent = os.read(ours, 65536).decode()
+    os.close(ours)
+    return sent
+
+
+def test_a_terminal_gets_one_line_that_is_written_over_and_cleared():
+    def use(bar):
+        for part in (-1.0, 0.5, 0.5, 2.0):
+            bar.show('calm.yaml', part)
+        bar.clear()
+        bar.clear()
+
+    sent = on_terminal(use)
+    assert '\n' not in sent
+    lines = [line.rstrip() for line in sent.split('\r')]
+    assert lines[2] == f'[{"#" * 20}{"." * 20}]  50% calm.yaml'
+    assert lines[1].startswith(f'[{"." * 40}]') and lines[3].startswith(f'[{"#" * 40}]')
+    assert [lines[0], *lines[4:]] == ['', '', '']
+
+
+def test_a_long_name_does_not_wrap():
+    sent = on_terminal(lambda bar: bar.show('x' * 500, 0.1))
+    assert len(sent) == 80

@@ -1,0 +1,197 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+
+"""The daemons as processes, as far as they can be seen without Nova.
+
+A broker is a listening socket that counts who comes; tasks are rows.
+"""
+
+import contextlib
+import os
+from pathlib import Path
+import queue
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+
+import pytest
+
+from kronos_nova.model import TaskState
+from kronos_nova.rebalancer.store import api
+from tests.unit.rebalancer.store import cases
+
+TOP = Path(__file__).resolve().parents[3]
+PATIENCE = 180.0
+#: A claim that is fresh for so long is not taken over meanwhile.
+LONG = 10000.0
+POLICIES = '''
+policies:
+  - {name: cpu, weight: 1.0, imbalance_query: cpu, vm_profile_query: vm}
+'''
+
+
+def until(holds, process):
+    end = time.monotonic() + PATIENCE
+    while not (found := holds()):
+        assert process.poll() is None, 'the daemon ended'
+        assert time.monotonic() < end, 'waited in vain'
+        time.sleep(0.05)
+    return found
+
+
+class Broker:
+    """Takes connections and says nothing."""
+
+    def __init__(self):
+        self._socket = socket.create_server(('127.0.0.1', 0))
+        self.port = self._socket.getsockname()[1]
+        self.visitors = queue.Queue()
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def _accept(self):
+        with contextlib.suppress(OSError):
+            while True:
+                self.visitors.put(self._socket.accept()[0])
+
+    def close(self):
+        # A blocked accept() keeps the socket open; this ends it.
+        with contextlib.suppress(OSError):
+            self._socket.shutdown(socket.SHUT_RDWR)
+        self._socket.close()
+        while not self.visitors.empty():
+            self.visitors.get().close()
+
+
+@pytest.fixture
+def broker():
+    found = Broker()
+    yield found
+    found.close()
+
+
+class Place:
+    """A database, a configuration, and daemons on them."""
+
+    def __init__(self, directory, broker):
+        self.directory = directory
+        self.store = api.Store.from_url(f'sqlite:///{directory}/kronos.sqlite')
+        self.store.upgrade()
+        (directory / 'policies.yaml').write_text(POLICIES)
+        self._broker = broker
+
+    def task(self, **fields):
+        now = time.time()
+        _, (task,), _ = cases.save(self.store, [lambda p, s: cases.make_task(
+            p, s, **{'not_before': now - 1} | fields)], now=now)
+        return task
+
+    def expired(self):
+        """A task that the next pass of an executor cancels."""
+        task = self.task(deadline=time.time() - 1)
+        return lambda: self.state(task) is TaskState.CANCELLED
+
+    def state(self, task):
+        return self.store.task(task.task_id).task.state
+
+    @contextlib.contextmanager
+    def daemon(self, name, *, dry_run, cap=8):
+        path, log = self.directory / 'kronos.conf', self.directory / f'{name}.log'
+        path.write_text(f'''[DEFAULT]
+transport_url = rabbit://u:p@127.0.0.1:{self._broker.port}/
+[engine]
+dry_run = {str(dry_run).lower()}
+executor = dry_run
+policies_file = {self.directory}/policies.yaml
+[executor]
+poll_interval = 0.1
+max_concurrent_migrations = 10
+max_concurrent_migrations_total = {cap}
+[database]
+connection = {self.store.engine.url.render_as_string(hide_password=False)}
+[nova]
+auth_type = none
+endpoint_override = http://127.0.0.1:1
+placement_endpoint_override = http://127.0.0.1:1
+[prometheus]
+url = http://127.0.0.1:1
+max_retries = 0
+''')
+        with open(log, 'w') as out:
+            process = subprocess.Popen(
+                [sys.executable, '-W', 'ignore', '-c',
+                 f'import sys; from kronos_nova.cmd import {name}; sys.exit({name}.main())',
+                 '--config-file', str(path)], stdout=out, stderr=out,
+                env={**os.environ, 'PYTHONPATH': str(TOP)})
+        process.log = log
+        try:
+            yield process
+            process.send_signal(signal.SIGTERM)
+            assert process.wait(PATIENCE) == 0, log.read_text()[-3000:]
+        finally:
+            if process.poll() is None:
+                process.kill()
+                process.wait()
+
+
+@pytest.fixture
+def place(tmp_path, broker):
+    found = Place(tmp_path, broker)
+    yield found
+    found.store.close()
+
+
+def test_the_cap_of_the_whole_cloud_reaches_the_executor(place):
+    first = place.task()
+    busy = cases.claim(place.store, 'another executor', now=time.time() + LONG)
+    assert busy.task.task_id == first.task_id
+    second = place.task()
+    with place.daemon('executor', dry_run=False, cap=1) as process:
+        # Each shows a pass, and a pass ends with claiming.
+        until(place.expired(), process)
+        until(place.expired(), process)
+        assert place.state(second) is TaskState.QUEUED
+        cases.end(place.store, busy, worker='another executor', now=time.time())
+        until(lambda: place.state(second) is TaskState.COMPLETED, process)
+
+
+def test_with_room_under_the_cap_the_executor_begins(place):
+    place.task()
+    assert cases.claim(place.store, 'another executor', now=time.time() + LONG)
+    second = place.task()
+    with place.daemon('executor', dry_run=False, cap=2) as process:
+        until(lambda: place.state(second) is TaskState.COMPLETED, process)
+
+
+def test_in_a_dry_run_an_executor_begins_nothing_and_calls_no_broker(place, broker):
+    queued = place.task()
+    with place.daemon('executor', dry_run=True) as process:
+        until(place.expired(), process)
+        until(place.expired(), process)
+        assert place.state(queued) is TaskState.QUEUED
+    assert broker.visitors.empty()
+
+
+def test_in_a_dry_run_an_engine_calls_no_broker(place, broker):
+    with place.daemon('engine', dry_run=True) as process:
+        until(lambda: 'Nothing is moved this cycle' in process.log.read_text(), process)
+    assert broker.visitors.empty()
+
+
+@pytest.mark.parametrize('name', ['engine', 'executor'])
+def test_otherwise_both_call_it(place, broker, name):
+    with place.daemon(name, dry_run=False):
+        broker.visitors.get(timeout=PATIENCE).close()
+        broker.close()

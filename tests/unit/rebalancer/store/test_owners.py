@@ -1,0 +1,101 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+
+"""Which machine a process is on, and what SQLite cannot be used for."""
+
+import socket
+
+from oslo_config import cfg
+import pytest
+
+from kronos_nova import exception
+from kronos_nova.cmd import _wiring
+from kronos_nova.conf import opts
+from kronos_nova.rebalancer.store import api
+from kronos_nova.rebalancer.store import owners
+
+BOOT = '11111111-2222-3333-4444-555555555555'
+
+
+def test_a_name_is_new_tells_the_machine_and_fits_its_column():
+    one, two = owners.name(), owners.name()
+    assert one != two and len(one) <= 255
+    assert one.startswith(f'{socket.gethostname()}:{owners.boot_id()}:')
+    assert owners.elsewhere([one, two]) == []
+
+
+@pytest.mark.parametrize(('name', 'found'), [
+    (f'ctl2:{BOOT}:7:uuid', ['ctl2']),
+    (f'{socket.gethostname()}:{BOOT}:7:uuid', []),  # it was started again
+    (f'container:{owners.boot_id()}:7:uuid', []),
+    ('ctl2::7:uuid', []),  # no Linux: nothing is known
+    ('an old name', []), ('w1', []), ('', [])])
+def test_another_machine_has_another_name_and_another_kernel(name, found):
+    assert owners.elsewhere([name, name]) == found
+
+
+def test_hosts_are_named_in_short_or_in_full():
+    mine = socket.gethostname()
+    assert owners.named_elsewhere([mine, socket.getfqdn(), 'localhost', 'z', 'a']) == ['a', 'z']
+
+
+def test_network_file_systems_are_told_by_the_mount_that_holds_the_file(tmp_path):
+    mounts = tmp_path / 'mounts'
+    shared = tmp_path / 'two words'
+    shared.mkdir()
+    mounts.write_text(
+        f'/dev/sda1 / ext4 rw 0 0\nproc /proc proc rw 0 0\n'
+        f'nas:/x {tmp_path}/two\\040words nfs4 rw 0 0\nnas:/y {tmp_path}/t nfs4 rw 0 0\n'
+        f'nas:/z {tmp_path}/over nfs rw 0 0\n/dev/sdb1 {tmp_path}/over xfs rw 0 0\n')
+
+    def kind(path):
+        return owners.network_file_system(str(path), str(mounts))
+    assert kind(shared / 'kronos.sqlite') == 'nfs4'
+    assert kind(tmp_path / 'tx' / 'kronos.sqlite') is None
+    assert kind(tmp_path / 'over' / 'kronos.sqlite') is None
+    (tmp_path / 'link').symlink_to(shared)
+    assert kind(tmp_path / 'link' / 'kronos.sqlite') == 'nfs4'
+    assert owners.network_file_system(str(shared), str(tmp_path / 'none')) is None
+    assert owners.network_file_system(str(tmp_path)) is None, 'the tests need a local one'
+
+
+@pytest.fixture
+def conf(tmp_path):
+    conf = cfg.ConfigOpts()
+    opts.register(conf)
+    conf([], default_config_files=[])
+    conf.set_override('connection', f'sqlite:///{tmp_path}/k.sqlite', 'database')
+    return conf
+
+
+def test_engines_of_another_machine_are_refused_while_their_lease_lives(conf):
+    store = _wiring.store(conf)
+    assert store.unused()
+    other = f'ctl2:{BOOT}:7:uuid'
+    lease = store.acquire_lease('blue', other, 60, 'hash')
+    assert not store.unused()
+    with pytest.raises(exception.StoreError, match='in use on another machine: ctl2'):
+        _wiring.store(conf)
+    store.release(lease)
+    _wiring.store(conf).close()
+    store.acquire_lease('blue', owners.name(), 60, 'hash')
+    _wiring.store(conf).close()
+    store.close()
+
+
+def test_what_the_configuration_says_is_refused_before_tables_are_made(conf):
+    conf.set_override('hosts', ['ctl2'], 'executor')
+    with pytest.raises(exception.StoreError, match='names other machines: ctl2'):
+        _wiring.store(conf)
+    with pytest.raises(exception.StoreError, match='revision none'):
+        api.Store(conf).check()

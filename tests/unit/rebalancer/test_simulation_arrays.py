@@ -1,0 +1,129 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+
+"""The arrays that follow each move, held to what reading anew would give."""
+
+import math
+import random
+
+import hypothesis
+from hypothesis import strategies as st
+import numpy as np
+
+from kronos_nova import model
+from kronos_nova.rebalancer import simulation as sim
+from kronos_nova.rebalancer.simulation import extremes
+from kronos_nova.rebalancer.simulation import residents
+from tests.unit import clouds
+
+#: Few different values: ties are what goes wrong.
+VALUES = st.sampled_from([0.0, 0.25, 0.5, 1.0])
+COLUMNS = st.lists(st.tuples(VALUES, VALUES, st.booleans(), st.booleans()), max_size=7)
+
+
+@clouds.examples(300)
+@hypothesis.given(columns=COLUMNS)
+def test_extremes_without_any_two_hosts_are_what_a_scan_finds(columns):
+    score = np.array([[c[0] for c in columns], [c[1] for c in columns]])
+    givers = np.array([c[2] for c in columns], dtype=bool)
+    takers = np.array([c[3] for c in columns], dtype=bool)
+    found = extremes.Extremes(score, givers, takers)
+    hosts = range(len(columns))
+    for p, row in enumerate(score.tolist()):
+        for s in [-5, *hosts]:
+            for d in [-5, *hosts]:
+                high = [row[h] for h in hosts if givers[h] and h not in (s, d)]
+                low = [row[h] for h in hosts if takers[h] and h not in (s, d)]
+                assert found.high(p, s, d) == max(high, default=-math.inf)
+                assert found.low(p, s, d) == min(low, default=math.inf)
+        every = np.arange(len(columns))
+        assert found.high_but_each(p, every).tolist() == [found.high(p, h) for h in hosts]
+        assert found.low_but_each(p, every).tolist() == [found.low(p, h) for h in hosts]
+        top = [h for h in hosts if givers[h] and row[h] == found.high(p)]
+        bottom = [h for h in hosts if takers[h] and row[h] == found.low(p)]
+        assert found.only_highest(p) == (top[0] if len(top) == 1 else -1)
+        assert found.only_lowest(p) == (bottom[0] if len(bottom) == 1 else -1)
+
+
+def test_extremes_are_found_again_after_a_change():
+    score = np.array([[0.1, 0.9]])
+    every = np.ones(2, dtype=bool)
+    found = extremes.Extremes(score, every, every)
+    assert found.only_highest(0) == 1
+    score[0] = [0.9, 0.1]
+    found.changed()
+    assert (found.only_highest(0), found.only_lowest(0)) == (0, 1)
+
+
+@clouds.examples(100)
+@hypothesis.given(seed=st.integers(0, 2**20), hosts=st.integers(1, 6), count=st.integers(0, 20))
+def test_residents_are_who_is_there(seed, hosts, count):
+    rng = random.Random(seed)
+    place = np.array([rng.randrange(hosts) for _ in range(count)], dtype=np.intp)
+    found = residents.Residents(place.copy(), hosts)
+    usage = np.array([[rng.random() for _ in range(count)] for _ in range(2)]).reshape(2, count)
+    peaks = found.peaks(usage)
+    for h in range(hosts):
+        here = np.flatnonzero(place == h)
+        for p in range(2):
+            assert peaks[p, h] == (usage[p, here].max() if here.size else 0.0)
+    for _ in range(10 if count else 0):
+        n, to = rng.randrange(count), rng.randrange(hosts)
+        if to != place[n]:
+            found.shift(n, int(place[n]), to)
+            place[n] = to
+    for h in range(hosts):
+        assert found.on(h).tolist() == np.flatnonzero(place == h).tolist()
+
+
+@clouds.examples(80)
+@hypothesis.given(knobs=clouds.knobs())
+def test_after_moves_the_arrays_are_what_the_view_says(knobs):
+    """Room, fills and who is where; also who may take, while hosts drain."""
+    r = clouds.request(knobs)
+    state = sim.Simulation(r.cluster, r.scores, r.policies, r.history, r.options)
+    rng = random.Random(knobs.seed)
+    numbers = [int(n) for n in np.flatnonzero(state.movable)]
+    for n in rng.sample(numbers, min(len(numbers), 5)):
+        to = rng.choice([h for h in range(len(state.hosts)) if h != state.place[n]])
+        state.apply(state.move(n, to, model.Phase.SPREAD))
+    drained = rng.choice(state.hosts)
+    state.drain(drained)
+    for h, host in enumerate(state.hosts):
+        for c, name in enumerate(state.classes):
+            if r.cluster.hosts[host].provider is not None:
+                assert state.room.used[c, h] == state.view.used(host, name)
+        fills = state.view.fills(host)
+        for p, policy in enumerate(state.policies):
+            if r.scores.policies[policy.name].untrusted is None:
+                assert math.isnan(state.fill[p, h]) == (policy.name not in fills)
+                assert math.isnan(state.fill[p, h]) or state.fill[p, h] == fills[policy.name]
+        assert {state.uuids[n] for n in state.on_host(host)} == set(state.view.instances_on(host))
+        assert state.open[h] == (state.available[h] and state.view.closed(host) is None)
+    assert not state.takers[state.host_index[drained]]
+
+
+def test_extremes_follow_moves_and_drains():
+    r = clouds.request(clouds.Knobs(seed=4, hosts=5, instances=20, policies=2))
+    state = sim.Simulation(r.cluster, r.scores, r.policies, r.history, r.options)
+    rng = random.Random(1)
+    for n in range(10):
+        to = rng.choice([h for h in range(5) if h != state.place[n]])
+        state.apply(state.move(n, to, model.Phase.SPREAD))
+        expected = state.score.max(axis=1) - state.score.min(axis=1)
+        assert state.imbalances().tolist() == expected.tolist()
+    lowest = int(state.score[0].argmin())
+    state.drain(state.hosts[lowest])
+    assert state.extremes.low(0) == np.delete(state.score[0], lowest).min()
+    state.reopen(state.hosts[lowest])
+    assert state.extremes.low(0) == state.score[0].min()
