@@ -81,7 +81,8 @@ class Outlook:
     def _by_host(self, values: sim.Floats) -> sim.Floats:
         """P x N summed up to P x H."""
         hosts = len(self.simulation.hosts)
-        return np.array([np.bincount(self.simulation.place, row, hosts) for row in values])
+        return np.array([np.bincount(self.simulation.place, row, hosts) for row in values],
+                        dtype=np.float64)
 
     def _arriving(self) -> list[tuple[int, int]]:
         """Moves in flight into the scope: (instance, host)."""
