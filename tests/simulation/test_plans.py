@@ -50,7 +50,7 @@ class Nova(base.Executor):
         self.elsewhere = 0
         self.broken = []
 
-    def pre_flight(self, task):
+    def pre_flight(self, task, known):
         return 'marker'
 
     def submit(self, task):

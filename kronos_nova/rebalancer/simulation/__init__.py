@@ -195,15 +195,12 @@ class Simulation:
 
     def imbalances(self) -> Floats:
         """Per policy: max score of the givers - min score of the takers, >= 0."""
-        if not self.givers.any() or not self.takers.any():
-            return np.zeros(len(self.policies))
-        return np.array([max(self.extremes.high(p) - self.extremes.low(p), 0.0)
-                         for p in range(len(self.policies))])
+        return np.array(self.extremes.imbalances())
 
     def combined(self) -> float:
         """Sum of weight x imbalance, added in the policies' order."""
         total = 0.0
-        for weight, imbalance in zip(self.weights.tolist(), self.imbalances().tolist(),
+        for weight, imbalance in zip(self.weights.tolist(), self.extremes.imbalances(),
                                      strict=True):
             total += weight * imbalance
         return total

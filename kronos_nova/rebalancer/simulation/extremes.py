@@ -54,10 +54,12 @@ class Extremes:
     def __init__(self, score: arrays.Floats, givers: arrays.Bools, takers: arrays.Bools) -> None:
         self._score = score
         self._who = givers, takers
+        self._imbalances: list[float] | None = None
         self._found: list[list[tuple[list[float], list[int]] | None]] = [
             [None] * len(score), [None] * len(score)]
 
     def changed(self) -> None:
+        self._imbalances = None
         for side in self._found:
             side[:] = [None] * len(side)
 
@@ -93,12 +95,25 @@ class Extremes:
     def high(self, p: int, *but: int) -> float:
         """The maximum over givers without at most two hosts; -inf: nobody."""
         values, hosts = self.highest(p)
-        return next((v for v, h in zip(values, hosts, strict=True) if h not in but), -np.inf)
+        for value, host in zip(values, hosts, strict=True):
+            if host not in but:
+                return value
+        return -np.inf
 
     def low(self, p: int, *but: int) -> float:
         """The minimum over takers without at most two hosts; inf: nobody."""
         values, hosts = self.lowest(p)
-        return next((v for v, h in zip(values, hosts, strict=True) if h not in but), np.inf)
+        for value, host in zip(values, hosts, strict=True):
+            if host not in but:
+                return value
+        return np.inf
+
+    def imbalances(self) -> list[float]:
+        """Per policy: highest giver - lowest taker, at least 0; 0 for nobody."""
+        if self._imbalances is None:
+            self._imbalances = [max(self.highest(p)[0][0] - self.lowest(p)[0][0], 0.0)
+                                for p in range(len(self._score))]
+        return self._imbalances
 
     def high_but_each(self, p: int, hosts: arrays.Ints) -> arrays.Floats:
         """:meth:`high` without each of the hosts in turn: of their shape."""

@@ -89,7 +89,7 @@ class Search:
         self._simulation = simulation
         self._banned = banned
         extremes = self._extremes = simulation.extremes
-        self._before: list[float] = simulation.imbalances().tolist()
+        self._before = extremes.imbalances()
         self._combined = simulation.combined()
         self._weights: list[float] = simulation.weights.tolist()
         self._thresholds: list[float] = simulation.thresholds.tolist()

@@ -157,7 +157,7 @@ def test_the_cap_of_the_whole_cloud_reaches_the_executor(place):
     first = place.task()
     busy = cases.claim(place.store, 'another executor', now=time.time() + LONG)
     assert busy.task.task_id == first.task_id
-    second = place.task()
+    second = place.task(from_host='h4')
     with place.daemon('executor', dry_run=False, cap=1) as process:
         # Each shows a pass, and a pass ends with claiming.
         until(place.expired(), process)
@@ -170,7 +170,7 @@ def test_the_cap_of_the_whole_cloud_reaches_the_executor(place):
 def test_with_room_under_the_cap_the_executor_begins(place):
     place.task()
     assert cases.claim(place.store, 'another executor', now=time.time() + LONG)
-    second = place.task()
+    second = place.task(from_host='h4')
     with place.daemon('executor', dry_run=False, cap=2) as process:
         until(lambda: place.state(second) is TaskState.COMPLETED, process)
 

@@ -154,7 +154,8 @@ def test_a_pre_flight_refusal_is_final_and_quarantines(bench):
 
 def test_pre_flight_is_told_what_only_the_database_knows(bench):
     """Of tasks, those that were begun: one that waits its turn stops nobody."""
-    bench.plan(cases.make_task, lambda p, s: cases.make_task(p, s, not_before=bench.now + 1),
+    bench.plan(cases.make_task, lambda p, s: cases.make_task(
+                   p, s, from_host='h4', not_before=bench.now + 1),
                lambda p, s: cases.make_task(p, s, not_before=bench.now + 1e6))
     bench.store.refused('h9', bench.now, limit=1, seconds=1000, reason='no')
     bench.driver.answers['look'] = [base.Stage.RUNNING]
