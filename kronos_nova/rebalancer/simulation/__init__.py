@@ -66,6 +66,7 @@ class Simulation:
         self.history = history
         self.mode = policy_set.mode
         self.expired = expired
+        self.scores = scores
         self.trusted = not scores.untrusted
         self.rejections: Counter[str] = Counter()
         self.warnings: list[str] = []
