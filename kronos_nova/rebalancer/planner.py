@@ -30,8 +30,8 @@ from kronos_nova.rebalancer import simulation as sim
 from kronos_nova.rebalancer.strategies import base
 from kronos_nova.rebalancer.strategies import evacuate
 
-#: evacuate -> repair -> spread or pack; others come after these, by name.
-ORDER = ('evacuate', 'repair', 'spread', 'pack')
+#: evacuate -> repair -> relief, spread or pack; others come after these, by name.
+ORDER = ('evacuate', 'repair', 'relief', 'spread', 'pack')
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
