@@ -25,9 +25,8 @@ from collections.abc import Mapping
 import numpy as np
 
 from kronos_nova.constraints import claims as rule
-from kronos_nova.rebalancer import masks
 from kronos_nova.rebalancer import simulation as sim
-from kronos_nova.rebalancer.masks import claims
+from kronos_nova.rebalancer.search import choice
 from kronos_nova.rebalancer.search import measure
 
 #: A plan: row -> column.
@@ -146,8 +145,7 @@ def _bias(simulation: sim.Simulation, rows: sim.Ints, columns: sim.Ints) -> sim.
     Mending a soft group earns nothing here: a spread would spend its budget on
     that instead of on the imbalance.
     """
-    fixed = masks.permitted(simulation, rows, columns,
-                            [mask for mask in masks.MASKS if mask is not claims.room])
+    fixed = choice.permitted(simulation, rows, columns, full=True)
     price = measure.price(simulation.options, simulation.cost[rows])
     bias: sim.Floats = np.ascontiguousarray(np.where(fixed, price[:, None], np.inf).T)
     for row in np.flatnonzero(simulation.grouped[rows]):

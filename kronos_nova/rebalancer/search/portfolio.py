@@ -26,6 +26,8 @@ from kronos_nova.rebalancer.search import replay
 #: Additions of one search, and how many candidates and moves earn one.
 ADDITIONS = 7000
 CANDIDATES = 8
+#: However few there are: the greedy starts alone use up some.
+FEWEST = 300
 #: In a cluster of more instances, what reaches every threshold is good enough.
 LARGE = 4000
 #: A search does less in inverse proportion above so many.
@@ -98,7 +100,7 @@ def _additions(simulation: sim.Simulation, budget: int) -> int:
     candidates = count * int(simulation.takers.sum())
     if not candidates:
         return 0
-    wanted = min(ADDITIONS, candidates * budget // CANDIDATES)
+    wanted = min(ADDITIONS, FEWEST + candidates * budget // CANDIDATES)
     wanted = int(wanted * min(1.0, SEARCHED / count))
     steps = SHARE * (simulation.options.max_steps - simulation.steps)
     return max(0, min(wanted, int(steps / _steps(candidates))))

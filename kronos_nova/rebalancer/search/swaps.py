@@ -23,9 +23,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from kronos_nova import model
-from kronos_nova.rebalancer import masks
 from kronos_nova.rebalancer import simulation as sim
-from kronos_nova.rebalancer.masks import claims
 from kronos_nova.rebalancer.search import choice
 from kronos_nova.rebalancer.search import measure
 from kronos_nova.rebalancer.search import replay
@@ -77,8 +75,8 @@ def _pairs(simulation: sim.Simulation, mine: sim.Ints, others: sim.Ints,
     simulation.steps += mine.size * others.size // 64
     place = simulation.place[others]
     hosts, which = np.unique(place, return_inverse=True)
-    allowed = (_static(simulation, mine, hosts)[:, which]
-               & _static(simulation, others, np.array([host]))[:, 0])
+    allowed = (choice.permitted(simulation, mine, hosts, full=True)[:, which]
+               & choice.permitted(simulation, others, np.array([host]), full=True)[:, 0])
     combined, excess = np.zeros(allowed.shape), np.zeros(allowed.shape)
     convex = np.zeros(allowed.shape)
     limits = np.maximum(simulation.imbalances(), simulation.thresholds) + EPSILON
@@ -105,9 +103,3 @@ def _pairs(simulation: sim.Simulation, mine: sim.Ints, others: sim.Ints,
     order = np.argsort(-gain[i, j], kind='stable')[:TRIED]
     yield from ((-float(gain[a, b]), int(mine[a]), int(others[b]))
                 for a, b in zip(i[order], j[order], strict=True))
-
-
-def _static(simulation: sim.Simulation, rows: sim.Ints, columns: sim.Ints) -> sim.Bools:
-    """All masks but the claims', which the other move may make room for."""
-    return masks.permitted(simulation, rows, columns,
-                           [mask for mask in masks.MASKS if mask is not claims.room])
