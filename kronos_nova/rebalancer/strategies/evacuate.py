@@ -71,6 +71,8 @@ class Evacuate(base.Strategy):
                 break
             move = (base.best_place(simulation, np.array([n]), model.Phase.EVACUATE)
                     if simulation.movable[n] else None)
+            if simulation.truncated and move is None:
+                break  # nothing is known against it
             if move is None:
                 self._blocked(simulation, int(n))
                 continue
