@@ -274,7 +274,8 @@ class PolicyScores:
     UUID, only of those that have a profile or a fallback. ``untrusted`` says
     why imbalance moves must not use it. ``coverage``: by host, the share of
     the score that its instances' usages explain. ``window``: seconds over
-    which its queries look back. ``staleness``: how old samples may be, in
+    which its queries look back at most, ``score_window`` and ``fill_window``
+    those of ``hosts`` and ``fill``. ``staleness``: how old samples may be, in
     seconds, when ``age`` is None.
     """
 
@@ -289,6 +290,8 @@ class PolicyScores:
     age: float | None = None
     warnings: tuple[str, ...] = ()
     window: float = 0.0
+    score_window: float = 0.0
+    fill_window: float = 0.0
     staleness: float = 0.0
 
     def knows(self, host: str) -> bool:

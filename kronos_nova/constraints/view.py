@@ -119,10 +119,10 @@ class ClusterView:
         self._fill = {name: dict(p.fill) for name, p in self._scores.items()}
         self._flying: dict[str, str | None] = {}
         self._lay_flights()
-        if scores is not None:
-            self._lay_completed(scores.taken_at)
         self._unseen = {name: {h: v - p.fill[h] for h, v in self._fill[name].items()}
                         for name, p in self._scores.items()}
+        if scores is not None:
+            self._lay_completed(scores.taken_at)
 
     # What rules ask.
 
@@ -334,17 +334,23 @@ class ClusterView:
                     self._extra[to_host, resource_class] -= amount
 
     def _lay_completed(self, sampled_at: float) -> None:
-        """Moves that the samples do not show yet, or only in part."""
-        for move, completed_at in self.history.completed:
+        """Moves that the samples do not show yet, or only in part: those of an
+        instance that led, one after the other, to where it is."""
+        place: dict[str, str | None] = {}
+        for move, completed_at in reversed(self.history.completed):
             uuid = move.instance_uuid
-            if self.host_of(uuid) != move.to_host:
+            if place.get(uuid, self.host_of(uuid)) != move.to_host:
+                place[uuid] = None  # somebody else has moved it since
                 continue
+            place[uuid] = move.from_host
             for name, policy in self._scores.items():
-                part = settling.unseen(policy, sampled_at, completed_at,
-                                       self.options.settle_seconds)
-                for host, share in ((move.from_host, -part), (move.to_host, part)):
-                    if part and host in self._fill[name]:
-                        self._fill[name][host] += share * self.ratio(name, uuid, host)
+                for laid_over, window in ((self._fill[name], policy.fill_window),
+                                          (self._unseen[name], policy.score_window)):
+                    part = settling.unseen(policy, window, sampled_at, completed_at,
+                                           self.options.settle_seconds)
+                    for host, share in ((move.from_host, -part), (move.to_host, part)):
+                        if part and host in laid_over:
+                            laid_over[host] += share * self.ratio(name, uuid, host)
 
 
 def _lacks_score(host: str, policy: str) -> model.Rejection:
