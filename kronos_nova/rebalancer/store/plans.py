@@ -21,6 +21,7 @@ import sqlalchemy as sa
 
 from kronos_nova import exception
 from kronos_nova import model
+from kronos_nova.constraints import settling
 from kronos_nova.rebalancer.store import rows
 from kronos_nova.rebalancer.store import tables
 
@@ -28,9 +29,6 @@ INSTANCE = 'instance'
 SCOPE = 'scope'
 HOST = 'host'
 DISKS = 'disks'
-#: How far back History.completed reaches, in seconds: longer than scores take
-#: to show a move (kronos_nova.constraints.settling).
-COMPLETED_SECONDS = 10800.0
 
 
 def save(connection: sa.Connection, lease: rows.Lease | None, plan: model.Plan,
@@ -130,7 +128,7 @@ def history(connection: sa.Connection, scope: str, now: float) -> model.History:
     task = tables.task
     completed = connection.execute(
         sa.select(task).where(task.c.state == model.TaskState.COMPLETED.value,
-                              task.c.completed_at > now - COMPLETED_SECONDS)
+                              task.c.completed_at > now - settling.REMEMBERED)
         .order_by(task.c.completed_at, task.c.task_id)).mappings()
     draining = connection.scalars(
         sa.select(tables.drain.c.host).where(tables.drain.c.scope == scope))
@@ -158,7 +156,7 @@ def purge(connection: sa.Connection, now: float, older_than: float) -> int:
     Kept whatever is asked: live tasks and their plans, running cooldowns and
     quarantines, leases, and what :func:`history` still reports.
     """
-    limit = min(older_than, now - COMPLETED_SECONDS)
+    limit = min(older_than, now - settling.REMEMBERED)
     task, plan = tables.task, tables.plan
     needed = sa.select(task.c.plan_id).where(sa.or_(
         task.c.active_instance.is_not(None), task.c.updated_at >= limit))
