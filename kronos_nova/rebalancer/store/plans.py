@@ -15,6 +15,7 @@
 
 from collections.abc import Iterable
 from collections.abc import Sequence
+import re
 from typing import Any
 
 import sqlalchemy as sa
@@ -29,6 +30,7 @@ INSTANCE = 'instance'
 SCOPE = 'scope'
 HOST = 'host'
 DISKS = 'disks'
+_SECONDS = re.compile(r'\b\d+ s\b')
 
 
 def save(connection: sa.Connection, lease: rows.Lease | None, plan: model.Plan,
@@ -75,13 +77,15 @@ def _refuse_unsound(lease: rows.Lease, plan: model.Plan, tasks: Sequence[model.T
 
 
 def _is_news(connection: sa.Connection, plan: model.Plan, dry_run: bool) -> bool:
-    """An empty plan is kept only when it says something new; what a dry run
-    beside a live engine says is no answer to that one."""
+    """An empty plan is kept only when it says something new, which seconds that
+    run down are not; what a dry run beside a live engine says is no answer to
+    that one."""
     last = connection.execute(
         sa.select(tables.plan.c.reason)
         .where(tables.plan.c.scope == plan.scope, tables.plan.c.dry_run == dry_run)
         .order_by(tables.plan.c.created_at.desc()).limit(1)).first()
-    return last is None or last.reason != plan.reason
+    return last is None or (_SECONDS.sub('', last.reason or '')
+                            != _SECONDS.sub('', plan.reason or ''))
 
 
 def _refuse_busy(connection: sa.Connection, tasks: Sequence[model.Task]) -> None:
