@@ -211,7 +211,7 @@ def test_a_repair_of_soft_groups_has_no_alternates():
 def test_a_pack_falls_back_to_no_empty_host():
     cluster = cloud({'i': ('a', 1), 'j': ('b', 1), 'k': ('c', 1)})
     view = views.ClusterView(cluster, model.Options(), model.History())
-    for phase, alternates in ((model.Phase.PACK, ('c',)), (model.Phase.EVACUATE, ('c', 'z'))):
+    for phase, alternates in ((model.Phase.PACK, ('c',)), (model.Phase.EVACUATE, ('z', 'c'))):
         moves = ordering.order(view, [model.Move('i', 'a', 'b', phase)], max_alternates=3,
                                in_use=lambda host: host in 'abc').moves
         assert moves[0].alternates == alternates
