@@ -14,7 +14,6 @@
 
 import collections
 import dataclasses
-import os
 import random
 
 import hypothesis
@@ -476,7 +475,7 @@ def test_what_the_checker_passes_no_order_of_events_breaks():
     """The planner's own plans are passed and sound; tampered ones are refused
     at least when some state breaks a rule."""
     seen = collections.Counter()
-    for seed in range(int(os.environ.get('KRONOS_TEST_EXAMPLES', '1')) * 300):
+    for seed in range(clouds.many(300)):
         request = brute.crowded(seed)
         rng = random.Random(seed)
         plan = shortened(planner.plan(request), 5)
@@ -492,6 +491,7 @@ def test_what_the_checker_passes_no_order_of_events_breaks():
             assert said or not broken, (seed, broken)
             seen['refused' if said else 'passed'] += 1
             seen[(broken or 'sound').split(':')[0]] += 1
-    assert seen['passed'] > 100, seen
+    few = clouds.many(300) < 300  # of a fraction nothing is known but its verdicts
+    assert few or seen['passed'] > 100, seen
     for why in ('anti-affinity', 'affinity', 'group in flight', 'no room', 'ceiling'):
-        assert seen[why] >= 10, seen
+        assert few or seen[why] >= 10, seen
