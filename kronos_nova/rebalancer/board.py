@@ -25,6 +25,7 @@ from collections.abc import Iterator
 from collections.abc import Mapping
 import contextlib
 import dataclasses
+import math
 
 from kronos_nova import constraints
 from kronos_nova import model
@@ -63,8 +64,11 @@ class Board:
 
     def emptiness(self) -> list[tuple[float, str]]:
         """(highest fill, host) of every host of the scope."""
-        return [(max(self.view.fills(h).values(), default=0.0), h)
-                for h in sorted(self.view.cluster.scope_hosts)]
+        return [(self.fullness(h), h) for h in sorted(self.view.cluster.scope_hosts)]
+
+    def fullness(self, host: str) -> float:
+        """The host's highest fill; one of which nothing is known comes last."""
+        return max(self.view.fills(host).values(), default=math.inf)
 
     def place(self, move: model.Move) -> model.Rejection | None:
         """Find the fewest moves that must have completed: those of the same
@@ -105,7 +109,7 @@ class Board:
         that another one freed for it, and they may start before that."""
         total = self.view.fills(move.to_host)
         if (not any(self.moves[u].from_host == move.to_host for u in required)
-                and all(total.get(name, 0.0) <= limit
+                and all(total[name] <= limit
                         for name, (_, limit) in self.view.ceilings(move).items())):
             return set()
         found: set[str] = set()
