@@ -105,7 +105,7 @@ class Board:
         that another one freed for it, and they may start before that."""
         total = self.view.fills(move.to_host)
         if (not any(self.moves[u].from_host == move.to_host for u in required)
-                and all(total.get(name, 0.0) <= limit
+                and all(total[name] <= limit
                         for name, (_, limit) in self.view.ceilings(move).items())):
             return set()
         found: set[str] = set()

@@ -66,7 +66,10 @@ class Simulation:
         self.history = history
         self.mode = policy_set.mode
         self.expired = expired
+        self.scores = scores
         self.trusted = not scores.untrusted
+        #: Imbalance moves must wait; the planner says so.
+        self.held = not self.trusted
         self.rejections: Counter[str] = Counter()
         self.warnings: list[str] = []
         self.notes: list[str] = []

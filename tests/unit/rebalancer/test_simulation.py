@@ -90,7 +90,6 @@ def test_effects_are_what_brute_force_finds(knobs):
 def improving_moves(simulation):
     """(value, move) of every legal move that is worth it by the definition."""
     before = simulation.combined()
-    least = spread.LEAST_GAIN
     now = imbalances(simulation, simulation.score)
 
     def above(values):
@@ -115,7 +114,9 @@ def improving_moves(simulation):
             if above(new) < above(now) - 1e-9:
                 down = float('inf')
             value = min(gain, down) - simulation.soft_cost(move)
-            if (gain > least + 1e-7 and down > spread.CONVEX_GAIN + 1e-7 and value > 1e-7
+            price = simulation.options.minimum_gain * simulation.cost[n] / 1024
+            if (gain - price > spread.NOISE + 1e-7 and down > spread.CONVEX_GAIN + 1e-7
+                    and value > 1e-7
                     and not worse and simulation.repairs(move) <= 0
                     and constraints.check(simulation.view, move) is None):
                 yield value, move
@@ -131,7 +132,7 @@ def test_the_best_improving_move_lies_at_an_extreme_host(knobs):
     """Looking only at moves from a maximum or to a minimum misses nothing."""
     simulation = simulate(knobs)
     expected = list(improving_moves(simulation))
-    found = spread._improving(simulation, spread.LEAST_GAIN)
+    found = spread._improving(simulation, spread.NOISE)
     assert bool(expected) == (found is not None)
     if found is not None:
         values = {(m.instance_uuid, m.to_host): value for value, m in expected}
