@@ -30,9 +30,10 @@ from kronos_nova.rebalancer import simulation as sim
 from kronos_nova.rebalancer.strategies import base
 from kronos_nova.rebalancer.strategies import greedy
 from kronos_nova.rebalancer.strategies import spread
+from tests.unit import clouds
 
 #: Clusters tried, in so many parts that can run beside each other.
-CLUSTERS = 10_000
+CLUSTERS = clouds.many(10_000)
 PARTS = 8
 
 
@@ -238,7 +239,7 @@ def larger(seed, tied):
 
 @pytest.mark.parametrize('tied', [False, True])
 def test_batches_and_bounds_lose_nothing(tied):
-    for seed in range(25):
+    for seed in range(clouds.many(25)):
         cluster = larger(seed, tied)
         assert found(simulation(cluster), cluster.budget) == brute_force(cluster), seed
 
@@ -246,7 +247,7 @@ def test_batches_and_bounds_lose_nothing(tied):
 def test_each_bound_holds_and_is_reached():
     """No gain is above its bound, rounding included; some are equal to it."""
     reached = 0
-    for seed in range(400):
+    for seed in range(clouds.many(400)):
         state = simulation(small(seed))
         search = greedy.Search(state, set())
         rows = search._on(search._hot)
@@ -264,7 +265,7 @@ def test_each_bound_holds_and_is_reached():
                 rows = search._on([int(s)])
                 if rows.size:
                     assert (search._gains(rows, np.array([d])) <= bound).all(), seed
-    assert reached > 100
+    assert reached > clouds.many(100)
 
 
 def full():
