@@ -23,6 +23,9 @@ from kronos_nova import model
 #: A longer range is laid over the scores but not waited for: what asks for
 #: the peak of a week must not hold a scope for a week.
 LONGEST_WAIT = 3600.0
+#: How far back model.History.completed reaches, in seconds: longer than it is
+#: waited for scores to show a move.
+REMEMBERED = 10800.0
 
 
 def age(policy: model.PolicyScores) -> float:

@@ -105,6 +105,30 @@ def test_a_plan_becomes_tasks_and_casts(world):
     assert world.store.history(model.UNASSIGNED, world.clock()).cooling == {A0: 900.0}
 
 
+def test_plans_that_ended_long_ago_are_forgotten(world):
+    world.conf.set_override('keep_days', 2, 'engine')
+    engine = world.engine()
+    engine.run_cycle()
+    task, = world.casts
+    row = world.store.claim('w', None, world.clock(), per_scope=9, total=9, claim_seconds=60)
+    result = model.Result(task.task_id, task.plan_id, task.aggregate, task.instance_uuid,
+                          task.from_host, task.to_host, success=True)
+    world.store.finish(row.task, result, model.TaskState.COMPLETED, world.clock(), worker='w',
+                       instance_cooldown=0.0)
+    for days, known in ((1.9, True), (0.2, False)):
+        world.clock.now += days * 86400
+        engine.run_cycle()
+        assert (world.store.plan(task.plan_id) is not None) == known
+
+
+def test_plans_that_cannot_be_forgotten_stop_no_cycle(world, monkeypatch):
+    def away(older_than):
+        raise exception.StoreError(problem='is away', remedy='Wait.')
+    monkeypatch.setattr(world.store, 'purge', away)
+    row, = world.engine().run_cycle()
+    assert row['moves']
+
+
 def test_collecting_longer_than_the_lease_loses_no_plan(world):
     def slow():
         world.clock.now += 119

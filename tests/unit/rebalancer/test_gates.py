@@ -70,6 +70,7 @@ def test_too_many_disabled_hosts_stop_everything():
 def test_a_long_list_of_hosts_is_cut():
     services = [model.Service(f'd{n}', state='down') for n in range(5)]
     assert '(d0, d1, d2, ...)' in gates.outage(cluster(*services), model.Options())
+    assert '(d0, d1, d2)' in gates.outage(cluster(*services[:3]), model.Options())
 
 
 def scores(untrusted=None, taken_at=1000.0):
@@ -80,6 +81,9 @@ def test_one_untrusted_policy_holds_every_imbalance_move():
     held = gates.imbalance_hold(cluster(*up('a')), scores('samples are old'), model.History(),
                                 model.Options())
     assert held == 'metrics are not trusted: cpu: samples are old'
+    two = model.Scores({n: model.PolicyScores(n, untrusted='no samples') for n in ('cpu', 'net')})
+    held = gates.imbalance_hold(cluster(*up('a')), two, model.History(), model.Options())
+    assert held == 'metrics are not trusted: cpu: no samples; net: no samples'
 
 
 @pytest.mark.parametrize('completed_at, held', [(1000.0, True), (701.0, True), (700.0, False)])
@@ -94,6 +98,12 @@ def test_imbalance_moves_wait_until_the_scores_show_the_last_move(completed_at, 
 def test_moves_of_other_scopes_hold_nothing():
     history = model.History(completed=((model.Move('u', 'x', 'y', model.Phase.SPREAD), 999.0),))
     assert gates.imbalance_hold(cluster(*up('a')), scores(), history, model.Options()) is None
+
+
+@pytest.mark.parametrize('ends', [('a', 'x'), ('x', 'a')])
+def test_a_move_across_the_border_of_the_scope_holds_it(ends):
+    history = model.History(completed=((model.Move('u', *ends, model.Phase.SPREAD), 999.0),))
+    assert gates.imbalance_hold(cluster(*up('a')), scores(), history, model.Options())
 
 
 def test_the_hold_is_as_long_as_samples_are_old():

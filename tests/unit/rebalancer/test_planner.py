@@ -48,13 +48,13 @@ def test_a_plan_with_moves_has_no_reason_and_reports_a_fall():
 
 
 @pytest.mark.parametrize('changes, reason', [
-    ({'budget': 0}, 'the budget is used up'),
+    ({'budget': 0}, 'the budget is used up by moves that are still under way'),
     ({'history': model.History(scope_cooling=90.0)}, 'the scope cools down for another 90 s'),
     ({'strategies': ()}, 'no enabled strategy has anything to do'),
 ])
 def test_nothing_has_a_reason(changes, reason):
     plan = planner.plan(request(**changes))
-    assert plan.moves == () and reason in plan.reason
+    assert plan.moves == () and plan.reason == reason
 
 
 def test_a_scope_without_hosts_says_so():
@@ -125,10 +125,33 @@ def test_what_was_cut_off_is_named_by_strategy_and_budget():
     by_deadline = planner.plan(r, expired=lambda: True)
     assert any('by planning_deadline' in w and 'spread was not begun' in w
                and f'{r.budget} moves of the budget are left' in w for w in by_deadline.warnings)
+    assert not any('not finished' in w for w in by_deadline.warnings)
+    assert by_deadline.reason == 'planning was cut off after 0 steps; see the warnings'
     few = dataclasses.replace(r.options, max_steps=1)
     by_count = planner.plan(dataclasses.replace(r, options=few))
     assert by_count.truncated
     assert any('steps' in w and 'spread was not finished' in w for w in by_count.warnings)
+
+
+@pytest.mark.parametrize('excess, named', [(0.0, False), (0.01, True)])
+def test_only_policies_above_their_thresholds_are_named_as_left_out(excess, named):
+    r = request()
+    threshold = r.policies.enabled[0].threshold
+    level = model.Scores({n: dataclasses.replace(
+        p, hosts={**dict.fromkeys(p.hosts, 0.0), 'h0': threshold + excess})
+        for n, p in r.scores.policies.items()})
+    plan = planner.plan(dataclasses.replace(r, scores=level), expired=lambda: True)
+    assert any('still above the threshold: cpu' in w for w in plan.warnings) == named
+    assert plan.warnings
+
+
+def test_a_quarantined_host_is_no_alternate():
+    free = planner.plan(request())
+    host = free.moves[0].alternates[0]
+    assert host not in {m.to_host for m in free.moves}
+    plan = planner.plan(request(history=model.History(quarantined_hosts=frozenset({host}))))
+    assert plan.moves and any(m.alternates for m in plan.moves)
+    assert all(host not in (m.to_host, *m.alternates) for m in plan.moves)
 
 
 class Swap(base.Strategy):
@@ -186,6 +209,7 @@ def test_else_the_swap_is_dropped_and_the_plan_says_so(phase, usages):
     plan = swap(phase, usages)
     assert plan.moves == () and plan.rejections['no-room'] == 2
     assert any('2 moves wait for the next cycle' in w for w in plan.warnings)
+    assert plan.reason == 'see the warnings'
     assert plan.combined_after == pytest.approx(plan.combined_before)
 
 
@@ -207,6 +231,7 @@ class Recorder(base.Strategy):
 
     def propose(self, simulation, budget):
         self.log.append((self.name, budget))
+        self.seen = simulation
         moves = []
         for n in [n for n in range(len(simulation.uuids)) if simulation.movable[n]][:self.take]:
             source = simulation.place[n]
@@ -226,9 +251,15 @@ def test_strategies_run_in_order_and_share_one_budget():
     assert len(plan.moves) == 3
 
 
+def test_a_strategy_is_given_the_seed_and_the_time_of_the_request():
+    strategy = Recorder([], 'other')
+    planner.plan(request(strategies=(strategy,), seed=7, now=1234.0))
+    assert (strategy.seen.seed, strategy.seen.now) == (7, 1234.0)
+
+
 def test_untrusted_metrics_hold_imbalance_strategies_only():
     log = []
-    r = request(strategies=(Recorder(log, 'drain'), Recorder(log, 'spread', imbalance=True)))
+    r = request(strategies=(Recorder(log, 'spread', imbalance=True), Recorder(log, 'drain')))
     planner.plan(dataclasses.replace(r, scores=untrusted(r)))
     assert log == [('drain', 3)]
 
@@ -236,10 +267,11 @@ def test_untrusted_metrics_hold_imbalance_strategies_only():
 def test_a_cooling_scope_only_continues_drains():
     log = []
     r = request(strategies=(Recorder(log, 'repair'), Recorder(log, 'pack', continues=True)),
-                history=model.History(scope_cooling=9.0, draining=frozenset({'h0'})))
+                history=model.History(scope_cooling=0.9, draining=frozenset({'h0'})))
     pack = clouds.request(clouds.Knobs(seed=2, hosts=4, instances=16, budget=3, mode='pack'))
-    planner.plan(dataclasses.replace(pack, strategies=r.strategies, history=r.history))
+    plan = planner.plan(dataclasses.replace(pack, strategies=r.strategies, history=r.history))
     assert log == [('pack', 3)]
+    assert plan.reason == 'the scope cools down for another 1 s'
 
 
 def test_a_drain_of_a_host_that_left_the_scope_is_forgotten():

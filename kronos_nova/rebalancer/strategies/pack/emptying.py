@@ -32,9 +32,6 @@ from kronos_nova.rebalancer.strategies.pack import outlook as outlooks
 
 #: So many hosts are tried in another's place.
 ALTERNATIVES = 32
-#: Levels that a host which receives already may be above one that does not:
-#: every host that receives is disturbed for as long.
-SHARED = 0.1
 
 
 def empty_hosts(outlook: outlooks.Outlook, budget: int) -> list[model.Move]:
@@ -258,8 +255,7 @@ def _place(outlook: outlooks.Outlook, n: int, hosts: sim.Ints,
             simulation.rejections['foreseen-peak'] += 1
         return None
     hosts, level = hosts[fits], level[fits]
-    rank = level - SHARED * (outlook.arrivals[hosts] > 0) if levelled else -level
-    for i in np.lexsort((hosts, rank)):
+    for i in np.lexsort((hosts, level if levelled else -level)):
         h = int(hosts[i])
         if simulation.grouped[n] and simulation.undoes_repair(
                 simulation.move(n, h, model.Phase.PACK)):

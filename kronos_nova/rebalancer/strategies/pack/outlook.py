@@ -42,8 +42,7 @@ LEAST_CEILING = 1e-6
 class Outlook:
     """Follows the simulation's moves, which go through :meth:`apply` here.
 
-    ``counts``: instances by host; ``arrivals``: of them, those that the plan
-    brings. ``mean``: P x N, in the unit of the
+    ``counts``: instances by host. ``mean``: P x N, in the unit of the
     simulation's ``usage``. ``expected``: P x H, what the host holds on
     average, in the same unit. ``base``: the part of it that no instance
     explains and that no move takes away.
@@ -53,7 +52,6 @@ class Outlook:
         self.simulation = simulation
         self._phase = model.Phase.PACK if simulation.mode == 'pack' else model.Phase.SPREAD
         self.counts = np.bincount(simulation.place, minlength=len(simulation.hosts))
-        self.arrivals = np.zeros_like(self.counts)
         self._ceilings = np.array([[max(LEAST_CEILING, simulation.ceilings[p.name])]
                                    for p in simulation.policies])
         self._deviations = np.array([[p.peak_deviations] for p in simulation.policies])
@@ -181,14 +179,12 @@ class Outlook:
         before = self.simulation.combined()
         self.simulation.apply(move)
         self._shift(move, move.from_host, move.to_host)
-        self.arrivals[self.simulation.host_index[move.to_host]] += 1
         return dataclasses.replace(move, improvement=before - self.simulation.combined())
 
     def undo(self, move: model.Move) -> None:
         """Takes back the last :meth:`apply` of this move."""
         self.simulation.undo(move)
         self._shift(move, move.to_host, move.from_host)
-        self.arrivals[self.simulation.host_index[move.to_host]] -= 1
 
     def _shift(self, move: model.Move, source: str, destination: str) -> None:
         n = self.simulation.index[move.instance_uuid]

@@ -122,7 +122,7 @@ def test_the_budget_bounds_a_cycle():
 def test_moves_under_way_use_up_the_budget():
     places = {f'i{n}': 'h1' for n in range(8)}
     two = made.policy_set(max_migrations_per_cycle=2)
-    slow = carrying.Limits(bandwidth=1000 / 700)
+    slow = carrying.Limits(bandwidth=1000 / 700, per_source=2)
     found = past(dict.fromkeys(places, 1.0), 4, two, places)
     went = travelled(found, two, cooldown=0.0, limits=slow)
     # Two begin at once and last two more cycles; then they settle.
