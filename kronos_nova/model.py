@@ -262,6 +262,8 @@ class PolicySamples:
     host_capacity: QueryResult | None = None
     age: float | None = None
     taken_at: float = 0.0
+    mean: QueryResult | None = None
+    deviation: QueryResult | None = None
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -271,10 +273,13 @@ class PolicyScores:
     ``hosts``: score in [0, 1] by host. ``fill``: what ceilings are compared
     with, by host (a pack policy's ``capacity_query``, else the score).
     ``capacity``: by host, in the unit of ``usages``. ``usages``: by instance
-    UUID, only of those that have a profile or a fallback. ``untrusted`` says
+    UUID, only of those that have a profile or a fallback. ``means`` and
+    ``deviations``: what an instance uses over hours, in the unit of
+    ``usages``; one that is not there is steady. ``untrusted`` says
     why imbalance moves must not use it. ``coverage``: by host, the share of
     the score that its instances' usages explain. ``window``: seconds over
-    which its queries look back. ``staleness``: how old samples may be, in
+    which its queries look back at most, ``score_window`` and ``fill_window``
+    those of ``hosts`` and ``fill``. ``staleness``: how old samples may be, in
     seconds, when ``age`` is None.
     """
 
@@ -289,7 +294,11 @@ class PolicyScores:
     age: float | None = None
     warnings: tuple[str, ...] = ()
     window: float = 0.0
+    score_window: float = 0.0
+    fill_window: float = 0.0
     staleness: float = 0.0
+    means: Mapping[str, float] = _empty()
+    deviations: Mapping[str, float] = _empty()
 
     def knows(self, host: str) -> bool:
         """Whether the host has all that an imbalance move needs; else it is
@@ -479,6 +488,7 @@ class Options:
     max_missing_hosts: int | None = None
     objective: str = 'balanced'
     soft_affinity_weight: float = 0.05
+    minimum_gain: float = 0.0001
     max_alternates: int = 2
     pinned_instances: frozenset[str] = frozenset()
     settle_seconds: float = 300.0

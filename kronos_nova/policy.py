@@ -53,7 +53,8 @@ class Policy(pydantic.BaseModel):
     threshold: Ratio = 0.15
     capacity_query: Query | None = None
     capacity_threshold: Ratio = 0.80
-    max_migrations_per_cycle: Annotated[int, pydantic.Field(ge=1, le=100)] = 3
+    # Kronos stopped at 100; a first consolidation is larger.
+    max_migrations_per_cycle: Annotated[int, pydantic.Field(ge=1, le=10_000)] = 3
     enabled: bool = True
 
     # Ours: units and capacity (an instance's ratio differs from host to host).
@@ -67,9 +68,21 @@ class Policy(pydantic.BaseModel):
     host_regex: Annotated[str, pydantic.Field(min_length=1, max_length=1024)] | None = None
     # Ours: new boots are kept off hosts above this projected score.
     boot_ceiling: Ratio | None = None
+    # Ours: what an instance uses over hours, mean and standard deviation, by
+    # vm_profile_label and in vm_profile_unit. Pack foresees peaks with them.
+    vm_mean_query: Query | None = None
+    vm_deviation_query: Query | None = None
+    peak_deviations: Annotated[float, pydantic.Field(ge=0.0, le=10.0, allow_inf_nan=False)] = 2.0
+    # Ours, pack: mean fill of the hosts in use that is aimed at; the share of
+    # them that must be too many before one is emptied; above the last one a
+    # host gives. None: capacity_threshold.
+    fill_target: Ratio | None = None
+    fill_hysteresis: Ratio = 0.05
+    relief_threshold: Ratio | None = None
 
     @pydantic.field_validator('weight', 'threshold', 'capacity_threshold', 'boot_ceiling',
-                              'max_migrations_per_cycle', mode='before')
+                              'peak_deviations', 'fill_target', 'fill_hysteresis',
+                              'relief_threshold', 'max_migrations_per_cycle', mode='before')
     @classmethod
     def _no_booleans(cls, value: Any) -> Any:
         if isinstance(value, bool):
@@ -77,7 +90,8 @@ class Policy(pydantic.BaseModel):
         return value
 
     @pydantic.field_validator('imbalance_query', 'vm_profile_query', 'capacity_query',
-                              'host_capacity_query', 'age_query')
+                              'host_capacity_query', 'age_query', 'vm_mean_query',
+                              'vm_deviation_query')
     @classmethod
     def _not_blank(cls, value: str | None) -> str | None:
         if value is not None and not value.strip():
@@ -109,20 +123,52 @@ class Policy(pydantic.BaseModel):
                 and self.host_capacity is None):
             raise ValueError('vm_profile_unit: absolute needs host_capacity_query or '
                              'host_capacity, else a usage cannot become a ratio')
+        if self.fill_target is not None and self.fill_target > self.capacity_threshold:
+            raise ValueError('fill_target is above capacity_threshold: hosts cannot be filled '
+                             'that far; lower it')
+        if (self.mode == 'pack' and self.relief_threshold is not None
+                and self.relief_threshold < self.capacity_threshold):
+            raise ValueError('relief_threshold is below capacity_threshold: hosts would be '
+                             'filled and relieved in turn; raise it')
+        for field in ('vm_mean_query', 'vm_deviation_query'):
+            if getattr(self, field) is not None and self.vm_profile_query is None:
+                raise ValueError(f'{field} needs vm_profile_query, what the instances use now')
         return self
+
+    @property
+    def target(self) -> float:
+        """Mean fill that pack aims at."""
+        return self.capacity_threshold if self.fill_target is None else self.fill_target
+
+    @property
+    def relieved_above(self) -> float:
+        """Fill above which a host gives at once."""
+        if self.relief_threshold is not None:
+            return self.relief_threshold
+        return self.capacity_threshold if self.mode == 'pack' else math.inf
 
     @property
     def queries(self) -> Mapping[str, str]:
         """Each query that is set, by field name."""
         fields = ('imbalance_query', 'vm_profile_query', 'capacity_query',
-                  'host_capacity_query', 'age_query')
+                  'host_capacity_query', 'age_query', 'vm_mean_query', 'vm_deviation_query')
         return {f: q for f in fields if (q := getattr(self, f)) is not None}
 
     @property
+    def score_window(self) -> float:
+        """Seconds over which its scores look back."""
+        return lookback.longest(self.imbalance_query)
+
+    @property
+    def fill_window(self) -> float:
+        """Seconds over which what ceilings are compared with looks back."""
+        return lookback.longest(self.capacity_query or self.imbalance_query)
+
+    @property
     def window(self) -> float:
-        """Seconds over which its scores, fills and usages look back."""
-        return max(lookback.longest(q) for f, q in self.queries.items()
-                   if f in ('imbalance_query', 'capacity_query', 'vm_profile_query'))
+        """Seconds over which its scores, fills and usages look back at most."""
+        return max(self.score_window, self.fill_window,
+                   lookback.longest(self.vm_profile_query or ''))
 
 
 class PolicySet(pydantic.BaseModel):

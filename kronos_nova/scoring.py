@@ -161,6 +161,13 @@ def score(policy: policies.Policy, samples: model.PolicySamples, cluster: model.
         problem = problem or _named('vm_profile_query', samples.profile.error)
     usages, more = _usages(policy, samples.profile, cluster, hosts, capacity)
     warnings += more
+    long_term: dict[str, dict[str, float]] = {'vm_mean_query': {}, 'vm_deviation_query': {}}
+    for field, result in (('vm_mean_query', samples.mean),
+                          ('vm_deviation_query', samples.deviation)):
+        if result is not None:
+            problem = problem or _named(field, result.error)
+            long_term[field], more = _measured(policy, result, cluster, capacity)
+            warnings += more
     expected = {h for h in cluster.scope_hosts
                 if h in cluster.services and cluster.services[h].up}
     missing = frozenset(h for h in expected
@@ -178,8 +185,10 @@ def score(policy: policies.Policy, samples: model.PolicySamples, cluster: model.
             problem = problem or warnings[-1]
     return model.PolicyScores(
         policy=policy.name, hosts=hosts, fill=fill, capacity=capacity, usages=usages,
+        means=long_term['vm_mean_query'], deviations=long_term['vm_deviation_query'],
         coverage=coverage, missing=missing, untrusted=problem, age=samples.age,
-        warnings=tuple(dict.fromkeys(warnings)), window=policy.window, staleness=staleness)
+        warnings=tuple(dict.fromkeys(warnings)), window=policy.window,
+        score_window=policy.score_window, fill_window=policy.fill_window, staleness=staleness)
 
 
 def _named(query: str, problem: str | None) -> str | None:
@@ -221,29 +230,36 @@ def _usages(policy: policies.Policy, result: model.QueryResult | None, cluster: 
             hosts: Mapping[str, float],
             capacity: Mapping[str, float]) -> tuple[dict[str, float], list[str]]:
     """Usage by instance UUID, in the unit of ``capacity``."""
-    here = [i for i in cluster.instances.values() if i.host in cluster.scope_hosts]
-    usages: dict[str, float] = {}
-    warnings: list[str] = []
-    if result is not None and result.error is None:
-        mapped = labels.map_instances(result.series, cluster.instances.values(),
-                                      policy.vm_profile_label_type)
-        if mapped.ambiguous:
-            warnings.append(f'{len(mapped.ambiguous)} instances share their '
-                            f'{policy.vm_profile_label} or have several series; not profiled '
-                            f'(first: {mapped.ambiguous[0]})')
-        for instance in here:
-            value = mapped.values.get(instance.uuid)
-            if value is None:
-                continue
-            if not math.isfinite(value) or value < 0:
-                warnings.append(f'instance {instance.uuid}: usage {value} is not usable')
-            elif policy.vm_profile_unit == 'absolute':
-                usages[instance.uuid] = value
-            elif instance.host in capacity:
-                usages[instance.uuid] = value * capacity[instance.host]
+    usages, warnings = ({}, []) if result is None else _measured(
+        policy, result, cluster, capacity)
     if policy.vm_profile_fallback != 'skip':
+        here = [i for i in cluster.instances.values() if i.host in cluster.scope_hosts]
         _fall_back(policy, here, hosts, capacity, usages)
     return usages, warnings
+
+
+def _measured(policy: policies.Policy, result: model.QueryResult, cluster: model.Cluster,
+              capacity: Mapping[str, float]) -> tuple[dict[str, float], list[str]]:
+    """What a query says of each instance, by UUID, in the unit of ``capacity``."""
+    found: dict[str, float] = {}
+    warnings: list[str] = []
+    mapped = labels.map_instances(result.series, cluster.instances.values(),
+                                  policy.vm_profile_label_type)
+    if mapped.ambiguous:
+        warnings.append(f'{len(mapped.ambiguous)} instances share their '
+                        f'{policy.vm_profile_label} or have several series; not profiled '
+                        f'(first: {mapped.ambiguous[0]})')
+    for instance in cluster.instances.values():
+        value = mapped.values.get(instance.uuid)
+        if value is None or instance.host not in cluster.scope_hosts:
+            continue
+        if not math.isfinite(value) or value < 0:
+            warnings.append(f'instance {instance.uuid}: usage {value} is not usable')
+        elif policy.vm_profile_unit == 'absolute':
+            found[instance.uuid] = value
+        elif instance.host in capacity:
+            found[instance.uuid] = value * capacity[instance.host]
+    return found, warnings
 
 
 def _fall_back(policy: policies.Policy, here: list[model.Instance], hosts: Mapping[str, float],

@@ -37,6 +37,9 @@ OPTS: list[cfg.Opt] = [
     cfg.IntOpt('cooldown', default=600, min=0,
                help='Seconds between two plans for the same aggregate. Drains that have begun go '
                     'on regardless.'),
+    cfg.IntOpt('keep_days', default=30, min=1,
+               help='Days after which plans, and tasks that have ended, are deleted from the '
+                    'database. Whatever is still live or in force stays.'),
     cfg.StrOpt('availability_zone', default='nova',
                help='Accepted for compatibility with Kronos 0.2.0 and without effect: zones are '
                     'read from Nova. See restrict_to_az.'),
@@ -90,11 +93,16 @@ OPTS: list[cfg.Opt] = [
                help='How many hosts of a scope may lack a score before a policy is untrusted and '
                     'imbalance moves stop. Default: 5 percent of the hosts, at least 1.'),
     cfg.StrOpt('objective', default='balanced', choices=['balanced', 'kronos'],
-               help='balanced: break ties and plateaus by a convex measure. kronos: the greedy '
+               help='balanced: search for the best plan within the budget. kronos: the greedy '
                     'choice of Kronos 0.2.0.'),
     cfg.FloatOpt('soft_affinity_weight', default=0.05, min=0.0, max=1.0,
                  help='Cost of one more violated soft server group rule, in units of combined '
                       'imbalance.'),
+    cfg.FloatOpt('minimum_gain', default=0.0001, min=0.0, max=1.0,
+                 help='Fall in combined imbalance that a move must bring for each GiB that it '
+                      'copies. At 0.0001 an instance with 100 GiB of memory moves for one '
+                      'hundredth. 0 makes every move that helps at all. Without effect when '
+                      'objective is kronos.'),
     cfg.IntOpt('max_alternates', default=2, min=0, max=10,
                help='Other legal destinations kept with each move, for when the first refuses.'),
     cfg.ListOpt('pinned_instances', default=[],
@@ -127,5 +135,5 @@ def options(conf: cfg.ConfigOpts) -> model.Options:
         'enforce_soft_affinity', 'enforce_placement_claims', 'enforce_placement_disk',
         'require_cpu_compatibility', 'restrict_to_az', 'allow_disk_copy', 'instance_storage',
         'max_down_fraction', 'max_drain_fraction', 'max_missing_hosts', 'objective',
-        'soft_affinity_weight', 'max_alternates', 'settle_seconds')}
+        'soft_affinity_weight', 'minimum_gain', 'max_alternates', 'settle_seconds')}
     return model.Options(pinned_instances=frozenset(group.pinned_instances), **values)

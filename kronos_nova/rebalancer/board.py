@@ -25,7 +25,6 @@ from collections.abc import Iterator
 from collections.abc import Mapping
 import contextlib
 import dataclasses
-import math
 
 from kronos_nova import constraints
 from kronos_nova import model
@@ -63,12 +62,9 @@ class Board:
                 self._recall(move)
 
     def emptiness(self) -> list[tuple[float, str]]:
-        """(highest fill, host) of every host of the scope."""
-        return [(self.fullness(h), h) for h in sorted(self.view.cluster.scope_hosts)]
-
-    def fullness(self, host: str) -> float:
-        """The host's highest fill; one of which nothing is known comes last."""
-        return max(self.view.fills(host).values(), default=math.inf)
+        """(how full, host) of every host of the scope that is not frozen."""
+        return [(self.view.fullness(h), h) for h in sorted(self.view.cluster.scope_hosts)
+                if self.view.frozen(h) is None]
 
     def place(self, move: model.Move) -> model.Rejection | None:
         """Find the fewest moves that must have completed: those of the same

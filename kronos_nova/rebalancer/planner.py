@@ -30,8 +30,8 @@ from kronos_nova.rebalancer import simulation as sim
 from kronos_nova.rebalancer.strategies import base
 from kronos_nova.rebalancer.strategies import evacuate
 
-#: evacuate -> repair -> spread or pack; others come after these, by name.
-ORDER = ('evacuate', 'repair', 'spread', 'pack')
+#: evacuate -> repair -> relief, spread or pack; others come after these, by name.
+ORDER = ('evacuate', 'repair', 'relief', 'spread', 'pack')
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -172,6 +172,7 @@ def _propose(request: Request, simulation: sim.Simulation) -> list[model.Move]:
                                 f'{request.history.scope_cooling:.0f} s')
     if hold is not None:
         simulation.notes.append(hold)
+    simulation.held = hold is not None or request.history.scope_cooling > 0
     moves: list[model.Move] = []
     unfinished, unbegun = '', []
     for strategy in request.strategies:

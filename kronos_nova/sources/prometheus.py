@@ -106,6 +106,9 @@ class PrometheusSource(base.Source):
                  policy.vm_profile_label),
                 ('capacity', policy.capacity_query, policy.host_label),
                 ('host_capacity', policy.host_capacity_query, policy.host_label),
+                ('mean', policy.vm_mean_query if profile else None, policy.vm_profile_label),
+                ('deviation', policy.vm_deviation_query if profile else None,
+                 policy.vm_profile_label),
                 ('ages', policy.age_query, policy.host_label)):
             if query is None:
                 asked[name] = None

@@ -14,7 +14,7 @@
 
 ``hosts``: name -> {vcpu, memory_mb, ratio, status, state, reason, zone, traits,
 hypervisor_hostname, down}; ``instances``: name -> {at, vcpus, memory_mb, usage
-{policy: value}, status, locked, task_state, pinned,
+{policy: value}, mean and deviation (as usage), status, locked, task_state, pinned,
 local_disk_gb}; names become UUIDs with
 :func:`uuid_of`. ``scores``: policy -> {host label: value}. ``expect`` is read by
 test_scenarios.py.
@@ -130,12 +130,16 @@ def _samples(p: policy.Policy, data: dict[str, Any]) -> model.PolicySamples:
         return model.QueryResult(query, model.Health.HEALTHY,
                                  {str(k): float(v) for k, v in series.items()})
 
-    usages = {f'instance-{n}': row['usage'][p.name] for n, row in data.get('instances', {}).items()
-              if p.name in (row.get('usage') or {})}
+    def measured(key: str) -> dict[str, float]:
+        return {f'instance-{n}': row[key][p.name] for n, row in data.get('instances', {}).items()
+                if p.name in (row.get(key) or {})}
+
     imbalance = answer(p.imbalance_query, data['scores'].get(p.name))
     assert imbalance is not None
     return model.PolicySamples(
-        policy=p.name, imbalance=imbalance, profile=answer(p.vm_profile_query, usages),
+        policy=p.name, imbalance=imbalance, profile=answer(p.vm_profile_query, measured('usage')),
+        mean=answer(p.vm_mean_query, None if data.get('mean_error') else measured('mean')),
+        deviation=answer(p.vm_deviation_query, measured('deviation')),
         capacity=answer(p.capacity_query, data.get('fill', {}).get(p.name)),
         host_capacity=answer(p.host_capacity_query, data.get('capacity', {}).get(p.name)),
         age=data.get('age'), taken_at=NOW)

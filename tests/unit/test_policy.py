@@ -74,7 +74,7 @@ def test_a_file_of_kronos_0_2_0_loads_unchanged():
     ({'boot_ceiling': 90}, ('.boot_ceiling', '90')),
     ({'capacity_threshold': 2}, ('.capacity_threshold',)),
     ({'max_migrations_per_cycle': 0}, ('.max_migrations_per_cycle',)),
-    ({'max_migrations_per_cycle': 101}, ('.max_migrations_per_cycle',)),
+    ({'max_migrations_per_cycle': 10_001}, ('.max_migrations_per_cycle',)),
     ({'max_migrations_per_cycle': True}, ('not numbers',)),
     ({'imbalance_query': ''}, ('.imbalance_query',)),
     ({'imbalance_query': '  \n'}, ('the query is empty',)),
@@ -88,6 +88,14 @@ def test_a_file_of_kronos_0_2_0_loads_unchanged():
     ({'host_capacity': 'vcpu'}, ('.host_capacity',)),
     ({'host_capacity': 'VCPU', 'host_capacity_query': 'q'}, ('exclude each other',)),
     ({'mode': 'pack'}, ('capacity_query',)),
+    ({'fill_target': 0.81}, ('fill_target', 'above capacity_threshold')),
+    ({'relief_threshold': 0.79, 'mode': 'pack', 'capacity_query': 'q'},
+     ('relief_threshold', 'below capacity_threshold')),
+    ({'fill_target': True}, ('not numbers',)),
+    ({'fill_hysteresis': 1.1}, ('.fill_hysteresis',)),
+    ({'peak_deviations': -1}, ('.peak_deviations',)),
+    ({'vm_mean_query': 'q'}, ('vm_mean_query needs vm_profile_query',)),
+    ({'vm_deviation_query': ' ', 'vm_profile_query': 'q'}, ('.vm_deviation_query', 'empty')),
     ({'imbalance_qery': 'q'}, ('there is no such field', 'imbalance_query')),
 ])
 def test_a_wrong_field_is_named_with_the_remedy(fields, words):

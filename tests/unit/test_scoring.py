@@ -181,7 +181,7 @@ def test_a_host_that_is_down_is_not_missing():
     assert not found.missing and found.untrusted is None
 
 
-def test_stale_samples_are_untrusted():
+def test_defect_10_stale_samples_are_untrusted():
     assert '400 s old' in score({'a': 0.1, 'b': 0.2}, age=400.0).untrusted
 
 
@@ -247,6 +247,27 @@ def test_fallbacks_share_the_host_s_score_and_skip_does_not():
         found = score({'a': 0.8, 'b': 0.1}, policy=policy_of(vm_profile_fallback=fallback),
                       instances=instances)
         assert found.usages == pytest.approx(expected)
+
+
+def test_means_and_deviations_are_in_the_unit_of_the_capacity():
+    policy = policy_of(host_capacity='VCPU', vm_profile_query='p', vm_mean_query='m',
+                       vm_deviation_query='d')
+    found = score({'a': 0.5, 'b': 0.5}, policy=policy, vcpus={'a': 8, 'b': 16},
+                  instances=[instance_of('u', 'a'), instance_of('v', 'b')],
+                  profile=result_of({'name-u': 0.25}), mean=result_of({'name-u': 0.5, 'x': 1.0}),
+                  deviation=result_of({'name-u': 0.125, 'name-v': 0.25}))
+    assert found.usages == {'u': 2.0}
+    assert found.means == {'u': 4.0} and found.deviations == {'u': 1.0, 'v': 4.0}
+    assert found.untrusted is None
+
+
+@pytest.mark.parametrize('field', ['mean', 'deviation'])
+def test_a_failed_mean_or_deviation_holds_the_policy(field):
+    policy = policy_of(vm_profile_query='p', vm_mean_query='m', vm_deviation_query='d')
+    answers = {'mean': result_of({}), 'deviation': result_of({})}
+    answers[field] = model.QueryResult('q', model.Health.UNREACHABLE, error='timed out')
+    found = score({'a': 0.5, 'b': 0.5}, policy=policy, profile=result_of({}), **answers)
+    assert found.untrusted == f'vm_{field}_query: timed out'
 
 
 def test_a_failed_profile_holds_the_policy():

@@ -37,8 +37,11 @@ def check(context: base.Context) -> Iterator[base.Item]:
                               ('host_capacity_query', samples.host_capacity)):
             if result is not None:
                 yield _by_host(context, policy, field, result)
-        if samples.profile is not None:
-            yield _by_instance(context, policy, samples.profile)
+        for field, result in (('vm_profile_query', samples.profile),
+                              ('vm_mean_query', samples.mean),
+                              ('vm_deviation_query', samples.deviation)):
+            if result is not None:
+                yield _by_instance(context, policy, field, result)
         yield _age(context, policy, samples)
         yield from _scores(context, policy, samples)
 
@@ -89,9 +92,9 @@ def _by_host(context: base.Context, policy: policies.Policy, field: str,
     return base.ok(title, text)
 
 
-def _by_instance(context: base.Context, policy: policies.Policy,
+def _by_instance(context: base.Context, policy: policies.Policy, field: str,
                  result: model.QueryResult) -> base.Item:
-    title = _title(policy, 'vm_profile_query')
+    title = _title(policy, field)
     none_there = context.cluster is not None and not context.cluster.instances
     item = _unanswered(title, policy.vm_profile_label, result)
     if item is not None and result.error is None and none_there:

@@ -78,7 +78,9 @@ def unknowns(recording: writer.Recording) -> list[str]:
         for field, result in (('imbalance_query', samples.imbalance),
                               ('vm_profile_query', samples.profile),
                               ('capacity_query', samples.capacity),
-                              ('host_capacity_query', samples.host_capacity)):
+                              ('host_capacity_query', samples.host_capacity),
+                              ('vm_mean_query', samples.mean),
+                              ('vm_deviation_query', samples.deviation)):
             if result is not None and result.error is not None:
                 out.append(f'Policy {name}, {field}: {result.error}')
     return out

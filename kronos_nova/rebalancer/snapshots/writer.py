@@ -103,7 +103,9 @@ def _prometheus(recording: Recording) -> dict[str, Any]:
             'imbalance_query': (samples.imbalance, policy.host_label),
             'vm_profile_query': (samples.profile, policy.vm_profile_label),
             'capacity_query': (samples.capacity, policy.host_label),
-            'host_capacity_query': (samples.host_capacity, policy.host_label)}
+            'host_capacity_query': (samples.host_capacity, policy.host_label),
+            'vm_mean_query': (samples.mean, policy.vm_profile_label),
+            'vm_deviation_query': (samples.deviation, policy.vm_profile_label)}
         if policy.age_query is not None:
             # The source has applied the ages: hosts that were stale are not
             # in the answer any more, and one age is left.

@@ -20,6 +20,7 @@ from kronos_nova import constraints
 from kronos_nova import model
 from kronos_nova import policy as policies
 from kronos_nova.rebalancer import simulation as sim
+from kronos_nova.rebalancer.search import chain
 from kronos_nova.rebalancer.strategies import base
 
 #: libvirt and Nova disable hosts by themselves with this prefix: no order
@@ -57,26 +58,29 @@ class Evacuate(base.Strategy):
             simulation.drain(host)
         moves: list[model.Move] = []
         for host in sorted(hosts, key=lambda h: (len(simulation.on_host(h)), h)):
-            moves += self._empty(simulation, host, budget - len(moves))
+            self._empty(simulation, host, budget, moves)
         if not hosts:
             simulation.notes.append('no disabled host to drain')
         return moves
 
-    def _empty(self, simulation: sim.Simulation, host: str, budget: int) -> list[model.Move]:
-        """Largest claims first: they fit the fewest hosts."""
-        moves: list[model.Move] = []
+    def _empty(self, simulation: sim.Simulation, host: str, budget: int,
+               moves: list[model.Move]) -> None:
+        """Largest claims first: they fit the fewest hosts. Where nothing has
+        room, somebody else makes room."""
         numbers = sorted(simulation.on_host(host), key=lambda n: (-simulation.cost[n], n))
         for n in numbers:
             if len(moves) >= budget or simulation.stop():
                 break
             move = (base.best_place(simulation, np.array([n]), model.Phase.EVACUATE)
                     if simulation.movable[n] else None)
-            if move is None:
+            if move is not None:
+                simulation.apply(move)
+                moves.append(move)
+            elif simulation.truncated:
+                break  # nothing is known against it
+            elif not (simulation.movable[n]
+                      and chain.make_room(simulation, int(n), moves, budget - len(moves))):
                 self._blocked(simulation, int(n))
-                continue
-            simulation.apply(move)
-            moves.append(move)
-        return moves
 
     def _blocked(self, simulation: sim.Simulation, n: int) -> None:
         """Tell what keeps the host from becoming empty."""

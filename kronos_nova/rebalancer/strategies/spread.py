@@ -18,23 +18,31 @@ any other host that holds the extreme keeps it. So improving moves have their
 source among the policies' maxima or their destination among the minima.
 """
 
+import itertools
+
 import numpy as np
 
 from kronos_nova import model
 from kronos_nova import policy as policies
 from kronos_nova.rebalancer import masks
 from kronos_nova.rebalancer import simulation as sim
+from kronos_nova.rebalancer.search import choice
+from kronos_nova.rebalancer.search import measure
+from kronos_nova.rebalancer.search import portfolio
+from kronos_nova.rebalancer.search import swaps
 from kronos_nova.rebalancer.strategies import base
 from kronos_nova.rebalancer.strategies import greedy
 
 #: Hosts at either end that a plateau is broken from.
 BAND = 8
-#: A smaller fall of the convex measure is not worth a migration.
-CONVEX_GAIN = 1e-4
-#: A smaller fall of combined imbalance is noise of the metrics, not worth a migration.
-LEAST_GAIN = 0.005
-#: A fall of less than this part of what is above the thresholds is no progress
-#: while a move that levels is there.
+#: How far a measured score may be off: rates over minutes of samples every
+#: half minute scatter by about half a percent of a host.
+NOISE = 0.005
+#: A fall of the convex measure that two scores of that error can feign.
+CONVEX_GAIN = (2 * NOISE) ** 2
+#: While a move that levels is there, a smaller fall of combined imbalance than
+#: NOISE, or than this part of what is above the thresholds, is no progress.
+#: What a move must gain to be made at all is ``minimum_gain`` for its memory.
 PROGRESS = 0.05
 #: The masks leave hardly any illegal candidate; after so many, none is legal.
 TRIED = 10_000
@@ -52,22 +60,51 @@ class Spread(base.Strategy):
         if not _over(simulation):
             simulation.notes.append('every policy is at or below its threshold')
             return []
-        moves: list[model.Move] = []
-        while len(moves) < budget and _over(simulation) and not simulation.stop():
-            move = _choose(simulation)
-            if move is None:
-                simulation.notes.append('no legal move lowers the imbalance')
-                copying = int(simulation.copying.sum())
-                if copying:
-                    simulation.rejections['copies-disk'] += copying
-                lacking = int((~simulation.profiled & ~simulation.copying).sum())
-                if lacking:
-                    simulation.notes.append(f'{lacking} of {len(simulation.uuids)} instances '
-                                            'have no usage in some policy and stay')
-                break
-            simulation.apply(move)
-            moves.append(move)
+        moves = (_greedy if simulation.options.objective == 'kronos' else _balanced)(
+            simulation, budget)
+        if len(moves) < budget and _over(simulation) and not simulation.truncated:
+            _explain(simulation)
         return moves
+
+
+def _balanced(simulation: sim.Simulation, budget: int) -> list[model.Move]:
+    """A greedy plan or a better one, and what still helps after it."""
+    start = measure.Measure(simulation)
+    moves = portfolio.first(simulation, start, budget)
+    moves += _greedy(simulation, budget - len(moves))
+    moves = portfolio.better(simulation, start, moves, budget)
+    moves += _greedy(simulation, budget - len(moves))
+    while len(moves) + 1 < budget and _over(simulation) and not simulation.stop():
+        more = swaps.best_swap(simulation)
+        if more is None:
+            break
+        moves += more
+        moves += _greedy(simulation, budget - len(moves))
+    portfolio.cut(simulation, start, moves)
+    return moves
+
+
+def _greedy(simulation: sim.Simulation, budget: int) -> list[model.Move]:
+    moves: list[model.Move] = []
+    while len(moves) < budget and _over(simulation) and not simulation.stop():
+        move = _choose(simulation)
+        if move is None:
+            break
+        simulation.apply(move)
+        moves.append(move)
+    return moves
+
+
+def _explain(simulation: sim.Simulation) -> None:
+    """Why a policy stays above its threshold although there is budget."""
+    simulation.notes.append('no legal move lowers the imbalance')
+    copying = int(simulation.copying.sum())
+    if copying:
+        simulation.rejections['copies-disk'] += copying
+    lacking = int((~simulation.profiled & ~simulation.copying).sum())
+    if lacking:
+        simulation.notes.append(f'{lacking} of {len(simulation.uuids)} instances '
+                                'have no usage in some policy and stay')
 
 
 def _over(simulation: sim.Simulation) -> bool:
@@ -81,44 +118,70 @@ def _choose(simulation: sim.Simulation) -> model.Move | None:
     """Progress first, then what dissolves a tie, then the small steps."""
     if simulation.options.objective == 'kronos':
         return greedy.best_move(simulation)
-    progress = max(LEAST_GAIN, PROGRESS * simulation.excess())
+    progress = max(NOISE, PROGRESS * simulation.excess())
+    if len(simulation.uuids) > portfolio.LARGE:
+        move = greedy.best_move(simulation)
+        if move is None:
+            return _levelling(simulation)
+        if _earns(simulation, move):
+            return move if move.improvement > progress else _levelling(simulation) or move
     return (_improving(simulation, progress) or _levelling(simulation)
-            or _improving(simulation, LEAST_GAIN))
+            or _improving(simulation, base.EPSILON))
 
 
-def _blocks(simulation: sim.Simulation, sources: sim.Ints,
-            destinations: sim.Ints) -> list[tuple[sim.Ints, sim.Ints]]:
+def _earns(simulation: sim.Simulation, move: model.Move) -> bool:
+    """A move of the exact greedy is one that :func:`_best` could choose."""
+    n, h = simulation.index[move.instance_uuid], simulation.host_index[move.to_host]
+    effect = simulation.effects(np.array([n]), np.array([h]))
+    falls = (effect.excess[0, 0] < simulation.excess() - base.EPSILON
+             or -effect.convex[0, 0] > CONVEX_GAIN)
+    price = float(measure.price(simulation.options, simulation.cost[n]))
+    return bool(falls) and move.improvement > price and not simulation.soft_cost(move)
+
+
+def _blocks(simulation: sim.Simulation, sources: sim.Ints, destinations: sim.Ints,
+            ends: bool) -> list[tuple[sim.Ints, sim.Ints]]:
     """Candidates with their source in ``sources`` or destination in
-    ``destinations``, as (instances, hosts) blocks that do not overlap."""
-    may_move = simulation.movable & simulation.profiled & simulation.givers[simulation.place]
+    ``destinations`` (``ends``: both), as (instances, hosts) blocks that do not
+    overlap."""
+    may_move = choice.may_move(simulation)
     hosts = np.flatnonzero(simulation.takers)
     hot = np.isin(simulation.place, sources) & may_move
+    if ends:
+        return [(np.flatnonzero(hot), np.intersect1d(hosts, destinations))]
     return [(np.flatnonzero(hot), hosts),
             (np.flatnonzero(may_move & ~hot), np.intersect1d(hosts, destinations))]
 
 
 def _best(simulation: sim.Simulation, sources: sim.Ints, destinations: sim.Ints,
           least: float | None) -> model.Move | None:
-    """The legal candidate with the largest gain, above ``least``; without that,
-    the one that levels most. Ties by memory, then UUID.
+    """The legal candidate with the largest gain, above ``least`` and its price;
+    without ``least``, the one that levels most. Ties by memory, then UUID.
+
+    Taking u off the hottest host for one at a distance d > threshold lowers
+    the imbalance by up to 2u and the convex measure by 2u(d - u); with u at
+    most d / 2 that is half the threshold times the fall of the imbalance: so
+    much of its price a move that levels must bring.
 
     What is above a threshold falls, or else the convex measure does: one of
     the two goes down with every move and neither plateau nor gain undoes the
     other, so no instance goes to and fro.
     """
     before, excess = simulation.combined(), simulation.excess()
+    ends = least is None and len(simulation.uuids) > portfolio.LARGE
     found: list[sim.Floats] = []
-    for rows, columns in _blocks(simulation, sources, destinations):
+    for rows, columns in _blocks(simulation, sources, destinations, ends):
         if not rows.size or not columns.size:
             continue
         simulation.steps += rows.size * columns.size // 64
         effect = simulation.effects(rows, columns)
         gain = before - effect.combined
+        price = measure.price(simulation.options, simulation.cost[rows])[:, None]
         if least is None:
-            good, measure = effect.excess <= excess + base.EPSILON, -effect.convex
-            down = measure
+            value = down = -effect.convex - price * simulation.thresholds.min() / 2
+            good = effect.excess <= excess + base.EPSILON
         else:
-            good, measure = gain > least, gain
+            value, good = gain, gain - price > least
             down = np.where(effect.excess < excess - base.EPSILON, np.inf, -effect.convex)
         good &= down > CONVEX_GAIN
         candidates = masks.permitted(simulation, rows, columns)
@@ -128,17 +191,21 @@ def _best(simulation: sim.Simulation, sources: sim.Ints, destinations: sim.Ints,
         base.count_masked(simulation, rows[masked[:, 0]], columns[masked[:, 1]],
                           model.Phase.SPREAD)
         r, c = np.nonzero(good & candidates)
-        value = np.minimum(measure, down)[r, c] - _group_costs(simulation, rows[r], columns[c])
+        value = np.minimum(value, down)[r, c] - _group_costs(simulation, rows[r], columns[c])
         found.append(np.stack([value, gain[r, c], rows[r], columns[c]]))
     if not found:
         return None
     value, gain, n, h = np.concatenate(found, axis=1)
     keep = value > base.EPSILON
     value, gain, n, h = value[keep], gain[keep], n[keep].astype(int), h[keep].astype(int)
-    order = np.lexsort((h, n, simulation.cost[n], -np.round(value, 12)))
-    gains = {(int(n[i]), int(h[i])): float(gain[i]) for i in order[:TRIED]}
-    return sim.first_legal(simulation, list(gains), model.Phase.SPREAD,
-                           lambda n, h: gains[n, h])
+    keys = -np.round(value, 12), simulation.cost[n], n, h
+    for i in itertools.islice(base.ranked(keys), TRIED):
+        if simulation.stop():
+            return None
+        move = simulation.move(int(n[i]), int(h[i]), model.Phase.SPREAD, float(gain[i]))
+        if simulation.check(move) is None:
+            return move
+    return None
 
 
 def _group_costs(simulation: sim.Simulation, rows: sim.Ints, columns: sim.Ints) -> sim.Floats:

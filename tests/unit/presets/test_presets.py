@@ -98,13 +98,15 @@ CAPACITY = {'cpu': {A: 2, B: 4}, 'memory': {A: 8 * GIB, B: 16 * GIB}}
 def _expected(entry):
     return {'imbalance_query': HOSTS[entry.name], 'capacity_query': HOSTS[entry.name],
             'vm_profile_query': PROFILES.get(entry.name),
+            'vm_mean_query': PROFILES.get(entry.name),
+            'vm_deviation_query': dict.fromkeys(PROFILES.get(entry.name, ()), 0.0),
             'host_capacity_query': CAPACITY.get(entry.name),
             # The last sample was taken 30 s before the time of the question.
             'age_query': {A: 30, B: 30}}
 
 
 def _label(entry, field):
-    return entry.vm_profile_label if field == 'vm_profile_query' else entry.host_label
+    return entry.vm_profile_label if field.startswith('vm_') else entry.host_label
 
 
 @pytest.mark.parametrize('name', presets.names())

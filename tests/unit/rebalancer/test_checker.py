@@ -163,6 +163,23 @@ def test_an_imbalance_move_on_untrusted_scores_is_refused(good):
     assert verdict(request, plan, scores=scores) == {'policy-untrusted'}
 
 
+def test_no_move_leads_to_a_host_whose_load_alone_is_not_known(good):
+    request, plan = good
+    move = plan.moves[0]
+    drain = dataclasses.replace(
+        plan, moves=(dataclasses.replace(move, phase=model.Phase.EVACUATE, alternates=()),))
+    cluster = with_service(request, move.from_host, status='disabled')
+    changes = {'cluster': cluster, 'options': dataclasses.replace(
+        request.options, evacuate_disabled_hosts=True)}
+    assert verdict(request, drain, **changes) == set()
+    lacking = {n: dataclasses.replace(p, hosts={h: v for h, v in p.hosts.items()
+                                                if h != move.to_host})
+               for n, p in request.scores.policies.items()}
+    assert verdict(request, drain, scores=model.Scores(lacking), **changes) == {'host-frozen'}
+    untrusted = {n: dataclasses.replace(p, untrusted='old') for n, p in lacking.items()}
+    assert verdict(request, drain, scores=model.Scores(untrusted), **changes) == set()
+
+
 def filled(scores, **fills):
     return model.Scores({n: dataclasses.replace(p, fill={**p.fill, **fills})
                          for n, p in scores.policies.items()}, scores.taken_at)

@@ -96,6 +96,31 @@ def test_a_plan_cut_off_by_the_count_of_steps_is_marked():
     assert planner.plan(dataclasses.replace(r, options=few)).truncated
 
 
+@pytest.mark.parametrize('drains', [True, False])
+def test_what_was_cut_off_is_not_called_impossible(drains):
+    """Wherever the safety stop comes, it is no rule's fault."""
+    r = clouds.request(clouds.Knobs(seed=11, hosts=6, instances=12, budget=8))
+    uuids = sorted(u for u, i in r.cluster.instances.items() if i.host == 'h0')
+    assert len(uuids) > 1
+    group = model.ServerGroup('g', model.GroupPolicy.ANTI_AFFINITY, frozenset(uuids))
+    services = {**r.cluster.services}
+    if drains:
+        services['h0'] = model.Service('h0', status='disabled', zone='az1')
+    r = dataclasses.replace(
+        r, cluster=dataclasses.replace(r.cluster, services=services,
+                                       groups=() if drains else (group,)),
+        options=dataclasses.replace(r.options, evacuate_disabled_hosts=True,
+                                    enforce_hard_affinity=True, max_drain_fraction=1.0))
+    assert planner.plan(r).warnings == ()
+    for calls in range(100):
+        answers = iter([False] * calls)
+        plan = planner.plan(r, expired=lambda: next(answers, True))  # noqa: B023
+        assert [w for w in plan.warnings if 'planning was cut off' not in w] == []
+        if not plan.truncated:
+            return
+    raise AssertionError('the plan is never whole')
+
+
 def test_what_was_cut_off_is_named_by_strategy_and_budget():
     r = request()
     by_deadline = planner.plan(r, expired=lambda: True)

@@ -22,6 +22,7 @@ import pytest
 from kronos_nova import constraints
 from kronos_nova import model
 from kronos_nova.constraints import view as views
+from kronos_nova.rebalancer import masks
 from kronos_nova.rebalancer import simulation as sim
 from kronos_nova.rebalancer.strategies import base
 from kronos_nova.rebalancer.strategies import spread
@@ -89,7 +90,6 @@ def test_effects_are_what_brute_force_finds(knobs):
 def improving_moves(simulation):
     """(value, move) of every legal move that is worth it by the definition."""
     before = simulation.combined()
-    least = spread.LEAST_GAIN
     now = imbalances(simulation, simulation.score)
 
     def above(values):
@@ -114,7 +114,9 @@ def improving_moves(simulation):
             if above(new) < above(now) - 1e-9:
                 down = float('inf')
             value = min(gain, down) - simulation.soft_cost(move)
-            if (gain > least + 1e-7 and down > spread.CONVEX_GAIN + 1e-7 and value > 1e-7
+            price = simulation.options.minimum_gain * simulation.cost[n] / 1024
+            if (gain - price > spread.NOISE + 1e-7 and down > spread.CONVEX_GAIN + 1e-7
+                    and value > 1e-7
                     and not worse and simulation.repairs(move) <= 0
                     and constraints.check(simulation.view, move) is None):
                 yield value, move
@@ -130,7 +132,7 @@ def test_the_best_improving_move_lies_at_an_extreme_host(knobs):
     """Looking only at moves from a maximum or to a minimum misses nothing."""
     simulation = simulate(knobs)
     expected = list(improving_moves(simulation))
-    found = spread._improving(simulation, spread.LEAST_GAIN)
+    found = spread._improving(simulation, spread.NOISE)
     assert bool(expected) == (found is not None)
     if found is not None:
         values = {(m.instance_uuid, m.to_host): value for value, m in expected}
@@ -221,6 +223,10 @@ def test_a_view_with_landed_moves_is_a_view_of_the_moved_cluster(knobs):
     assert_same(picture(simulation.view, request.cluster), picture(fresh.view, later.cluster))
     assert simulation.score == pytest.approx(fresh.score, abs=1e-9)
     assert (simulation.place == fresh.place).all()
+    assert (simulation.room.used == fresh.room.used).all()
+    every = np.arange(len(simulation.uuids)), np.arange(len(simulation.hosts))
+    for mask in masks.FILLING:
+        assert (mask(simulation, *every) == mask(fresh, *every)).all(), mask.__name__
 
 
 def test_an_applied_instance_is_not_movable_again_until_undone():

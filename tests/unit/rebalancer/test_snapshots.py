@@ -41,7 +41,8 @@ HOSTILE = '../../etc/passwd\x1b[31m%s{0}<b>\u202e\n"\'; DROP TABLE'
 def policies():
     return policy.parse({'policies': [
         {'name': 'cpu', 'weight': 1.0, 'imbalance_query': 'cpu', 'vm_profile_query': 'vcpu',
-         'vm_profile_unit': 'absolute', 'host_capacity_query': 'cores', 'age_query': 'age'}]})
+         'vm_profile_unit': 'absolute', 'host_capacity_query': 'cores', 'age_query': 'age',
+         'vm_mean_query': 'mean', 'vm_deviation_query': 'deviation'}]})
 
 
 def cluster():
@@ -71,7 +72,9 @@ def samples():
                                  missing_labels=('m',), duplicates=('d',))
     return {'cpu': model.PolicySamples(
         'cpu', answer('cpu', a=0.5, b=0.25), answer('vcpu', **{'instance-1': 2.5}), None,
-        answer('cores', a=32.0, b=32.0), 12.5, NOW - 3.0)}
+        answer('cores', a=32.0, b=32.0), 12.5, NOW - 3.0,
+        mean=answer('mean', **{'instance-1': 2.25}),
+        deviation=answer('deviation', **{'instance-1': 0.5}))}
 
 
 def histories():

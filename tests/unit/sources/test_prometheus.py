@@ -273,6 +273,16 @@ def test_a_url_that_is_no_base_is_refused_at_once(url):
         source_of(url)
 
 
+def test_means_and_deviations_are_asked_with_the_profile_only(api):
+    api.series |= {'mean': {'vm1': 0.5}, 'deviation': {'vm1': 0.125}, 'now': {'vm1': 0.75}}
+    policy = policy_of(vm_profile_query='now', vm_mean_query='mean', vm_profile_label='host',
+                       vm_deviation_query='deviation')
+    found = source_of(api.url).fetch(policy)
+    assert found.mean.series == {'vm1': 0.5} and found.deviation.series == {'vm1': 0.125}
+    found = source_of(api.url).fetch(policy, profile=False)
+    assert found.mean is None and found.deviation is None
+
+
 # Ages.
 
 def ages(imbalance, old, staleness=300.0):

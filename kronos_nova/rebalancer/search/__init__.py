@@ -1,0 +1,26 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+
+"""Better plans than a greedy one: many cheap tries, one careful replay.
+
+* :mod:`measure`: what a state is worth, and what a migration must earn.
+* :mod:`board`: arrays to try moves on; :mod:`choice`: which instances, hosts.
+* :mod:`smooth`: a convex stand-in for max - min that has no plateaus.
+* :mod:`local`: local search over the moves of one budget.
+* :mod:`swaps`: two moves in opposite directions, judged exactly.
+* :mod:`replay`: a set of moves in an order that every rule permits.
+* :mod:`portfolio`: runs them within counted work; the best plan wins.
+
+A new neighbourhood is a function in :mod:`local`, or a file that changes a
+board, and its line in ``local.RUINS``.
+"""

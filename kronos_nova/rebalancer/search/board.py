@@ -1,0 +1,177 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+
+"""Arrays to try moves on, many thousand times a second.
+
+A board holds n candidate instances (rows, in order of their source) and c
+candidate destinations (columns). Rules that the moves of one plan cannot
+change are in its bias from the beginning; claims follow the moves; of each
+server group at most one member moves, so what groups permit stays as it was.
+"""
+
+from collections import Counter
+from collections.abc import Mapping
+
+import numpy as np
+
+from kronos_nova.constraints import claims as rule
+from kronos_nova.rebalancer import masks
+from kronos_nova.rebalancer import simulation as sim
+from kronos_nova.rebalancer.masks import claims
+from kronos_nova.rebalancer.search import measure
+
+#: A plan: row -> column.
+Plan = Mapping[int, int]
+
+
+class Board:
+    """One start, and the moves that are laid over it.
+
+    ``share``: P x c x n, what a row adds to a column's score. ``leaving``:
+    P x n, what it takes from its source's. ``bias``: c x n, the price of a
+    move, infinite where it is forbidden. Rows come last: NumPy is fastest
+    where the longest axis is the innermost.
+    """
+
+    def __init__(self, simulation: sim.Simulation, rows: sim.Ints, columns: sim.Ints,
+                 budget: int) -> None:
+        self.rows, self.columns = rows, columns
+        self.measure = measure.Measure(simulation)
+        self.source: sim.Ints = simulation.place[rows]
+        self.givers, self.takers = simulation.givers, simulation.takers
+        self.score: sim.Floats = simulation.score.copy()
+        usage = simulation.usage[:, rows]
+        self.leaving: sim.Floats = usage / simulation.capacity[:, self.source]
+        self.share: sim.Floats = usage[:, None, :] / simulation.capacity[:, columns, None]
+        self.plan: dict[int, int] = {}
+        self._groups = _groups(simulation, rows)
+        self._members: dict[str, list[int]] = {}
+        for row, groups in self._groups.items():
+            for group in groups:
+                self._members.setdefault(group, []).append(row)
+        self._movers: Counter[str] = Counter()
+        self._price = _bias(simulation, rows, columns)
+        self.bias = self._price.copy()
+        self._need, self._left = _claims(simulation, rows, columns, budget)
+        #: Claims can stand in the way at all.
+        self.tight = len(self._need) > 0
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        return len(self.rows), len(self.columns)
+
+    def put(self, row: int, column: int) -> None:
+        """The row moves to the column, and so does no other of its groups."""
+        self.plan[row] = column
+        self._shift(row, column, 1.0)
+        self._mark(row, 1)
+
+    def take(self, row: int) -> int:
+        """The row stays after all; the column it went to."""
+        column = self.plan.pop(row)
+        self._shift(row, column, -1.0)
+        self._mark(row, -1)
+        return column
+
+    def become(self, plan: Plan) -> None:
+        """Lay exactly these moves."""
+        for row in [r for r, c in self.plan.items() if plan.get(r) != c]:
+            self.take(row)
+        for row, column in plan.items():
+            if row not in self.plan:
+                self.put(row, column)
+
+    def value(self) -> float:
+        """What the state is worth, the moves' prices included."""
+        return self.measure.value(self.score) + sum(
+            float(self._price[column, row]) for row, column in self.plan.items())
+
+    def fits(self, row: int, column: int) -> bool:
+        """The claims have room."""
+        if not self.tight:
+            return True
+        need, left = self._need[:, row], self._left[:, self.columns[column]]
+        return bool(((need <= left) | (need == 0.0)).all())
+
+    def room(self, rows: sim.Ints | slice) -> sim.Bools:
+        """:meth:`fits` of columns x rows."""
+        need, left = self._need[:, None, rows], self._left[:, self.columns, None]
+        return np.asarray(((need <= left) | (need == 0.0)).all(axis=0))
+
+    def crowded(self) -> bool:
+        """A destination has no room for what it got, all moves done."""
+        if not self.tight:
+            return False
+        left = self._left[:, self.columns[list(self.plan.values())]]
+        return bool(((left < 0.0) & (self._need[:, list(self.plan)] > 0.0)).any())
+
+    def _shift(self, row: int, column: int, sign: float) -> None:
+        source, destination = self.source[row], self.columns[column]
+        self.score[:, source] -= sign * self.leaving[:, row]
+        self.score[:, destination] += sign * self.share[:, column, row]
+        if self.tight:
+            self._left[:, source] += sign * self._need[:, row]
+            self._left[:, destination] -= sign * self._need[:, row]
+
+    def _mark(self, row: int, sign: int) -> None:
+        self.bias[:, row] = np.inf if row in self.plan else self._price[:, row]
+        for group in self._groups.get(row, ()):
+            self._movers[group] += sign
+        for other in {r for g in self._groups.get(row, ()) for r in self._members[g]}:
+            held = any(self._movers[g] for g in self._groups[other])
+            self.bias[:, other] = np.inf if held else self._price[:, other]
+
+
+def _groups(simulation: sim.Simulation, rows: sim.Ints) -> dict[int, tuple[str, ...]]:
+    """UUIDs of the server groups of each row that has any."""
+    return {int(row): tuple(g.uuid for g in
+                            simulation.view.groups_of(simulation.uuids[rows[row]]))
+            for row in np.flatnonzero(simulation.grouped[rows])}
+
+
+def _bias(simulation: sim.Simulation, rows: sim.Ints, columns: sim.Ints) -> sim.Floats:
+    """Price of the memory, cost of soft groups; infinity where a mask that no
+    move of this plan can lift forbids, or a repair would be undone.
+
+    Mending a soft group earns nothing here: a spread would spend its budget on
+    that instead of on the imbalance.
+    """
+    fixed = masks.permitted(simulation, rows, columns,
+                            [mask for mask in masks.MASKS if mask is not claims.room])
+    price = measure.price(simulation.options, simulation.cost[rows])
+    bias: sim.Floats = np.ascontiguousarray(np.where(fixed, price[:, None], np.inf).T)
+    for row in np.flatnonzero(simulation.grouped[rows]):
+        hard, soft = simulation.group_changes(int(rows[row]), columns)
+        bias[:, row] += np.maximum(soft, 0) * simulation.options.soft_affinity_weight
+        bias[simulation.repairing(-hard, -soft), row] = np.inf
+    return bias
+
+
+def counted(simulation: sim.Simulation) -> list[int]:
+    """The resource classes that the rule ``claims`` looks at."""
+    options = simulation.options
+    if not options.enforce_placement_claims or not simulation.view.claims_known():
+        return []
+    return [r for r, name in enumerate(simulation.classes)
+            if name != rule.DISK or options.enforce_placement_disk]
+
+
+def _claims(simulation: sim.Simulation, rows: sim.Ints, columns: sim.Ints,
+            budget: int) -> tuple[sim.Floats, sim.Floats]:
+    """What rows need (R x n) and hosts have left (R x H) of the resource
+    classes that the rule ``claims`` counts and that can run short at all."""
+    left = simulation.room.limit - simulation.room.used
+    need = simulation.claims[:, rows]
+    short = [r for r in counted(simulation)
+             if left[r, columns].min() < np.sort(need[r])[-budget:].sum()]
+    return need[short], left[short]

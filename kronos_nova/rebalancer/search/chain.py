@@ -1,0 +1,115 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+
+"""Room for an instance that must leave its host and fits nowhere.
+
+An augmenting chain of two: somebody leaves a host for a third one, and the
+instance takes its room. First those that this plan itself has put there are
+sent elsewhere, which costs no migration; then a resident moves, which costs
+one, where imbalance moves need not wait. The smallest that frees enough goes
+first.
+"""
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from kronos_nova import model
+from kronos_nova.rebalancer import masks
+from kronos_nova.rebalancer import simulation as sim
+from kronos_nova.rebalancer.masks import claims
+from kronos_nova.rebalancer.search import board as boards
+from kronos_nova.rebalancer.search import choice
+from kronos_nova.rebalancer.search import replay
+
+#: Chains that are tried for one instance.
+TRIED = 64
+
+
+def make_room(simulation: sim.Simulation, n: int, moves: list[model.Move], budget: int) -> bool:
+    """Whether instance n has been moved after all: the simulation and
+    ``moves`` say how.
+
+    :param moves: of this plan, applied; all of the phase EVACUATE, or made
+        here.
+    :param budget: moves that may still be added.
+    """
+    if budget < 1:
+        return False
+    for tries, (host, other) in enumerate(_chains(simulation, n, moves, budget)):
+        if tries >= TRIED or simulation.stop():
+            return False
+        if _try(simulation, n, host, other, moves):
+            return True
+    return False
+
+
+def _chains(simulation: sim.Simulation, n: int, moves: list[model.Move],
+            budget: int) -> Iterator[tuple[int, int]]:
+    """(host, instance that would leave it): enough room would be free."""
+    room = simulation.room
+    fixed = [mask for mask in masks.MASKS if mask is not claims.room]
+    every = np.arange(len(simulation.hosts))
+    hosts = every[masks.permitted(simulation, np.array([n]), every, fixed)[0]]
+    placed = np.array([simulation.index[m.instance_uuid] for m in moves
+                       if m.phase is model.Phase.EVACUATE], dtype=np.intp)
+    resident = (np.flatnonzero(choice.may_move(simulation))
+                if budget > 1 and not simulation.held and simulation.mode == 'spread'
+                else placed[:0])
+    counted, need = boards.counted(simulation), simulation.claims[:, n, None]
+    for others in (placed, resident):
+        found: list[tuple[float, int, int]] = []
+        for host in hosts:
+            here = others[simulation.place[others] == host]
+            after = room.used[:, host, None] - simulation.claims[:, here]
+            fits = (after + need <= room.limit[:, host, None]) | (need == 0.0)
+            enough = fits[counted].all(axis=0)
+            found += [(float(simulation.cost[o]), int(o), int(host)) for o in here[enough]]
+        yield from ((host, other) for _, other, host in sorted(found))
+
+
+def _try(simulation: sim.Simulation, n: int, host: int, other: int,
+         moves: list[model.Move]) -> bool:
+    """Send the other one elsewhere and the instance to where it was."""
+    uuid = simulation.uuids[other]
+    old = next((m for m in moves if m.instance_uuid == uuid), None)
+    if old is not None:
+        simulation.undo(old)
+    for there in _elsewhere(simulation, other, host):
+        first = replay.apply(simulation, other, there, old.phase if old else model.Phase.SPREAD)
+        if first is None:
+            continue
+        second = replay.apply(simulation, n, host, model.Phase.EVACUATE)
+        if second is not None:
+            if old is not None:
+                moves.remove(old)
+            moves += [first, second]
+            return True
+        simulation.undo(first)
+        break
+    if old is not None:
+        simulation.apply(old)
+    return False
+
+
+def _elsewhere(simulation: sim.Simulation, n: int, but: int) -> list[int]:
+    """Hosts that may receive instance n, those that it loads least first."""
+    every = np.arange(len(simulation.hosts))
+    may = masks.permitted(simulation, np.array([n]), every, masks.FILLING)[0]
+    may[but] = False
+    if simulation.trusted:
+        may &= ~simulation.frozen
+    load = (simulation.weights @ (simulation.score + simulation.usage[:, n, None]
+                                  / simulation.capacity))
+    hosts = every[may]
+    return [int(h) for h in hosts[np.argsort(load[hosts], kind='stable')]]

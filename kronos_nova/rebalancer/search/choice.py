@@ -1,0 +1,62 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+
+"""Which instances and hosts a search looks at."""
+
+import numpy as np
+
+from kronos_nova.rebalancer import simulation as sim
+
+#: Candidates (instance, host) on a board.
+CELLS = 150_000
+#: A board has at least so many hosts of either end.
+ENDS = 16
+
+
+def may_move(simulation: sim.Simulation) -> sim.Bools:
+    """Instances that an imbalance move may take, as far as they and their
+    source decide it."""
+    return np.asarray(simulation.movable & simulation.profiled
+                      & simulation.givers[simulation.place])
+
+
+def candidates(simulation: sim.Simulation, budget: int) -> tuple[sim.Ints, sim.Ints]:
+    """Instance numbers in order of their hosts, and destination host numbers.
+
+    All that may move, if there are few; else the instances of the hottest
+    hosts of the policies above their thresholds, two hosts for each move that
+    may be made, and as many of the coldest hosts as leave few enough.
+    """
+    rows, columns = np.flatnonzero(may_move(simulation)), np.flatnonzero(simulation.takers)
+    if rows.size * columns.size > CELLS:
+        ends = max(ENDS, 2 * budget)
+        hot = _extreme(simulation, simulation.givers, -1.0)[:ends]
+        here = np.bincount(simulation.place[rows], minlength=len(simulation.hosts))[hot]
+        wide = max(ENDS, min(ends, CELLS // max(1, int(here.sum()))))
+        columns = np.sort(_extreme(simulation, simulation.takers, 1.0)[:wide])
+        fitting = max(1, int((np.cumsum(here) * columns.size <= CELLS).sum()))
+        rows = rows[np.isin(simulation.place[rows], hot[:fitting])]
+    return rows[np.argsort(simulation.place[rows], kind='stable')], columns
+
+
+def _extreme(simulation: sim.Simulation, who: sim.Bools, sign: float) -> sim.Ints:
+    """Hosts by their rank in the policy in which they are most extreme."""
+    hosts = np.flatnonzero(who)
+    over = np.flatnonzero(simulation.imbalances() > simulation.thresholds)
+    rank = np.full(hosts.size, hosts.size)
+    for p in over:
+        order = np.argsort(sign * simulation.score[p, hosts], kind='stable')
+        ranks = np.empty_like(order)
+        ranks[order] = np.arange(hosts.size)
+        rank = np.minimum(rank, ranks)
+    return np.asarray(hosts[np.argsort(rank, kind='stable')])

@@ -1,0 +1,86 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+
+"""What a state is worth, and what a migration must earn."""
+
+import numpy as np
+
+from kronos_nova import model
+from kronos_nova.constraints import metrics
+from kronos_nova.rebalancer import simulation as sim
+
+#: How much the part of an imbalance below its threshold counts beside the
+#: part above: it decides between plans that are equally far above.
+BELOW = 0.1
+#: Ending above both its start and its threshold costs a policy so many times
+#: its weight, and a higher combined imbalance than at the start likewise.
+REFUSED = 20.0
+MIB_PER_GIB = 1024.0
+
+
+def price(options: model.Options, mebibytes: sim.Floats) -> sim.Floats:
+    """What each migration must gain in combined imbalance to be made:
+    ``minimum_gain`` per GiB that it copies."""
+    return options.minimum_gain / MIB_PER_GIB * mebibytes
+
+
+class Measure:
+    """Values of states as they follow from one start; lower is better.
+
+    weight x imbalance, what is above the threshold counting fully and the
+    rest :data:`BELOW`, plus penalties for what a whole plan must not do.
+    """
+
+    def __init__(self, simulation: sim.Simulation) -> None:
+        self.weights = simulation.weights
+        self.thresholds = simulation.thresholds
+        #: Added to scores, they take out who may not give or take.
+        self._out = (np.where(simulation.givers, 0.0, -np.inf),
+                     np.where(simulation.takers, 0.0, np.inf))
+        self.start = simulation.combined()
+        #: P: where a policy's imbalance may end.
+        self._limits = np.maximum(simulation.imbalances(), self.thresholds) + metrics.ROUNDING
+
+    def highest(self, score: sim.Floats) -> sim.Floats:
+        """P: the highest score of the hosts that may give."""
+        return np.asarray((score + self._out[0]).max(axis=1))
+
+    def lowest(self, score: sim.Floats) -> sim.Floats:
+        """P: the lowest score of the hosts that may take."""
+        return np.asarray((score + self._out[1]).min(axis=1))
+
+    def imbalances(self, score: sim.Floats) -> sim.Floats:
+        return np.asarray(np.maximum(self.highest(score) - self.lowest(score), 0.0))
+
+    def combined(self, score: sim.Floats) -> float:
+        return float(self.weights @ self.imbalances(score))
+
+    def excess(self, score: sim.Floats) -> float:
+        """Sum of weight x what is above the thresholds, rounding apart."""
+        above = self.imbalances(score) - self.thresholds
+        return float(self.weights @ np.where(above > metrics.ROUNDING, above, 0.0))
+
+    def value(self, score: sim.Floats) -> float:
+        imbalance = self.imbalances(score)
+        combined = float(self.weights @ imbalance)
+        above = float(self.weights @ np.maximum(imbalance - self.thresholds, 0.0))
+        refused = float(self.weights @ np.maximum(imbalance - self._limits, 0.0))
+        refused += max(0.0, combined - self.start - metrics.ROUNDING)
+        return BELOW * combined + (1.0 - BELOW) * above + REFUSED * refused
+
+    def refused(self, score: sim.Floats) -> bool:
+        """A policy ends worse and above its threshold, or all of them
+        together end worse than they began."""
+        imbalance = self.imbalances(score)
+        return bool((imbalance > self._limits).any()
+                    or float(self.weights @ imbalance) > self.start + metrics.ROUNDING)

@@ -1,0 +1,147 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+
+"""The best of several plans, within counted work."""
+
+from collections.abc import Sequence
+
+from kronos_nova import model
+from kronos_nova.rebalancer import simulation as sim
+from kronos_nova.rebalancer.search import board as boards
+from kronos_nova.rebalancer.search import choice
+from kronos_nova.rebalancer.search import local
+from kronos_nova.rebalancer.search import measure
+from kronos_nova.rebalancer.search import replay
+
+#: Additions of one search, and how many candidates and moves earn one.
+ADDITIONS = 7000
+CANDIDATES = 8
+#: In a cluster of more instances, what reaches every threshold is good enough.
+LARGE = 4000
+#: A search does less in inverse proportion above so many.
+SEARCHED = 1200
+#: Candidates that count as one step of ``Options.max_steps``.
+STEP = 64
+#: A search uses at most this part of the steps that are left.
+SHARE = 0.25
+#: Less progress towards the thresholds than this is none.
+LEAST = 1e-6
+
+
+def first(simulation: sim.Simulation, start: measure.Measure, budget: int) -> list[model.Move]:
+    """In a large cluster: one greedy plan on the smooth measure, applied to the
+    simulation. It looks at the ends only, so it takes milliseconds where an
+    exact greedy step looks at every instance."""
+    if len(simulation.uuids) <= LARGE:
+        return []
+    above = start.excess(simulation.score)
+    moves = replay.replay(simulation, _search(simulation, budget, 2 * budget, local.STARTS[-2:-1]))
+    if start.excess(simulation.score) < above - LEAST and not start.refused(simulation.score):
+        return moves
+    _undo(simulation, moves)
+    return []
+
+
+def better(simulation: sim.Simulation, start: measure.Measure, moves: Sequence[model.Move],
+           budget: int) -> list[model.Move]:
+    """The greedy ``moves`` or a better plan, applied to the simulation.
+
+    Better: it reaches every threshold with fewer moves, or gets nearer to it
+    for what it costs. What is above the thresholds must fall, so that no
+    cycle of plans leads back to where one of them began.
+
+    :param start: taken before ``moves``.
+    :param moves: applied to the simulation, in order.
+    """
+    reached = not start.excess(simulation.score)
+    additions = _additions(simulation, budget)
+    if not additions or reached and (len(moves) <= 1 or len(simulation.uuids) > LARGE):
+        return list(moves)
+    _undo(simulation, moves)
+    found = _search(simulation, len(moves) - 1 if reached else budget, additions)
+    if not found:
+        _apply(simulation, moves)
+        return list(moves)
+    greedy = _worth(simulation, start, moves)
+    _undo(simulation, moves)
+    above = start.excess(simulation.score)
+    tried = replay.replay(simulation, found)
+    _undo(simulation, tried)
+    other = _worth(simulation, start, tried)
+    if other < greedy and start.excess(simulation.score) < above - LEAST:
+        return tried
+    _undo(simulation, tried)
+    _apply(simulation, moves)
+    return list(moves)
+
+
+def cut(simulation: sim.Simulation, start: measure.Measure, moves: list[model.Move]) -> None:
+    """Take back the last moves, until the whole is no worse than the start."""
+    while moves and start.refused(simulation.score):
+        simulation.undo(moves.pop())
+
+
+def _additions(simulation: sim.Simulation, budget: int) -> int:
+    """How much one search may do: more for more candidates and moves, less
+    for a large cluster, never more than its share of the steps."""
+    count = int(simulation.movable.sum())
+    candidates = count * int(simulation.takers.sum())
+    if not candidates:
+        return 0
+    wanted = min(ADDITIONS, candidates * budget // CANDIDATES)
+    wanted = int(wanted * min(1.0, SEARCHED / count))
+    steps = SHARE * (simulation.options.max_steps - simulation.steps)
+    return max(0, min(wanted, int(steps / _steps(candidates))))
+
+
+def _steps(candidates: int) -> int:
+    return 1 + min(candidates, local.WINDOW) // STEP
+
+
+def _search(simulation: sim.Simulation, budget: int, additions: int,
+            starts: tuple[float, ...] = ()) -> list[tuple[int, int]]:
+    """(instance, host) of the best plan that local search finds; with
+    ``starts``, of the best of these."""
+    rows, columns = choice.candidates(simulation, budget)
+    if not rows.size or not columns.size:
+        return []
+    board = boards.Board(simulation, rows, columns, budget)
+    search = local.Search(board, budget, simulation.seed, additions, simulation.stop)
+    plan = search.start(starts) if starts else search.run()
+    simulation.steps += search.spent * _steps(rows.size * columns.size)
+    return [(int(rows[r]), int(columns[c])) for r, c in plan.items()]
+
+
+def _worth(simulation: sim.Simulation, start: measure.Measure,
+           moves: Sequence[model.Move]) -> tuple[bool, bool, int, float]:
+    """Apply the moves; what they come to, lower is better."""
+    cost = 0.0
+    for move in moves:
+        n = simulation.index[move.instance_uuid]
+        cost += float(measure.price(simulation.options, simulation.cost[n]))
+        if simulation.grouped[n]:
+            cost += max(0.0, simulation.soft_cost(move))
+        simulation.apply(move)
+    score = simulation.score
+    above = bool(start.excess(score))
+    return start.refused(score), above, 0 if above else len(moves), start.value(score) + cost
+
+
+def _apply(simulation: sim.Simulation, moves: Sequence[model.Move]) -> None:
+    for move in moves:
+        simulation.apply(move)
+
+
+def _undo(simulation: sim.Simulation, moves: Sequence[model.Move]) -> None:
+    for move in reversed(moves):
+        simulation.undo(move)

@@ -1,0 +1,62 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+
+"""A set of moves, applied in an order in which every rule permits each."""
+
+from collections.abc import Sequence
+import dataclasses
+
+from kronos_nova import model
+from kronos_nova.rebalancer import simulation as sim
+
+
+def replay(simulation: sim.Simulation, wanted: Sequence[tuple[int, int]]) -> list[model.Move]:
+    """The moves that were applied, in order, each judged when its turn came.
+
+    Moves off the hottest hosts come first: what is cut off or fails later has
+    done the most by then. One that must wait for room is tried again after
+    the others; what stays illegal is left out.
+
+    :param wanted: (instance number, host number).
+    """
+    waiting = sorted(wanted, key=lambda pair: (
+        -float((simulation.weights * simulation.score[:, simulation.place[pair[0]]]).sum()), pair))
+    applied: list[model.Move] = []
+    while waiting:
+        left = []
+        for n, h in waiting:
+            if simulation.stop():
+                return applied
+            if simulation.undoes_repair(simulation.move(n, h, model.Phase.SPREAD)):
+                continue
+            move = apply(simulation, n, h)
+            if move is None:
+                left.append((n, h))
+            else:
+                applied.append(move)
+        if len(left) == len(waiting):
+            break
+        waiting = left
+    return applied
+
+
+def apply(simulation: sim.Simulation, n: int, h: int,
+          phase: model.Phase = model.Phase.SPREAD) -> model.Move | None:
+    """The move, applied, with the fall in combined imbalance that it brings;
+    None where a rule forbids it."""
+    move = simulation.move(n, h, phase)
+    if simulation.check(move) is not None:
+        return None
+    before = simulation.combined()
+    simulation.apply(move)
+    return dataclasses.replace(move, improvement=before - simulation.combined())

@@ -1,0 +1,281 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""Emptying: as many hosts as the mean fill targets allow, each whole or not.
+
+What is to be closed is chosen before anything moves, so that no instance goes
+to a host that is emptied next: the smallest hosts first, which leaves the most
+room per host, then those with the fewest instances. A host that holds as many
+instances as a packed host does must be too many by ``fill_hysteresis``; one
+with fewer costs fewer migrations and must be it by less.
+
+All instances that go are placed together, the largest first, each where the
+level stays lowest: what overloads a host grows faster than its fill, and hosts
+that are alike overload least.
+"""
+
+import numpy as np
+
+from kronos_nova import model
+from kronos_nova.constraints import metrics
+from kronos_nova.rebalancer import simulation as sim
+from kronos_nova.rebalancer.strategies.pack import outlook as outlooks
+
+#: So many hosts are tried in another's place.
+ALTERNATIVES = 32
+
+
+def empty_hosts(outlook: outlooks.Outlook, budget: int) -> list[model.Move]:
+    """Moves of drains that go on and of new ones, applied."""
+    moves = _continue(outlook, budget)
+    simulation = outlook.simulation
+    if simulation.history.scope_cooling > 0 or simulation.stop():
+        return moves
+    used = int(_in_use(outlook).sum())
+    new = _close(outlook, budget - len(moves), begun=bool(moves))
+    if not new:
+        simulation.notes.append(f'none of {used} hosts in use can be spared at the mean fill '
+                                'that is aimed at')
+    return moves + new
+
+
+def _in_use(outlook: outlooks.Outlook) -> sim.Bools:
+    """Hosts with a known fill that hold instances and stay."""
+    simulation = outlook.simulation
+    closed = np.array([h in simulation.view.draining for h in simulation.hosts])
+    return np.asarray(simulation.givers & (outlook.counts > 0) & ~closed)
+
+
+def _continue(outlook: outlooks.Outlook, budget: int) -> list[model.Move]:
+    """The rest of drains that began in an earlier cycle.
+
+    A drain does not wait for those who are leaving, and is not called off for
+    those who cool down: they follow.
+    """
+    simulation = outlook.simulation
+    moves: list[model.Move] = []
+    begun = [simulation.host_index[h] for h in sorted(simulation.history.draining)
+             if h in simulation.host_index]
+    for h in sorted(begun, key=lambda h: (outlook.counts[h], h)):
+        left = budget - len(moves)
+        if left <= 0 or simulation.stop():
+            break
+        if not simulation.givers[h] or not outlook.counts[h]:
+            continue
+        numbers = [n for n in _residents(outlook, h) if not _follows(outlook, n)]
+        taken, stuck = _drain(outlook, {h: numbers}, levelled=True)
+        if stuck and not outlook.foresees:
+            taken, stuck = _drain(outlook, {h: numbers}, levelled=False)
+        if stuck:
+            _give_up(outlook, h)
+            continue
+        for extra in reversed(taken[left:]):
+            outlook.undo(extra)
+        moves += taken[:left]
+    return moves
+
+
+def _order(outlook: outlooks.Outlook) -> list[int]:
+    """Hosts that could be emptied: the smallest, then the fewest instances."""
+    simulation = outlook.simulation
+    receiving = {f.to_host for f in simulation.cluster.flights}
+    hosts = [int(h) for h in np.flatnonzero(_in_use(outlook))
+             if simulation.hosts[h] not in receiving
+             and all(simulation.movable[n] and simulation.profiled[n]
+                     for n in _residents(outlook, int(h)))]
+    largest = simulation.capacity.max(axis=1, keepdims=True)
+    size = (simulation.capacity / largest).sum(axis=0).round(9)
+    fill = np.nan_to_num(simulation.fill).sum(axis=0)
+    return sorted(hosts, key=lambda h: (size[h], outlook.counts[h], fill[h], h))
+
+
+def _close(outlook: outlooks.Outlook, budget: int, begun: bool) -> list[model.Move]:
+    """New drains. When the cheapest choice of hosts cannot all be emptied, the
+    one that leaves the most room is tried too: more hosts win, then fewer moves.
+
+    :param begun: the plan has drained something already: no new drain is begun
+        that the budget cannot finish.
+    """
+    draining = set(outlook.simulation.view.draining)
+    moves, stuck = _attempt(outlook, budget, begun, cheap=True)
+    if not stuck or outlook.foresees or outlook.simulation.stop():
+        return moves
+    closed = sorted(outlook.simulation.view.draining - draining)
+    for move in reversed(moves):
+        outlook.undo(move)
+    for host in closed:
+        outlook.simulation.reopen(host)
+    others, _stuck = _attempt(outlook, budget, begun, cheap=False)
+    opened = sorted(outlook.simulation.view.draining - draining)
+    if (len(opened), -len(others)) >= (len(closed), -len(moves)):
+        return others
+    for move in reversed(others):
+        outlook.undo(move)
+    for host in opened:
+        outlook.simulation.reopen(host)
+    for host in closed:
+        outlook.simulation.drain(host)
+    return [outlook.apply(move) for move in moves]
+
+
+def _attempt(outlook: outlooks.Outlook, budget: int, begun: bool,
+             cheap: bool) -> tuple[list[model.Move], bool]:
+    """Drains, round by round: a host that cannot be emptied is a destination
+    in the next round, and others of the order take its turn.
+
+    :returns: the moves, and whether a host could not be emptied.
+    """
+    simulation = outlook.simulation
+    moves: list[model.Move] = []
+    order = _order(outlook)
+    per_host = outlook.instances_per_host(_in_use(outlook))
+    failed: set[int] = set()
+    for levelled in (True,) if outlook.foresees else (True, False):
+        tried: set[int] = set()
+        while not simulation.stop():
+            chosen = _choose(outlook, [h for h in order if h not in tried and outlook.counts[h]],
+                             budget - len(moves), per_host, begun or bool(moves), cheap)
+            if not chosen:
+                break
+            left = budget - len(moves)
+            taken, stuck = _drain(outlook, {h: _residents(outlook, h) for h in chosen}, levelled)
+            tried |= stuck
+            for extra in reversed(taken[left:]):
+                outlook.undo(extra)
+            moves += taken[:left]
+            if not stuck:
+                break
+        failed |= tried
+    return moves, bool(failed)
+
+
+def _choose(outlook: outlooks.Outlook, order: list[int], budget: int, per_host: float,
+            begun: bool, cheap: bool) -> list[int]:
+    """The first of the order that the targets let go together, as far as the
+    budget goes; one larger drain when there is nothing else."""
+    simulation = outlook.simulation
+    among = _in_use(outlook)
+    gone = np.zeros(len(among), dtype=np.bool_)
+    chosen: list[int] = []
+    for h in order:
+        count = int(outlook.counts[h])
+        if simulation.hosts[h] in simulation.view.draining:
+            continue
+        if count > budget and (chosen or begun or budget <= 0):
+            break
+        gone[h] = True
+        slack = outlook.hysteresis * min(1.0, count / per_host)
+        if not outlook.sustains(gone, among, 1.0 - slack):
+            break
+        chosen.append(h)
+        budget -= count
+    if not cheap:
+        return chosen
+    gone[:] = False
+    gone[chosen] = True
+    return _cheaper(outlook, chosen, [h for h in order if h not in chosen], among, gone)
+
+
+def _cheaper(outlook: outlooks.Outlook, chosen: list[int], others: list[int], among: sim.Bools,
+             gone: sim.Bools) -> list[int]:
+    """As many hosts with fewer instances: a larger host in place of a smaller
+    one, while the room that is left allows it."""
+    rest = sorted(others, key=lambda h: (outlook.counts[h], h))[:ALTERNATIVES]
+    for i in sorted(range(len(chosen)), key=lambda i: -outlook.counts[chosen[i]])[:ALTERNATIVES]:
+        for other in rest:
+            if outlook.counts[other] >= outlook.counts[chosen[i]]:
+                break
+            gone[chosen[i]], gone[other] = False, True
+            if outlook.sustains(gone, among, 1.0):
+                rest.remove(other)
+                chosen[i] = other
+                break
+            gone[chosen[i]], gone[other] = True, False
+    return chosen
+
+
+def _residents(outlook: outlooks.Outlook, h: int) -> list[int]:
+    return [int(n) for n in outlook.simulation.on_host(outlook.simulation.hosts[h])]
+
+
+def _drain(outlook: outlooks.Outlook, leaving: dict[int, list[int]],
+           levelled: bool) -> tuple[list[model.Move], set[int]]:
+    """Moves that empty the hosts, applied; and the hosts that cannot be
+    emptied, of which nothing is moved.
+
+    :param leaving: what is to leave, by host.
+    """
+    simulation = outlook.simulation
+    stuck: set[int] = set()
+    for h, numbers in leaving.items():
+        simulation.drain(simulation.hosts[h])
+        if not all(simulation.movable[n] and simulation.profiled[n] for n in numbers):
+            stuck.add(h)
+            simulation.reopen(simulation.hosts[h])
+    taken: list[tuple[int, model.Move]] = []
+    source = {n: h for h, numbers in leaving.items() for n in numbers if h not in stuck}
+    for n in sorted(source, key=lambda n: (-outlook.size(n), n)):
+        h = source[n]
+        if h in stuck:
+            continue
+        move = _place(outlook, n, np.flatnonzero(outlook.in_use()), levelled)
+        if move is not None:
+            taken.append((h, outlook.apply(move)))
+            continue
+        for done in reversed([move for h_, move in taken if h_ == h]):
+            outlook.undo(done)
+        taken = [(h_, move) for h_, move in taken if h_ != h]
+        stuck.add(h)
+        simulation.reopen(simulation.hosts[h])
+    rank = {h: i for i, h in enumerate(leaving)}
+    taken.sort(key=lambda pair: rank[pair[0]])
+    return [move for _, move in taken], stuck
+
+
+def _place(outlook: outlooks.Outlook, n: int, hosts: sim.Ints,
+           levelled: bool) -> model.Move | None:
+    """The lowest or the highest legal destination below its ceiling; not where
+    it undoes what repair does."""
+    simulation = outlook.simulation
+    hosts = outlook.permitted(n, hosts)
+    level = outlook.loaded(n, hosts)
+    fits = level <= 1.0 + metrics.ROUNDING
+    if not fits.any():
+        nearest = hosts[np.argsort(level, kind='stable')[:1]]
+        if nearest.size and outlook.first_legal(n, [int(nearest[0])]) is not None:
+            simulation.rejections['foreseen-peak'] += 1
+        return None
+    hosts, level = hosts[fits], level[fits]
+    for i in np.lexsort((hosts, level if levelled else -level)):
+        h = int(hosts[i])
+        if simulation.grouped[n] and simulation.undoes_repair(
+                simulation.move(n, h, model.Phase.PACK)):
+            continue
+        move = outlook.first_legal(n, [h])
+        if move is not None:
+            return move
+    return None
+
+
+def _follows(outlook: outlooks.Outlook, n: int) -> bool:
+    """It is under way, or may be moved in a later cycle."""
+    simulation, history = outlook.simulation, outlook.simulation.history
+    uuid = simulation.uuids[n]
+    return simulation.view.in_flight(uuid) or (
+        uuid in history.cooling and uuid not in history.quarantined)
+
+
+def _give_up(outlook: outlooks.Outlook, h: int) -> None:
+    """A drain that began earlier and cannot be finished is called off."""
+    host = outlook.simulation.hosts[h]
+    outlook.simulation.warnings.append(
+        f'the drain of host {host} is called off: what is left on it has no legal destination')

@@ -1,0 +1,196 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""What hosts are filled by now, and what they will be filled by at a peak.
+
+The foreseen peak of a host is what no instance explains, plus the sum of its
+instances' means, plus ``peak_deviations`` times the root of the sum of their
+squared deviations: peaks do not coincide, so their sum would be too much
+(variances of independent loads add up; central limit theorem).
+
+A full host cannot show more than 1; what its instances ask for in sum can, so
+the higher of the two is what is there now.
+
+Everything is relative to the policy's ceiling: a *level* of 1 is a host at
+its ceiling in the policy that is nearest to it. P policies, H hosts, N
+instances, as in the simulation.
+"""
+
+from collections.abc import Sequence
+import dataclasses
+
+import numpy as np
+
+from kronos_nova import model
+from kronos_nova.constraints import metrics
+from kronos_nova.rebalancer import masks
+from kronos_nova.rebalancer import simulation as sim
+
+#: No ceiling is smaller: levels divide by it.
+LEAST_CEILING = 1e-6
+
+
+class Outlook:
+    """Follows the simulation's moves, which go through :meth:`apply` here.
+
+    ``counts``: instances by host. ``mean``: P x N, in the unit of the
+    simulation's ``usage``. ``expected``: P x H, what the host holds on
+    average, in the same unit. ``base``: the part of it that no instance
+    explains and that no move takes away.
+    """
+
+    def __init__(self, simulation: sim.Simulation) -> None:
+        self.simulation = simulation
+        self._phase = model.Phase.PACK if simulation.mode == 'pack' else model.Phase.SPREAD
+        self.counts = np.bincount(simulation.place, minlength=len(simulation.hosts))
+        self._ceilings = np.array([[max(LEAST_CEILING, simulation.ceilings[p.name])]
+                                   for p in simulation.policies])
+        self._deviations = np.array([[p.peak_deviations] for p in simulation.policies])
+        self._targets = np.array([p.target for p in simulation.policies])
+        self._limits = np.array([p.relieved_above for p in simulation.policies])
+        self.hysteresis = max(p.fill_hysteresis for p in simulation.policies)
+        self.mean: sim.Floats = simulation.usage.copy()
+        self._variance: sim.Floats = np.zeros_like(simulation.usage)
+        for p, policy in enumerate(simulation.policies):
+            known = simulation.scores.policies[policy.name]
+            for n, uuid in enumerate(simulation.uuids):
+                self.mean[p, n] = known.means.get(uuid, self.mean[p, n])
+                self._variance[p, n] = known.deviations.get(uuid, 0.0) ** 2
+        #: Peaks can be foreseen, or only what is there now is known.
+        self.foresees = bool(self._variance.any())
+        self._asked = self._by_host(simulation.usage)
+        self.expected = self._by_host(self.mean)
+        self._variances = self._by_host(self._variance)
+        fill = np.nan_to_num(simulation.fill)
+        for n, h in self._arriving():
+            self._asked[:, h] += simulation.usage[:, n]
+            self.expected[:, h] += self.mean[:, n]
+            self._variances[:, h] += self._variance[:, n]
+        self.base: sim.Floats = np.maximum(fill * simulation.capacity - self._asked, 0.0)
+        self.expected += self.base
+
+    def _by_host(self, values: sim.Floats) -> sim.Floats:
+        """P x N summed up to P x H."""
+        hosts = len(self.simulation.hosts)
+        return np.array([np.bincount(self.simulation.place, row, hosts) for row in values],
+                        dtype=np.float64)
+
+    def _arriving(self) -> list[tuple[int, int]]:
+        """Moves in flight into the scope: (instance, host)."""
+        s = self.simulation
+        found = {}
+        for flight in s.cluster.flights:
+            n = s.index.get(flight.instance_uuid)
+            h = s.host_index.get(flight.to_host or '')
+            if n is not None and h is not None and h != s.place[n]:
+                found[n] = h
+        return sorted(found.items())
+
+    # Levels.
+
+    def loaded(self, n: int, hosts: sim.Ints) -> sim.Floats:
+        """Of each host with instance n on it too; not of where it is."""
+        return self._levels(hosts, self.simulation.usage[:, n:n + 1], self.mean[:, n:n + 1],
+                            self._variance[:, n:n + 1])
+
+    def unloaded(self, n: int) -> float:
+        """Of the instance's host without it."""
+        host = self.simulation.place[n:n + 1]
+        return float(self._levels(host, -self.simulation.usage[:, n:n + 1],
+                                  -self.mean[:, n:n + 1], -self._variance[:, n:n + 1])[0])
+
+    def _levels(self, hosts: sim.Ints, usage: sim.Floats, mean: sim.Floats,
+                variance: sim.Floats) -> sim.Floats:
+        capacity = self.simulation.capacity[:, hosts]
+        spread = np.sqrt(np.maximum(self._variances[:, hosts] + variance, 0.0))
+        peak = (self.expected[:, hosts] + mean + self._deviations * spread) / capacity
+        now = self._now(hosts) + usage / capacity
+        level: sim.Floats = (np.maximum(peak, now) / self._ceilings).max(axis=0)
+        return level
+
+    def _now(self, hosts: sim.Ints) -> sim.Floats:
+        return np.maximum(np.nan_to_num(self.simulation.fill[:, hosts]),
+                          self._asked[:, hosts] / self.simulation.capacity[:, hosts])
+
+    def size(self, n: int) -> float:
+        """What the instance's own peak would fill of its host's ceilings."""
+        capacity = self.simulation.capacity[:, self.simulation.place[n]]
+        peak = self.mean[:, n] + self._deviations[:, 0] * np.sqrt(self._variance[:, n])
+        return float((np.maximum(peak, self.simulation.usage[:, n]) / capacity
+                      / self._ceilings[:, 0]).max())
+
+    def excess(self, h: int) -> sim.Floats:
+        """By policy, how far the host is above its limit without what is
+        leaving it already; <= 0: not over."""
+        view, host = self.simulation.view, self.simulation.hosts[h]
+        leaving = [view.leaving(p.name, host) for p in self.simulation.policies]
+        now = self._now(np.array([h], dtype=np.intp))[:, 0]
+        return np.asarray(now - leaving - self._limits)
+
+    def share(self, n: int) -> sim.Floats:
+        """By policy, what the instance takes of its host now."""
+        return np.asarray(self.simulation.usage[:, n]
+                          / self.simulation.capacity[:, self.simulation.place[n]])
+
+    def in_use(self) -> sim.Bools:
+        """Hosts that may take and hold an instance already."""
+        return np.asarray(self.simulation.takers & (self.counts > 0))
+
+    def instances_per_host(self, among: sim.Bools) -> float:
+        """How many instances a host of the largest size holds at its target."""
+        need = self.expected[:, among].sum(axis=1)
+        largest = self.simulation.capacity[:, among].max(axis=1, initial=LEAST_CEILING)
+        hosts = (need / (largest * np.maximum(self._targets, LEAST_CEILING))).max()
+        return max(1.0, float(self.counts[among].sum()) / max(1.0, float(hosts)))
+
+    def sustains(self, gone: sim.Bools, among: sim.Bools, part: float) -> bool:
+        """Whether the hosts ``among`` without those ``gone`` keep to that part
+        of their mean fill targets with all that is on them now."""
+        stay = among & ~gone
+        need = (self.base[:, stay].sum(axis=1)
+                + (self.expected - self.base)[:, among].sum(axis=1))
+        room = self.simulation.capacity[:, stay].sum(axis=1) * self._targets * part
+        return bool((need <= room + metrics.ROUNDING).all())
+
+    # Moves.
+
+    def first_legal(self, n: int, hosts: Sequence[int]) -> model.Move | None:
+        """The move to the first of the hosts that breaks no rule."""
+        return sim.first_legal(self.simulation, [(n, h) for h in hosts], self._phase,
+                               lambda n, h: 0.0)
+
+    def permitted(self, n: int, hosts: sim.Ints) -> sim.Ints:
+        """Of the hosts, those that no mask forbids to the instance."""
+        rows = np.array([n], dtype=np.intp)
+        found: sim.Ints = hosts[masks.permitted(self.simulation, rows, hosts)[0]]
+        return found
+
+    def apply(self, move: model.Move) -> model.Move:
+        """Does the move, and says by how much combined imbalance fell."""
+        before = self.simulation.combined()
+        self.simulation.apply(move)
+        self._shift(move, move.from_host, move.to_host)
+        return dataclasses.replace(move, improvement=before - self.simulation.combined())
+
+    def undo(self, move: model.Move) -> None:
+        """Takes back the last :meth:`apply` of this move."""
+        self.simulation.undo(move)
+        self._shift(move, move.to_host, move.from_host)
+
+    def _shift(self, move: model.Move, source: str, destination: str) -> None:
+        n = self.simulation.index[move.instance_uuid]
+        for host, sign in ((source, -1), (destination, 1)):
+            h = self.simulation.host_index[host]
+            self.counts[h] += sign
+            self._asked[:, h] += sign * self.simulation.usage[:, n]
+            self.expected[:, h] += sign * self.mean[:, n]
+            self._variances[:, h] += sign * self._variance[:, n]

@@ -1,0 +1,109 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""Relief: hosts above their limit give, the worst first.
+
+One instance that ends the excess is better than several; among those the one
+that leaves both ends lowest, where a migration that copies less memory is
+worth some height: it is over sooner, and the host is overfull until then.
+"""
+
+import numpy as np
+
+from kronos_nova import model
+from kronos_nova.constraints import metrics
+from kronos_nova.rebalancer.strategies.pack import outlook as outlooks
+
+#: So many instances of a host are looked at, the largest first.
+RANKED = 20
+#: Destinations asked per instance before the next kind of host is looked at.
+TRIED = 50
+#: What copying the largest memory on the host weighs, in levels.
+MEMORY = 0.5
+
+
+def relieve(outlook: outlooks.Outlook, budget: int) -> list[model.Move]:
+    """Moves off hosts that are over, applied; what cannot be helped is a
+    warning."""
+    simulation = outlook.simulation
+    moves: list[model.Move] = []
+    stuck: set[int] = set()
+    over = {h: _most(outlook, h) for h in np.flatnonzero(simulation.givers).tolist()}
+    while len(moves) < budget and not simulation.stop():
+        excess, h = max(((e, -h) for h, e in over.items() if h not in stuck),
+                        default=(0.0, 0))
+        h = -h
+        if excess <= metrics.ROUNDING:
+            break
+        move = _relief(outlook, h)
+        if move is None:
+            stuck.add(h)
+            simulation.warnings.append(
+                f'host {simulation.hosts[h]} is over its ceiling by {excess:.2f} and no '
+                'instance on it has a legal destination')
+            continue
+        moves.append(outlook.apply(move))
+        for end in (h, simulation.host_index[move.to_host]):
+            if end in over:
+                over[end] = _most(outlook, end)
+    return moves
+
+
+def _most(outlook: outlooks.Outlook, h: int) -> float:
+    return float(outlook.excess(h).max())
+
+
+def _relief(outlook: outlooks.Outlook, h: int) -> model.Move | None:
+    simulation = outlook.simulation
+    excess = outlook.excess(h)
+    hot = excess > metrics.ROUNDING
+    numbers = [int(n) for n in simulation.on_host(simulation.hosts[h])
+               if simulation.movable[n] and simulation.profiled[n]
+               and outlook.share(int(n))[hot].max() > metrics.ROUNDING]
+    if not numbers:
+        return None
+    numbers.sort(key=lambda n: (-outlook.share(n)[hot].max(), n))
+    most = max(1.0, float(simulation.cost[numbers].max()))
+    best: tuple[tuple[float, float, int], model.Move] | None = None
+    for n in numbers[:RANKED]:
+        rest = max(0.0, float((excess - outlook.share(n)).max()))
+        found = _place(outlook, n)
+        if found is None:
+            continue
+        level, move = found
+        height = max(outlook.unloaded(n), level) + MEMORY * float(simulation.cost[n]) / most
+        key = round(rest, 9), round(height, 9), n
+        if best is None or key < best[0]:
+            best = key, move
+    return best[1] if best is not None else None
+
+
+def _place(outlook: outlooks.Outlook, n: int) -> tuple[float, model.Move] | None:
+    """Where the instance goes, and how high the lowest host in use would be.
+
+    That host, if it stays below its ceiling at the foreseen peak; else the
+    largest empty one, where what bursts gets room of its own; else any that
+    the rules allow now.
+    """
+    simulation = outlook.simulation
+    targets = outlook.permitted(n, np.flatnonzero(simulation.takers))
+    level = outlook.loaded(n, targets)
+    used = outlook.counts[targets] > 0
+    low = level <= 1.0 + metrics.ROUNDING
+    lowest = float(level[used].min()) if used.any() else 1.0
+    for chosen in (used & low, ~used & low, ~low):
+        hosts = targets[chosen]
+        for i in np.lexsort((hosts, level[chosen]))[:TRIED]:
+            move = outlook.first_legal(n, [int(hosts[i])])
+            if move is not None:
+                return lowest, move
+    return None

@@ -1,0 +1,280 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+
+"""The parts of the search, each against the plain way to do it."""
+
+import dataclasses
+import itertools
+import math
+import random
+
+import hypothesis
+import numpy as np
+import pytest
+
+from kronos_nova import model
+from kronos_nova.rebalancer import masks
+from kronos_nova.rebalancer import planner
+from kronos_nova.rebalancer import simulation as sim
+from kronos_nova.rebalancer.search import board as boards
+from kronos_nova.rebalancer.search import choice
+from kronos_nova.rebalancer.search import local
+from kronos_nova.rebalancer.search import measure
+from kronos_nova.rebalancer.search import portfolio
+from kronos_nova.rebalancer.search import replay
+from kronos_nova.rebalancer.search import smooth
+from kronos_nova.rebalancer.search import swaps
+from tests.unit import clouds
+
+SPREAD = {'mode': 'spread', 'drains': False, 'objective': 'balanced'}
+
+
+def simulation(knobs, **options):
+    request = clouds.request(knobs)
+    return sim.Simulation(request.cluster, request.scores, request.policies, request.history,
+                          dataclasses.replace(request.options, **options))
+
+
+def board(state, budget=5):
+    return boards.Board(state, *choice.candidates(state, budget), budget)
+
+
+def legal_on(tried):
+    """Rows and columns that the board would add."""
+    return [(int(r), int(c)) for c, r in np.argwhere(np.isfinite(tried.bias))
+            if tried.fits(int(r), int(c))]
+
+
+@clouds.examples(60)
+@hypothesis.given(knobs=clouds.knobs(**SPREAD))
+def test_a_board_follows_the_simulation(knobs):
+    state = simulation(knobs)
+    if not state.trusted or not state.takers.any():
+        return
+    tried, rng = board(state), random.Random(knobs.seed)
+    for _ in range(3):
+        may = legal_on(tried)
+        if not may:
+            break
+        row, column = rng.choice(may)
+        tried.put(row, column)
+        moves = replay.replay(state, [(int(tried.rows[row]), int(tried.columns[column]))])
+        assert len(moves) == 1, state.rejections
+        assert np.allclose(tried.score, state.score)
+        assert np.allclose(tried.measure.imbalances(tried.score), state.imbalances())
+
+
+@clouds.examples(40)
+@hypothesis.given(knobs=clouds.knobs(**SPREAD))
+def test_taking_moves_back_leaves_nothing(knobs):
+    state = simulation(knobs)
+    if not state.trusted or not state.takers.any():
+        return
+    tried, rng = board(state), random.Random(knobs.seed)
+    before = tried.score.copy(), tried.bias.copy(), tried.value()
+    plans = [{}]
+    for _ in range(4):
+        may = legal_on(tried)
+        if may:
+            tried.put(*rng.choice(may))
+        plans.append(dict(tried.plan))
+    for plan in reversed(plans):
+        tried.become(plan)
+        assert tried.plan == plan
+    assert np.allclose(tried.score, before[0])
+    assert np.array_equal(tried.bias, before[1])
+    assert math.isclose(tried.value(), before[2], abs_tol=1e-9)
+
+
+@clouds.examples(40)
+@hypothesis.given(knobs=clouds.knobs(**{**SPREAD, 'groups': 4}))
+def test_of_a_group_at_most_one_member_is_offered(knobs):
+    state = simulation(knobs)
+    if not state.trusted or not state.takers.any():
+        return
+    tried = board(state)
+    may = [(r, c) for r, c in legal_on(tried) if state.grouped[tried.rows[r]]]
+    if not may:
+        return
+    row, column = may[knobs.seed % len(may)]
+    tried.put(row, column)
+    uuid = state.uuids[tried.rows[row]]
+    mates = {u for g in state.view.groups_of(uuid) for u in g.members}
+    assert not mates & {state.uuids[tried.rows[r]] for r, _ in legal_on(tried)}
+
+
+def plain_smooth(tried, row, column, scale):
+    """What :class:`smooth.Smooth` stands for, written out."""
+    score = tried.score.copy()
+    score[:, tried.source[row]] -= tried.leaving[:, row]
+    score[:, tried.columns[column]] += tried.share[:, column, row]
+    total = float(tried.bias[column, row])
+    for p, weight in enumerate(tried.measure.weights):
+        high = scale * math.log(sum(math.exp(x / scale) for x in score[p][tried.givers]))
+        low = -scale * math.log(sum(math.exp(-x / scale) for x in score[p][tried.takers]))
+        above = max(0.0, high - low - tried.measure.thresholds[p])
+        total += weight * (measure.BELOW * (high - low) + (1 - measure.BELOW) * above)
+    return total
+
+
+@clouds.examples(40)
+@hypothesis.given(knobs=clouds.knobs(**SPREAD))
+def test_the_best_addition_is_the_smallest_smooth_value(knobs):
+    state = simulation(knobs)
+    if not state.trusted or not state.takers.any():
+        return
+    tried = board(state)
+    found = smooth.Smooth(tried).best(0.2, slice(None))
+    may = legal_on(tried)
+    assert (found is None) == (not may)
+    if found is not None:
+        scale, _ = smooth.Smooth(tried).scale(
+            max(0.2, float(tried.measure.imbalances(tried.score).max()) / smooth.SHARPEST))
+        best = min(plain_smooth(tried, *pair, scale) for pair in may)
+        assert plain_smooth(tried, *found, scale) <= best + 1e-4
+
+
+@clouds.examples(30)
+@hypothesis.given(knobs=clouds.knobs(**{**SPREAD, 'groups': 0}))
+def test_a_window_gives_the_same_as_all_rows(knobs):
+    state = simulation(knobs)
+    if not state.trusted or not state.takers.any():
+        return
+    tried = board(state)
+    every = smooth.Smooth(tried).best(0.2, slice(None))
+    order = np.random.default_rng(knobs.seed).permutation(len(tried.rows))
+    picked = smooth.Smooth(tried).best(0.2, order)
+    assert (every is None) == (picked is None)
+    if every is not None:
+        assert plain_smooth(tried, *picked, 0.3) == pytest.approx(
+            plain_smooth(tried, *every, 0.3), abs=1e-3)
+
+
+def two_hosts(usages, scores, threshold=0.1, memory=1024):
+    """Instances by host in a cloud of hosts with one policy; big claims."""
+    k = clouds.Knobs(seed=1, hosts=len(scores), instances=sum(map(len, usages)), groups=0,
+                     clean=True)
+    request = clouds.request(k)
+    hosts = sorted(request.cluster.scope_hosts)
+    uuids = iter(sorted(request.cluster.instances))
+    instances, profile = {}, {}
+    for host, values in zip(hosts, usages, strict=True):
+        for value in values:
+            uuid = next(uuids)
+            instances[uuid] = dataclasses.replace(
+                request.cluster.instances[uuid], host=host, claims={}, memory_mb=memory)
+            profile[uuid] = value
+    values = {n: dataclasses.replace(
+        p, hosts=dict(zip(hosts, scores, strict=True)), usages=profile,
+        capacity=dict.fromkeys(hosts, 1.0)) for n, p in request.scores.policies.items()}
+    policies = request.policies.model_copy(update={'policies': tuple(
+        p.model_copy(update={'threshold': threshold}) for p in request.policies.policies)})
+    return dataclasses.replace(
+        request, cluster=dataclasses.replace(request.cluster, instances=instances),
+        scores=model.Scores(values, clouds.NOW), policies=policies,
+        options=dataclasses.replace(request.options, enforce_placement_claims=False))
+
+
+def state_of(request):
+    return sim.Simulation(request.cluster, request.scores, request.policies, request.history,
+                          request.options)
+
+
+def test_the_best_of_all_swaps_is_found():
+    request = two_hosts([[0.5, 0.35], [0.3, 0.05]], [0.85, 0.35], threshold=0.05)
+    state = state_of(request)
+    moves = swaps.best_swap(state)
+    assert sorted(float(state.usage[0, state.index[m.instance_uuid]]) for m in moves) == [
+        0.05, 0.35] or state.combined() == pytest.approx(0.1)
+    best = min(abs((0.85 - a + b) - (0.35 + a - b))
+               for a, b in itertools.product([0.5, 0.35], [0.3, 0.05]))
+    assert state.combined() == pytest.approx(best)
+
+
+def test_a_swap_that_does_not_earn_its_price_is_left():
+    request = two_hosts([[0.5], [0.49]], [0.6, 0.5], threshold=0.05, memory=1024 * 1024)
+    assert swaps.best_swap(state_of(request)) is None
+    free = dataclasses.replace(request, options=dataclasses.replace(
+        request.options, minimum_gain=0.0))
+    assert swaps.best_swap(state_of(free))
+
+
+def test_the_plan_with_fewest_moves_that_reaches_the_threshold_wins():
+    request = two_hosts([[0.4, 0.2, 0.1, 0.1], [0.05]], [0.85, 0.05], threshold=0.1)
+    plan = planner.plan(dataclasses.replace(request, budget=4))
+    assert [m.improvement > 0 for m in plan.moves] == [True]
+    assert plan.combined_after <= 0.1
+
+
+def test_three_tied_hot_hosts_are_levelled_within_one_budget():
+    request = two_hosts([[0.2] * 4, [0.2] * 4, [0.2] * 4, [0.05], [0.05], [0.05]],
+                        [0.85, 0.85, 0.85, 0.05, 0.05, 0.05], threshold=0.05)
+    plan = planner.plan(dataclasses.replace(request, budget=6))
+    assert len(plan.moves) == 6
+    assert plan.combined_after == pytest.approx(0.0)
+
+
+def test_below_the_thresholds_only_what_is_above_counts():
+    start = measure.Measure(simulation(clouds.Knobs(seed=3, policies=1)))
+    start.weights, start.thresholds = np.array([1.0]), np.array([0.2])
+    level = np.full((1, 4), 0.5)
+    above, below = level.copy(), level.copy()
+    above[0, 0], below[0, 0] = 0.8, 0.6
+    assert start.excess(below) == 0.0 and start.excess(above) == pytest.approx(0.1)
+    assert start.value(below) == pytest.approx(measure.BELOW * 0.1)
+
+
+@clouds.examples(30)
+@hypothesis.given(knobs=clouds.knobs(**SPREAD))
+def test_a_search_uses_its_share_of_the_steps_at_most(knobs):
+    state = simulation(knobs, max_steps=2000)
+    if not state.trusted:
+        return
+    start = measure.Measure(state) if state.takers.any() else None
+    if start is not None:
+        portfolio.better(state, start, [], 8)
+        assert state.steps <= 2000 and not state.truncated
+
+
+def test_a_stopped_search_gives_the_best_so_far():
+    request = two_hosts([[0.2] * 4, [0.2] * 4, [0.05], [0.05]], [0.85, 0.85, 0.05, 0.05])
+    tried = board(state_of(request))
+    assert local.Search(tried, 4, 0, 1000, lambda: True).run()
+
+
+def test_the_seed_decides_and_nothing_else():
+    request = clouds.request(clouds.Knobs(seed=9, hosts=7, instances=26, policies=3, budget=8))
+    plans = [planner.plan(dataclasses.replace(request, seed=seed)) for seed in (1, 1, 2)]
+    assert plans[0] == plans[1]
+    assert plans[2].combined_after <= plans[2].combined_before
+
+
+def test_a_large_cluster_is_planned_at_its_ends(monkeypatch):
+    monkeypatch.setattr(portfolio, 'LARGE', 10)
+    monkeypatch.setattr(choice, 'CELLS', 60)
+    monkeypatch.setattr(choice, 'ENDS', 2)
+    request = two_hosts([[0.2] * 4, [0.2] * 4, [0.2] * 4, [0.05], [0.05], [0.05]],
+                        [0.85, 0.85, 0.85, 0.05, 0.05, 0.05], threshold=0.1)
+    state = state_of(request)
+    rows, columns = choice.candidates(state, 1)
+    assert set(columns) == {3, 4} and set(state.place[rows]) <= {0, 1}
+    monkeypatch.setattr(choice, 'CELLS', 72)
+    plan = planner.plan(dataclasses.replace(request, budget=6))
+    assert plan.combined_after <= 0.1 + 1e-9
+
+
+def test_masks_but_claims_are_in_the_bias_from_the_start():
+    state = simulation(clouds.Knobs(seed=4, hosts=5, instances=20, clean=False))
+    tried = board(state)
+    allowed = masks.permitted(state, tried.rows, tried.columns)
+    assert np.isfinite(tried.bias).T[allowed].all()

@@ -1,0 +1,130 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""Pack, whatever the cloud: what its arrays and its plans keep."""
+
+import dataclasses
+import random
+
+import hypothesis
+import numpy as np
+
+from kronos_nova import model
+from kronos_nova.rebalancer import planner
+from kronos_nova.rebalancer import simulation as sim
+from kronos_nova.rebalancer.strategies.pack import outlook as outlooks
+from tests.unit import clouds
+
+
+def foreseeing(request, seed):
+    """The request with means and deviations of most instances."""
+    rng = random.Random(seed)
+    policies = {}
+    for name, scores in request.scores.policies.items():
+        known = [u for u in sorted(scores.usages) if rng.random() < 0.9]
+        policies[name] = dataclasses.replace(
+            scores, means={u: scores.usages[u] * rng.uniform(0.5, 1.2) for u in known},
+            deviations={u: scores.usages[u] * rng.uniform(0.0, 0.5) for u in known})
+    return dataclasses.replace(request, scores=dataclasses.replace(
+        request.scores, policies=policies))
+
+
+def simulation_of(request):
+    return sim.Simulation(request.cluster, request.scores, request.policies, request.history,
+                          request.options)
+
+
+@clouds.examples(60)
+@hypothesis.given(knobs=clouds.knobs(mode='pack', clean=True))
+def test_the_outlook_after_moves_is_the_outlook_of_where_they_lead(knobs):
+    request = foreseeing(clouds.request(knobs), knobs.seed)
+    outlook = outlooks.Outlook(simulation_of(request))
+    rng = random.Random(knobs.seed)
+    simulation = outlook.simulation
+    before = levels(outlook)
+    moves = []
+    for n in rng.sample(range(len(simulation.uuids)), min(5, len(simulation.uuids))):
+        h = rng.choice([h for h in range(len(simulation.hosts)) if h != simulation.place[n]])
+        moves.append(outlook.apply(simulation.move(n, h, model.Phase.PACK)))
+    plan = model.Plan('scope', moves=tuple(moves))
+    fresh = outlooks.Outlook(simulation_of(clouds.moved(request, plan)))
+    assert np.allclose(levels(outlook), levels(fresh), atol=1e-6)
+    assert (outlook.counts == fresh.counts).all()
+    for move in rng.sample(moves, len(moves)):
+        outlook.undo(move)
+    assert np.allclose(levels(outlook), before, atol=1e-6)
+
+
+def levels(outlook):
+    """What each host would be at with each instance on it, and without its own."""
+    hosts = np.arange(len(outlook.simulation.hosts))
+    return np.array([[*outlook.loaded(n, hosts), outlook.unloaded(n)]
+                     for n in range(len(outlook.simulation.uuids))])
+
+
+@clouds.examples(200)
+@hypothesis.given(knobs=clouds.knobs(mode='pack', drains=False, hard_repairs=False,
+                                     soft_repairs=False))
+def test_a_host_is_relieved_or_emptied_or_left_alone(knobs):
+    request = foreseeing(clouds.request(knobs), knobs.seed)
+    outlook = outlooks.Outlook(simulation_of(request))
+    plan = planner.plan(request)
+    gone = {m.instance_uuid for m in plan.moves}
+    for host in {m.from_host for m in plan.moves}:
+        over = outlook.excess(outlook.simulation.host_index[host]).max() > 0
+        left = [i for i in request.cluster.instances.values()
+                if i.host == host and i.uuid not in gone]
+        assert over or host in plan.draining or not left, (host, plan)
+        assert over or all(m.to_host != host for m in plan.moves), (host, plan)
+
+
+@clouds.examples(150)
+@hypothesis.given(knobs=clouds.knobs(mode='pack', drains=False, hard_repairs=False,
+                                     soft_repairs=False, clean=True))
+def test_packing_settles_and_moves_nothing_to_and_fro(knobs):
+    """With scores that follow the moves, drains end, and no drained host is
+    filled again."""
+    request = foreseeing(clouds.request(knobs), knobs.seed)
+    emptied = set()
+    for _cycle in range(len(request.cluster.instances) + 2):
+        plan = planner.plan(request)
+        if not plan.moves:
+            return
+        relief = {m.from_host for m in plan.moves
+                  if any(i.host == m.from_host and i.uuid not in {
+                      x.instance_uuid for x in plan.moves}
+                      for i in request.cluster.instances.values())} - plan.draining
+        if not relief:
+            assert not emptied & {m.to_host for m in plan.moves}, plan
+        emptied |= {m.from_host for m in plan.moves} - plan.draining - relief
+        request = clouds.moved(request, plan)
+    raise AssertionError('it does not settle')
+
+
+@clouds.examples(100)
+@hypothesis.given(knobs=clouds.knobs(mode='pack', drains=False, hard_repairs=False,
+                                     soft_repairs=False, clean=True))
+def test_no_drain_fills_a_host_above_its_ceiling_at_the_foreseen_peak(knobs):
+    request = foreseeing(clouds.request(knobs), knobs.seed)
+    outlook = outlooks.Outlook(simulation_of(request))
+    if any(outlook.excess(h).max() > 0 for h in range(len(outlook.simulation.hosts))):
+        return  # relief may, where nothing else helps
+    plan = planner.plan(request)
+    after = outlooks.Outlook(simulation_of(clouds.moved(request, plan)))
+    simulation = after.simulation
+    for host in {m.to_host for m in plan.moves}:
+        n = int(simulation.on_host(host)[0])
+        h = simulation.place[n]
+        share = after.unloaded(n), after.loaded(n, np.array([h]))[0]
+        spread = np.sqrt(after._variances[:, h])
+        peak = (after.expected[:, h] + after._deviations[:, 0] * spread) / simulation.capacity[:, h]
+        assert (peak <= after._ceilings[:, 0] + 1e-9).all(), (host, share, plan)
