@@ -32,22 +32,29 @@ import argparse
 from collections.abc import Callable
 from collections.abc import Iterable
 import dataclasses
+import datetime
 import importlib
 import json
 import pathlib
 import re
 import sys
+import tempfile
 import time
 from typing import Any
 
 import numpy as np
+from oslo_config import cfg
+import yaml
 
+from kronos_nova import depletion
 from kronos_nova import model
 from kronos_nova import plugins
-from kronos_nova import scoring
+from kronos_nova import scorecard
 from kronos_nova.conf import policies as policy_files
+from kronos_nova.conf import scheduler as scheduler_conf
 from kronos_nova.rebalancer import cycle
 from kronos_nova.rebalancer import planner
+from kronos_nova.sources import base
 
 HERE = pathlib.Path(__file__).resolve().parent
 #: Seconds of a referee's step, and its epoch.
@@ -56,6 +63,8 @@ EPOCH = 1_299_110_400.0
 #: MB a migration copies per second in the referee: bandwidth / 16000.
 COPIED = 62.5
 SCOPE = 'referee'
+#: Seconds since the last scrape when a step's instances boot.
+SCRAPED = 15.0
 #: Placement custom class that stands for one core's speed.
 CORE = 'CUSTOM_CORE_MIPS'
 
@@ -243,18 +252,19 @@ def make_policy(mode: str = 'pack', *, policies: str | None = None,
 
 def make_placer(*, policies: str | None = None, multiplier: float = 8.0,
                 cpu_multiplier: float = 1.0, ram_multiplier: float = 1.0,
-                cpu_allocation_ratio: float = 16.0,
+                cpu_allocation_ratio: float = 16.0, settle_seconds: int = 0,
                 **options: Any) -> Callable[[Any, int], int | None]:
     """A ``placer`` for the referee: Nova's allocation weighers and ours.
 
-    Our weigher's value is :func:`scoring.headroom` of the policies' scores,
-    taken of the step before, plus what instances booted since are expected to
-    use (:func:`scoring.usage_per_unit`).
+    KronosWeigher's value comes from the package's own scorecard, which is asked
+    once a step, and from its ledger of what has been allocated since.
 
     :param multiplier: of KronosWeigher.
+    :param settle_seconds: of nova.conf's [kronos]; the referee's samples have
+        no lag.
+    :param options: fields of the policies.
     """
-    settings = _settings('boot', policies, dict(options))
-    weights = {p.name: p.weight for p in settings.policies.enabled}
+    path = policies or str(HERE / 'referee_policies' / 'boot.yaml')
 
     def placer(state: Any, v: int) -> int | None:
         hosts, trace = state.hosts, state.trace
@@ -269,23 +279,11 @@ def make_placer(*, policies: str | None = None, multiplier: float = 8.0,
             return None
         weight = (cpu_multiplier * _normalised(free_cpu, fits)
                   + ram_multiplier * _normalised(free_ram, fits))
-        scores = _seen(state, settings)
-        if scores is not None:
-            seen, known = scores
-            since = placed & ~seen
-            booted = np.bincount(state.place[since], trace.mips[since], count)
-            names = [host_name(h) for h in range(count)]
-            for h in np.flatnonzero(fits):
-                values = {}
-                for name, policy in known.items():
-                    rows = ((policy.hosts[n], float(hosts.cap[i]), float(taken[i] - booted[i]))
-                            for i, n in enumerate(names))
-                    per_unit = state.mem.setdefault(
-                        ('per unit', state.k, name), scoring.usage_per_unit(rows))
-                    values[name] = min(1.0, policy.hosts[names[h]]
-                                       + per_unit * booted[h] / hosts.cap[h])
-                weight[h] += multiplier * (scoring.headroom(values, weights) - 0.5)
-        return int(np.argmax(np.where(fits, weight, -np.inf)))
+        if 'scheduler' not in state.mem:
+            state.mem['scheduler'] = _Scheduler(state, path, settle_seconds, dict(options))
+        scheduler = state.mem['scheduler']
+        weight += multiplier * scheduler.weigh(state, taken, free_ram)
+        return scheduler.placed(state, int(np.argmax(np.where(fits, weight, -np.inf))))
 
     return placer
 
@@ -312,24 +310,73 @@ class _Before:
         return self.past[:, -n:]
 
 
-def _seen(state: Any, settings: cycle.Settings) -> tuple[Any, dict[str, Any]] | None:
-    """Who had booted at the last scrape, and the scores of then."""
-    mem = state.mem
-    if mem.get('scored at') == state.k:
-        return mem['seen']
-    cloud = mem.setdefault('boot cloud', Cloud(state, True))
-    mem['scored at'] = state.k
-    if not state.k or not (state.place >= 0).any():
-        mem['seen'] = None
-        return None
-    past = state.hist(37)[:, :-1]
-    before = _Before(state.k - 1, state.hosts, state.trace, state.place.copy(), past[:, -1],
-                     state.alive, past)
-    cluster = cloud.look(before)
-    scores = cycle.score(cluster, cloud.samples(settings.policies.enabled), settings,
-                         EPOCH + STEP * before.k)
-    mem['seen'] = before.place >= 0, scores.policies
-    return mem['seen']
+@dataclasses.dataclass
+class _HostState:
+    """What the ledger reads of Nova's; a MIPS stands for a vCPU."""
+
+    host: str
+    hypervisor_hostname: str
+    vcpus_total: float
+    vcpus_used: float
+    total_usable_ram_mb: float
+    free_ram_mb: float
+    updated: datetime.datetime
+
+
+class _Scheduler(base.Source):
+    """The scheduler's side of the package in simulated time, and its source."""
+
+    def __init__(self, state: Any, path: str, settle_seconds: int,
+                 options: dict[str, Any]) -> None:
+        conf = cfg.ConfigOpts()
+        scheduler_conf.register(conf)
+        conf([], default_config_files=[], default_config_dirs=[])
+        conf.set_override('settle_seconds', settle_seconds, 'kronos')
+        self._work = tempfile.TemporaryDirectory(prefix='kronos-referee-')
+        if options:
+            found = policy_files.load(path).model_dump(mode='json', exclude_unset=True)
+            for policy in found['policies']:
+                policy.update(options)
+            path = f'{self._work.name}/boot.yaml'
+            pathlib.Path(path).write_text(yaml.safe_dump(found))
+        self._now = EPOCH + STEP * state.k
+        self._cloud = Cloud(state, True)
+        self._ledger = depletion.Ledger()
+        self._card = scorecard.Scorecard(conf, path, clock=lambda: self._now)
+        self._asked = -1
+        self._changed = np.full(len(state.hosts.cap), EPOCH)
+
+    def weigh(self, state: Any, taken: Any, free_ram: Any) -> Any:
+        """KronosWeigher's value of each host; 0 without scores."""
+        self._now = EPOCH + STEP * state.k
+        states = [_HostState(
+            host_name(h), host_name(h), float(state.hosts.cap[h]), float(taken[h]),
+            float(state.hosts.ram[h]), float(free_ram[h]),
+            datetime.datetime.fromtimestamp(self._changed[h], datetime.UTC))
+            for h in range(len(taken))]
+        self._ledger.note(states, self._now, self._now)
+        if state.k and self._asked != state.k and (state.place >= 0).any():
+            self._asked = state.k
+            past = state.hist(37)[:, :-1]
+            self._cloud.look(_Before(state.k - 1, state.hosts, state.trace, state.place.copy(),
+                                     past[:, -1], state.alive, past))
+            self._card.refresh(lambda: self)
+            self._card.show(self._ledger.tracks())
+        loads = depletion.projected(states, self._card.snapshot.loads)
+        return np.array([0.0 if load is None else 0.5 - min(1.0, max(0.0, load))
+                         for load in loads])
+
+    def placed(self, state: Any, host: int) -> int:
+        """An instance boots there now."""
+        self._changed[host] = EPOCH + STEP * state.k
+        return host
+
+    def fetch(self, policy: Any, *, profile: bool = True) -> model.PolicySamples:
+        """What the last scrape saw."""
+        return dataclasses.replace(self._cloud.samples([policy])[policy.name], age=SCRAPED)
+
+    def health(self) -> tuple[model.Health, str]:
+        return model.Health.HEALTHY, ''
 
 
 # The command.

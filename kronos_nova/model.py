@@ -278,7 +278,8 @@ class PolicyScores:
     ``usages``; one that is not there is steady. ``untrusted`` says
     why imbalance moves must not use it. ``coverage``: by host, the share of
     the score that its instances' usages explain. ``window``: seconds over
-    which its queries look back. ``staleness``: how old samples may be, in
+    which its queries look back at most, ``score_window`` and ``fill_window``
+    those of ``hosts`` and ``fill``. ``staleness``: how old samples may be, in
     seconds, when ``age`` is None.
     """
 
@@ -293,6 +294,8 @@ class PolicyScores:
     age: float | None = None
     warnings: tuple[str, ...] = ()
     window: float = 0.0
+    score_window: float = 0.0
+    fill_window: float = 0.0
     staleness: float = 0.0
     means: Mapping[str, float] = _empty()
     deviations: Mapping[str, float] = _empty()

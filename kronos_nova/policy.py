@@ -155,10 +155,20 @@ class Policy(pydantic.BaseModel):
         return {f: q for f in fields if (q := getattr(self, f)) is not None}
 
     @property
+    def score_window(self) -> float:
+        """Seconds over which its scores look back."""
+        return lookback.longest(self.imbalance_query)
+
+    @property
+    def fill_window(self) -> float:
+        """Seconds over which what ceilings are compared with looks back."""
+        return lookback.longest(self.capacity_query or self.imbalance_query)
+
+    @property
     def window(self) -> float:
-        """Seconds over which its scores, fills and usages look back."""
-        return max(lookback.longest(q) for f, q in self.queries.items()
-                   if f in ('imbalance_query', 'capacity_query', 'vm_profile_query'))
+        """Seconds over which its scores, fills and usages look back at most."""
+        return max(self.score_window, self.fill_window,
+                   lookback.longest(self.vm_profile_query or ''))
 
 
 class PolicySet(pydantic.BaseModel):

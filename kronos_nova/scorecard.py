@@ -85,10 +85,14 @@ class Scorecard:
 
     :param conf: with the groups [kronos] and [prometheus].
     :param path: the policy file; its last good version holds.
+    :param clock: the monotonic clock; a simulation has its own.
     """
 
-    def __init__(self, conf: cfg.ConfigOpts, path: str) -> None:
+    def __init__(self, conf: cfg.ConfigOpts, path: str,
+                 clock: Callable[[], float] | None = None) -> None:
         self.path = path
+        # Looked up at each call, as by Snapshot.fresh: one clock for both.
+        self._clock = clock or (lambda: time.monotonic())
         self.snapshot = Snapshot(reason='nothing was asked yet')
         self.policy_set: policies.PolicySet | None = None
         self._conf = conf
@@ -118,7 +122,7 @@ class Scorecard:
     def _ask(self, wanted: policies.PolicySet, source: base.Source) -> None:
         held = {}
         for policy in wanted.enabled:
-            since = time.monotonic()
+            since = self._clock()
             samples = source.fetch(policy, profile=False)
             before = self._held.get(policy.name)
             unreachable = any(
@@ -155,7 +159,7 @@ class Scorecard:
             policy, samples = held.policy, held.samples
             names = labels.HostNames(known, policy.host_regex)
             hosts, problem, _ = scoring.host_scores(policy, samples.imbalance, names)
-            age = (samples.age or 0.0) + time.monotonic() - held.since
+            age = (samples.age or 0.0) + self._clock() - held.since
             problem = problem or scoring.too_old(
                 None if samples.age is None else age, age, staleness,
                 self._conf.kronos.require_age)

@@ -25,6 +25,7 @@ import random
 import re
 import subprocess
 import sys
+from typing import Any
 import uuid
 
 import numpy as np
@@ -44,6 +45,8 @@ HOSTS = tuple(f'compute-{n:02}' for n in range(1, 11))
 FLAVORS = ((2, 4096), (4, 8192), (4, 16384), (8, 16384))
 #: Host's own share of its CPUs and of its memory.
 BASE_CPU, BASE_MEMORY = 0.03, 0.05
+#: Times that the example's vm_mean_query and vm_deviation_query look back on.
+LOOKBACK = 36
 
 
 def identity(text: str) -> str:
@@ -107,7 +110,7 @@ def answers(found: model.Cluster) -> dict[recorded.Question, recorded.Answer]:
             hour = WINDOW.at(k) % 86400 / 3600
             cores[k, n] = round(min(1.0, own * busy(what, hour, rng)) * one.vcpus, 2)
             rss[k, n] = round(resident) * 1024.0**2
-    policy_set = policies.load(str(EXAMPLE / 'calm.yaml'))
+    policy_set = policies.load(str(EXAMPLE / 'pack.yaml'))
     out = {}
     for name, usage, capacity, base in (
             ('cpu', cores, float(CORES), BASE_CPU),
@@ -119,10 +122,18 @@ def answers(found: model.Cluster) -> dict[recorded.Question, recorded.Answer]:
         for field, keys, values in (
                 ('imbalance_query', HOSTS, np.minimum(1.0, scores).round(4)),
                 ('vm_profile_query', tuple(uuids), usage),
+                ('vm_mean_query', tuple(uuids), so_far(np.mean, usage)),
+                ('vm_deviation_query', tuple(uuids), so_far(np.std, usage)),
                 ('host_capacity_query', HOSTS, np.full(scores.shape, capacity))):
             out[questions[field]] = recorded.Answer(
                 keys, ('',) * len(keys), values.astype(np.float32))
     return out
+
+
+def so_far(function: Any, usage: Any) -> Any:
+    """``function`` of the last samples at each time, to the digits of a sample."""
+    return np.stack([function(usage[max(0, k - LOOKBACK + 1):k + 1], axis=0).round(2)
+                     for k in range(len(usage))])
 
 
 def made() -> recorded.Trace:

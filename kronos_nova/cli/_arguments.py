@@ -42,6 +42,8 @@ def assumed(args: argparse.Namespace,
     """What is reported, less what depends on the cloud, and how moves go."""
     limits = carrying.Limits(
         per_scope=conf.executor.max_concurrent_migrations,
+        per_source=conf.executor.max_concurrent_per_source,
+        per_destination=conf.executor.max_concurrent_per_destination,
         total=conf.executor.max_concurrent_migrations_total,
         bandwidth=number('--bandwidth', args.bandwidth, 1e-3, 1e6),
         copies_disk=conf.engine.enforce_placement_disk, begin_within=store_rows.BEGIN_WITHIN)

@@ -37,6 +37,9 @@ OPTS: list[cfg.Opt] = [
     cfg.IntOpt('cooldown', default=600, min=0,
                help='Seconds between two plans for the same aggregate. Drains that have begun go '
                     'on regardless.'),
+    cfg.IntOpt('keep_days', default=30, min=1,
+               help='Days after which plans, and tasks that have ended, are deleted from the '
+                    'database. Whatever is still live or in force stays.'),
     cfg.StrOpt('availability_zone', default='nova',
                help='Accepted for compatibility with Kronos 0.2.0 and without effect: zones are '
                     'read from Nova. See restrict_to_az.'),

@@ -15,6 +15,7 @@
 from typing import Any
 
 from oslo_config import cfg
+from oslo_config import types
 
 GROUP = cfg.OptGroup('nova', title='Nova and Placement API access')
 
@@ -26,6 +27,10 @@ OPTS: list[cfg.Opt] = [
     cfg.StrOpt('region_name', help='Region whose endpoints are used.'),
     cfg.StrOpt('interface', default='internal', choices=['internal', 'public', 'admin'],
                help='Which endpoints of the catalogue are used.'),
+    cfg.ListOpt('valid_interfaces', default=[],
+                item_type=types.String(choices=['internal', 'public', 'admin']),
+                help='The same as a list, the preferred one first, as keystoneauth and Kronos '
+                     '0.2.0 call it. Where it is set, interface is not looked at.'),
     cfg.IntOpt('collect_timeout', default=120, min=5,
                help='Seconds in which everything a planning cycle reads from Nova and Placement '
                     'must have been read. A cycle that takes longer is given up and moves '

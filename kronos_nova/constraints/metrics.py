@@ -10,7 +10,7 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""What metrics say: imbalance moves need scores, no host is overfilled."""
+"""What metrics say: moves need scores to go by, no host is overfilled."""
 
 from kronos_nova import model
 from kronos_nova.constraints import view as views
@@ -22,8 +22,9 @@ ROUNDING = 1e-9
 
 
 def scored(view: views.View, move: model.Move) -> model.Rejection | None:
-    """An imbalance move has trusted scores at both ends and a usage."""
-    return view.unscored(move) if move.phase in IMBALANCE else None
+    """An imbalance move has trusted scores at both ends and a usage; no move
+    leads to a host that lacks a score while the others' can be trusted."""
+    return view.unscored(move) if move.phase in IMBALANCE else view.frozen(move.to_host)
 
 
 def ceiling(view: views.View, move: model.Move) -> model.Rejection | None:

@@ -23,6 +23,9 @@ from kronos_nova import model
 #: A longer range is laid over the scores but not waited for: what asks for
 #: the peak of a week must not hold a scope for a week.
 LONGEST_WAIT = 3600.0
+#: How far back model.History.completed reaches, in seconds: longer than it is
+#: waited for scores to show a move.
+REMEMBERED = 10800.0
 
 
 def age(policy: model.PolicyScores) -> float:
@@ -30,17 +33,19 @@ def age(policy: model.PolicyScores) -> float:
     return policy.staleness if policy.age is None else max(0.0, policy.age)
 
 
-def unseen(policy: model.PolicyScores, taken_at: float, completed_at: float,
+def unseen(policy: model.PolicyScores, window: float, taken_at: float, completed_at: float,
            settle_seconds: float) -> float:
-    """The part of a completed move, 0 to 1, that the scores do not show.
+    """The part of a completed move, 0 to 1, that samples do not show.
 
+    :param window: over which their query looks back, seconds: a policy's
+        scores and its fills may come from different queries.
     :param taken_at: when the scores were asked for, epoch seconds.
     :param settle_seconds: the shortest range to expect; 0: scores show
         everything at once.
     """
     if settle_seconds <= 0:
         return 0.0
-    shown = (taken_at - age(policy) - completed_at) / max(settle_seconds, policy.window)
+    shown = (taken_at - age(policy) - completed_at) / max(settle_seconds, window)
     return min(1.0, max(0.0, 1.0 - shown))
 
 

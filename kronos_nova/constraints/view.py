@@ -70,6 +70,9 @@ class View(Protocol):
     def unscored(self, move: model.Move) -> model.Rejection | None:
         """Why metrics do not carry an imbalance move."""
 
+    def frozen(self, host: str) -> model.Rejection | None:
+        """Why the host, whose load alone is not known, receives nothing."""
+
     def ceilings(self, move: model.Move) -> Mapping[str, tuple[float, float]]:
         """(projected fill, ceiling) of the destination by policy."""
 
@@ -84,9 +87,9 @@ class ClusterView:
     or departs (``depart``, ``recall``: while under way it counts at both
     ends).
 
+    :param scores: completed moves that their samples do not show yet are laid
+        over them.
     :param ceilings: highest fill of a destination by policy name.
-    :param now: with ``scores``: completed moves that the samples do not show
-        yet are laid over the scores.
     """
 
     def __init__(self, cluster: model.Cluster, options: model.Options,
@@ -116,10 +119,10 @@ class ClusterView:
         self._fill = {name: dict(p.fill) for name, p in self._scores.items()}
         self._flying: dict[str, str | None] = {}
         self._lay_flights()
-        if scores is not None:
-            self._lay_completed(scores.taken_at)
         self._unseen = {name: {h: v - p.fill[h] for h, v in self._fill[name].items()}
                         for name, p in self._scores.items()}
+        if scores is not None:
+            self._lay_completed(scores.taken_at)
 
     # What rules ask.
 
@@ -196,11 +199,35 @@ class ClusterView:
                 return model.Rejection('policy-untrusted', f'{name}: {policy.untrusted}')
             for host in (move.from_host, move.to_host):
                 if not policy.knows(host):
-                    return model.Rejection('host-frozen', f'host {host} has no score of {name}')
+                    return _lacks_score(host, name)
             if move.instance_uuid not in policy.usages:
                 return model.Rejection(
                     'no-profile', f'instance {move.instance_uuid} has no usage in {name}')
         return None
+
+    def frozen(self, host: str) -> model.Rejection | None:
+        if not self.trusted:
+            return None
+        return next((_lacks_score(host, name) for name, policy in self._scores.items()
+                     if not policy.knows(host)), None)
+
+    @property
+    def trusted(self) -> bool:
+        """There are scores to go by; without them claims decide."""
+        return bool(self._scores) and not any(p.untrusted for p in self._scores.values())
+
+    def fullness(self, host: str) -> float:
+        """The highest fill of a policy; without trusted scores, the highest
+        allocation ratio of a resource class. 0 where nothing is known."""
+        if self.trusted:
+            return max(self.fills(host).values(), default=0.0)
+        known = self.cluster.hosts.get(host)
+        provider = known.provider if known is not None else None
+        if provider is None:
+            return 0.0
+        return max((self.used(host, name) / inventory.capacity
+                    for name, inventory in provider.inventories.items()
+                    if inventory.capacity > 0), default=0.0)
 
     def ceilings(self, move: model.Move) -> Mapping[str, tuple[float, float]]:
         out = {}
@@ -307,17 +334,27 @@ class ClusterView:
                     self._extra[to_host, resource_class] -= amount
 
     def _lay_completed(self, sampled_at: float) -> None:
-        """Moves that the samples do not show yet, or only in part."""
-        for move, completed_at in self.history.completed:
+        """Moves that the samples do not show yet, or only in part: those of an
+        instance that led, one after the other, to where it is."""
+        place: dict[str, str | None] = {}
+        for move, completed_at in reversed(self.history.completed):
             uuid = move.instance_uuid
-            if self.host_of(uuid) != move.to_host:
+            if place.get(uuid, self.host_of(uuid)) != move.to_host:
+                place[uuid] = None  # somebody else has moved it since
                 continue
+            place[uuid] = move.from_host
             for name, policy in self._scores.items():
-                part = settling.unseen(policy, sampled_at, completed_at,
-                                       self.options.settle_seconds)
-                for host, share in ((move.from_host, -part), (move.to_host, part)):
-                    if part and host in self._fill[name]:
-                        self._fill[name][host] += share * self.ratio(name, uuid, host)
+                for laid_over, window in ((self._fill[name], policy.fill_window),
+                                          (self._unseen[name], policy.score_window)):
+                    part = settling.unseen(policy, window, sampled_at, completed_at,
+                                           self.options.settle_seconds)
+                    for host, share in ((move.from_host, -part), (move.to_host, part)):
+                        if part and host in laid_over:
+                            laid_over[host] += share * self.ratio(name, uuid, host)
+
+
+def _lacks_score(host: str, policy: str) -> model.Rejection:
+    return model.Rejection('host-frozen', f'host {host} has no score of {policy}')
 
 
 @contextlib.contextmanager

@@ -62,9 +62,9 @@ class Board:
                 self._recall(move)
 
     def emptiness(self) -> list[tuple[float, str]]:
-        """(highest fill, host) of every host of the scope."""
-        return [(max(self.view.fills(h).values(), default=0.0), h)
-                for h in sorted(self.view.cluster.scope_hosts)]
+        """(how full, host) of every host of the scope that is not frozen."""
+        return [(self.view.fullness(h), h) for h in sorted(self.view.cluster.scope_hosts)
+                if self.view.frozen(h) is None]
 
     def place(self, move: model.Move) -> model.Rejection | None:
         """Find the fewest moves that must have completed: those of the same
@@ -105,7 +105,7 @@ class Board:
         that another one freed for it, and they may start before that."""
         total = self.view.fills(move.to_host)
         if (not any(self.moves[u].from_host == move.to_host for u in required)
-                and all(total.get(name, 0.0) <= limit
+                and all(total[name] <= limit
                         for name, (_, limit) in self.view.ceilings(move).items())):
             return set()
         found: set[str] = set()

@@ -45,11 +45,11 @@ def check(plan: model.Plan, cluster: model.Cluster, options: model.Options,
 
     :param cluster: with the plan's scope, as the planner got it.
     """
-    found = list(_shape(plan, cluster, budget))
-    if found or not plan.moves:
-        return tuple(found)
+    broken = _shape(plan, cluster, budget)
+    if broken or not plan.moves:
+        return tuple(broken)
     part = involved.involved(cluster, plan.moves, history)
-    found += _outage(part, options)
+    found = _outage(part, options)
     for move in plan.moves:
         found += _wanted(move, part, options, history)
     found += _unsettled(plan, part, options, history, scores)
@@ -189,7 +189,7 @@ class _Replay:
                 found.append(model.Rejection('group-in-flight', f'instance {other} of server '
                                                                 f'group {group.uuid} is migrating'))
         for host in (move.to_host, *move.alternates):
-            one = dataclasses.replace(move, to_host=host, alternates=())
+            one = dataclasses.replace(move, to_host=host)
             if self._mates[uuid] or self._rules(one):
                 with self._begun(one):
                     found += self._rules(one)

@@ -52,6 +52,8 @@ LOG = logging.getLogger(__name__)
 #: A lease outlives planning and the interval by so many seconds; whoever dies
 #: holds it no longer.
 LEASE_SECONDS = 30
+#: Old plans are looked for so many seconds apart.
+FORGET_EVERY = 3600.0
 
 
 class Collector(Protocol):
@@ -129,6 +131,7 @@ class Engine:
         self._monotonic = monotonic
         self._watch = policy_watch.PolicyWatch(conf.engine.policies_file)
         self._leases: dict[str, Any] = {}
+        self._forget_at = 0.0
         self._stopping = threading.Event()
         scopes(conf, self._watch.current)
 
@@ -201,7 +204,22 @@ class Engine:
                 ours.append(scope)
         if ours:
             rows += self._plan(ours, policy_set)
+        self._forget()
         return rows
+
+    def _forget(self) -> None:
+        """Once an hour: what ended long ago leaves the database."""
+        now = self._clock()
+        if self._stopping.is_set() or now < self._forget_at:
+            return
+        self._forget_at = now + FORGET_EVERY
+        try:
+            count = self._store.purge(now - self._conf.engine.keep_days * 86400)
+        except exception.StoreError as e:
+            LOG.warning('Old plans are not deleted this time: %s', e)
+        else:
+            LOG.debug('%d plans older than %d days are deleted', count,
+                      self._conf.engine.keep_days)
 
     def _lease(self, scope: str, policy_set: policies.PolicySet) -> Any:
         """Ours until after the next cycle: between two of them nobody with other

@@ -130,7 +130,7 @@ def _alternate(board: boards.Board, move: model.Move,
     board.view.depart(move)
     if found is not None:
         move = board.add_alternate(move, found)
-        seen[-1] = max(board.view.fills(found).values(), default=0.0), found
+        seen[-1] = board.view.fullness(found), found
     for entry in seen:
         heapq.heappush(heap, entry)
     return move if found is not None else None

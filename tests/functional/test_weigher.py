@@ -129,7 +129,7 @@ class NoScoresTestCase(scores.ScoredTestCase):
                 self.prometheus.series['cpu'], self.prometheus.extra = good, {}
                 self.wait_for_scores(**self.scores)
 
-    def test_stale_samples(self):
+    def test_defect_10_stale_samples(self):
         self.occupy()
         self.assert_scores_are_back()
         self.prometheus.series['age'] = dict.fromkeys(self.hosts, 500)

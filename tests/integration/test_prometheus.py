@@ -171,7 +171,7 @@ def test_the_wrong_path_prefix_is_not_followed(url):
     assert result.error and not result.series
 
 
-def test_a_dead_exporter_ages_its_host_out_and_no_other(exporter, tmp_path):
+def test_defect_10_a_dead_exporter_ages_its_host_out_and_no_other(exporter, tmp_path):
     """Two exporters, one dies: its host is left out while look-back hides it."""
     dying = prometheus_server.Exporter()
     dying.text = 'heat{host="cn9"} 0.5\n'

@@ -117,7 +117,7 @@ def test_forged_stale_and_poison_casts_wake_nobody(bus):
         server.stop()
 
 
-def test_every_pool_hears_every_result(bus):
+def test_defect_18_every_pool_hears_every_result(bus):
     heard = {pool: queue.Queue() for pool in ('engine-1', 'engine-2')}
     each = [listening(transport.Results(
         bus, SCOPES, lambda event, result, q=q: q.put((event, result)), pool))

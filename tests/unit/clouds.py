@@ -36,13 +36,15 @@ NOW = 1_000_000.0
 STRATEGIES = (evacuate.Evacuate(), repair.Repair(), spread.Spread(), pack.Pack())
 
 
-def examples(count):
-    """The same examples in every run, without a deadline: machines differ.
+def many(count):
+    """KRONOS_TEST_EXAMPLES times ``count``: more for a longer search, a fraction
+    where tests run once for every mutant."""
+    return max(1, int(float(os.environ.get('KRONOS_TEST_EXAMPLES', '1')) * count))
 
-    KRONOS_TEST_EXAMPLES multiplies how many, for a longer search.
-    """
-    times = int(os.environ.get('KRONOS_TEST_EXAMPLES', '1'))
-    return hypothesis.settings(max_examples=count * times, derandomize=True, deadline=None,
+
+def examples(count):
+    """The same examples in every run, without a deadline: machines differ."""
+    return hypothesis.settings(max_examples=many(count), derandomize=True, deadline=None,
                                database=None,
                                suppress_health_check=list(hypothesis.HealthCheck))
 

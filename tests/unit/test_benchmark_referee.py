@@ -138,6 +138,57 @@ def test_the_placer_prefers_headroom_and_counts_what_has_just_booted(referee):
     assert seen[0] == 0 and set(seen) - {0}
 
 
+def placing(referee, hosts=2, **options):
+    """Asks for weights as the placer does: by the package's own scorecard."""
+    placer = referee.make_placer(**options)
+    state = state_of(5, [0, 1, -1], [1000.0, 2000.0, 0.0], hosts=hosts)
+    placer(state, 2)
+    return placer, state
+
+
+def weights(state):
+    placed = state.place >= 0
+    hosts = len(state.hosts.cap)
+    taken = np.bincount(state.place[placed], state.trace.mips[placed], hosts)
+    ram = np.bincount(state.place[placed], state.trace.ram[placed], hosts)
+    return state.mem['scheduler'].weigh(state, taken, state.hosts.ram - ram)
+
+
+def test_the_placers_weights_are_the_headroom_of_the_last_scrape(referee):
+    _placer, state = placing(referee)
+    assert weights(state).tolist() == pytest.approx([0.5 - 1000 / 5320, 0.5 - 2000 / 5320])
+
+
+def test_what_has_booted_since_counts_with_the_measured_use(referee):
+    """3,000 of 5,000 allocated MIPS are used, and 2,500 more booted on host 0."""
+    _placer, state = placing(referee)
+    state.place[2] = 0
+    assert weights(state).tolist() == pytest.approx(
+        [0.5 - (1000 + 0.6 * 2500) / 5320, 0.5 - 2000 / 5320])
+
+
+def test_what_booted_before_the_last_scrape_is_in_it(referee):
+    placer, state = placing(referee)
+    state.place[2] = 0
+    later = state_of(6, state.place, state.req, mem=state.mem, hosts=2)
+    later.mem['scheduler'].placed(state, 0)
+    later.past[2, :] = 500.0
+    later.trace.arrive = np.array([0, 0, 5])
+    assert weights(later).tolist() == pytest.approx([0.5 - 1500 / 5320, 0.5 - 2000 / 5320])
+
+
+def test_the_placers_options_are_fields_of_its_policies(referee):
+    _placer, state = placing(referee, imbalance_query='host_cpu_utilisation', name='now')
+    assert weights(state).tolist() == pytest.approx([0.5 - 1000 / 5320, 0.5 - 2000 / 5320])
+    assert state.mem['scheduler']._card.policy_set.policies[0].name == 'now'
+
+
+def test_before_the_first_scrape_the_placer_leaves_it_to_nova(referee):
+    state = state_of(0, [-1, -1], [0.0, 0.0], hosts=2)
+    referee.make_placer()(state, 0)
+    assert weights(state).tolist() == [0.0, 0.0]
+
+
 def test_nothing_fits_nowhere(referee):
     state = state_of(1, [-1], [0.0])
     state.hosts.ram[:] = 100.0

@@ -181,7 +181,7 @@ def test_a_host_that_is_down_is_not_missing():
     assert not found.missing and found.untrusted is None
 
 
-def test_stale_samples_are_untrusted():
+def test_defect_10_stale_samples_are_untrusted():
     assert '400 s old' in score({'a': 0.1, 'b': 0.2}, age=400.0).untrusted
 
 

@@ -93,10 +93,11 @@ def connection_problem(error: Exception) -> str:
             return 'the endpoint cannot be reached'
         case ks_exceptions.Unauthorized():
             return 'Keystone refused the credentials of [nova]'
-        case ks_exceptions.EndpointNotFound() | ks_exceptions.CatalogException():
+        case (ks_exceptions.EndpointNotFound() | ks_exceptions.CatalogException()
+              | sdk_exceptions.ServiceDisabledException()):
             return 'the service catalogue has no endpoint for it; check [nova] region_name ' \
                    'and interface'
-        case ks_exceptions.DiscoveryFailure():
+        case ks_exceptions.DiscoveryFailure() | sdk_exceptions.NotSupported():
             return 'the endpoint cannot be reached, or is another service\'s'
     return f'the request failed ({type(error).__name__})'
 
@@ -132,6 +133,16 @@ class Api:
         """openstacksdk's proxy: a keystoneauth adapter."""
         return getattr(self._connection, self._service_type)
 
+    def _failed(self, what: str, error: Exception, *, sent: bool = False,
+                problem: str | None = None) -> ApiError:
+        """The error for one of keystoneauth's or openstacksdk's."""
+        if isinstance(error, sdk_exceptions.ServiceDisabledException):
+            # openstacksdk remembers for ever that there was no endpoint, and
+            # the catalogue comes with the token; a correction is to be seen.
+            getattr(self._connection, '_proxies', {}).pop(self._service_type, None)
+            self._connection.session.invalidate()
+        return ApiError(self.service, what, problem or connection_problem(error), sent=sent)
+
     def maximum(self) -> tuple[int, ...]:
         """The newest microversion that the service offers.
 
@@ -141,7 +152,7 @@ class Api:
         try:
             data = self.proxy.get_endpoint_data()
         except (ks_exceptions.ClientException, sdk_exceptions.SDKException) as exc:
-            raise ApiError(self.service, what, connection_problem(exc)) from None
+            raise self._failed(what, exc) from None
         if data is None or not data.max_microversion:
             raise ApiError(self.service, what, 'the endpoint does not name any; check that it '
                                                'is the right one and answers')
@@ -161,7 +172,7 @@ class Api:
                 connect_retries=0, status_code_retries=0,
                 headers={'Accept': 'application/json'})
         except (ks_exceptions.ClientException, sdk_exceptions.SDKException) as exc:
-            raise ApiError(self.service, what, connection_problem(exc)) from None
+            raise self._failed(what, exc) from None
         if response.status_code != 200:
             raise ApiError(self.service, what, self.refusal(response, policy),
                            response.status_code)
@@ -185,16 +196,16 @@ class Api:
             proxy.get_endpoint()
             proxy.session.get_auth_headers()
         except (ks_exceptions.ClientException, sdk_exceptions.SDKException) as exc:
-            raise ApiError(self.service, what, connection_problem(exc)) from None
+            raise self._failed(what, exc) from None
         try:
             return proxy.post(
                 path, json=body, microversion=version, raise_exc=False, redirect=False,
                 connect_retries=0, status_code_retries=0)
         except (ks_exceptions.ClientException, sdk_exceptions.SDKException) as exc:
             lost = not never_sent(exc)
-            problem = 'the connection broke' if lost and isinstance(
-                exc, ks_exceptions.ConnectFailure) else connection_problem(exc)
-            raise ApiError(self.service, what, problem, sent=lost) from None
+            broke = lost and isinstance(exc, ks_exceptions.ConnectFailure)
+            raise self._failed(what, exc, sent=lost,
+                               problem='the connection broke' if broke else None) from None
 
     def refusal(self, response: Any, policy: str) -> str:
         """A clause for an answer that is not a success."""

@@ -42,6 +42,7 @@ def connect(conf: cfg.ConfigOpts) -> sdk.Connection:
     session = loading.load_session_from_conf_options(
         conf, 'nova', auth=auth, timeout=conf.nova.timeout or REQUEST_TIMEOUT)
     return sdk.Connection(
-        session=session, region_name=conf.nova.region_name, interface=conf.nova.interface,
+        session=session, region_name=conf.nova.region_name,
+        interface=conf.nova.valid_interfaces or conf.nova.interface,
         compute_endpoint_override=conf.nova.endpoint_override,
         placement_endpoint_override=conf.nova.placement_endpoint_override)

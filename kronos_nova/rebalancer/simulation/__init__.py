@@ -92,6 +92,9 @@ class Simulation:
         self.uuids = tuple([uuids[n] for n in by_uuid])
         self.index = dict(zip(self.uuids, range(len(self.uuids)), strict=True))
         self.place: Ints = arrays.whole(here[i.host] for i in instances)[order]
+        #: By host, the instances that came (1) and left (-1) in order, with the
+        #: score before.
+        self._changes: list[list[tuple[int, int, Floats]]] = [[] for _ in self.hosts]
         self._residents = residents.Residents(self.place, len(self.hosts))
         #: What a live migration copies, MiB; disks only where they are local.
         self.cost: Floats = arrays.real(i.memory_mb for i in instances)[order]
@@ -194,7 +197,9 @@ class Simulation:
         return movable
 
     def _copying(self, instances: Sequence[model.Instance]) -> Bools:
-        if self.options.instance_storage == 'auto' and not self.history.local_disk_hosts:
+        storage = self.options.instance_storage
+        if (self.options.allow_disk_copy or storage == 'shared'
+                or (storage == 'auto' and not self.history.local_disk_hosts)):
             return np.zeros(len(instances), dtype=np.bool_)
         return np.fromiter(
             (disks.copies_disk(self.view, model.Move(
@@ -264,20 +269,38 @@ class Simulation:
         """The move is done: scores, claims and groups follow, and the instance
         is not moved again by this plan."""
         self.view.land(move)
-        self.movable[self.index[move.instance_uuid]] = False
-        self._shift(move.instance_uuid, move.from_host, move.to_host)
+        n = self.index[move.instance_uuid]
+        self.movable[n] = False
+        self._change(n, self.host_index[move.from_host], -1)
+        self._change(n, self.host_index[move.to_host], 1)
+        self._shift(n, move.from_host, move.to_host)
 
     def undo(self, move: model.Move) -> None:
-        """Takes back the last ``apply`` of this move."""
+        """Takes back the last ``apply`` of this move: scores are to the last
+        bit what they would be without it, for rounding decides between ties."""
         self.view.undo(move)
-        self.movable[self.index[move.instance_uuid]] = True
-        self._shift(move.instance_uuid, move.to_host, move.from_host)
+        n = self.index[move.instance_uuid]
+        self.movable[n] = True
+        self._change_back(n, self.host_index[move.from_host])
+        self._change_back(n, self.host_index[move.to_host])
+        self._shift(n, move.to_host, move.from_host)
 
-    def _shift(self, uuid: str, source: str, destination: str) -> None:
-        n, s, d = self.index[uuid], self.host_index[source], self.host_index[destination]
+    def _change(self, n: int, h: int, sign: int) -> None:
+        self._changes[h].append((n, sign, self.score[:, h].copy()))
+        self.score[:, h] += sign * self.usage[:, n] / self.capacity[:, h]
+
+    def _change_back(self, n: int, h: int) -> None:
+        changes = self._changes[h]
+        at = max(i for i, (other, _, _) in enumerate(changes) if other == n)
+        self.score[:, h] = changes[at][2]
+        later = changes[at + 1:]
+        del changes[at:]
+        for other, sign, _ in later:
+            self._change(other, h, sign)
+
+    def _shift(self, n: int, source: str, destination: str) -> None:
+        s, d = self.host_index[source], self.host_index[destination]
         usage = self.usage[:, n]
-        self.score[:, s] -= usage / self.capacity[:, s]
-        self.score[:, d] += usage / self.capacity[:, d]
         self.fill[:, s] -= usage / self._divisor[:, s]
         self.fill[:, d] += usage / self._divisor[:, d]
         self.place[n] = d

@@ -15,12 +15,14 @@
 
 from collections.abc import Iterable
 from collections.abc import Sequence
+import re
 from typing import Any
 
 import sqlalchemy as sa
 
 from kronos_nova import exception
 from kronos_nova import model
+from kronos_nova.constraints import settling
 from kronos_nova.rebalancer.store import rows
 from kronos_nova.rebalancer.store import tables
 
@@ -28,9 +30,7 @@ INSTANCE = 'instance'
 SCOPE = 'scope'
 HOST = 'host'
 DISKS = 'disks'
-#: How far back History.completed reaches, in seconds: longer than scores take
-#: to show a move (kronos_nova.constraints.settling).
-COMPLETED_SECONDS = 10800.0
+_SECONDS = re.compile(r'\b\d+ s\b')
 
 
 def save(connection: sa.Connection, lease: rows.Lease | None, plan: model.Plan,
@@ -77,13 +77,15 @@ def _refuse_unsound(lease: rows.Lease, plan: model.Plan, tasks: Sequence[model.T
 
 
 def _is_news(connection: sa.Connection, plan: model.Plan, dry_run: bool) -> bool:
-    """An empty plan is kept only when it says something new; what a dry run
-    beside a live engine says is no answer to that one."""
+    """An empty plan is kept only when it says something new, which seconds that
+    run down are not; what a dry run beside a live engine says is no answer to
+    that one."""
     last = connection.execute(
         sa.select(tables.plan.c.reason)
         .where(tables.plan.c.scope == plan.scope, tables.plan.c.dry_run == dry_run)
         .order_by(tables.plan.c.created_at.desc()).limit(1)).first()
-    return last is None or last.reason != plan.reason
+    return last is None or (_SECONDS.sub('', last.reason or '')
+                            != _SECONDS.sub('', plan.reason or ''))
 
 
 def _refuse_busy(connection: sa.Connection, tasks: Sequence[model.Task]) -> None:
@@ -130,7 +132,7 @@ def history(connection: sa.Connection, scope: str, now: float) -> model.History:
     task = tables.task
     completed = connection.execute(
         sa.select(task).where(task.c.state == model.TaskState.COMPLETED.value,
-                              task.c.completed_at > now - COMPLETED_SECONDS)
+                              task.c.completed_at > now - settling.REMEMBERED)
         .order_by(task.c.completed_at, task.c.task_id)).mappings()
     draining = connection.scalars(
         sa.select(tables.drain.c.host).where(tables.drain.c.scope == scope))
@@ -158,7 +160,7 @@ def purge(connection: sa.Connection, now: float, older_than: float) -> int:
     Kept whatever is asked: live tasks and their plans, running cooldowns and
     quarantines, leases, and what :func:`history` still reports.
     """
-    limit = min(older_than, now - COMPLETED_SECONDS)
+    limit = min(older_than, now - settling.REMEMBERED)
     task, plan = tables.task, tables.plan
     needed = sa.select(task.c.plan_id).where(sa.or_(
         task.c.active_instance.is_not(None), task.c.updated_at >= limit))

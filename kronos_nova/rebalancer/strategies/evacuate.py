@@ -76,6 +76,8 @@ class Evacuate(base.Strategy):
             if move is not None:
                 simulation.apply(move)
                 moves.append(move)
+            elif simulation.truncated:
+                break  # nothing is known against it
             elif not (simulation.movable[n]
                       and chain.make_room(simulation, int(n), moves, budget - len(moves))):
                 self._blocked(simulation, int(n))

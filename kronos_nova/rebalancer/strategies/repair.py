@@ -55,6 +55,8 @@ class Repair(base.Strategy):
             if not violated(spread, group):
                 break
             move = (_gather if _together(group) else _part)(simulation, group, spread)
+            if simulation.truncated and move is None:
+                break  # nothing is known against it
             if move is None:
                 simulation.warnings.append(
                     f'server group {group.uuid} ({group.policy}) stays violated: no member has '

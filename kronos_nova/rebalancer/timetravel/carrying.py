@@ -28,11 +28,14 @@ from kronos_nova import model
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Limits:
-    """``bandwidth`` in MiB/s: what one migration copies. ``copies_disk``: the
+    """How many at once of a scope, off a host, to a host and of the cloud.
+    ``bandwidth`` in MiB/s: what one migration copies. ``copies_disk``: the
     disk is copied too. ``begin_within``: seconds for a task without a
     deadline."""
 
     per_scope: int = 2
+    per_source: int = 1
+    per_destination: int = 2
     total: int = 8
     bandwidth: float = 250.0
     copies_disk: bool = False
@@ -104,11 +107,16 @@ class Carrier:
         for task in list(self._queued):
             if len(self._running) >= self._limits.total:
                 return
-            here = sum(1 for t in self.running if t.aggregate == task.aggregate)
-            if (task.not_before <= now and here < self._limits.per_scope
+            if (task.not_before <= now and self._has_slot(task)
                     and all((task.plan_id, u) in self._completed for u in task.requires)):
                 self._queued.remove(task)
                 self._running[task.task_id] = (task, now + self._limits.seconds(task))
+
+    def _has_slot(self, task: model.Task) -> bool:
+        running, limits = self.running, self._limits
+        return (sum(t.aggregate == task.aggregate for t in running) < limits.per_scope
+                and sum(t.from_host == task.from_host for t in running) < limits.per_source
+                and sum(t.to_host == task.to_host for t in running) < limits.per_destination)
 
     def _late(self, task: model.Task) -> float:
         """When it must have begun."""

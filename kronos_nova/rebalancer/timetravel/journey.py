@@ -25,14 +25,13 @@ import numpy as np
 from kronos_nova import exception
 from kronos_nova import model
 from kronos_nova import policy as policies
+from kronos_nova.constraints import settling
 from kronos_nova.rebalancer import cycle
 from kronos_nova.rebalancer import tasks
 from kronos_nova.rebalancer.timetravel import carrying
 from kronos_nova.rebalancer.timetravel import past as pasts
 from kronos_nova.rebalancer.timetravel import world as worlds
 
-#: How far back History.completed reaches, as the store's does.
-COMPLETED_SECONDS = 3600.0
 #: Numbers and hosts make reasons differ that are the same.
 NUMBER = re.compile(r'\d+(?:\.\d+)?')
 
@@ -156,7 +155,7 @@ class _Traveller:
             self._completed.append((model.Move(
                 task.instance_uuid, task.from_host, task.to_host, task.phase,
                 improvement=task.improvement, wave=task.wave, requires=task.requires), at))
-        self._completed = [(m, at) for m, at in self._completed if at > now - COMPLETED_SECONDS]
+        self._completed = [(m, at) for m, at in self._completed if at > now - settling.REMEMBERED]
 
     def _cool(self, uuid: str, until: float) -> None:
         self._instance_until[uuid] = max(until, self._instance_until.get(uuid, until))

@@ -57,7 +57,8 @@ class Past:
 
     ``score``: M x T x H, as measured. ``fills``: T x H, by the question that
     a policy's capacity_query is. ``capacity``: M x T x H, in the unit of
-    ``usage``: M x T x N, as measured. All are NaN where not known.
+    ``usage``: M x T x N, as measured. ``long_term``: T x N in the same unit,
+    means and deviations, by measure and question. All are NaN where not known.
     ``scale``: M x T x H in [0, 1], what a usage measured on a host must be
     multiplied with so that its instances explain no more than the
     host's score. ``home``: T x N, where instances were, ABSENT if nowhere.
@@ -73,6 +74,7 @@ class Past:
     fills: Mapping[recorded.Question, Floats]
     capacity: Floats
     usage: recorded.Singles
+    long_term: Mapping[tuple[int, recorded.Question], recorded.Singles]
     scale: Floats
     home: Places
     others: Places
@@ -103,7 +105,7 @@ def measures_of(policy_sets: Iterable[policies.PolicySet]) -> tuple[Measure, ...
 def identity(policy: policies.Policy) -> tuple[Any, ...]:
     """What makes two policies' scores the same."""
     asked = tuple(sorted((field, question) for field, question in recorded.questions(policy).items()
-                         if field != 'capacity_query'))
+                         if field not in ('capacity_query', *recorded.LONG_TERM)))
     return (asked, policy.host_regex,
             policy.vm_profile_label_type, policy.vm_profile_fallback, policy.vm_profile_unit,
             policy.host_capacity)
@@ -144,14 +146,12 @@ class _Builder:
         usage = np.full((len(names), self._times, len(self.uuids)), np.nan, dtype=np.float32)
         for i, (measure, profile) in enumerate(zip(self._measures, found, strict=True)):
             if profile is not None:
-                usage[i] = profile.usage
-                if measure.policy.vm_profile_unit == 'host_ratio':
-                    usage[i] *= _at_home(capacity[i], home)
-            usage[i][(home < 0) | (usage[i] < 0)] = np.nan
+                usage[i] = _absolute(measure.policy, profile, capacity[i], home)
             self._fall_back(measure.policy, usage[i], home, score[i], capacity[i])
         scale = self._scale(usage, home, score, capacity)
         return Past(self._cluster, self._trace.window, self.hosts, self.uuids, self._measures,
-                    score, fills, capacity, usage, scale, home, others,
+                    score, fills, capacity, usage, self._long_term(capacity, home), scale, home,
+                    others,
                     tuple(dict.fromkeys([*self._trace.warnings, *self._warnings])))
 
     # Answers.
@@ -223,10 +223,31 @@ class _Builder:
     # Instances.
 
     def _profile(self, measure: Measure) -> profiles.Profile | None:
-        policy = measure.policy
-        if policy.vm_profile_query is None:
+        if measure.policy.vm_profile_query is None:
             return None
-        answer = self._answer(policy, 'vm_profile_query')
+        found = self._series(measure.policy, 'vm_profile_query', f'policy {measure.name}')
+        if found.strangers:
+            self._warnings.append(
+                f'policy {measure.name}: {found.strangers} series belong to no instance that the '
+                'cloud has; their load stays with its host')
+        return found
+
+    def _long_term(self, capacity: Floats, home: Places,
+                   ) -> dict[tuple[int, recorded.Question], recorded.Singles]:
+        """What instances use over hours, which follows them."""
+        known = [identity(m.policy) for m in self._measures]
+        found = {}
+        for policy in self._policies:
+            m = known.index(identity(policy))
+            for field, question in recorded.questions(policy).items():
+                if field in recorded.LONG_TERM and (m, question) not in found:
+                    series = self._series(policy, field, f'{field} of policy {policy.name}')
+                    found[m, question] = _absolute(policy, series, capacity[m], home)
+        return found
+
+    def _series(self, policy: policies.Policy, field: str, what: str) -> profiles.Profile:
+        """The answer by instance; ``what`` begins its warnings."""
+        answer = self._answer(policy, field)
         columns = profiles.columns_of(answer.keys)
         numbers = {key: float(n) for n, key in enumerate(columns)}
         mapped = labels.map_instances(numbers, self._cluster.instances.values(),
@@ -235,8 +256,8 @@ class _Builder:
         ours = {keys[int(n)]: self._index[uuid] for uuid, n in mapped.values.items()
                 if uuid in self._index}
         return profiles.Profile(answer, columns, ours, self._names(policy).find, self._host_index,
-                        len(self.uuids), lambda text: self._warnings.append(
-                            f'policy {measure.name}: {text}'))
+                                 len(self.uuids),
+                                 lambda text: self._warnings.append(f'{what}: {text}'))
 
     def _home(self, known_by: Sequence[profiles.Profile]) -> Places:
         """T x N, from the first profile that says where an instance was."""
@@ -303,6 +324,16 @@ def _held(where: Places, rest: Places) -> Places:
     first = np.where(known.any(axis=0), known.argmax(axis=0), 0)
     held = np.take_along_axis(where, np.where(index < 0, first, index), axis=0)
     return np.where(held == ABSENT, rest, held)
+
+
+def _absolute(policy: policies.Policy, series: profiles.Profile, capacity: Floats,
+              home: Places) -> recorded.Singles:
+    """T x N; a ratio is of the host that the instance was on."""
+    found = series.usage
+    if policy.vm_profile_unit == 'host_ratio':
+        found = (found * _at_home(capacity, home)).astype(np.float32)
+    found[(home < 0) | (found < 0)] = np.nan
+    return found
 
 
 def _at_home(capacity: Floats, home: Places) -> Floats:

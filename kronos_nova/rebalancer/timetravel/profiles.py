@@ -10,7 +10,7 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""A profile query's series by instance: what each used, and where."""
+"""A query's series by instance: what each used, and where."""
 
 from collections.abc import Callable
 from collections.abc import Iterable
@@ -28,8 +28,9 @@ ABSENT = -1
 
 
 class Profile:
-    """One measure's series by instance: ``usage`` T x N; ``where`` T x N, the
-    host that the second label names, ABSENT without one."""
+    """One query's series by instance: ``usage`` T x N; ``where`` T x N, the
+    host that the second label names, ABSENT without one. ``strangers``: how
+    many series belong to no instance of the cloud."""
 
     def __init__(self, answer: recorded.Answer, columns: Mapping[str, list[int]],
                  ours: Mapping[str, int], find: Callable[[str], str | None],
@@ -41,11 +42,11 @@ class Profile:
         self.where = np.full((times, count), ABSENT, dtype=np.int32)
         self.others = np.zeros((times, len(host_index)), dtype=np.int32)
         twice = []
-        strangers = 0
+        self.strangers = 0
         for key, found in columns.items():
             n = ours.get(key)
             if n is None:
-                strangers += 1
+                self.strangers += 1
                 for column in found:
                     if places[column] != ABSENT:
                         self.others[:, places[column]] += ~np.isnan(answer.values[:, column])
@@ -54,9 +55,6 @@ class Profile:
         if twice:
             warn(f'{len(twice)} instances have several series at one time and place; these '
                  f'times are left out (first: {twice[0][:64]!r})')
-        if strangers:
-            warn(f'{strangers} series belong to no instance that the cloud has; their load stays '
-                 'with its host')
 
     def _lay(self, n: int, values: recorded.Singles, found: list[int], places: Places) -> bool:
         """Where series of two hosts overlap, as they do for a rate window

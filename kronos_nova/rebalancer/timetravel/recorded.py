@@ -28,6 +28,10 @@ Singles = npt.NDArray[np.float32]
 #: where they were.
 Question = tuple[str, str, str]
 
+#: Fields whose queries tell of instances, not of hosts.
+LONG_TERM = ('vm_mean_query', 'vm_deviation_query')
+OF_INSTANCES = ('vm_profile_query', *LONG_TERM)
+
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
 class Answer:
@@ -56,6 +60,6 @@ class Trace:
 def questions(policy: policies.Policy) -> dict[str, Question]:
     """What is asked over time, by field. Not ``age_query``: how old scores
     are when they are used is simulated."""
-    labels = {'vm_profile_query': policy.vm_profile_label}
+    labels = dict.fromkeys(OF_INSTANCES, policy.vm_profile_label)
     return {field: (query, labels.get(field, policy.host_label), policy.host_label)
             for field, query in policy.queries.items() if field != 'age_query'}

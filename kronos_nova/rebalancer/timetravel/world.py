@@ -149,8 +149,9 @@ class World:
         was, here = home >= 0, self.place >= 0
         out = np.empty((len(usage), hosts))
         for m in range(len(usage)):
-            then = np.bincount(home[was], usage[m, was], hosts)
-            now = np.bincount(self.place[here], usage[m, here], hosts)
+            # Of nothing, bincount's sums are whole numbers.
+            then = np.bincount(home[was], usage[m, was], hosts).astype(np.float64)
+            now = np.bincount(self.place[here], usage[m, here], hosts).astype(np.float64)
             for n, host, share in shares:
                 now[host] += share * usage[m, n]
             # Where nothing differs the sums are equal to the last bit, and the
@@ -211,8 +212,19 @@ class World:
                     filled[0], self.past.hosts, shown(self.past.fills[filled][k])),
                 host_capacity=None if policy.host_capacity_query is None else _answer(
                     policy.host_capacity_query, self.past.hosts, self.past.capacity[m, k]),
+                mean=self._over_hours(policy, 'vm_mean_query', m, k),
+                deviation=self._over_hours(policy, 'vm_deviation_query', m, k),
                 age=0.0, taken_at=now)
         return out
+
+    def _over_hours(self, policy: policies.Policy, field: str, m: int,
+                    k: int) -> model.QueryResult | None:
+        """What the instances that are there used until time k, wherever."""
+        question = recorded.questions(policy).get(field)
+        if question is None:
+            return None
+        values = self.past.long_term[m, question][k]
+        return _answer(question[0], self.past.uuids, np.where(self.place >= 0, values, np.nan))
 
 
 def runnable(policy_set: policies.PolicySet) -> policies.PolicySet:

@@ -180,9 +180,14 @@ def test_display_names_are_warned_of(case):
     assert case.items()['policies: cpu']['status'] == 'warning'
 
 
-def test_deprecated_broker_options_are_told_and_their_password_is_not(case):
-    case.options['messaging'] = {'host': 'broker', 'username': 'u', 'password': CANARY}
-    assert case.items()['options: [messaging]']['status'] == 'warning'
+def test_deprecated_broker_options_are_told_and_their_password_is_not(case, closed_port):
+    case.options['messaging'] = {'host': '127.0.0.1', 'port': closed_port, 'username': 'u',
+                                 'password': CANARY}
+    items = case.items()
+    assert items['options: [messaging]']['status'] == 'warning'
+    # A dry run needs no broker, and who prepares its end is told of this one.
+    assert items['broker']['status'] == 'warning'
+    assert f'127.0.0.1:{closed_port}' in items['broker']['text']
 
 
 @pytest.mark.parametrize('port', ['closed_port', 'silent_port'])

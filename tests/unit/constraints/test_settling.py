@@ -24,13 +24,13 @@ def policy(**fields):
 @pytest.mark.parametrize('ago, expected', [
     (0, 1.0), (60, 1.0), (120, 1.0), (270, 0.5), (420, 0.0), (1000, 0.0), (-5, 1.0)])
 def test_samples_that_are_two_minutes_old_show_a_move_two_minutes_later(ago, expected):
-    seen = settling.unseen(policy(age=120.0), 1000.0, 1000.0 - ago, 300.0)
+    seen = settling.unseen(policy(age=120.0), 0.0, 1000.0, 1000.0 - ago, 300.0)
     assert seen == pytest.approx(expected)
 
 
 def test_a_longer_range_in_the_queries_counts_instead_of_settle_seconds():
-    assert settling.unseen(policy(age=0.0, window=600.0), 1000.0, 700.0, 300.0) == 0.5
-    assert settling.unseen(policy(age=0.0, window=60.0), 1000.0, 700.0, 300.0) == 0.0
+    assert settling.unseen(policy(age=0.0), 600.0, 1000.0, 700.0, 300.0) == 0.5
+    assert settling.unseen(policy(age=0.0), 60.0, 1000.0, 700.0, 300.0) == 0.0
 
 
 def test_an_age_that_is_not_measured_may_be_anything_that_would_be_used():
@@ -50,10 +50,10 @@ def test_the_peak_of_a_week_is_laid_over_but_not_waited_for():
     week = policy(age=0.0, window=604800.0)
     scores = model.Scores({'cpu': week}, taken_at=10_000.0)
     assert settling.seconds_left(scores, 6400.0, 300.0) == 0.0
-    assert settling.unseen(week, 10_000.0, 6400.0, 300.0) > 0.99
+    assert settling.unseen(week, week.window, 10_000.0, 6400.0, 300.0) > 0.99
 
 
 def test_zero_switches_waiting_off():
     scores = model.Scores({'cpu': policy(age=100.0, window=600.0)}, taken_at=1000.0)
     assert settling.seconds_left(scores, 1000.0, 0.0) == 0.0
-    assert settling.unseen(scores.policies['cpu'], 1000.0, 1000.0, 0.0) == 0.0
+    assert settling.unseen(scores.policies['cpu'], 600.0, 1000.0, 1000.0, 0.0) == 0.0

@@ -94,6 +94,39 @@ def test_a_completed_move_of_an_instance_that_went_on_is_not_laid():
     assert view(at='a', completed=(1000.0,)).fills('b') == {'cpu': 0.5}
 
 
+def three_hosts(*completed, at='c', **windows):
+    """Hosts a, b and c at 0.5; the instance was moved as ``completed`` says."""
+    level = dict.fromkeys('abc', 0.5)
+    cluster = model.Cluster({h: model.Host(h) for h in 'abc'}, {'i': model.Instance('i', at)},
+                            {h: model.Service(h) for h in 'abc'}, scope_hosts=frozenset('abc'))
+    scores = model.Scores({'cpu': model.PolicyScores(
+        'cpu', hosts=level, fill=level, capacity=dict.fromkeys('abc', 1.0),
+        usages={'i': USAGE}, **windows)}, 1000.0)
+    history = model.History(completed=tuple(
+        (model.Move('i', source, to, model.Phase.SPREAD), 1000.0 - ago)
+        for source, to, ago in completed))
+    return views.ClusterView(cluster, model.Options(settle_seconds=300.0), history, scores)
+
+
+def test_an_instance_that_was_moved_twice_is_laid_where_samples_have_not_seen_it():
+    """Of the last 300 s it was on a for 100, on b for 100 and on c for 100."""
+    seen = three_hosts(('a', 'b', 200.0), ('b', 'c', 100.0))
+    for host, share in (('a', -1 / 3), ('b', -1 / 3), ('c', 2 / 3)):
+        assert seen.fills(host)['cpu'] == pytest.approx(0.5 + share * USAGE)
+        assert seen.unseen('cpu', host) == pytest.approx(share * USAGE)
+
+
+def test_what_went_before_a_move_that_is_not_ours_is_not_known():
+    seen = three_hosts(('c', 'a', 200.0), ('a', 'b', 100.0), at='a')
+    assert {h: seen.fills(h)['cpu'] for h in 'abc'} == dict.fromkeys('abc', 0.5)
+
+
+def test_scores_and_fills_each_show_a_move_after_their_own_range():
+    seen = three_hosts(('b', 'c', 450.0), score_window=60.0, fill_window=600.0)
+    assert seen.unseen('cpu', 'c') == 0.0
+    assert seen.fills('c')['cpu'] == pytest.approx(0.5 + 0.25 * USAGE)
+
+
 def test_held_and_closed_say_why():
     cluster = view().cluster
     history = model.History(cooling={'i': 60.0}, quarantined={'j': -1.0, 'k': 5.0},

@@ -14,8 +14,8 @@
 
 import collections
 import dataclasses
-import os
 import random
+import re
 
 import hypothesis
 import pytest
@@ -34,7 +34,17 @@ def verdict(request, plan, **changes):
     arguments = {'cluster': request.cluster, 'options': request.options,
                  'history': request.history, 'scores': request.scores, 'ceilings': ceilings,
                  'budget': request.budget} | changes
-    return {no.rule for no in checker.check(plan, **arguments)}
+    return rules_of(plan, checker.check(plan, **arguments))
+
+
+def rules_of(plan, found):
+    """The names of the rules; each no says which host, instance or number."""
+    names = {n for m in plan.moves
+             for n in (m.instance_uuid, m.from_host, m.to_host, *m.alternates)}
+    for no in found:
+        assert (any(n in no.detail for n in names) or re.search(r'\d', no.detail)
+                or no.rule == 'policy-untrusted'), no
+    return {no.rule for no in found}
 
 
 def altered(plan, number=0, **changes):
@@ -153,6 +163,23 @@ def test_an_imbalance_move_on_untrusted_scores_is_refused(good):
     assert verdict(request, plan, scores=scores) == {'policy-untrusted'}
 
 
+def test_no_move_leads_to_a_host_whose_load_alone_is_not_known(good):
+    request, plan = good
+    move = plan.moves[0]
+    drain = dataclasses.replace(
+        plan, moves=(dataclasses.replace(move, phase=model.Phase.EVACUATE, alternates=()),))
+    cluster = with_service(request, move.from_host, status='disabled')
+    changes = {'cluster': cluster, 'options': dataclasses.replace(
+        request.options, evacuate_disabled_hosts=True)}
+    assert verdict(request, drain, **changes) == set()
+    lacking = {n: dataclasses.replace(p, hosts={h: v for h, v in p.hosts.items()
+                                                if h != move.to_host})
+               for n, p in request.scores.policies.items()}
+    assert verdict(request, drain, scores=model.Scores(lacking), **changes) == {'host-frozen'}
+    untrusted = {n: dataclasses.replace(p, untrusted='old') for n, p in lacking.items()}
+    assert verdict(request, drain, scores=model.Scores(untrusted), **changes) == set()
+
+
 def filled(scores, **fills):
     return model.Scores({n: dataclasses.replace(p, fill={**p.fill, **fills})
                          for n, p in scores.policies.items()}, scores.taken_at)
@@ -227,6 +254,16 @@ def test_no_plan_is_passed_during_an_outage(good):
     assert verdict(request, plan, cluster=one, options=none) == set(), 'one is always allowed'
 
 
+def test_it_is_an_outage_when_more_than_the_fraction_or_one_host_is_out(good):
+    request, plan = good
+    down = {f'down{n}': model.Service(f'down{n}', state='down') for n in range(5)}
+    half = dataclasses.replace(request.options, max_down_fraction=0.5)
+    assert verdict(request, plan, cluster=with_hosts(request, **down), options=half) == set()
+    two = {f'off{n}': model.Service(f'off{n}', status='disabled') for n in range(2)}
+    none = dataclasses.replace(request.options, max_drain_fraction=0.0)
+    assert verdict(request, plan, cluster=with_hosts(request, **two), options=none) == {'outage'}
+
+
 def test_while_the_scope_cools_only_a_drain_that_began_goes_on(good):
     request, plan = good
     plan = dataclasses.replace(plan, moves=plan.moves[:1])
@@ -235,6 +272,7 @@ def test_while_the_scope_cools_only_a_drain_that_began_goes_on(good):
     begun = model.History(scope_cooling=10.0, draining=frozenset({source}))
     packed = altered(plan, phase=model.Phase.PACK)
     assert verdict(request, plan, history=cools) == {'scope-cooling'}
+    assert verdict(request, plan, history=model.History(scope_cooling=0.5)) == {'scope-cooling'}
     assert verdict(request, plan, history=begun) == {'scope-cooling'}
     assert verdict(request, packed, history=cools) == {'scope-cooling'}
     assert verdict(request, packed, history=begun) == set()
@@ -260,6 +298,8 @@ def test_an_imbalance_move_on_scores_that_do_not_show_the_last_one_is_refused(go
      {'status': 'disabled', 'disabled_reason': 'AUTO: libvirt'}, False),
     ({'evacuate_disabled_hosts': True, 'drain_reason_regex': '^move'},
      {'status': 'disabled', 'disabled_reason': 'remove'}, False),
+    ({'evacuate_disabled_hosts': True, 'drain_reason_regex': '^$'},
+     {'status': 'disabled', 'disabled_reason': None}, True),
     ({'evacuate_disabled_hosts': True, 'drain_reason_regex': '^move'},
      {'status': 'disabled', 'disabled_reason': 'move it'}, True)])
 def test_only_what_an_operator_disabled_is_drained(good, options, service, allowed):
@@ -269,6 +309,41 @@ def test_only_what_an_operator_disabled_is_drained(good, options, service, allow
     said = verdict(request, altered(plan, phase=model.Phase.EVACUATE), cluster=cluster,
                    options=dataclasses.replace(request.options, **options))
     assert said == (set() if allowed else {'not-drained'})
+
+
+def drain_of(request, plan):
+    """The first move as a drain of its source, and the cloud that it is right in."""
+    plan = altered(dataclasses.replace(plan, moves=plan.moves[:1]), phase=model.Phase.EVACUATE)
+    return plan, {
+        'cluster': with_service(request, plan.moves[0].from_host, status='disabled'),
+        'options': dataclasses.replace(request.options, evacuate_disabled_hosts=True)}
+
+
+def test_a_host_that_nova_has_no_service_of_is_not_drained(good):
+    request, plan = good
+    plan, right = drain_of(request, plan)
+    services = {h: s for h, s in request.cluster.services.items() if h != plan.moves[0].from_host}
+    right['cluster'] = dataclasses.replace(right['cluster'], services=services)
+    assert 'not-drained' in verdict(request, plan, **right)
+
+
+def test_a_drain_does_not_wait_for_scores_that_show_the_last_move(good):
+    request, plan = good
+    last = dataclasses.replace(plan.moves[0], instance_uuid=clouds.uuid_of('gone'))
+    plan, right = drain_of(request, plan)
+    history = model.History(completed=((last, clouds.NOW - 10.0),))
+    assert verdict(request, plan, history=history, **right) == set()
+
+
+def test_a_spread_from_a_host_without_a_score_is_refused(good):
+    request, plan = good
+    plan = dataclasses.replace(plan, moves=plan.moves[:1])
+    source = plan.moves[0].from_host
+    scores = model.Scores({n: dataclasses.replace(
+        p, missing=frozenset({source}), hosts={h: v for h, v in p.hosts.items() if h != source},
+        fill={h: v for h, v in p.fill.items() if h != source})
+        for n, p in request.scores.policies.items()}, request.scores.taken_at)
+    assert verdict(request, plan, scores=scores) == {'host-frozen'}
 
 
 def test_only_groups_that_are_to_be_repaired_are_repaired(good):
@@ -318,8 +393,8 @@ def judged(cluster, *moves, view=None):
     """What the checker says of moves in a cloud of :mod:`test_ordering`."""
     plan = model.Plan(cluster.scope, tuple(moves))
     scores = view and model.Scores(view._scores)
-    return {no.rule for no in checker.check(
-        plan, cluster, model.Options(), model.History(), scores, {'cpu': 1.0}, 9)}
+    return rules_of(plan, checker.check(
+        plan, cluster, model.Options(), model.History(), scores, {'cpu': 1.0}, 9))
 
 
 def move(uuid, from_host, to_host, *requires, **fields):
@@ -347,6 +422,24 @@ def test_affinity_to_a_member_that_may_be_elsewhere_is_refused():
     assert judged(cluster, first, second, third) == set()
     loose = dataclasses.replace(first, alternates=('c',))
     assert judged(cluster, loose, second, third) == {'affinity'}
+
+
+def test_affinity_is_asked_of_every_group_of_an_instance():
+    cluster = test_ordering.cloud(
+        {'i': ('a', 1), 'l': ('b', 1), 'k': ('c', 1)},
+        groups=[test_ordering.group('soft-anti-affinity', 'i', 'k'),
+                test_ordering.group('affinity', 'i', 'k', 'l')])
+    cluster = dataclasses.replace(cluster, groups=(
+        cluster.groups[0], dataclasses.replace(cluster.groups[1], uuid='g2')))
+    first, second = move('i', 'a', 'b', alternates=('c',)), move('l', 'b', 'c', 'i')
+    assert judged(cluster, first, second, move('k', 'c', 'b', 'i', 'l')) == {'affinity'}
+
+
+def test_a_source_is_as_badly_off_as_it_was_not_as_what_comes_to_it_makes_it():
+    view = test_ordering.loaded({'a': 0.9, 'b': 0.8, 'c': 1.5})
+    comes, leaves = move('ic', 'c', 'a'), move('ia', 'a', 'b')
+    assert judged(view.cluster, comes, view=view) == set()
+    assert judged(view.cluster, comes, leaves, view=view) == {'ceiling'}
 
 
 def test_a_spread_that_overloads_a_host_on_the_way_is_refused():
@@ -476,7 +569,7 @@ def test_what_the_checker_passes_no_order_of_events_breaks():
     """The planner's own plans are passed and sound; tampered ones are refused
     at least when some state breaks a rule."""
     seen = collections.Counter()
-    for seed in range(int(os.environ.get('KRONOS_TEST_EXAMPLES', '1')) * 300):
+    for seed in range(clouds.many(300)):
         request = brute.crowded(seed)
         rng = random.Random(seed)
         plan = shortened(planner.plan(request), 5)
@@ -492,6 +585,7 @@ def test_what_the_checker_passes_no_order_of_events_breaks():
             assert said or not broken, (seed, broken)
             seen['refused' if said else 'passed'] += 1
             seen[(broken or 'sound').split(':')[0]] += 1
-    assert seen['passed'] > 100, seen
+    few = clouds.many(300) < 300  # of a fraction nothing is known but its verdicts
+    assert few or seen['passed'] > 100, seen
     for why in ('anti-affinity', 'affinity', 'group in flight', 'no room', 'ceiling'):
-        assert seen[why] >= 10, seen
+        assert few or seen[why] >= 10, seen

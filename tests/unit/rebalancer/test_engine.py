@@ -82,7 +82,8 @@ class World:
         self.conf([], default_config_files=[])
         self.conf.set_override('policies_file', str(self.path), 'engine')
         self.conf.set_override('dry_run', False, 'engine')
-        self.store = api.Store.from_url(f'sqlite:///{tmp_path}/kronos.sqlite', clock=self.clock)
+        self.database = tmp_path / 'kronos.sqlite'
+        self.store = api.Store.from_url(f'sqlite:///{self.database}', clock=self.clock)
         self.store.upgrade()
         path = loader.HERE / 'spread_waits_until_scores_show_the_last_move.yaml'
         cluster = loader.load(path).request.cluster
@@ -104,6 +105,30 @@ def test_a_plan_becomes_tasks_and_casts(world):
     assert world.store.history(model.UNASSIGNED, world.clock()).cooling == {A0: 900.0}
 
 
+def test_plans_that_ended_long_ago_are_forgotten(world):
+    world.conf.set_override('keep_days', 2, 'engine')
+    engine = world.engine()
+    engine.run_cycle()
+    task, = world.casts
+    row = world.store.claim('w', None, world.clock(), per_scope=9, total=9, claim_seconds=60)
+    result = model.Result(task.task_id, task.plan_id, task.aggregate, task.instance_uuid,
+                          task.from_host, task.to_host, success=True)
+    world.store.finish(row.task, result, model.TaskState.COMPLETED, world.clock(), worker='w',
+                       instance_cooldown=0.0)
+    for days, known in ((1.9, True), (0.2, False)):
+        world.clock.now += days * 86400
+        engine.run_cycle()
+        assert (world.store.plan(task.plan_id) is not None) == known
+
+
+def test_plans_that_cannot_be_forgotten_stop_no_cycle(world, monkeypatch):
+    def away(older_than):
+        raise exception.StoreError(problem='is away', remedy='Wait.')
+    monkeypatch.setattr(world.store, 'purge', away)
+    row, = world.engine().run_cycle()
+    assert row['moves']
+
+
 def test_collecting_longer_than_the_lease_loses_no_plan(world):
     def slow():
         world.clock.now += 119
@@ -114,7 +139,7 @@ def test_collecting_longer_than_the_lease_loses_no_plan(world):
     assert world.store.flights()
 
 
-def test_only_one_of_two_engines_plans_and_the_other_takes_over(world):
+def test_defect_18_only_one_of_two_engines_plans_and_the_other_takes_over(world):
     assert world.engine('one').run_cycle()[0]['moves']
     row, = world.engine('two').run_cycle()
     assert 'Another engine plans scope' in row['reason'] and world.collector.calls == 1
@@ -167,6 +192,50 @@ def test_what_cannot_be_collected_stops_every_scope_with_a_reason(world):
     row, = world.engine().run_cycle()
     assert row['hosts'] is None and 'server groups' in row['reason']
     assert world.store.flights() == ()
+
+
+def test_defect_04_server_groups_that_cannot_be_read_stop_drains_too(world):
+    """Unknown is not empty: not even what an operator asked for moves."""
+    services = {h: dataclasses.replace(s, status='disabled' if h == 'a' else 'enabled')
+                for h, s in world.collector.cluster.services.items()}
+    known = dataclasses.replace(world.collector.cluster, services=services)
+    world.conf.set_override('evacuate_disabled_hosts', True, 'engine')
+    one = world.engine()
+    world.collector.cluster = exception.CollectError(
+        what='server groups', service='Nova', problem='HTTP 500')
+    row, = one.run_cycle()
+    assert row['hosts'] is None and 'server groups' in row['reason'] and not row['moves']
+    assert world.store.flights() == () and not world.casts
+    world.collector.cluster = known
+    assert [m['phase'] for m in one.run_cycle()[0]['moves']] == ['evacuate']
+
+
+def test_defect_18_queue_cooldowns_and_quarantine_survive_a_restart(world):
+    """Everything of the first pair is gone but the file of the database."""
+    first = world.engine('one')
+    assert [m['instance_uuid'] for m in first.run_cycle()[0]['moves']] == [A0]
+    queued = world.store.flights()
+    row = world.store.claim('me', None, world.clock(), per_scope=1, total=1, claim_seconds=60)
+    first.close()
+
+    again = api.Store.from_url(f'sqlite:///{world.database}', clock=world.clock)
+    again.upgrade()
+    assert again.flights() == queued
+    assert again.task(row.task.task_id).task == row.task
+    history = again.history(model.UNASSIGNED, world.clock())
+    assert history.cooling == {A0: 900.0} and history.scope_cooling == 600.0
+    again.finish(row.task, result_of(row.task), model.TaskState.FAILED, world.clock(),
+                 worker='me', instance_cooldown=0, quarantine_seconds=3600.0)
+    again.close()
+
+    world.store = api.Store.from_url(f'sqlite:///{world.database}', clock=world.clock)
+    world.clock.now += 1000
+    history = world.store.history(model.UNASSIGNED, world.clock())
+    assert history.quarantined == {A0: 2600.0}
+    second = world.engine('two')
+    assert not second.run_cycle()[0]['moves']
+    world.clock.now += 2601
+    assert [m['instance_uuid'] for m in second.run_cycle()[0]['moves']] == [A0]
 
 
 def test_the_budget_is_used_up_by_moves_under_way(world):

@@ -40,8 +40,10 @@ def test_a_healthy_scope_is_no_outage():
 
 def test_too_many_hosts_down_are_an_outage():
     assert gates.outage(cluster(DOWN, *up('a', 'b', 'c')), model.Options()) is None
-    assert '1 of 3 hosts are down (d)' in gates.outage(cluster(DOWN, *up('a', 'b')),
-                                                       model.Options())
+    assert gates.outage(cluster(DOWN, *up('a', 'b')), model.Options()) == (
+        '1 of 3 hosts are down (d), more than max_down_fraction (0.3): nothing moves during an '
+        'outage')
+    assert gates.outage(cluster(DOWN, *up('a')), model.Options(max_down_fraction=0.5)) is None
 
 
 @pytest.mark.parametrize('service', [
@@ -64,12 +66,15 @@ def test_too_many_disabled_hosts_stop_everything():
     options = model.Options(max_drain_fraction=0.3)
     assert gates.outage(cluster(*OFF, *up(*'abcdefg')), options) is None
     reason = gates.outage(cluster(*OFF, *up(*'abcdef')), options)
-    assert 'max_drain_fraction (0.3)' in reason
+    assert reason == (
+        '3 of 9 hosts are disabled (o1, o2, o3), more than max_drain_fraction (0.3): enable some '
+        'of them or raise the option')
 
 
 def test_a_long_list_of_hosts_is_cut():
     services = [model.Service(f'd{n}', state='down') for n in range(5)]
     assert '(d0, d1, d2, ...)' in gates.outage(cluster(*services), model.Options())
+    assert '(d0, d1, d2)' in gates.outage(cluster(*services[:3]), model.Options())
 
 
 def scores(untrusted=None, taken_at=1000.0):
@@ -80,6 +85,9 @@ def test_one_untrusted_policy_holds_every_imbalance_move():
     held = gates.imbalance_hold(cluster(*up('a')), scores('samples are old'), model.History(),
                                 model.Options())
     assert held == 'metrics are not trusted: cpu: samples are old'
+    two = model.Scores({n: model.PolicyScores(n, untrusted='no samples') for n in ('cpu', 'net')})
+    held = gates.imbalance_hold(cluster(*up('a')), two, model.History(), model.Options())
+    assert held == 'metrics are not trusted: cpu: no samples; net: no samples'
 
 
 @pytest.mark.parametrize('completed_at, held', [(1000.0, True), (701.0, True), (700.0, False)])
@@ -94,6 +102,12 @@ def test_imbalance_moves_wait_until_the_scores_show_the_last_move(completed_at, 
 def test_moves_of_other_scopes_hold_nothing():
     history = model.History(completed=((model.Move('u', 'x', 'y', model.Phase.SPREAD), 999.0),))
     assert gates.imbalance_hold(cluster(*up('a')), scores(), history, model.Options()) is None
+
+
+@pytest.mark.parametrize('ends', [('a', 'x'), ('x', 'a')])
+def test_a_move_across_the_border_of_the_scope_holds_it(ends):
+    history = model.History(completed=((model.Move('u', *ends, model.Phase.SPREAD), 999.0),))
+    assert gates.imbalance_hold(cluster(*up('a')), scores(), history, model.Options())
 
 
 def test_the_hold_is_as_long_as_samples_are_old():

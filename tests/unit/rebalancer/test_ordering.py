@@ -19,6 +19,7 @@ import pytest
 from kronos_nova import constraints
 from kronos_nova import model
 from kronos_nova.constraints import view as views
+from kronos_nova.rebalancer import board as boards
 from kronos_nova.rebalancer import ordering
 
 
@@ -88,6 +89,15 @@ def test_the_view_is_left_as_it_was():
     ordering.order(view, [model.Move('i', 'a', 'z', model.Phase.SPREAD)], max_alternates=2)
     assert view.host_of('i') == 'a' and not view.in_flight('i')
     assert view.used('z', 'VCPU') == 0 and view.used('a', 'VCPU') == 6
+    moved = ordering.order(view, [model.Move('j', 'b', 'a', model.Phase.EVACUATE),
+                                  model.Move('i', 'a', 'z', model.Phase.EVACUATE)])
+    assert len(moved.moves) == 2
+    cluster = cloud({'i': ('a', 1), 'j': ('b', 1), 'k': ('c', 1)})
+    view = views.ClusterView(cluster, model.Options(), model.History())
+    ordered = ordering.order(view, [model.Move('i', 'a', 'z', model.Phase.EVACUATE)],
+                             max_alternates=2)
+    assert ordered.moves[0].alternates == ('b', 'c')
+    assert {h: view.used(h, 'VCPU') for h in 'abcz'} == {'a': 1, 'b': 1, 'c': 1, 'z': 0}
 
 
 def test_alternates_are_other_legal_hosts_up_to_the_count():
@@ -130,6 +140,28 @@ def test_no_more_is_required_than_it_takes():
     cluster = cloud({'i': ('h', 4), 'j': ('h', 4), 'k': ('b', 4)})
     ordered = order(cluster, ('i', 'h', 'z'), ('j', 'h', 'z'), ('k', 'b', 'h'))
     assert by_uuid(ordered)['k'].requires == ('i',)
+
+
+def test_as_many_are_required_as_it_takes():
+    cluster = cloud({'i': ('h', 4), 'j': ('h', 4), 'k': ('b', 6)})
+    ordered = order(cluster, ('i', 'h', 'z'), ('j', 'h', 'z'), ('k', 'b', 'h'))
+    assert by_uuid(ordered)['k'].requires == ('i', 'j')
+
+
+def test_room_is_awaited_from_the_move_of_the_earliest_wave():
+    """a and b leave h; a has to wait for r first."""
+    cluster = cloud({'r': ('m', 6), 'a': ('h', 4), 'b': ('h', 4), 'k': ('c', 4)})
+    ordered = by_uuid(order(cluster, ('r', 'm', 'z'), ('a', 'h', 'm'), ('b', 'h', 'c'),
+                            ('k', 'c', 'h')))
+    assert ordered['a'].requires == ('r',) and ordered['k'].requires == ('b',)
+
+
+def test_everyone_whose_room_it_takes_is_waited_for():
+    cluster = cloud({'x1': ('a', 1), 'x2': ('a', 2), 'r': ('h', 4), 's': ('h', 1),
+                     'y': ('b', 4)})
+    ordered = order(cluster, ('x1', 'a', 'h'), ('x2', 'a', 'h'), ('r', 'h', 'z'),
+                    ('y', 'b', 'h'))
+    assert by_uuid(ordered)['y'].requires == ('r', 'x1', 'x2')
 
 
 def test_a_move_does_not_wait_for_one_that_others_have_to_wait_for_anyway():
@@ -199,6 +231,13 @@ def test_a_member_on_which_others_count_has_no_alternates():
     assert alone.moves[0].alternates == ('c',)
 
 
+def test_members_that_move_one_after_the_other_have_alternates():
+    cluster = cloud({'i': ('a', 1), 'j': ('b', 1), 'k': ('c', 1)},
+                    groups=[group('soft-affinity', 'i', 'j')])
+    ordered = by_uuid(order(cluster, ('i', 'a', 'z'), ('j', 'b', 'z'), max_alternates=1))
+    assert (ordered['i'].alternates, ordered['j'].alternates) == (('b',), ('a',))
+
+
 def test_a_repair_of_soft_groups_has_no_alternates():
     cluster = cloud({'i': ('a', 1), 'j': ('a', 1), 'k': ('c', 1)},
                     groups=[group('soft-anti-affinity', 'i', 'j')])
@@ -211,15 +250,19 @@ def test_a_repair_of_soft_groups_has_no_alternates():
 def test_a_pack_falls_back_to_no_empty_host():
     cluster = cloud({'i': ('a', 1), 'j': ('b', 1), 'k': ('c', 1)})
     view = views.ClusterView(cluster, model.Options(), model.History())
-    for phase, alternates in ((model.Phase.PACK, ('c',)), (model.Phase.EVACUATE, ('c', 'z'))):
+    for phase, alternates in ((model.Phase.PACK, ('c',)), (model.Phase.EVACUATE, ('z', 'c'))):
         moves = ordering.order(view, [model.Move('i', 'a', 'b', phase)], max_alternates=3,
                                in_use=lambda host: host in 'abc').moves
         assert moves[0].alternates == alternates
 
 
-def loaded(fills):
-    """A cloud of hosts with these fills, and one instance of 0.5 on each."""
-    cluster = cloud({f'i{h}': (h, 1) for h in fills}, size=100)
+def loaded(fills, places=()):
+    """A cloud of hosts with these fills, and one instance of 0.5 on each.
+
+    :param places: further instances of 0.5 by UUID, part of the fills.
+    """
+    cluster = cloud({**{f'i{h}': (h, 1) for h in fills},
+                     **{u: (h, 1) for u, h in dict(places).items()}}, size=100)
     hosts = {**fills, 'z': 0.9}
     scores = model.Scores({'cpu': model.PolicyScores(
         'cpu', hosts=hosts, fill=hosts, capacity=dict.fromkeys(hosts, 1.0),
@@ -249,6 +292,62 @@ def test_no_alternate_is_above_its_ceiling_however_bad_the_source():
     view = loaded({'a': 1.5, 'b': 0.8, 'c': 0.1, 'd': 0.4})
     moves = [model.Move('ia', 'a', 'c', model.Phase.SPREAD)]
     assert ordering.order(view, moves, max_alternates=5).moves[0].alternates == ('d',)
+
+
+def spreads(*moves):
+    return [model.Move(u, a, b, model.Phase.SPREAD) for u, a, b in moves]
+
+
+def test_a_host_may_be_filled_to_its_ceiling_and_fallen_back_to():
+    view = loaded({'a': 0.9, 'b': 0.5, 'c': 0.5, 'd': 0.6})
+    moves = ordering.order(view, spreads(('ia', 'a', 'b')), max_alternates=5).moves
+    assert [m.alternates for m in moves] == [('c',)]
+
+
+def test_the_emptiest_host_is_fallen_back_to_first_and_fills():
+    view = loaded({'a': 0.9, 'b': 0.4, 'c': 0.4, 'd': 0.2, 'e': 0.0})
+    moves = ordering.order(view, spreads(('ia', 'a', 'b')), max_alternates=5).moves
+    assert [m.alternates for m in moves] == [('e', 'd', 'c')]
+    moves = ordering.order(view, spreads(('ia', 'a', 'b'), ('ib', 'b', 'c')),
+                           max_alternates=1).moves
+    assert [m.alternates for m in moves] == [('e',), ('d',)]
+
+
+def test_a_host_of_unknown_fill_is_no_alternate():
+    cluster = cloud({'i': ('a', 1), 'j': ('b', 1), 'k': ('c', 1), 'l': ('d', 1)})
+    fill = {'a': 0.5, 'c': 0.5, 'd': 2.0, 'z': 0.1}
+    scores = model.Scores({'cpu': model.PolicyScores(
+        'cpu', hosts=fill, fill=fill, capacity=dict.fromkeys('abcdz', 1.0), usages={})})
+    view = views.ClusterView(cluster, model.Options(), model.History(), scores, {'cpu': 9.0})
+    moves = [model.Move('i', 'a', 'z', model.Phase.EVACUATE)]
+    assert ordering.order(view, moves, max_alternates=5).moves[0].alternates == ('c', 'd')
+
+
+def test_few_hosts_are_tried_for_an_alternate_and_not_again_in_vain(monkeypatch):
+    tried = []
+    monkeypatch.setattr(ordering, 'TRIED', 3)
+    monkeypatch.setattr(boards.Board, 'try_alternate', lambda self, move, host: tried.append(host))
+    cluster = cloud({'i': ('a', 1), 'j': ('b', 1), 'k': ('c', 1), 'l': ('d', 1)})
+    order(cluster, ('i', 'a', 'z'), max_alternates=4)
+    assert tried == ['a', 'b', 'c']
+
+
+def test_what_overloads_a_host_names_it_and_an_unknown_source_excuses_nothing():
+    view = loaded({'a': 1.5, 'b': 0.8})
+    move = spreads(('ia', 'a', 'b'))[0]
+    assert boards.crowded(view, move, {'cpu': 1.5}) is None
+    for before in ({'cpu': 0.9}, {}):
+        no = boards.crowded(view, move, before)
+        assert no.rule == 'ceiling' and 'host b would reach 1.30 of cpu' in no.detail
+
+
+def test_a_spread_that_would_have_to_wait_until_its_source_is_better_off_is_dropped():
+    """e must land first, or i takes its room; then a is no worse than h becomes."""
+    view = loaded({'a': 1.5, 'h': 0.4}, {'e': 'a'})
+    ordered = ordering.order(view, [model.Move('e', 'a', 'h', model.Phase.EVACUATE),
+                                    *spreads(('ia', 'a', 'h'))])
+    assert [m.instance_uuid for m in ordered.moves] == ['e']
+    assert ordered.dropped == {'ceiling': 1}
 
 
 def test_a_spread_that_overloads_a_host_waits_for_a_drain_that_may_not():

@@ -47,7 +47,7 @@ def test_every_plan_passes_the_checker(knobs):
 
 @clouds.examples(150)
 @hypothesis.given(knobs=clouds.knobs())
-def test_plans_are_bounded_deterministic_and_leave_their_input_alone(knobs):
+def test_defect_24_plans_are_bounded_deterministic_and_leave_their_input_alone(knobs):
     request = clouds.request(knobs)
     before = copy.deepcopy((request.cluster, request.scores, request.history))
     plan = planner.plan(request)

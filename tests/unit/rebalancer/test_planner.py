@@ -39,7 +39,7 @@ def untrusted(r):
 
 def test_a_plan_with_moves_has_no_reason_and_reports_a_fall():
     plan = planner.plan(request())
-    assert plan.moves and plan.reason is None
+    assert plan.moves and plan.reason is None and plan.scope == 'scope'
     assert plan.combined_after < plan.combined_before
     assert plan.policies[0].imbalance_after < plan.policies[0].imbalance_before
     assert all(p.threshold < p.imbalance_before for p in plan.policies)
@@ -48,13 +48,14 @@ def test_a_plan_with_moves_has_no_reason_and_reports_a_fall():
 
 
 @pytest.mark.parametrize('changes, reason', [
-    ({'budget': 0}, 'the budget is used up'),
+    ({'budget': 0}, 'the budget is used up by moves that are still under way'),
     ({'history': model.History(scope_cooling=90.0)}, 'the scope cools down for another 90 s'),
+    ({'history': model.History(scope_cooling=0.9)}, 'the scope cools down for another 1 s'),
     ({'strategies': ()}, 'no enabled strategy has anything to do'),
 ])
 def test_nothing_has_a_reason(changes, reason):
     plan = planner.plan(request(**changes))
-    assert plan.moves == () and reason in plan.reason
+    assert plan.moves == () and plan.reason == reason
 
 
 def test_a_scope_without_hosts_says_so():
@@ -95,15 +96,63 @@ def test_a_plan_cut_off_by_the_count_of_steps_is_marked():
     assert planner.plan(dataclasses.replace(r, options=few)).truncated
 
 
+@pytest.mark.parametrize('drains', [True, False])
+def test_what_was_cut_off_is_not_called_impossible(drains):
+    """Wherever the safety stop comes, it is no rule's fault."""
+    r = clouds.request(clouds.Knobs(seed=11, hosts=6, instances=12, budget=8))
+    uuids = sorted(u for u, i in r.cluster.instances.items() if i.host == 'h0')
+    assert len(uuids) > 1
+    group = model.ServerGroup('g', model.GroupPolicy.ANTI_AFFINITY, frozenset(uuids))
+    services = {**r.cluster.services}
+    if drains:
+        services['h0'] = model.Service('h0', status='disabled', zone='az1')
+    r = dataclasses.replace(
+        r, cluster=dataclasses.replace(r.cluster, services=services,
+                                       groups=() if drains else (group,)),
+        options=dataclasses.replace(r.options, evacuate_disabled_hosts=True,
+                                    enforce_hard_affinity=True, max_drain_fraction=1.0))
+    assert planner.plan(r).warnings == ()
+    for calls in range(100):
+        answers = iter([False] * calls)
+        plan = planner.plan(r, expired=lambda: next(answers, True))  # noqa: B023
+        assert [w for w in plan.warnings if 'planning was cut off' not in w] == []
+        if not plan.truncated:
+            return
+    raise AssertionError('the plan is never whole')
+
+
 def test_what_was_cut_off_is_named_by_strategy_and_budget():
     r = request()
     by_deadline = planner.plan(r, expired=lambda: True)
     assert any('by planning_deadline' in w and 'spread was not begun' in w
                and f'{r.budget} moves of the budget are left' in w for w in by_deadline.warnings)
+    assert not any('not finished' in w for w in by_deadline.warnings)
+    assert by_deadline.reason == 'planning was cut off after 0 steps; see the warnings'
     few = dataclasses.replace(r.options, max_steps=1)
     by_count = planner.plan(dataclasses.replace(r, options=few))
     assert by_count.truncated
     assert any('steps' in w and 'spread was not finished' in w for w in by_count.warnings)
+
+
+@pytest.mark.parametrize('excess, named', [(0.0, False), (0.01, True)])
+def test_only_policies_above_their_thresholds_are_named_as_left_out(excess, named):
+    r = request()
+    threshold = r.policies.enabled[0].threshold
+    level = model.Scores({n: dataclasses.replace(
+        p, hosts={**dict.fromkeys(p.hosts, 0.0), 'h0': threshold + excess})
+        for n, p in r.scores.policies.items()})
+    plan = planner.plan(dataclasses.replace(r, scores=level), expired=lambda: True)
+    assert any('still above the threshold: cpu' in w for w in plan.warnings) == named
+    assert plan.warnings
+
+
+def test_a_quarantined_host_is_no_alternate():
+    free = planner.plan(request())
+    host = free.moves[0].alternates[0]
+    assert host not in {m.to_host for m in free.moves}
+    plan = planner.plan(request(history=model.History(quarantined_hosts=frozenset({host}))))
+    assert plan.moves and any(m.alternates for m in plan.moves)
+    assert all(host not in (m.to_host, *m.alternates) for m in plan.moves)
 
 
 class Swap(base.Strategy):
@@ -123,15 +172,17 @@ class Swap(base.Strategy):
         return moves
 
 
-def swap(phase, usages):
-    """Hosts a and b are full, z is free; the loads are a 0.9, b 0.5, z 0.1."""
+def swap(phase, usages, groups=(), **options):
+    """Hosts a and b are full, z is free; the loads are a 0.9, b 0.5, z 0.1.
+    On a there is x besides, which needs no room."""
     hosts = {'a': 0.9, 'b': 0.5, 'z': 0.1}
     places = {'i': 'a', 'j': 'b'}
     cluster = model.Cluster(
         hosts={h: model.Host(h, provider=model.Provider(
             h, inventories={'VCPU': model.Inventory(8)}, used={'VCPU': 6 * (h != 'z')}))
             for h in hosts},
-        instances={u: model.Instance(u, h, claims={'VCPU': 6}) for u, h in places.items()},
+        instances={**{u: model.Instance(u, h, claims={'VCPU': 6}) for u, h in places.items()},
+                   'x': model.Instance('x', 'a')}, groups=tuple(groups),
         services={h: model.Service(h, status='disabled' if phase == 'evacuate' and h == 'a'
                                    else 'enabled') for h in hosts},
         scope_hosts=frozenset(hosts))
@@ -142,7 +193,44 @@ def swap(phase, usages):
         r, cluster=cluster, scores=scores, strategies=[Swap(model.Phase(phase))], budget=5,
         policies=policy.PolicySet(policies=(r.policies.policies[0].model_copy(
             update={'name': 'cpu', 'weight': 1.0, 'mode': 'spread', 'threshold': 0.1}),)),
-        history=model.History(), options=model.Options(dry_run=False)))
+        history=model.History(), options=model.Options(dry_run=False, **options)))
+
+
+def test_a_repair_is_parked_where_it_repairs_too():
+    parted = model.ServerGroup('g', model.GroupPolicy.ANTI_AFFINITY, frozenset({'i', 'x'}))
+    plan = swap('affinity', {'i': 0.3, 'j': 0.1, 'x': 0.0}, [parted], enforce_hard_affinity=True)
+    assert [(m.instance_uuid, m.to_host, m.requires) for m in plan.moves] == [
+        ('i', 'z', ()), ('j', 'a', ('i',))]
+
+
+class One(base.Strategy):
+    """Moves i to b."""
+
+    def __init__(self, phase):
+        self.phase = phase
+
+    def enabled(self, options, policy_set):
+        return True
+
+    def propose(self, simulation, budget):
+        move = simulation.move(simulation.index['i'], simulation.host_index['b'], self.phase)
+        simulation.apply(move)
+        return [move]
+
+
+@pytest.mark.parametrize('phase, alternates', [('pack', ('c',)), ('evacuate', ('z', 'c'))])
+def test_only_a_pack_does_not_fall_back_to_an_empty_host(phase, alternates):
+    hosts = {'a': 0.5, 'b': 0.5, 'c': 0.5, 'z': 0.0}
+    cluster = model.Cluster(
+        hosts={h: model.Host(h) for h in hosts}, services={h: model.Service(h) for h in hosts},
+        instances={u: model.Instance(u, h) for u, h in zip('ijk', 'abc', strict=True)},
+        scope_hosts=frozenset(hosts), placement_known=False)
+    scores = model.Scores({'cpu': model.PolicyScores(
+        'cpu', hosts=hosts, fill=hosts, capacity=dict.fromkeys(hosts, 1.0),
+        usages=dict.fromkeys('ijk', 0.1))})
+    plan = planner.plan(request(cluster=cluster, scores=scores,
+                                strategies=[One(model.Phase(phase))]))
+    assert [m.alternates for m in plan.moves] == [alternates]
 
 
 def test_a_swap_of_two_full_hosts_parks_one_on_a_third_if_that_is_better():
@@ -160,7 +248,9 @@ def test_a_swap_of_two_full_hosts_parks_one_on_a_third_if_that_is_better():
 def test_else_the_swap_is_dropped_and_the_plan_says_so(phase, usages):
     plan = swap(phase, usages)
     assert plan.moves == () and plan.rejections['no-room'] == 2
-    assert any('2 moves wait for the next cycle' in w for w in plan.warnings)
+    assert plan.warnings == ('2 moves wait for the next cycle: no order of this one makes them '
+                             'safe',)
+    assert plan.reason == 'see the warnings'
     assert plan.combined_after == pytest.approx(plan.combined_before)
 
 
@@ -182,6 +272,7 @@ class Recorder(base.Strategy):
 
     def propose(self, simulation, budget):
         self.log.append((self.name, budget))
+        self.seen = simulation
         moves = []
         for n in [n for n in range(len(simulation.uuids)) if simulation.movable[n]][:self.take]:
             source = simulation.place[n]
@@ -201,9 +292,15 @@ def test_strategies_run_in_order_and_share_one_budget():
     assert len(plan.moves) == 3
 
 
+def test_a_strategy_is_given_the_seed_and_the_time_of_the_request():
+    strategy = Recorder([], 'other')
+    planner.plan(request(strategies=(strategy,), seed=7, now=1234.0))
+    assert (strategy.seen.seed, strategy.seen.now) == (7, 1234.0)
+
+
 def test_untrusted_metrics_hold_imbalance_strategies_only():
     log = []
-    r = request(strategies=(Recorder(log, 'drain'), Recorder(log, 'spread', imbalance=True)))
+    r = request(strategies=(Recorder(log, 'spread', imbalance=True), Recorder(log, 'drain')))
     planner.plan(dataclasses.replace(r, scores=untrusted(r)))
     assert log == [('drain', 3)]
 
@@ -211,10 +308,11 @@ def test_untrusted_metrics_hold_imbalance_strategies_only():
 def test_a_cooling_scope_only_continues_drains():
     log = []
     r = request(strategies=(Recorder(log, 'repair'), Recorder(log, 'pack', continues=True)),
-                history=model.History(scope_cooling=9.0, draining=frozenset({'h0'})))
+                history=model.History(scope_cooling=0.9, draining=frozenset({'h0'})))
     pack = clouds.request(clouds.Knobs(seed=2, hosts=4, instances=16, budget=3, mode='pack'))
-    planner.plan(dataclasses.replace(pack, strategies=r.strategies, history=r.history))
+    plan = planner.plan(dataclasses.replace(pack, strategies=r.strategies, history=r.history))
     assert log == [('pack', 3)]
+    assert plan.reason == 'the scope cools down for another 1 s'
 
 
 def test_a_drain_of_a_host_that_left_the_scope_is_forgotten():

@@ -22,6 +22,7 @@ import pytest
 from kronos_nova import constraints
 from kronos_nova import model
 from kronos_nova.constraints import view as views
+from kronos_nova.rebalancer import masks
 from kronos_nova.rebalancer import simulation as sim
 from kronos_nova.rebalancer.strategies import base
 from kronos_nova.rebalancer.strategies import spread
@@ -222,6 +223,10 @@ def test_a_view_with_landed_moves_is_a_view_of_the_moved_cluster(knobs):
     assert_same(picture(simulation.view, request.cluster), picture(fresh.view, later.cluster))
     assert simulation.score == pytest.approx(fresh.score, abs=1e-9)
     assert (simulation.place == fresh.place).all()
+    assert (simulation.room.used == fresh.room.used).all()
+    every = np.arange(len(simulation.uuids)), np.arange(len(simulation.hosts))
+    for mask in masks.FILLING:
+        assert (mask(simulation, *every) == mask(fresh, *every)).all(), mask.__name__
 
 
 def test_an_applied_instance_is_not_movable_again_until_undone():

@@ -127,3 +127,60 @@ def test_extremes_follow_moves_and_drains():
     assert state.extremes.low(0) == np.delete(state.score[0], lowest).min()
     state.reopen(state.hosts[lowest])
     assert state.extremes.low(0) == state.score[0].min()
+
+
+@clouds.examples(150)
+@hypothesis.given(knobs=clouds.knobs(), steps=st.integers(1, 40))
+def test_what_was_taken_back_leaves_no_trace(knobs, steps):
+    """Applied, taken back in any order, drained and reopened at random: what
+    is left is exactly what a new simulation with the remaining moves has."""
+    r = clouds.request(knobs)
+    rng = random.Random(knobs.seed)
+    state, fresh = (sim.Simulation(r.cluster, r.scores, r.policies, r.history, r.options)
+                    for _ in range(2))
+    begun = state.view.draining.copy()
+    done: list[model.Move] = []
+    drained: set[str] = set()
+    for _ in range(steps):
+        match rng.randrange(5):
+            case 0 | 1:
+                free = [int(n) for n in np.flatnonzero(state.movable)]
+                if free:
+                    n = rng.choice(free)
+                    to = rng.choice([h for h in range(len(state.hosts)) if h != state.place[n]])
+                    done.append(state.move(n, to, model.Phase.SPREAD))
+                    state.apply(done[-1])
+            case 2 | 3:
+                if done:
+                    state.undo(done.pop(rng.choice([-1, rng.randrange(len(done))])))
+            case _:
+                host = rng.choice(state.hosts)
+                if host in drained:
+                    state.reopen(host)
+                    drained.discard(host)
+                elif host not in begun:
+                    state.drain(host)
+                    drained.add(host)
+    for move in done:
+        fresh.apply(move)
+    for host in drained:
+        fresh.drain(host)
+    for name in ('score', 'place', 'movable', 'open', 'takers', 'givers'):
+        assert getattr(state, name).tolist() == getattr(fresh, name).tolist(), name
+    assert state.room.used.tolist() == fresh.room.used.tolist()
+    assert np.allclose(state.fill, fresh.fill, rtol=0, atol=1e-12, equal_nan=True)
+    assert state.imbalances().tolist() == fresh.imbalances().tolist()
+    assert state.view.draining == fresh.view.draining
+    for p in range(len(state.policies)):
+        assert state.extremes.highest(p) == fresh.extremes.highest(p)
+        assert state.extremes.lowest(p) == fresh.extremes.lowest(p)
+    for h, host in enumerate(state.hosts):
+        assert state.on_host(host).tolist() == fresh.on_host(host).tolist()
+        for p, policy in enumerate(state.policies):
+            if not math.isnan(state.fill[p, h]):
+                assert state.fill[p, h] == state.view.fills(host)[policy.name]
+    for group in r.cluster.groups:
+        assert state.view.spread_of(group) == fresh.view.spread_of(group)
+    for uuid in state.uuids:
+        assert state.view.host_of(uuid) == fresh.view.host_of(uuid)
+        assert state.view.host_of(uuid) == state.hosts[state.place[state.index[uuid]]]

@@ -48,6 +48,17 @@ endpoint_override = http://127.0.0.1:6/v2.1
     assert found.session.timeout == connection.REQUEST_TIMEOUT
 
 
+def test_interfaces_are_given_as_to_keystoneauth_too(tmp_path: object) -> None:
+    found = connection.connect(conf(tmp_path, '''
+[nova]
+auth_type = none
+endpoint_override = http://127.0.0.1:6/v2.1
+interface = admin
+valid_interfaces = internal, public
+'''))
+    assert found.config.get_interface('compute') == ['internal', 'public']
+
+
 @pytest.mark.parametrize('text', ['', '[nova]\nauth_type = nonsense\n'])
 def test_no_way_to_log_in_is_one_clear_error(tmp_path: object, text: str) -> None:
     with pytest.raises(exception.ConfigError, match=r'\[nova\]: auth_type: ') as caught:

@@ -205,6 +205,16 @@ def an_empty_plan_is_stored_when_its_reason_is_new(store):
     assert [row.plan.reason for row in store.plans()] == ['balanced', 'cooling', 'balanced']
 
 
+def a_reason_in_which_only_the_seconds_run_down_is_not_new(store):
+    lease = store.acquire_lease('blue', 'engine', 30, 'hash')
+    for number in range(3):
+        save(store, 0, lease=lease, reason=f'cools down for {600 - number} s', now=NOW + number)
+    save(store, 0, lease=lease, reason='policy cpu2 s1', now=NOW + 3)
+    save(store, 0, lease=lease, reason='policy cpu3 s1', now=NOW + 4)
+    assert [row.plan.reason for row in store.plans()] == [
+        'policy cpu3 s1', 'policy cpu2 s1', 'cools down for 600 s']
+
+
 def a_busy_instance_stops_the_whole_plan(store):
     _, (first,), _ = save(store)
     again = [make_task, lambda plan, scope: make_task(

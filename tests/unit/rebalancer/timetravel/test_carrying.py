@@ -19,15 +19,16 @@ from kronos_nova.rebalancer.timetravel import carrying
 
 
 def task(name, at=0.0, *, scope='s', requires=(), memory_mb=1000, plan='p', deadline=None,
-         priority=5):
+         priority=5, from_host='h1', to_host='h2'):
     return model.Task(
-        task_id=name, plan_id=plan, aggregate=scope, instance_uuid=f'u{name}', from_host='h1',
-        to_host='h2', phase=model.Phase.SPREAD, not_before=at, requires=requires,
+        task_id=name, plan_id=plan, aggregate=scope, instance_uuid=f'u{name}', from_host=from_host,
+        to_host=to_host, phase=model.Phase.SPREAD, not_before=at, requires=requires,
         memory_mb=memory_mb, disk_gb=10, created_at=0.0, deadline=deadline, priority=priority)
 
 
 def carrier(*tasks, **limits):
-    found = carrying.Carrier(carrying.Limits(**{'bandwidth': 10.0, **limits}))
+    found = carrying.Carrier(carrying.Limits(
+        **{'bandwidth': 10.0, 'per_source': 9, 'per_destination': 9, **limits}))
     found.add(tasks)
     return found
 
@@ -55,6 +56,14 @@ def test_so_many_at_once_in_a_scope_and_in_all():
     tasks = [task('1'), task('2'), task('3'), task('4', scope='t'), task('5', scope='t')]
     assert ended(carrier(*tasks, per_scope=2, total=3), 1000.0) == [
         ('1', 100.0), ('2', 100.0), ('4', 100.0), ('3', 200.0), ('5', 200.0)]
+
+
+def test_so_many_at_once_off_a_host_and_to_a_host():
+    tasks = [task('1'), task('2'), task('3', from_host='h3'), task('4', from_host='h4')]
+    assert ended(carrier(*tasks, per_scope=9, per_source=1), 1000.0) == [
+        ('1', 100.0), ('3', 100.0), ('4', 100.0), ('2', 200.0)]
+    assert ended(carrier(*tasks, per_scope=9, per_source=1, per_destination=2), 1000.0) == [
+        ('1', 100.0), ('3', 100.0), ('2', 200.0), ('4', 200.0)]
 
 
 def test_the_more_urgent_begins_first():

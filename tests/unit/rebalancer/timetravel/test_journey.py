@@ -64,6 +64,21 @@ def test_a_hot_host_gives_one_instance_which_arrives_when_its_memory_has():
     assert went.counts[1, 0] == 1
 
 
+@pytest.mark.parametrize(('deviation', 'emptied'), [(0.5, True), (2.0, False)])
+def test_pack_foresees_the_peaks_that_were_recorded(deviation, emptied):
+    """At 2 deviations a and b together stay at 0.5 or go up to 0.9."""
+    chosen = made.policy_set(
+        mode='pack', capacity_query='fill', capacity_threshold=0.8, max_migrations_per_cycle=5,
+        vm_mean_query='mean', vm_deviation_query='deviation')
+    places, used = {'a': 'h1', 'b': 'h2'}, {'a': [1.5] * 4, 'b': [1.5] * 4}
+    scores = made.scores_of(places, used, base=0.0)
+    found = made.built(
+        made.cluster(places), scores, used, policies=chosen, capacity_query=scores,
+        vm_mean_query=used, vm_deviation_query={u: [deviation] * 4 for u in used})
+    went = travelled(found, chosen)
+    assert len(went.moved) == emptied
+
+
 def test_nothing_moves_while_the_scope_cools():
     """One move a cycle, and hosts that stay hot: the cooldown alone holds."""
     places = {f'i{n}': 'h1' for n in range(8)}
@@ -107,7 +122,7 @@ def test_the_budget_bounds_a_cycle():
 def test_moves_under_way_use_up_the_budget():
     places = {f'i{n}': 'h1' for n in range(8)}
     two = made.policy_set(max_migrations_per_cycle=2)
-    slow = carrying.Limits(bandwidth=1000 / 700)
+    slow = carrying.Limits(bandwidth=1000 / 700, per_source=2)
     found = past(dict.fromkeys(places, 1.0), 4, two, places)
     went = travelled(found, two, cooldown=0.0, limits=slow)
     # Two begin at once and last two more cycles; then they settle.

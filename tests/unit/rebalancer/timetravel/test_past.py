@@ -154,3 +154,45 @@ def test_policies_that_score_alike_are_one_measure_and_others_get_a_number():
     packing = made.policy_set(mode='pack', capacity_query='peak')
     other = made.policy_set(imbalance_query='different')
     assert [m.name for m in past.measures_of([calm, eager, packing, other])] == ['cpu', 'cpu#2']
+
+
+def test_what_pack_foresees_with_makes_no_other_measure():
+    found = [made.policy_set(mode='pack', capacity_query='peak', **more)
+             for more in ({}, {'vm_mean_query': 'mean', 'vm_deviation_query': 'deviation'},
+                          {'vm_mean_query': 'another mean'})]
+    assert [m.name for m in past.measures_of(found)] == ['cpu']
+
+
+def long_term(found, query):
+    """T x N of the one measure, by the query's text."""
+    return next(v for (_m, question), v in found.long_term.items() if question[0] == query)
+
+
+def test_a_mean_ratio_becomes_absolute_by_the_host_it_was_measured_on():
+    chosen = made.policy_set(vm_profile_unit='host_ratio', vm_mean_query='mean')
+    found = made.built(made.cluster({'a': 'h1'}), EVEN, {'a': [0.25] * 4}, policies=chosen,
+                       vm_mean_query={'a': [0.125, None, -1.0, 0.5]})
+    assert long_term(found, 'mean')[:, 0].tolist() == pytest.approx(
+        [1.25, math.nan, math.nan, 5.0], nan_ok=True)
+
+
+def test_a_mean_is_found_by_the_label_of_instances():
+    chosen = made.policy_set(vm_mean_query='mean', vm_profile_label='uuid', host_label='nodename')
+    recorded = made.trace(made.cluster({'a': 'h1'}), EVEN, {'a': [1] * 4}, policies=chosen,
+                          vm_mean_query={'a': [1] * 4})
+    assert ('mean', 'uuid', 'nodename') in recorded.answers
+
+
+def test_a_mean_that_was_not_recorded_is_an_error_that_names_it():
+    recorded = made.trace(made.cluster({'a': 'h1'}), EVEN, {'a': [1] * 4})
+    chosen = made.policy_set(vm_mean_query='mean')
+    with pytest.raises(exception.HistoryError, match='vm_mean_query of policy cpu'):
+        past.build(recorded, [chosen], made.SCOPES)
+
+
+def test_strangers_of_a_mean_are_not_told_again():
+    chosen = made.policy_set(vm_mean_query='mean')
+    found = made.built(made.cluster({'a': 'h1'}), EVEN, {'a': [1] * 4}, policies=chosen,
+                       vm_mean_query={'a': [1] * 4, 'gone': [1] * 4})
+    assert found.warnings == ()
+    assert found.others.sum() == 0

@@ -119,6 +119,50 @@ def test_fill_moves_with_the_score_from_its_own_history():
     assert samples['cpu'].capacity.series == pytest.approx({'h1': 0.5, 'h2': 0.5, 'h3': 0.1})
 
 
+def test_a_cloud_without_any_instance_keeps_its_scores():
+    past = made.built(made.cluster({'a': 'h1'}, taken_at=made.START + made.STEP),
+                      {h: [0.5] * 2 for h in HOSTS}, {'a': [None, 1.0]})
+    assert entered(past).scores(0).tolist() == [[0.5] * 3]
+
+
+def foreseeing(**fields):
+    return made.policy_set(mode='pack', capacity_query='fill', vm_mean_query='mean',
+                           vm_deviation_query='deviation', **fields)
+
+
+def test_means_and_deviations_follow_the_instance():
+    chosen = foreseeing()
+    places, used = {'a': 'h1', 'b': 'h2'}, {'a': [3.0] * 2, 'b': [1.0, None]}
+    past = made.built(made.cluster(places), {h: [0.5] * 2 for h in HOSTS}, used, policies=chosen,
+                      capacity_query={h: [0.5] * 2 for h in HOSTS},
+                      vm_mean_query={'a': [2.0, 2.5], 'b': [1.0, None]},
+                      vm_deviation_query={'a': [0.5, 0.25], 'b': [0.125, None]})
+    found = entered(past, lag=600.0)
+    found.arrive('a', 'h3', made.START)
+    first, second = (found.samples(world.runnable(chosen), {'cpu': 0}, k, made.START + 1)['cpu']
+                     for k in range(2))
+    assert first.mean.series == {'a': 2.0, 'b': 1.0}
+    assert first.deviation.series == {'a': 0.5, 'b': 0.125}
+    found.enter(1)
+    assert second.mean.series == {'a': 2.5} and second.deviation.series == {'a': 0.25}
+
+
+def test_no_mean_of_an_instance_that_is_not_there():
+    chosen = foreseeing()
+    past = made.built(made.cluster({'a': 'h1'}, taken_at=made.START + made.STEP),
+                      {h: [0.5] * 2 for h in HOSTS}, {'a': [None, 1.0]}, policies=chosen,
+                      capacity_query={h: [0.5] * 2 for h in HOSTS},
+                      vm_mean_query={'a': [1.0, 1.0]}, vm_deviation_query={'a': [1.0, 1.0]})
+    samples = entered(past).samples(world.runnable(chosen), {'cpu': 0}, 0, made.START)['cpu']
+    assert samples.mean.series == samples.deviation.series == {}
+
+
+def test_policies_that_do_not_ask_about_hours_get_no_answer():
+    samples = entered(pair()).samples(
+        world.runnable(made.policy_set()), {'cpu': 0}, 0, made.START)['cpu']
+    assert samples.mean is None and samples.deviation is None
+
+
 def test_claims_follow_the_instance_and_others_keep_theirs():
     cloud = made.cluster({'a': 'h1', 'b': 'h1'})
     cloud.hosts['h1'].provider.used['VCPU'] += 5
