@@ -26,6 +26,7 @@ import pytest
 
 from kronos_nova import model
 from kronos_nova import policy
+from kronos_nova.rebalancer import masks
 from kronos_nova.rebalancer import simulation as sim
 from kronos_nova.rebalancer.strategies import base
 from kronos_nova.rebalancer.strategies import greedy
@@ -277,6 +278,105 @@ def test_each_bound_holds_and_is_reached():
                 if rows.size:
                     assert (search._gains(rows, np.array([d])) <= bound).all(), seed
     assert reached > clouds.many(100)
+
+
+def test_bounds_are_no_higher_than_they_need_be():
+    """Without a destination: what the instance leaves behind. Towards one: as
+    if the largest usage of the source came and left nothing behind."""
+    vetoed = compared = 0
+    for seed in range(clouds.many(400)):
+        c = small(seed)
+        search = greedy.Search(simulation(c), set())
+        now, uuids = imbalances(c, c.scores), search._simulation.uuids
+        rows = search._on(search._hot)
+        for n, bound in zip(rows, search._bounds_without(rows), strict=True):
+            uuid = uuids[n]
+            left = {p: {h: v - (h == c.place[uuid]) * c.usage[p][uuid] / c.capacity[p][h]
+                        for h, v in row.items()} for p, row in c.scores.items()}
+            after = imbalances(c, left)
+            if any(after[p] > now[p] and after[p] > c.thresholds[p] for p in now):
+                assert bound == -np.inf, seed
+                vetoed += 1
+            else:
+                assert bound == pytest.approx(combined(c, now) - combined(c, after), abs=1e-12)
+        for d in search._cold:
+            to = c.hosts[d]
+            sources = [h for h in c.hosts if c.hosts.index(h) not in (*search._hot, d)]
+            bounds = search._bounds_towards(np.array([c.hosts.index(h) for h in sources],
+                                                     dtype=np.intp), d)
+            for source, bound in zip(sources, bounds, strict=True):
+                after = 0.0
+                for p, row in c.scores.items():
+                    most = max((c.usage[p][u] for u, h in c.place.items() if h == source),
+                               default=0.0)
+                    low = min([row[to] + most / c.capacity[p][to],
+                               *(row[h] for h in c.takers if h != to)])
+                    after += c.weights[p] * max(max(row[h] for h in c.hosts) - low, 0.0)
+                assert bound == pytest.approx(combined(c, now) - after, abs=1e-12), seed
+                compared += 1
+    assert vetoed > clouds.many(20) and compared > clouds.many(100), (vetoed, compared)
+
+
+def looked_at(bounds, best=None):
+    """Items 0, 1, ... of such bounds, in the order in which they are looked at."""
+    search = greedy.Search(simulation(small(1)), set())
+    search._best = best
+    seen = []
+    search._by_bound(np.arange(len(bounds)), np.array(bounds), lambda item: (item,),
+                     lambda part: seen.extend(part.tolist()))
+    return seen
+
+
+def test_candidates_are_looked_at_by_bound_and_then_in_the_order_of_ties():
+    assert looked_at([0.5, 1.0] * 50) == [*range(1, 100, 2), *range(0, 100, 2)]
+    assert looked_at([base.EPSILON] * 3) == []
+
+
+def test_nothing_is_looked_at_that_cannot_win():
+    best = greedy._Found(1.0, (50, 0, 0))
+    assert looked_at([3.0, 2.0, 0.9, 0.8], best) == [0, 1]
+    assert looked_at([0.9] * 9, best) == []
+    equal = looked_at([1.0] * 300, best)
+    assert equal[:51] == list(range(51)) and len(equal) < 300, 'of equals the first wins'
+
+
+def test_candidates_that_are_looked_at_are_counted_as_work_and_what_is_vetoed_by_name():
+    vetoed = 0
+    for seed in range(clouds.many(400)):
+        state = simulation(small(seed))
+        search = greedy.Search(state, set())
+        rows, columns = search._on(search._hot), search._takers
+        if not rows.size or not columns.size:
+            continue
+        state.steps = 100
+        permitted = masks.permitted(state, rows, columns, masks.QUICK)
+        count = int((permitted & (search._gains(rows, columns) == -np.inf)).sum())
+        for times in (1, 2):
+            search._look(rows, columns)
+            assert state.steps == 100 + times * (1 + rows.size * columns.size // base.PER_STEP)
+            assert state.rejections['would-worsen'] == times * count, seed
+        vetoed += count
+    assert vetoed > clouds.many(100), vetoed
+
+
+def test_the_larger_a_block_the_more_work_it_is():
+    state = simulation(larger(1, tied=False))
+    search = greedy.Search(state, set())
+    rows, columns = search._on(list(range(12))), search._takers
+    assert rows.size * columns.size >= 3 * base.PER_STEP
+    search._look(rows, columns)
+    assert state.steps == 1 + rows.size * columns.size // base.PER_STEP
+
+
+def test_where_masks_know_every_rule_no_rule_has_to_refuse(monkeypatch):
+    monkeypatch.setattr(base, 'count_masked', lambda *a: None)
+    made = 0
+    for seed in range(clouds.many(400)):
+        cluster = small(seed)
+        state = simulation(cluster)
+        made += len(found(state, cluster.budget))
+        assert not set(+state.rejections) - {'would-worsen'}, seed
+    assert made > clouds.many(200)
 
 
 def full():

@@ -305,6 +305,18 @@ def test_untrusted_metrics_hold_imbalance_strategies_only():
     assert log == [('drain', 3)]
 
 
+@pytest.mark.parametrize('trusted, cooling, held', [
+    (True, 0.0, False), (False, 0.0, True), (True, 0.9, True), (False, 0.9, True)])
+def test_imbalance_moves_are_held_while_scores_do_not_count_or_the_scope_cools(
+        trusted, cooling, held):
+    strategy = Recorder([], 'pack', continues=True)
+    r = clouds.request(clouds.Knobs(seed=2, hosts=4, instances=16, budget=3, mode='pack'))
+    planner.plan(dataclasses.replace(
+        r, scores=r.scores if trusted else untrusted(r), strategies=(strategy,),
+        history=model.History(scope_cooling=cooling, draining=frozenset({'h0'}))))
+    assert strategy.seen.held == held
+
+
 def test_a_cooling_scope_only_continues_drains():
     log = []
     r = request(strategies=(Recorder(log, 'repair'), Recorder(log, 'pack', continues=True)),
