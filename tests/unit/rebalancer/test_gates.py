@@ -40,8 +40,10 @@ def test_a_healthy_scope_is_no_outage():
 
 def test_too_many_hosts_down_are_an_outage():
     assert gates.outage(cluster(DOWN, *up('a', 'b', 'c')), model.Options()) is None
-    assert '1 of 3 hosts are down (d)' in gates.outage(cluster(DOWN, *up('a', 'b')),
-                                                       model.Options())
+    assert gates.outage(cluster(DOWN, *up('a', 'b')), model.Options()) == (
+        '1 of 3 hosts are down (d), more than max_down_fraction (0.3): nothing moves during an '
+        'outage')
+    assert gates.outage(cluster(DOWN, *up('a')), model.Options(max_down_fraction=0.5)) is None
 
 
 @pytest.mark.parametrize('service', [
@@ -64,7 +66,9 @@ def test_too_many_disabled_hosts_stop_everything():
     options = model.Options(max_drain_fraction=0.3)
     assert gates.outage(cluster(*OFF, *up(*'abcdefg')), options) is None
     reason = gates.outage(cluster(*OFF, *up(*'abcdef')), options)
-    assert 'max_drain_fraction (0.3)' in reason
+    assert reason == (
+        '3 of 9 hosts are disabled (o1, o2, o3), more than max_drain_fraction (0.3): enable some '
+        'of them or raise the option')
 
 
 def test_a_long_list_of_hosts_is_cut():

@@ -54,6 +54,7 @@ class Small:
     free: dict
     groups: list
     budget: int
+    banned: set = dataclasses.field(default_factory=set)
 
 
 def small(seed):
@@ -94,6 +95,8 @@ def small(seed):
 def allowed(c, place, free, uuid, to):
     """May the instance go there: room, hard groups as Nova has them, and
     what seed 000 makes of groups."""
+    if (uuid, to) in c.banned:
+        return False
     if to not in c.takers or to == place[uuid] or (c.claim[uuid] and free[to] < c.claim[uuid]):
         return False
     for kind, members, most in c.groups:
@@ -195,8 +198,9 @@ def simulation(c):
 
 
 def found(state, budget):
-    return [(m.instance_uuid, m.from_host, m.to_host, m.improvement)
-            for m in spread.Spread().propose(state, budget)]
+    moves = spread.Spread().propose(state, budget)
+    assert {m.phase for m in moves} <= {model.Phase.SPREAD}
+    return [(m.instance_uuid, m.from_host, m.to_host, m.improvement) for m in moves]
 
 
 @pytest.mark.parametrize('part', range(PARTS))
@@ -259,9 +263,16 @@ def test_each_bound_holds_and_is_reached():
             assert (gains <= bound[:, None]).all(), seed
             reached += int((gains.max(axis=1) == bound).sum())
         for d in search._cold:
+            cluster = small(seed)
+            apart = imbalances(dataclasses.replace(cluster, takers=cluster.takers - {
+                state.hosts[d]}), cluster.scores)
+            limit = combined(cluster, imbalances(cluster, cluster.scores)) - combined(
+                cluster, apart)
+            assert search._limit_towards(d) == pytest.approx(limit, abs=1e-12), seed
             sources = np.array([h for h in range(len(state.hosts)) if h not in search._hot
                                 and h != d and state.givers[h]], dtype=np.intp)
             for s, bound in zip(sources, search._bounds_towards(sources, d), strict=True):
+                assert bound <= search._limit_towards(d), seed
                 rows = search._on([int(s)])
                 if rows.size:
                     assert (search._gains(rows, np.array([d])) <= bound).all(), seed
@@ -281,6 +292,36 @@ def test_a_move_that_a_rule_alone_refuses_is_left_out(monkeypatch):
                         lambda rows, columns: np.ones((len(rows), len(columns)), dtype=bool))
     assert greedy.best_move(state) is None
     assert state.rejections['no-room'] > 0 and not state.truncated
+
+
+def test_what_a_rule_refuses_is_left_out_and_nothing_else():
+    """The next best is taken, of the same instance to another host too."""
+    other_host = 0
+    for seed in range(clouds.many(2000)):
+        cluster = small(seed)
+        first = brute_force(cluster)[:1]
+        if not first:
+            continue
+        uuid, _, to, _ = first[0]
+        state = simulation(cluster)
+
+        def check(move, state=state, pair=(uuid, to), judge=state.check):
+            if (move.instance_uuid, move.to_host) == pair:
+                return model.Rejection('refused', 'a rule that no mask knows')
+            return judge(move)
+        state.check = check
+        expected = brute_force(dataclasses.replace(cluster, banned={(uuid, to)}))
+        assert found(state, cluster.budget) == expected, seed
+        other_host += expected[:1] != [] and expected[0][0] == uuid
+    assert other_host > clouds.many(100), other_host
+
+
+def test_what_would_not_improve_is_not_named_as_refused():
+    state = simulation(dataclasses.replace(full(), usage={
+        p: dict.fromkeys(row, 0.0) for p, row in full().usage.items()}))
+    assert state.extremes.only_highest(0) >= 0
+    assert greedy.best_move(state) is None
+    assert not +state.rejections
 
 
 def test_what_masks_refuse_is_named():

@@ -39,7 +39,7 @@ def untrusted(r):
 
 def test_a_plan_with_moves_has_no_reason_and_reports_a_fall():
     plan = planner.plan(request())
-    assert plan.moves and plan.reason is None
+    assert plan.moves and plan.reason is None and plan.scope == 'scope'
     assert plan.combined_after < plan.combined_before
     assert plan.policies[0].imbalance_after < plan.policies[0].imbalance_before
     assert all(p.threshold < p.imbalance_before for p in plan.policies)
@@ -50,6 +50,7 @@ def test_a_plan_with_moves_has_no_reason_and_reports_a_fall():
 @pytest.mark.parametrize('changes, reason', [
     ({'budget': 0}, 'the budget is used up by moves that are still under way'),
     ({'history': model.History(scope_cooling=90.0)}, 'the scope cools down for another 90 s'),
+    ({'history': model.History(scope_cooling=0.9)}, 'the scope cools down for another 1 s'),
     ({'strategies': ()}, 'no enabled strategy has anything to do'),
 ])
 def test_nothing_has_a_reason(changes, reason):
@@ -171,15 +172,17 @@ class Swap(base.Strategy):
         return moves
 
 
-def swap(phase, usages):
-    """Hosts a and b are full, z is free; the loads are a 0.9, b 0.5, z 0.1."""
+def swap(phase, usages, groups=(), **options):
+    """Hosts a and b are full, z is free; the loads are a 0.9, b 0.5, z 0.1.
+    On a there is x besides, which needs no room."""
     hosts = {'a': 0.9, 'b': 0.5, 'z': 0.1}
     places = {'i': 'a', 'j': 'b'}
     cluster = model.Cluster(
         hosts={h: model.Host(h, provider=model.Provider(
             h, inventories={'VCPU': model.Inventory(8)}, used={'VCPU': 6 * (h != 'z')}))
             for h in hosts},
-        instances={u: model.Instance(u, h, claims={'VCPU': 6}) for u, h in places.items()},
+        instances={**{u: model.Instance(u, h, claims={'VCPU': 6}) for u, h in places.items()},
+                   'x': model.Instance('x', 'a')}, groups=tuple(groups),
         services={h: model.Service(h, status='disabled' if phase == 'evacuate' and h == 'a'
                                    else 'enabled') for h in hosts},
         scope_hosts=frozenset(hosts))
@@ -190,7 +193,44 @@ def swap(phase, usages):
         r, cluster=cluster, scores=scores, strategies=[Swap(model.Phase(phase))], budget=5,
         policies=policy.PolicySet(policies=(r.policies.policies[0].model_copy(
             update={'name': 'cpu', 'weight': 1.0, 'mode': 'spread', 'threshold': 0.1}),)),
-        history=model.History(), options=model.Options(dry_run=False)))
+        history=model.History(), options=model.Options(dry_run=False, **options)))
+
+
+def test_a_repair_is_parked_where_it_repairs_too():
+    parted = model.ServerGroup('g', model.GroupPolicy.ANTI_AFFINITY, frozenset({'i', 'x'}))
+    plan = swap('affinity', {'i': 0.3, 'j': 0.1, 'x': 0.0}, [parted], enforce_hard_affinity=True)
+    assert [(m.instance_uuid, m.to_host, m.requires) for m in plan.moves] == [
+        ('i', 'z', ()), ('j', 'a', ('i',))]
+
+
+class One(base.Strategy):
+    """Moves i to b."""
+
+    def __init__(self, phase):
+        self.phase = phase
+
+    def enabled(self, options, policy_set):
+        return True
+
+    def propose(self, simulation, budget):
+        move = simulation.move(simulation.index['i'], simulation.host_index['b'], self.phase)
+        simulation.apply(move)
+        return [move]
+
+
+@pytest.mark.parametrize('phase, alternates', [('pack', ('c',)), ('evacuate', ('z', 'c'))])
+def test_only_a_pack_does_not_fall_back_to_an_empty_host(phase, alternates):
+    hosts = {'a': 0.5, 'b': 0.5, 'c': 0.5, 'z': 0.0}
+    cluster = model.Cluster(
+        hosts={h: model.Host(h) for h in hosts}, services={h: model.Service(h) for h in hosts},
+        instances={u: model.Instance(u, h) for u, h in zip('ijk', 'abc', strict=True)},
+        scope_hosts=frozenset(hosts), placement_known=False)
+    scores = model.Scores({'cpu': model.PolicyScores(
+        'cpu', hosts=hosts, fill=hosts, capacity=dict.fromkeys(hosts, 1.0),
+        usages=dict.fromkeys('ijk', 0.1))})
+    plan = planner.plan(request(cluster=cluster, scores=scores,
+                                strategies=[One(model.Phase(phase))]))
+    assert [m.alternates for m in plan.moves] == [alternates]
 
 
 def test_a_swap_of_two_full_hosts_parks_one_on_a_third_if_that_is_better():
@@ -208,7 +248,8 @@ def test_a_swap_of_two_full_hosts_parks_one_on_a_third_if_that_is_better():
 def test_else_the_swap_is_dropped_and_the_plan_says_so(phase, usages):
     plan = swap(phase, usages)
     assert plan.moves == () and plan.rejections['no-room'] == 2
-    assert any('2 moves wait for the next cycle' in w for w in plan.warnings)
+    assert plan.warnings == ('2 moves wait for the next cycle: no order of this one makes them '
+                             'safe',)
     assert plan.reason == 'see the warnings'
     assert plan.combined_after == pytest.approx(plan.combined_before)
 
