@@ -89,9 +89,9 @@ class Scorecard:
     """
 
     def __init__(self, conf: cfg.ConfigOpts, path: str,
-                 clock: Callable[[], float] = time.monotonic) -> None:
+                 clock: Callable[[], float] | None = None) -> None:
         self.path = path
-        self._clock = clock
+        self._clock = clock or (lambda: time.monotonic())
         self.snapshot = Snapshot(reason='nothing was asked yet')
         self.policy_set: policies.PolicySet | None = None
         self._conf = conf
