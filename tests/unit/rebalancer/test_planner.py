@@ -146,15 +146,6 @@ def test_only_policies_above_their_thresholds_are_named_as_left_out(excess, name
     assert plan.warnings
 
 
-def test_a_quarantined_host_is_no_alternate():
-    free = planner.plan(request())
-    host = free.moves[0].alternates[0]
-    assert host not in {m.to_host for m in free.moves}
-    plan = planner.plan(request(history=model.History(quarantined_hosts=frozenset({host}))))
-    assert plan.moves and any(m.alternates for m in plan.moves)
-    assert all(host not in (m.to_host, *m.alternates) for m in plan.moves)
-
-
 class Swap(base.Strategy):
     """Two instances change places, of which neither has room at first."""
 
@@ -218,8 +209,8 @@ class One(base.Strategy):
         return [move]
 
 
-@pytest.mark.parametrize('phase, alternates', [('pack', ('c',)), ('evacuate', ('z', 'c'))])
-def test_only_a_pack_does_not_fall_back_to_an_empty_host(phase, alternates):
+def one(phase, **changes):
+    """Instances on a, b and c, none on z; i goes to b."""
     hosts = {'a': 0.5, 'b': 0.5, 'c': 0.5, 'z': 0.0}
     cluster = model.Cluster(
         hosts={h: model.Host(h) for h in hosts}, services={h: model.Service(h) for h in hosts},
@@ -228,9 +219,18 @@ def test_only_a_pack_does_not_fall_back_to_an_empty_host(phase, alternates):
     scores = model.Scores({'cpu': model.PolicyScores(
         'cpu', hosts=hosts, fill=hosts, capacity=dict.fromkeys(hosts, 1.0),
         usages=dict.fromkeys('ijk', 0.1))})
-    plan = planner.plan(request(cluster=cluster, scores=scores,
-                                strategies=[One(model.Phase(phase))]))
-    assert [m.alternates for m in plan.moves] == [alternates]
+    return planner.plan(request(cluster=cluster, scores=scores,
+                                strategies=[One(model.Phase(phase))], **changes))
+
+
+@pytest.mark.parametrize('phase, alternates', [('pack', ('c',)), ('evacuate', ('z', 'c'))])
+def test_only_a_pack_does_not_fall_back_to_an_empty_host(phase, alternates):
+    assert [m.alternates for m in one(phase).moves] == [alternates]
+
+
+def test_a_quarantined_host_is_no_alternate():
+    history = model.History(quarantined_hosts=frozenset({'z'}))
+    assert [m.alternates for m in one('evacuate', history=history).moves] == [('c',)]
 
 
 def test_a_swap_of_two_full_hosts_parks_one_on_a_third_if_that_is_better():
@@ -325,6 +325,13 @@ def test_a_cooling_scope_only_continues_drains():
     plan = planner.plan(dataclasses.replace(pack, strategies=r.strategies, history=r.history))
     assert log == [('pack', 3)]
     assert plan.reason == 'the scope cools down for another 1 s'
+
+
+def test_a_cooling_scope_begins_no_drain():
+    log = []
+    planner.plan(request(strategies=(Recorder(log, 'pack', continues=True),),
+                         history=model.History(scope_cooling=0.9)))
+    assert log == []
 
 
 def test_a_drain_of_a_host_that_left_the_scope_is_forgotten():
