@@ -23,7 +23,7 @@ OPTS: list[cfg.Opt] = [
     cfg.FloatOpt('timeout', default=30, min=0.1,
                  help='Seconds for one query with all its retries. nova-scheduler never waits '
                       'for it: it asks in the background.'),
-    cfg.IntOpt('max_retries', default=3, min=0, max=10,
+    cfg.IntOpt('max_retries', default=3, min=0,
                help='How often a query that failed on the way is asked again.'),
     cfg.FloatOpt('retry_backoff', default=1.0, min=0.0,
                  help='Seconds before the first retry; it doubles each time.'),

@@ -30,7 +30,7 @@ KRONOS = {
         'evacuate_disabled_hosts': (False,), 'enforce_placement_claims': (True,),
         'enforce_placement_disk': (False,), 'require_cpu_compatibility': (False,)},
     'prometheus': {
-        'timeout': (30, 1), 'max_retries': (3, 0), 'retry_backoff': (1.0, 0.1),
+        'timeout': (30, 1), 'max_retries': (3, 0, 50), 'retry_backoff': (1.0, 0.1),
         'staleness_threshold': (300, 10), 'verify_ssl': (True,), 'ca_cert': (None,),
         'bearer_token': (None,), 'bearer_token_file': (None,), 'username': (None,),
         'password': (None,)},
