@@ -75,6 +75,9 @@ def _continue(outlook: outlooks.Outlook, budget: int) -> list[model.Move]:
         taken, stuck = _drain(outlook, {h: numbers}, levelled=True)
         if stuck and not outlook.foresees:
             taken, stuck = _drain(outlook, {h: numbers}, levelled=False)
+        if stuck and simulation.truncated:  # nothing is known against it
+            simulation.drain(simulation.hosts[h])
+            break
         if stuck:
             _give_up(outlook, h)
             continue

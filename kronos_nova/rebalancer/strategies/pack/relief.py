@@ -45,6 +45,8 @@ def relieve(outlook: outlooks.Outlook, budget: int) -> list[model.Move]:
         if excess <= metrics.ROUNDING:
             break
         move = _relief(outlook, h)
+        if move is None and simulation.truncated:
+            break  # nothing is known against it
         if move is None:
             stuck.add(h)
             simulation.warnings.append(

@@ -17,11 +17,13 @@ import random
 
 import hypothesis
 import numpy as np
+import pytest
 
 from kronos_nova import model
 from kronos_nova.rebalancer import planner
 from kronos_nova.rebalancer import simulation as sim
 from kronos_nova.rebalancer.strategies.pack import outlook as outlooks
+from tests.scenarios import loader
 from tests.unit import clouds
 
 
@@ -128,3 +130,20 @@ def test_no_drain_fills_a_host_above_its_ceiling_at_the_foreseen_peak(knobs):
         spread = np.sqrt(after._variances[:, h])
         peak = (after.expected[:, h] + after._deviations[:, 0] * spread) / simulation.capacity[:, h]
         assert (peak <= after._ceilings[:, 0] + 1e-9).all(), (host, share, plan)
+
+
+@pytest.mark.parametrize('calls', range(1, 12))
+def test_a_drain_in_which_planning_is_cut_off_is_not_called_off(calls):
+    scenario = loader.load(loader.HERE / 'pack_drain_goes_on_while_the_scope_cools.yaml')
+    left = iter(range(calls))
+    plan = planner.plan(scenario.request, expired=lambda: next(left, None) is None)
+    assert plan.draining >= scenario.request.history.draining
+    assert not any('called off' in text for text in plan.warnings)
+
+
+@pytest.mark.parametrize('calls', range(1, 12))
+def test_a_relief_in_which_planning_is_cut_off_is_not_called_impossible(calls):
+    scenario = loader.load(loader.HERE / 'pack_relieves_an_overfull_host.yaml')
+    left = iter(range(calls))
+    plan = planner.plan(scenario.request, expired=lambda: next(left, None) is None)
+    assert plan.moves or not any('over its ceiling' in text for text in plan.warnings)
