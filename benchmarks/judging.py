@@ -98,8 +98,8 @@ class Real:
             count += any(homes.count(h) > group.max_server_per_host for h in homes)
         return count
 
-    def missed(self, moved, least):
-        """An improving legal move, or swap, of instances not ``moved``: its
+    def missed(self, moved, least, left):
+        """An improving legal move, or swap if two are ``left``, of instances not ``moved``: its
         fall in combined imbalance beyond ``least`` per GiB, or None.
 
         Improving: what is above the thresholds falls too, and no policy ends
@@ -137,7 +137,7 @@ class Real:
             for to in self.hosts:
                 if extreme & {to, self.place[u]} and (fall := gain((u, to))) > FAR:
                     return fall
-        for u, v in itertools.combinations(free, 2):
+        for u, v in itertools.combinations(free, 2) if left > 1 else ():
             a, b = self.place[u], self.place[v]
             if a != b and extreme & {a, b}:
                 fall = max(gain((u, b), (v, a)), gain((v, a), (u, b)))

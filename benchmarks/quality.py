@@ -179,7 +179,8 @@ def missed(options):
             over = len(moves) < 30 and real.over()
             row |= {f'{who}_moves': len(moves), f'{who}_combined': real.combined(),
                     f'{who}_over': real.over(), f'{who}_missed':
-                    over and real.missed({u for u, _ in moves}, least) is not None}
+                    over and real.missed({u for u, _ in moves}, least, 30 - len(moves))
+                    is not None}
         yield row
 
 

@@ -145,7 +145,7 @@ def _bias(simulation: sim.Simulation, rows: sim.Ints, columns: sim.Ints) -> sim.
     Mending a soft group earns nothing here: a spread would spend its budget on
     that instead of on the imbalance.
     """
-    fixed = choice.permitted(simulation, rows, columns, full=True)
+    fixed = choice.permitted(simulation, rows, columns)
     price = measure.price(simulation.options, simulation.cost[rows])
     bias: sim.Floats = np.ascontiguousarray(np.where(fixed, price[:, None], np.inf).T)
     for row in np.flatnonzero(simulation.grouped[rows]):

@@ -27,7 +27,6 @@ import numpy as np
 from kronos_nova import model
 from kronos_nova.rebalancer import masks
 from kronos_nova.rebalancer import simulation as sim
-from kronos_nova.rebalancer.masks import claims
 from kronos_nova.rebalancer.search import board as boards
 from kronos_nova.rebalancer.search import choice
 from kronos_nova.rebalancer.search import replay
@@ -58,9 +57,8 @@ def _chains(simulation: sim.Simulation, n: int, moves: list[model.Move],
             budget: int) -> Iterator[tuple[int, int]]:
     """(host, instance that would leave it): enough room would be free."""
     room = simulation.room
-    fixed = [mask for mask in masks.MASKS if mask is not claims.room]
     every = np.arange(len(simulation.hosts))
-    hosts = every[masks.permitted(simulation, np.array([n]), every, fixed)[0]]
+    hosts = every[choice.permitted(simulation, np.array([n]), every)[0]]
     placed = np.array([simulation.index[m.instance_uuid] for m in moves
                        if m.phase is model.Phase.EVACUATE], dtype=np.intp)
     resident = (np.flatnonzero(choice.may_move(simulation))

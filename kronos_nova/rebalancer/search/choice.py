@@ -19,6 +19,8 @@ from kronos_nova.rebalancer import masks
 from kronos_nova.rebalancer import simulation as sim
 from kronos_nova.rebalancer.masks import claims
 
+#: What no move of the same plan can lift.
+WITHOUT_CLAIMS = tuple(mask for mask in masks.MASKS if mask is not claims.room)
 #: Candidates (instance, host) on a board.
 CELLS = 150_000
 #: A board has at least so many hosts of either end.
@@ -32,30 +34,10 @@ def may_move(simulation: sim.Simulation) -> sim.Bools:
                       & simulation.givers[simulation.place])
 
 
-def returning(simulation: sim.Simulation) -> set[tuple[int, int]]:
-    """(instance, host) that it left in a move that is still remembered.
-
-    A plan is the best for its budget; with the next budget the best may be
-    another one. Load balance is not worth going to and fro for.
-    """
-    return {(simulation.index[move.instance_uuid], simulation.host_index[move.from_host])
-            for move, _ in simulation.history.completed
-            if move.instance_uuid in simulation.index
-            and move.from_host in simulation.host_index}
-
-
-def permitted(simulation: sim.Simulation, rows: sim.Ints, columns: sim.Ints, *,
-              full: bool = False) -> sim.Bools:
-    """Candidates that no mask forbids and that are no way back: shape (rows,
-    columns).
-
-    :param full: also where the claims have no room now.
-    """
-    allowed = masks.permitted(simulation, rows, columns, [
-        mask for mask in masks.MASKS if mask is not claims.room or not full])
-    for n, h in returning(simulation):
-        allowed[np.ix_(rows == n, columns == h)] = False
-    return allowed
+def permitted(simulation: sim.Simulation, rows: sim.Ints, columns: sim.Ints) -> sim.Bools:
+    """Candidates that no mask forbids, whether or not the claims have room
+    now: shape (rows, columns)."""
+    return masks.permitted(simulation, rows, columns, WITHOUT_CLAIMS)
 
 
 def candidates(simulation: sim.Simulation, budget: int) -> tuple[sim.Ints, sim.Ints]:

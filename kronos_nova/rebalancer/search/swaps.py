@@ -75,8 +75,8 @@ def _pairs(simulation: sim.Simulation, mine: sim.Ints, others: sim.Ints,
     simulation.steps += mine.size * others.size // 64
     place = simulation.place[others]
     hosts, which = np.unique(place, return_inverse=True)
-    allowed = (choice.permitted(simulation, mine, hosts, full=True)[:, which]
-               & choice.permitted(simulation, others, np.array([host]), full=True)[:, 0])
+    allowed = (choice.permitted(simulation, mine, hosts)[:, which]
+               & choice.permitted(simulation, others, np.array([host]))[:, 0])
     combined, excess = np.zeros(allowed.shape), np.zeros(allowed.shape)
     convex = np.zeros(allowed.shape)
     limits = np.maximum(simulation.imbalances(), simulation.thresholds) + EPSILON

@@ -24,6 +24,7 @@ import numpy as np
 
 from kronos_nova import model
 from kronos_nova import policy as policies
+from kronos_nova.rebalancer import masks
 from kronos_nova.rebalancer import simulation as sim
 from kronos_nova.rebalancer.search import choice
 from kronos_nova.rebalancer.search import measure
@@ -135,8 +136,7 @@ def _earns(simulation: sim.Simulation, move: model.Move) -> bool:
     falls = (effect.excess[0, 0] < simulation.excess() - base.EPSILON
              or -effect.convex[0, 0] > CONVEX_GAIN)
     price = float(measure.price(simulation.options, simulation.cost[n]))
-    return (bool(falls) and move.improvement > price and not simulation.soft_cost(move)
-            and (n, h) not in choice.returning(simulation))
+    return bool(falls) and move.improvement > price and not simulation.soft_cost(move)
 
 
 def _blocks(simulation: sim.Simulation, sources: sim.Ints, destinations: sim.Ints,
@@ -184,7 +184,7 @@ def _best(simulation: sim.Simulation, sources: sim.Ints, destinations: sim.Ints,
             value, good = gain, gain - price > least
             down = np.where(effect.excess < excess - base.EPSILON, np.inf, -effect.convex)
         good &= down > CONVEX_GAIN
-        candidates = choice.permitted(simulation, rows, columns)
+        candidates = masks.permitted(simulation, rows, columns)
         simulation.rejections['would-worsen'] += int((candidates & effect.refused).sum())
         good &= ~effect.refused
         masked = np.argwhere(good & ~candidates)[:REPORTED]
