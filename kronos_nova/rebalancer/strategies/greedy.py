@@ -216,8 +216,7 @@ class Search:
             low = np.minimum(self._extremes.low_but_each(p, columns)[None, :],
                              np.where(takes, left, np.inf)[:, None])
             after = np.maximum(there, high)
-            after -= np.minimum(there, low)
-            np.maximum(after, 0.0, out=after)
+            after -= np.minimum(there, low)  # never below 0: ``there`` is in both
             worse = after > max(self._before[p], self._thresholds[p])
             vetoed |= worse
             after *= weight

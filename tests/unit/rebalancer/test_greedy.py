@@ -317,6 +317,24 @@ def test_bounds_are_no_higher_than_they_need_be():
     assert vetoed > clouds.many(20) and compared > clouds.many(100), (vetoed, compared)
 
 
+def test_a_policy_may_rise_to_its_threshold_and_no_further():
+    """i relieves h0 of cpu; net then spans 0 to 0.25, whoever takes it."""
+    hosts = ['h0', 'h1', 'h2', 'h3']
+    cluster = Small(
+        hosts=hosts, takers=set(hosts),
+        weights={'cpu': 0.9, 'net': 0.1}, thresholds={'cpu': 0.1, 'net': 0.25},
+        scores={'cpu': {'h0': 1.0, 'h1': 0.0, 'h2': 0.125, 'h3': 0.5},
+                'net': {'h0': 0.25, 'h1': 0.25, 'h2': 0.1875, 'h3': 0.125}},
+        capacity={'cpu': dict.fromkeys(hosts, 1.0),
+                  'net': {'h0': 1.0, 'h1': 1.0, 'h2': 4.0, 'h3': 1.0}},
+        usage={'cpu': {'i': 0.5}, 'net': {'i': 0.25}}, place={'i': 'h0'}, fixed=set(),
+        claim={'i': 0}, free=dict.fromkeys(hosts, 9), groups=[], budget=1)
+    assert [m[:3] for m in found(simulation(cluster), 1)] == [('i', 'h0', 'h2')]
+    assert found(simulation(cluster), 1) == brute_force(cluster)
+    lower = dataclasses.replace(cluster, thresholds={'cpu': 0.1, 'net': 0.2})
+    assert found(simulation(lower), 1) == brute_force(lower) == []
+
+
 def looked_at(bounds, best=None):
     """Items 0, 1, ... of such bounds, in the order in which they are looked at."""
     search = greedy.Search(simulation(small(1)), set())
