@@ -24,6 +24,8 @@ import dataclasses
 import enum
 from typing import Any
 
+from kronos_nova import lookback
+
 #: Scope name of the hosts that are in no aggregate, as Kronos spells it.
 UNASSIGNED = '_unassigned_'
 
@@ -278,8 +280,8 @@ class PolicyScores:
     ``usages``; one that is not there is steady. ``untrusted`` says
     why imbalance moves must not use it. ``coverage``: by host, the share of
     the score that its instances' usages explain. ``window``: seconds over
-    which its queries look back at most, ``score_window`` and ``fill_window``
-    those of ``hosts`` and ``fill``. ``staleness``: how old samples may be, in
+    which its queries look back at most, ``score_look`` and ``fill_look`` how
+    those of ``hosts`` and ``fill`` do. ``staleness``: how old samples may be, in
     seconds, when ``age`` is None.
     """
 
@@ -294,8 +296,8 @@ class PolicyScores:
     age: float | None = None
     warnings: tuple[str, ...] = ()
     window: float = 0.0
-    score_window: float = 0.0
-    fill_window: float = 0.0
+    score_look: lookback.Look = lookback.Look()
+    fill_look: lookback.Look = lookback.Look()
     staleness: float = 0.0
     means: Mapping[str, float] = _empty()
     deviations: Mapping[str, float] = _empty()

@@ -35,6 +35,7 @@ from kronos_nova import plugins
 from kronos_nova import policy as policies
 from kronos_nova.conf import engine as engine_conf
 from kronos_nova.conf import policy_watch
+from kronos_nova.constraints import settling
 from kronos_nova.rebalancer import cycle
 from kronos_nova.rebalancer import planner
 from kronos_nova.rebalancer import report
@@ -288,7 +289,8 @@ class Engine:
         cluster = dataclasses.replace(
             cluster, flights=(*cluster.flights, *flights, *ended)).scoped(scope)
         outcome = cycle.run(
-            cluster, samples, self._store.history(scope, now),
+            cluster, samples,
+            self._store.history(scope, now, settling.remembered(policy_set.window)),
             settings(self._conf, policy_set), now=now, clock=self._monotonic,
             busy=sum(1 for f in flights if f.from_host in cluster.scope_hosts),
             stopping=self._stopping.is_set)

@@ -54,13 +54,16 @@ def test_a_policys_window_is_that_of_its_load_queries():
         name='cpu', weight=1.0, imbalance_query='rate(a[5m])', vm_profile_query='rate(b[7m])',
         host_capacity_query='max_over_time(c[1d])', age_query='min_over_time(d[2d])')
     assert chosen.window == 420
-    assert chosen.score_window == chosen.fill_window == 300
+    assert chosen.score_look == chosen.fill_look == lookback.Look(ramp=300)
 
 
 def test_scores_and_fills_look_back_as_far_as_their_own_queries():
     chosen = policy.Policy(name='cpu', weight=1.0, imbalance_query='rate(a[5m])',
                            capacity_query='max_over_time(a[1d])')
-    assert (chosen.score_window, chosen.fill_window, chosen.window) == (300, 86400, 86400)
+    assert chosen.score_look == lookback.Look(ramp=300)
+    assert chosen.fill_look == lookback.Look(span=86400)
+    assert chosen.window == 86400
+    assert policy.PolicySet(policies=(chosen,)).window == 86400
 
 
 def test_how_a_query_shows_a_change():

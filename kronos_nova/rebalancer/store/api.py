@@ -33,6 +33,7 @@ import tenacity
 
 from kronos_nova import exception
 from kronos_nova import model
+from kronos_nova.constraints import settling
 from kronos_nova.model import TaskState
 from kronos_nova.rebalancer.store import database
 from kronos_nova.rebalancer.store import leases
@@ -197,9 +198,13 @@ class Store:
                        dry_run=dry_run, cooldown=cooldown, instance_cooldown=instance_cooldown)
         self._run(step)
 
-    def history(self, scope: str, now: float) -> model.History:
-        """Cooldowns, quarantine and completed moves are cloud-wide."""
-        return self._read(lambda c: plans.history(c, scope, now))
+    def history(self, scope: str, now: float,
+                remembered: float = settling.REMEMBERED) -> model.History:
+        """Cooldowns, quarantine and completed moves are cloud-wide.
+
+        :param remembered: seconds that completed moves go back.
+        """
+        return self._read(lambda c: plans.history(c, scope, now, remembered))
 
     def draining(self) -> frozenset[str]:
         """The hosts that are being emptied, of every scope."""

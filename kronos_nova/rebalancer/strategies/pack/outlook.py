@@ -129,12 +129,13 @@ class Outlook:
                       / self._ceilings[:, 0]).max())
 
     def excess(self, h: int) -> sim.Floats:
-        """By policy, how far the host is above its limit without what is
+        """By policy, how far the host is surely above its limit without what is
         leaving it already; <= 0: not over."""
         view, host = self.simulation.view, self.simulation.hosts[h]
-        leaving = [view.leaving(p.name, host) for p in self.simulation.policies]
+        less = [view.leaving(p.name, host) + view.doubt(p.name, host)
+                for p in self.simulation.policies]
         now = self._now(np.array([h], dtype=np.intp))[:, 0]
-        return np.asarray(now - leaving - self._limits)
+        return np.asarray(now - less - self._limits)
 
     def share(self, n: int) -> sim.Floats:
         """By policy, what the instance takes of its host now."""
