@@ -175,13 +175,14 @@ class Flight:
     """A migration that Nova or one of our tasks is carrying out.
 
     ``to_host`` is None until the scheduler has chosen. The instance counts
-    at both ends.
+    at both ends, and at the ``alternates`` where a task may end instead.
     """
 
     instance_uuid: str
     from_host: str
     to_host: str | None
     source: str = 'nova'
+    alternates: tuple[str, ...] = ()
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

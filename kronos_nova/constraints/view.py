@@ -341,6 +341,8 @@ class ClusterView:
                      if f.source == 'nova' and f.to_host is not None}
         planned = {f.instance_uuid: f.to_host for f in self.cluster.flights
                    if f.to_host is not None}
+        alternates = {f.instance_uuid: f.alternates for f in self.cluster.flights
+                      if f.alternates}
         for uuid in dict.fromkeys(f.instance_uuid for f in self.cluster.flights):
             if uuid not in self.cluster.instances:
                 continue
@@ -355,6 +357,17 @@ class ClusterView:
             if uuid in scheduled and to_host is not None:
                 for resource_class, amount in self.cluster.instances[uuid].claims.items():
                     self._extra[to_host, resource_class] -= amount
+            if to_host is not None:
+                self._lay_alternates(uuid, to_host, alternates.get(uuid, ()))
+
+    def _lay_alternates(self, uuid: str, to_host: str, hosts: Collection[str]) -> None:
+        """Where a task of ours may end besides; scores do not expect it there."""
+        ends = {to_host, self.cluster.instances[uuid].host}
+        for host in hosts:
+            if host not in ends and host in self.cluster.hosts:
+                self._charge(uuid, host, 1)
+                for group in self._groups.get(uuid, ()):
+                    self._members[group.uuid][host].add(uuid)
 
     def _lay_completed(self, sampled_at: float) -> None:
         """Moves that the samples do not show yet, or only in part: those of an

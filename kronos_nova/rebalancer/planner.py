@@ -226,7 +226,9 @@ def _reports(request: Request, before: sim.Floats,
 def _still_draining(request: Request, simulation: sim.Simulation) -> frozenset[str]:
     """Hosts being emptied that hold instances now: until the last one has
     arrived elsewhere nothing may come to them, planned or booted."""
-    wanted = simulation.view.draining | set(_ordered_drains(request))
+    wanted = set(simulation.view.draining)
+    if request.history.scope_cooling <= 0:  # else what has not begun waits
+        wanted |= set(_ordered_drains(request))
     if not wanted:
         return frozenset()
     return frozenset(wanted & {i.host for i in request.cluster.instances.values()})

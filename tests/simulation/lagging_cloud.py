@@ -49,8 +49,8 @@ class Weather:
     hidden: bool = False
     measured: bool = True
     settle_seconds: float = 60.0
-    maintenance: bool = False
-    cooldown: float = 0.0
+    maintenance: bool = dataclasses.field(default=False, repr=False)
+    cooldown: float = dataclasses.field(default=0.0, repr=False)
 
 
 class LaggingCloud:
@@ -211,6 +211,10 @@ class LaggingCloud:
             excess += p.weight * max(0.0, imbalance - p.threshold)
             convex += p.weight * sum(v * v for v in load.values())
         return combined, excess, convex
+
+    def cut_short(self):
+        """Whether a plan used up its budget."""
+        return self.policies.budget in collections.Counter(at for at, _ in self.moves).values()
 
     def worsened(self):
         """Plans after which the real loads are no better by their objective."""

@@ -32,7 +32,7 @@ class Collector(Protocol):
 
 
 class Store(Protocol):
-    def history(self, scope: str, now: float) -> model.History:
+    def history(self, scope: str, now: float, remembered: float) -> model.History:
         """:raises StoreError: the database cannot be used."""
 
     def flights(self) -> tuple[model.Flight, ...]:

@@ -246,7 +246,8 @@ class Store:
     def flights(self) -> tuple[model.Flight, ...]:
         """Every live task of the cloud, as a move that may be under way."""
         return tuple(
-            model.Flight(row.task.instance_uuid, row.task.from_host, row.task.to_host, 'task')
+            model.Flight(row.task.instance_uuid, row.task.from_host, row.task.to_host, 'task',
+                         row.task.alternates)
             for row in self.in_states(rows.LIVE))
 
     def tasks(self, plan_id: str) -> list[TaskRow]:

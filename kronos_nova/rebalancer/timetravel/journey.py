@@ -166,7 +166,8 @@ class _Traveller:
         samples = self._world.samples(self._policies, self._measures, k, now)
         for scope in self._candidate.scopes:
             live = self._carrier.live
-            flights = tuple(model.Flight(t.instance_uuid, t.from_host, t.to_host, 'task')
+            flights = tuple(model.Flight(t.instance_uuid, t.from_host, t.to_host, 'task',
+                                         t.alternates)
                             for t in live)
             cluster = self._world.cluster(now, flights).scoped(scope)
             busy = sum(1 for f in flights if f.from_host in cluster.scope_hosts)

@@ -71,10 +71,14 @@ class Outlook:
         self.expected = self._by_host(self.mean)
         self._variances = self._by_host(self._variance)
         fill = np.nan_to_num(simulation.fill)
-        for n, h in self._arriving():
+        #: Of ``expected``, what comes only if it cannot go where it should.
+        self._possible: sim.Floats = np.zeros_like(self.expected)
+        for n, h, surely in self._arriving():
             self._asked[:, h] += simulation.usage[:, n]
             self.expected[:, h] += self.mean[:, n]
             self._variances[:, h] += self._variance[:, n]
+            if not surely:
+                self._possible[:, h] += self.mean[:, n]
         self.base: sim.Floats = np.maximum(fill * simulation.capacity - self._asked, 0.0)
         self.expected += self.base
 
@@ -84,16 +88,22 @@ class Outlook:
         return np.array([np.bincount(self.simulation.place, row, hosts) for row in values],
                         dtype=np.float64)
 
-    def _arriving(self) -> list[tuple[int, int]]:
-        """Moves in flight into the scope: (instance, host)."""
+    def _arriving(self) -> list[tuple[int, int, bool]]:
+        """Moves in flight into the scope: (instance, host, whether it is the
+        destination and not an alternate)."""
         s = self.simulation
-        found = {}
-        for flight in s.cluster.flights:
-            n = s.index.get(flight.instance_uuid)
-            h = s.host_index.get(flight.to_host or '')
-            if n is not None and h is not None and h != s.place[n]:
-                found[n] = h
-        return sorted(found.items())
+        goals: dict[str, str] = {}
+        others: dict[str, tuple[str, ...]] = {}
+        for flight in sorted(s.cluster.flights, key=lambda f: f.source == 'nova'):
+            if flight.to_host is not None:  # Nova's word goes before ours
+                goals[flight.instance_uuid] = flight.to_host
+            others[flight.instance_uuid] = flight.alternates or others.get(
+                flight.instance_uuid, ())
+        return sorted(
+            (s.index[uuid], s.host_index[host], host == goal) for uuid, goal in goals.items()
+            for host in {goal, *others[uuid]}
+            if uuid in s.index and host in s.host_index
+            and s.host_index[host] != s.place[s.index[uuid]])
 
     # Levels.
 
@@ -158,7 +168,7 @@ class Outlook:
         of their mean fill targets with all that is on them now."""
         stay = among & ~gone
         need = (self.base[:, stay].sum(axis=1)
-                + (self.expected - self.base)[:, among].sum(axis=1))
+                + (self.expected - self.base - self._possible)[:, among].sum(axis=1))
         room = self.simulation.capacity[:, stay].sum(axis=1) * self._targets * part
         return bool((need <= room + metrics.ROUNDING).all())
 
