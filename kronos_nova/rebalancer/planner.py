@@ -73,10 +73,7 @@ def plan(request: Request, expired: Callable[[], bool] = lambda: False) -> model
     fresh = views.ClusterView(
         involved.involved(cluster, moves, request.history), request.options, request.history,
         request.scores, simulation.ceilings, draining=simulation.view.draining)
-    ordered = ordering.order(
-        fresh, moves, max_alternates=request.options.max_alternates,
-        improves=_welcome(simulation, moves),
-        in_use=lambda host: bool(simulation.on_host(host).size))
+    ordered, moves = _ordered(request, simulation, fresh, moves)
     rejections = simulation.rejections + ordered.dropped
     for move in ordered.moves:
         if move.instance_uuid in ordered.parked:
@@ -98,6 +95,33 @@ def plan(request: Request, expired: Callable[[], bool] = lambda: False) -> model
         warnings=tuple(dict.fromkeys(simulation.warnings)),
         reason=None if ordered.moves else _reason(simulation),
         draining=_still_draining(request, simulation), truncated=simulation.truncated)
+
+
+def _ordered(request: Request, simulation: sim.Simulation, fresh: views.ClusterView,
+             moves: list[model.Move]) -> tuple[ordering.Ordered, list[model.Move]]:
+    """The moves in order, and those that were to be ordered: without the drains
+    that this plan begins and that no order lets end. Whole hosts or nothing: a
+    drain that began earlier goes on with its host closed instead."""
+    dropped: Counter[str] = Counter()
+    while True:
+        ordered = ordering.order(
+            fresh, moves, max_alternates=request.options.max_alternates,
+            improves=_welcome(simulation, moves),
+            in_use=lambda host: bool(simulation.on_host(host).size))
+        kept = {m.instance_uuid for m in ordered.moves}
+        begun = simulation.view.draining - request.history.draining
+        partial = {m.from_host for m in moves if m.phase is model.Phase.PACK
+                   and m.instance_uuid not in kept and m.from_host in begun}
+        if not partial:
+            return dataclasses.replace(ordered, dropped=ordered.dropped + dropped), moves
+        gone = [m for m in moves if m.phase is model.Phase.PACK and m.from_host in partial]
+        moves = [m for m in moves if m not in gone]
+        for move in reversed(gone):
+            simulation.undo(move)
+        for host in sorted(partial):
+            simulation.reopen(host)
+            fresh.draining.discard(host)
+        dropped['partial-drain'] += len(gone)
 
 
 def _welcome(simulation: sim.Simulation,

@@ -25,6 +25,7 @@ its ceiling in the policy that is nearest to it. P policies, H hosts, N
 instances, as in the simulation.
 """
 
+import collections
 from collections.abc import Sequence
 import dataclasses
 
@@ -73,14 +74,23 @@ class Outlook:
         fill = np.nan_to_num(simulation.fill)
         #: Of ``expected``, what comes only if it cannot go where it should.
         self._possible: sim.Floats = np.zeros_like(self.expected)
+        self._coming: dict[int, list[int]] = collections.defaultdict(list)
         for n, h, surely in self._arriving():
-            self._asked[:, h] += simulation.usage[:, n]
-            self.expected[:, h] += self.mean[:, n]
-            self._variances[:, h] += self._variance[:, n]
+            self._coming[h].append(n)
             if not surely:
                 self._possible[:, h] += self.mean[:, n]
+        for h in self._coming:
+            self._sum(h)
         self.base: sim.Floats = np.maximum(fill * simulation.capacity - self._asked, 0.0)
         self.expected += self.base
+
+    def _sum(self, h: int) -> None:
+        """The sums of a host by what is on it and comes to it, always in the
+        same order: a move that is taken back leaves no rounding behind."""
+        here = [*self.simulation.on_host(self.simulation.hosts[h]).tolist(), *self._coming[h]]
+        for sums, values in ((self._asked, self.simulation.usage), (self.expected, self.mean),
+                             (self._variances, self._variance)):
+            sums[:, h] = values[:, here].cumsum(axis=1)[:, -1] if here else 0.0
 
     def _by_host(self, values: sim.Floats) -> sim.Floats:
         """P x N summed up to P x H."""
@@ -189,19 +199,17 @@ class Outlook:
         """Does the move, and says by how much combined imbalance fell."""
         before = self.simulation.combined()
         self.simulation.apply(move)
-        self._shift(move, move.from_host, move.to_host)
+        self._shift(move.from_host, move.to_host)
         return dataclasses.replace(move, improvement=before - self.simulation.combined())
 
     def undo(self, move: model.Move) -> None:
         """Takes back the last :meth:`apply` of this move."""
         self.simulation.undo(move)
-        self._shift(move, move.to_host, move.from_host)
+        self._shift(move.to_host, move.from_host)
 
-    def _shift(self, move: model.Move, source: str, destination: str) -> None:
-        n = self.simulation.index[move.instance_uuid]
+    def _shift(self, source: str, destination: str) -> None:
         for host, sign in ((source, -1), (destination, 1)):
             h = self.simulation.host_index[host]
             self.counts[h] += sign
-            self._asked[:, h] += sign * self.simulation.usage[:, n]
-            self.expected[:, h] += sign * self.mean[:, n]
-            self._variances[:, h] += sign * self._variance[:, n]
+            self._sum(h)
+            self.expected[:, h] += self.base[:, h]
