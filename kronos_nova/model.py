@@ -387,7 +387,8 @@ class Plan:
     """What one cycle decided for one scope.
 
     ``reason`` says why there are no moves and is None when there are some.
-    ``rejections`` counts candidate moves refused, by rule. ``draining`` are
+    ``rejections`` counts candidate moves refused, by rule, and instances that
+    nothing could be done with. ``held`` names the first of these. ``draining`` are
     hosts whose drain goes on in the next cycle.
     """
 
@@ -397,6 +398,7 @@ class Plan:
     combined_before: float | None = None
     combined_after: float | None = None
     rejections: Mapping[str, int] = _empty()
+    held: tuple[Rejection, ...] = ()
     warnings: tuple[str, ...] = ()
     reason: str | None = None
     draining: frozenset[str] = frozenset()

@@ -30,6 +30,8 @@ from kronos_nova.rebalancer import simulation as sim
 from kronos_nova.rebalancer.strategies import base
 from kronos_nova.rebalancer.strategies import evacuate
 
+#: So many instances that were held back are named; all are counted.
+NAMED = 50
 #: evacuate -> repair -> relief, spread or pack; others come after these, by name.
 ORDER = ('evacuate', 'repair', 'relief', 'spread', 'pack')
 
@@ -73,6 +75,8 @@ def plan(request: Request, expired: Callable[[], bool] = lambda: False) -> model
     fresh = views.ClusterView(
         involved.involved(cluster, moves, request.history), request.options, request.history,
         request.scores, simulation.ceilings, draining=simulation.view.draining)
+    held_back = _held_back(request, simulation, len(moves)) if held is None else []
+    simulation.rejections.update(no.rule for no in held_back)
     ordered, moves = _ordered(request, simulation, fresh, moves)
     rejections = simulation.rejections + ordered.dropped
     for move in ordered.moves:
@@ -91,7 +95,7 @@ def plan(request: Request, expired: Callable[[], bool] = lambda: False) -> model
         policies=_reports(request, before, simulation.imbalances()),
         combined_before=combined if simulation.trusted else None,
         combined_after=simulation.combined() if simulation.trusted else None,
-        rejections=dict(sorted((+Counter(rejections)).items())),
+        rejections=dict(sorted((+Counter(rejections)).items())), held=tuple(held_back[:NAMED]),
         warnings=tuple(dict.fromkeys(simulation.warnings)),
         reason=None if ordered.moves else _reason(simulation),
         draining=_still_draining(request, simulation), truncated=simulation.truncated)
@@ -122,6 +126,17 @@ def _ordered(request: Request, simulation: sim.Simulation, fresh: views.ClusterV
             simulation.reopen(host)
             fresh.draining.discard(host)
         dropped['partial-drain'] += len(gone)
+
+
+def _held_back(request: Request, simulation: sim.Simulation,
+               moved: int) -> list[model.Rejection]:
+    """Instances of the scope that no imbalance move could take, when there was
+    budget left to move them and a reason to."""
+    if simulation.held or moved >= request.budget or simulation.truncated:
+        return []
+    if simulation.mode == 'spread' and not simulation.over_threshold():
+        return []
+    return [no for uuid, no in sorted(simulation.held_back.items()) if uuid in simulation.index]
 
 
 def _welcome(simulation: sim.Simulation,

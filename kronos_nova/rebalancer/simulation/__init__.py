@@ -71,6 +71,8 @@ class Simulation:
         #: Imbalance moves must wait; the planner says so.
         self.held = not self.trusted
         self.rejections: Counter[str] = Counter()
+        #: By instance, why nothing is done with it.
+        self.held_back: dict[str, model.Rejection] = {}
         self.warnings: list[str] = []
         self.notes: list[str] = []
         self.steps = 0
@@ -166,8 +168,10 @@ class Simulation:
 
     def _may_move(self, instance: model.Instance) -> bool:
         probe = model.Move(instance.uuid, instance.host, '', model.Phase.SPREAD)
-        return (instance_rules.state(self.view, probe) is None
-                and instance_rules.history(self.view, probe) is None)
+        no = instance_rules.state(self.view, probe) or instance_rules.history(self.view, probe)
+        if no is not None:
+            self.held_back[instance.uuid] = no
+        return no is None
 
     # Measures.
 
