@@ -172,6 +172,13 @@ class Store:
         """Give the scope back; a lease that is over is left as it is."""
         self._run(lambda c: leases.release(c, self._now(), lease))
 
+    def has_free(self, scopes: Collection[str]) -> bool:
+        """Whether one of the scopes is leased by nobody now."""
+        lease = tables.lease
+        held = self._read(lambda c: set(c.scalars(sa.select(lease.c.scope).where(
+            lease.c.scope.in_(sorted(scopes)), lease.c.until > self._now()))))
+        return not held.issuperset(scopes)
+
     # Plans.
 
     def save_plan(self, lease: Lease | None, plan: model.Plan, tasks: Sequence[model.Task], *,

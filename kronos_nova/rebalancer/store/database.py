@@ -211,9 +211,10 @@ def current(engine: sa.Engine) -> str | None:
         return migration.MigrationContext.configure(connection).get_current_revision()
 
 
-def upgrade(engine: sa.Engine) -> None:
+def upgrade(engine: sa.Engine, to: str = 'head') -> None:
     """Bring the schema to :func:`head`; concurrent callers wait in line.
 
+    :param to: an earlier revision, for tests of the way from there.
     :raises StoreError: unreachable, refused, or written by a newer release.
     """
     with explained(engine), engine.connect() as connection, connection.begin():
@@ -221,7 +222,7 @@ def upgrade(engine: sa.Engine) -> None:
             revision = migration.MigrationContext.configure(connection).get_current_revision()
             _refuse_newer(revision)
             if revision != head():
-                command.upgrade(_alembic(connection), 'head')
+                command.upgrade(_alembic(connection), to)
 
 
 @contextlib.contextmanager
@@ -259,4 +260,4 @@ def check(engine: sa.Engine) -> None:
     if revision != head():
         raise exception.StoreError(
             problem=f'has schema revision {revision or "none"}, this release needs {head()}',
-            remedy='Upgrade it: kronos-engine does so when it starts.')
+            remedy='Upgrade it: kronos-manage db sync, or start kronos-engine.')
