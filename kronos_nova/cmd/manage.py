@@ -77,8 +77,7 @@ def _version(conf: Any) -> int:
     from kronos_nova import exception
     from kronos_nova.rebalancer.store import database
 
-    path = database.sqlite_file(conf.database.connection)
-    _exists(path)
+    database.must_exist(conf.database.connection)
     engine = database.connect(conf)
     try:
         found = database.current(engine)
@@ -103,7 +102,7 @@ def _purge(conf: Any) -> int:
     except ValueError as e:
         raise exception.ConfigError(path=PROG, field='--older-than', problem=str(e),
                                     remedy='Write an age such as 30d.') from None
-    _exists(database.sqlite_file(conf.database.connection))
+    database.must_exist(conf.database.connection)
     store = _store(conf)
     try:
         store.check()
@@ -118,16 +117,3 @@ def _store(conf: Any) -> Any:
     from kronos_nova.rebalancer.store import api
 
     return api.Store(conf)
-
-
-def _exists(path: str | None) -> None:
-    """A SQLite file that is not there is not made: it would belong to whoever asks."""
-    import os
-
-    from kronos_nova import exception
-
-    if path is not None and not os.path.exists(path):
-        raise exception.StoreError(
-            problem=f'file {path} does not exist',
-            remedy='Check [database] connection, or run kronos-manage db sync as the user of '
-                   'the daemons.')

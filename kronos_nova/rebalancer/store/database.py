@@ -92,6 +92,20 @@ def sqlite_file(text: str | None) -> str | None:
     return url.database
 
 
+def must_exist(text: str | None) -> None:
+    """A SQLite file that is not there is not made by whoever only asks: it
+    would belong to them.
+
+    :raises StoreError: the URL names such a file.
+    """
+    path = sqlite_file(text)
+    if path is not None and not os.path.exists(path):
+        raise exception.StoreError(
+            problem=f'file {path} does not exist',
+            remedy='Check [database] connection, or run kronos-manage db sync as the user of '
+                   'the daemons.')
+
+
 def from_url(text: str, **options: Any) -> sa.Engine:
     """The engine for a URL; ``options`` are oslo.db's.
 

@@ -204,6 +204,16 @@ def test_a_cycle_that_hangs_loses_its_leases(world):
     assert world.store.plans()[0].epoch == 2
 
 
+def test_a_paused_scope_is_looked_at_and_says_why_nothing_moves(world):
+    world.store.pause(None, world.clock(), seconds=None, paused_by='me', reason='a storm')
+    one = world.engine()
+    row, = one.run_cycle()
+    assert not row['moves'] and not world.casts and row['hosts'] == 2
+    assert row['reason'] == 'everything was paused by me: a storm; kronos resume ends it'
+    world.store.resume(None, world.clock())
+    assert one.run_cycle()[0]['moves']
+
+
 def test_an_engine_that_ends_gives_its_scopes_back(world):
     one = world.engine('one')
     one.run_cycle()
