@@ -188,7 +188,7 @@ def score(policy: policies.Policy, samples: model.PolicySamples, cluster: model.
         means=long_term['vm_mean_query'], deviations=long_term['vm_deviation_query'],
         coverage=coverage, missing=missing, untrusted=problem, age=samples.age,
         warnings=tuple(dict.fromkeys(warnings)), window=policy.window,
-        score_window=policy.score_window, fill_window=policy.fill_window, staleness=staleness)
+        score_look=policy.score_look, fill_look=policy.fill_look, staleness=staleness)
 
 
 def _named(query: str, problem: str | None) -> str | None:

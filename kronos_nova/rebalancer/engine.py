@@ -35,6 +35,7 @@ from kronos_nova import plugins
 from kronos_nova import policy as policies
 from kronos_nova.conf import engine as engine_conf
 from kronos_nova.conf import policy_watch
+from kronos_nova.constraints import settling
 from kronos_nova.rebalancer import cycle
 from kronos_nova.rebalancer import planner
 from kronos_nova.rebalancer import report
@@ -326,7 +327,7 @@ class Engine:
         cluster = dataclasses.replace(
             cluster, flights=(*cluster.flights, *flights, *ended)).scoped(scope)
         outcome = cycle.run(
-            cluster, samples, self._history(scope, now),
+            cluster, samples, self._history(scope, now, policy_set.window),
             settings(self._conf, policy_set), now=now, clock=self._monotonic,
             busy=sum(1 for f in flights if f.from_host in cluster.scope_hosts),
             stopping=self._stopping.is_set)
@@ -336,9 +337,12 @@ class Engine:
         self._keep(lease, outcome, policy_set, self._clock())
         return outcome
 
-    def _history(self, scope: str, now: float) -> model.History:
-        """What the database remembers, and why nothing may move at all."""
-        found = self._store.history(scope, now)
+    def _history(self, scope: str, now: float, window: float) -> model.History:
+        """What the database remembers, and why nothing may move at all.
+
+        :param window: over which queries look back at most, seconds.
+        """
+        found = self._store.history(scope, now, settling.remembered(window))
         paused = found.paused or engine_conf.frozen(self._conf, now) or self._unsure(scope, now)
         return dataclasses.replace(found, paused=paused)
 

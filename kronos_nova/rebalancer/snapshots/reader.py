@@ -143,8 +143,9 @@ class _Reader:
                                  members=frozenset(record.members), max_server_per_host=limit)
 
     def _flights(self) -> tuple[model.Flight, ...]:
-        return tuple(model.Flight(**r.model_dump()) for r in self._optional(
-            schema.MIGRATIONS, list[schema.Migration], []))
+        return tuple(
+            model.Flight(r.instance_uuid, r.from_host, r.to_host, r.source, tuple(r.alternates))
+            for r in self._optional(schema.MIGRATIONS, list[schema.Migration], []))
 
     def _with_claims(self, instances: dict[str, model.Instance]) -> dict[str, model.Instance]:
         """Allocations; the flavor's where none were recorded."""

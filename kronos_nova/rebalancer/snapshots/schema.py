@@ -100,6 +100,7 @@ class Migration(_Record):
     from_host: Text
     to_host: Name | None = None
     source: Literal['nova', 'task'] = 'nova'
+    alternates: list[Name] = []
 
 
 class Inventory(_Record):
