@@ -64,6 +64,12 @@ class Board:
         self._need, self._left = _claims(simulation, rows, columns, budget)
         #: Claims can stand in the way at all.
         self.tight = len(self._need) > 0
+        #: Somewhere not even one instance may have room.
+        self.scarce = self.tight and bool(
+            (self._left[:, columns].min(axis=1) < self._need.max(axis=1)).any())
+        #: What destinations lacked at first, and what an instance needs, mostly.
+        self._lack: sim.Floats = np.minimum(self._left, 0.0)
+        self._usual = np.maximum(self._need.mean(axis=1), 1.0) if rows.size else np.ones(0)
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -113,6 +119,62 @@ class Board:
             return False
         left = self._left[:, self.columns[list(self.plan.values())]]
         return bool(((left < 0.0) & (self._need[:, list(self.plan)] > 0.0)).any())
+
+    def overflow(self) -> float:
+        """What hosts lack for what they got, in usual instances."""
+        if not self.tight:
+            return 0.0
+        return float((self._over().sum(axis=1) / self._usual).sum())
+
+    def overflows(self, rows: sim.Ints | slice) -> sim.Floats:
+        """What each addition would change of :meth:`overflow`: columns x rows."""
+        over = self._over()
+        total = np.zeros((len(self.columns), len(self.source[rows])))
+        for r, usual in enumerate(self._usual):
+            need, source = self._need[r, rows], self.source[rows]
+            beyond = (self._lack - self._left)[r]
+            here = np.maximum(beyond[source] - need, 0.0) - over[r, source]
+            there = np.maximum(beyond[self.columns, None] + need, 0.0)
+            there -= over[r, self.columns, None]
+            there += here
+            there *= 1.0 / usual
+            total += there
+        return total
+
+    def crowd(self) -> sim.Bools:
+        """H: hosts that lack room for what they got."""
+        return np.asarray((self._over() > 0.0).any(axis=0))
+
+    def orderly(self) -> bool:
+        """The moves can be made one after another, each into room that is free
+        by then."""
+        if not self.tight:
+            return True
+        rows = list(self.plan)
+        needs = self._need[:, rows].T
+        sources = self.source[rows]
+        destinations = self.columns[list(self.plan.values())]
+        left = self._left.copy()
+        for need, source, destination in zip(needs, sources, destinations, strict=True):
+            left[:, source] -= need
+            left[:, destination] += need
+        waiting = list(range(len(rows)))
+        while waiting:
+            later = []
+            for i in waiting:
+                room = left[:, destinations[i]]
+                if ((needs[i] <= room) | (needs[i] == 0.0)).all():
+                    room -= needs[i]
+                    left[:, sources[i]] += needs[i]
+                else:
+                    later.append(i)
+            if len(later) == len(waiting):
+                return False
+            waiting = later
+        return True
+
+    def _over(self) -> sim.Floats:
+        return np.asarray(np.maximum(self._lack - self._left, 0.0))
 
     def _shift(self, row: int, column: int, sign: float) -> None:
         source, destination = self.source[row], self.columns[column]

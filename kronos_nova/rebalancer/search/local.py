@@ -41,6 +41,9 @@ HEAT = 0.1
 DEPTH, DEEPER = 0.3, 2
 #: Candidates that one addition looks at.
 WINDOW = 7_000
+PRICE=.01
+RISE=1.03
+SOFT=.8
 
 Ruin = Callable[[boards.Board, random.Random, int], list[int]]
 
@@ -80,6 +83,8 @@ class Search:
         self.best: dict[int, int] = {}
         self._best = self._worth()
         self._combined = board.measure.combined(board.score)
+        self._price = PRICE * self._combined if board.scarce else None
+        self._soft = False
 
     @property
     def spent(self) -> int:
@@ -94,8 +99,14 @@ class Search:
         value = self._worth()
         while self._left > 0 and size > 0 and not self._stop():
             before, score = dict(self._board.plan), self._board.score.copy()
+            self._soft = self._price is not None and self._rng.random() < SOFT
+            if self._soft:
+                value = self._worth()
             self._change(size)
             new = self._worth()
+            if self._price is not None:
+                self._price *= RISE if self._board.crowded() else 1 / RISE
+                self._price = min(max(self._price, 1e-4), 10.)
             heat = HEAT * abs(value[2]) * self._left / self._total
             if new[2] <= value[2] + heat * self._rng.expovariate(1.0):
                 value = new
@@ -122,9 +133,14 @@ class Search:
         """Lower is better: plans that reach every threshold first, of these
         the one with fewest moves; then by value."""
         if self._board.crowded():
-            return 1, 0, np.inf
+            return 1, 0, self._board.value() + self._price * self._board.overflow()
         reached = self._reached()
         return int(not reached), len(self._board.plan) if reached else 0, self._board.value()
+
+    def _whole(self):
+        if self._board.crowded() or not self._board.orderly():
+            return 2, 0, np.inf
+        return self._worth()
 
     def _reached(self) -> bool:
         measure, score = self._board.measure, self._board.score
@@ -133,7 +149,7 @@ class Search:
     def _keep(self) -> bool:
         """Remember the plan if it is the best."""
         worth = self._worth()
-        if worth < self._best:
+        if worth < self._best and not self._board.crowded() and self._board.orderly():
             self._best, self.best = worth, dict(self._board.plan)
             self._combined = self._board.measure.combined(self._board.score)
             return True
@@ -172,7 +188,7 @@ class Search:
     def _add(self, scale: float) -> bool:
         """The best addition by the smooth measure; False: there is none."""
         self._left -= 1
-        found = self._smooth.best(scale, self._window(scale))
+        found = self._smooth.best(scale, self._window(scale), self._price if self._soft else None)
         if found is None:
             return False
         self._board.put(*found)
@@ -198,15 +214,15 @@ class Search:
         board.become(self.best)
         dropped = True
         while dropped and not self._stop():
-            dropped, worth, losses = False, self._worth(), []
+            dropped, worth, losses = False, self._whole(), []
             for row in list(board.plan):
                 column = board.take(row)
-                losses.append((self._worth(), row))
+                losses.append((self._whole(), row))
                 board.put(row, column)
             for loss, row in sorted(losses):
                 column = board.take(row)
-                if loss > worth or self._worth() > worth:
+                if loss > worth or self._whole() > worth:
                     board.put(row, column)
                     continue
-                dropped, worth = True, self._worth()
+                dropped, worth = True, self._whole()
         return dict(board.plan)

@@ -70,7 +70,8 @@ class Smooth:
                 np.expm1(np.minimum(leaving, CAP)))
         return scale, self._scales[power]
 
-    def best(self, wanted: float, rows: sim.Ints | slice) -> tuple[int, int] | None:
+    def best(self, wanted: float, rows: sim.Ints | slice,
+             price: float | None = None) -> tuple[int, int] | None:
         """Row and column of the addition that leaves the smallest value;
         None: nothing may be added.
 
@@ -107,6 +108,12 @@ class Smooth:
         x += (weight * (span - part)).astype(SINGLE)
         total = np.maximum(x, y, out=x).sum(axis=0)
         total += _of(board.bias, rows)
+        if price is not None:
+            total += price * board.overflows(rows)
+            column, row = divmod(int(total.argmin()), total.shape[1])
+            if not total[column, row] < np.inf:
+                return None
+            return (row if isinstance(rows, slice) else int(rows[row])), column
         for tries in range(total.size):
             column, row = divmod(int(total.argmin()), total.shape[1])
             if not total[column, row] < np.inf:
