@@ -145,19 +145,20 @@ class Board:
         """H: hosts that lack room for what they got."""
         return np.asarray((self._over() > 0.0).any(axis=0))
 
-    def orderly(self) -> bool:
-        """The moves can be made one after another, each into room that is free
-        by then."""
+    def order(self) -> list[int] | None:
+        """The rows of the plan in an order in which each finds room that is
+        free by then; None where this one look finds no such order."""
+        rows = sorted(self.plan)
         if not self.tight:
-            return True
-        rows = list(self.plan)
+            return rows
         needs = self._need[:, rows].T
         sources = self.source[rows]
-        destinations = self.columns[list(self.plan.values())]
+        destinations = self.columns[[self.plan[row] for row in rows]]
         left = self._left.copy()
         for need, source, destination in zip(needs, sources, destinations, strict=True):
             left[:, source] -= need
             left[:, destination] += need
+        found: list[int] = []
         waiting = list(range(len(rows)))
         while waiting:
             later = []
@@ -166,12 +167,13 @@ class Board:
                 if ((needs[i] <= room) | (needs[i] == 0.0)).all():
                     room -= needs[i]
                     left[:, sources[i]] += needs[i]
+                    found.append(rows[i])
                 else:
                     later.append(i)
             if len(later) == len(waiting):
-                return False
+                return None
             waiting = later
-        return True
+        return found
 
     def _over(self) -> sim.Floats:
         return np.asarray(np.maximum(self._lack - self._left, 0.0))

@@ -43,6 +43,7 @@ DEPTH, DEEPER = 0.3, 2
 WINDOW = 7_000
 PRICE=.01
 RISE=1.03
+WIDE=2.0
 SOFT=.8
 
 Ruin = Callable[[boards.Board, random.Random, int], list[int]]
@@ -138,7 +139,7 @@ class Search:
         return int(not reached), len(self._board.plan) if reached else 0, self._board.value()
 
     def _whole(self):
-        if self._board.crowded() or not self._board.orderly():
+        if self._board.crowded() or self._board.order() is None:
             return 2, 0, np.inf
         return self._worth()
 
@@ -149,7 +150,7 @@ class Search:
     def _keep(self) -> bool:
         """Remember the plan if it is the best."""
         worth = self._worth()
-        if worth < self._best and not self._board.crowded() and self._board.orderly():
+        if worth < self._best and not self._board.crowded() and self._board.order() is not None:
             self._best, self.best = worth, dict(self._board.plan)
             self._combined = self._board.measure.combined(self._board.score)
             return True
@@ -180,7 +181,7 @@ class Search:
         board, rng = self._board, self._rng
         for row in rng.choice(RUINS)(board, rng, rng.randint(1, DEEPER + int(DEPTH * size))):
             board.take(row)
-        scale = SCALE * self._combined
+        scale = SCALE * self._combined * WIDE ** rng.uniform(-1.0, 1.0)
         while len(board.plan) < size and self._left > 0:
             if not self._add(scale):
                 return

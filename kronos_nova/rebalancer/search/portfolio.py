@@ -33,7 +33,7 @@ LARGE = 4000
 #: A search does less in inverse proportion above so many.
 SEARCHED = 1200
 #: Candidates that count as one step of ``Options.max_steps``.
-STEP = 64
+STEP = 1024
 #: A search uses at most this part of the steps that are left.
 SHARE = 0.25
 #: Less progress towards the thresholds than this is none.
@@ -121,7 +121,9 @@ def _search(simulation: sim.Simulation, budget: int, additions: int,
     search = local.Search(board, budget, simulation.seed, additions, simulation.stop)
     plan = search.start(starts) if starts else search.run()
     simulation.steps += search.spent * _steps(rows.size * columns.size)
-    return [(int(rows[r]), int(columns[c])) for r, c in plan.items()]
+    board.become(plan)
+    order = board.order() or list(plan)
+    return [(int(rows[r]), int(columns[plan[r]])) for r in order]
 
 
 def _worth(simulation: sim.Simulation, start: measure.Measure,

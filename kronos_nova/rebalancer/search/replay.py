@@ -29,8 +29,23 @@ def replay(simulation: sim.Simulation, wanted: Sequence[tuple[int, int]]) -> lis
 
     :param wanted: (instance number, host number).
     """
-    waiting = sorted(wanted, key=lambda pair: (
+    hottest = sorted(wanted, key=lambda pair: (
         -float((simulation.weights * simulation.score[:, simulation.place[pair[0]]]).sum()), pair))
+    applied = _apply(simulation, hottest)
+    if len(applied) < len(wanted) and not simulation.stop():
+        for move in reversed(applied):
+            simulation.undo(move)
+        other = _apply(simulation, wanted)
+        if len(other) > len(applied):
+            return other
+        for move in reversed(other):
+            simulation.undo(move)
+        applied = _apply(simulation, hottest)
+    return applied
+
+
+def _apply(simulation: sim.Simulation, wanted: Sequence[tuple[int, int]]) -> list[model.Move]:
+    waiting = list(wanted)
     applied: list[model.Move] = []
     while waiting:
         left = []
