@@ -23,12 +23,15 @@ from collections import Counter
 from collections.abc import Mapping
 
 import numpy as np
+import numpy.typing as npt
 
 from kronos_nova.constraints import claims as rule
 from kronos_nova.rebalancer import simulation as sim
 from kronos_nova.rebalancer.search import choice
 from kronos_nova.rebalancer.search import measure
 
+#: More than any host has; whole numbers of this size are still exact.
+ENDLESS = 1e15
 #: A plan: row -> column.
 Plan = Mapping[int, int]
 
@@ -63,13 +66,13 @@ class Board:
         self.bias = self._price.copy()
         self._need, self._left = _claims(simulation, rows, columns, budget)
         #: Claims can stand in the way at all.
-        self.tight = len(self._need) > 0
+        self.tight = self._need.size > 0
         #: Somewhere not even one instance may have room.
         self.scarce = self.tight and bool(
             (self._left[:, columns].min(axis=1) < self._need.max(axis=1)).any())
         #: What destinations lacked at first, and what an instance needs, mostly.
         self._lack: sim.Floats = np.minimum(self._left, 0.0)
-        self._usual = np.maximum(self._need.mean(axis=1), 1.0) if rows.size else np.ones(0)
+        self._usual = np.maximum(self._need.mean(axis=1), 1.0) if self.tight else np.ones(0)
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -126,30 +129,27 @@ class Board:
             return 0.0
         return float((self._over().sum(axis=1) / self._usual).sum())
 
-    def overflows(self, rows: sim.Ints | slice) -> sim.Floats:
+    def overflows(self, rows: sim.Ints | slice) -> npt.NDArray[np.float32]:
         """What each addition would change of :meth:`overflow`: columns x rows."""
-        over = self._over()
-        total = np.zeros((len(self.columns), len(self.source[rows])))
-        for r, usual in enumerate(self._usual):
-            need, source = self._need[r, rows], self.source[rows]
-            beyond = (self._lack - self._left)[r]
-            here = np.maximum(beyond[source] - need, 0.0) - over[r, source]
-            there = np.maximum(beyond[self.columns, None] + need, 0.0)
-            there -= over[r, self.columns, None]
-            there += here
-            there *= 1.0 / usual
-            total += there
+        source = self.source[rows]
+        beyond = (self._lack - self._left) / self._usual[:, None]
+        need = self._need[:, rows] / self._usual[:, None]
+        over = np.maximum(beyond, 0.0)
+        here = (np.maximum(beyond[:, source] - need, 0.0) - over[:, source]).sum(axis=0)
+        total = np.zeros((len(self.columns), len(source)), dtype=np.float32)
+        for needed, short in zip(need.astype(np.float32), beyond[:, self.columns].astype(
+                np.float32), strict=True):
+            there = needed + short[:, None]
+            total += np.maximum(there, 0.0, out=there)
+        total += here.astype(np.float32)
+        total -= over.sum(axis=0)[self.columns, None].astype(np.float32)
         return total
-
-    def crowd(self) -> sim.Bools:
-        """H: hosts that lack room for what they got."""
-        return np.asarray((self._over() > 0.0).any(axis=0))
 
     def order(self) -> list[int] | None:
         """The rows of the plan in an order in which each finds room that is
         free by then; None where this one look finds no such order."""
         rows = sorted(self.plan)
-        if not self.tight:
+        if not self.scarce:
             return rows
         needs = self._need[:, rows].T
         sources = self.source[rows]
@@ -232,7 +232,7 @@ def _claims(simulation: sim.Simulation, rows: sim.Ints, columns: sim.Ints,
             budget: int) -> tuple[sim.Floats, sim.Floats]:
     """What rows need (R x n) and hosts have left (R x H) of the resource
     classes that the rule ``claims`` counts and that can run short at all."""
-    left = simulation.room.limit - simulation.room.used
+    left = np.clip(simulation.room.limit - simulation.room.used, -ENDLESS, ENDLESS)
     need = simulation.claims[:, rows]
     short = [r for r in counted(simulation)
              if left[r, columns].min() < np.sort(need[r])[-budget:].sum()]

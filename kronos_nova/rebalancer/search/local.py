@@ -19,6 +19,11 @@ each the best by the smooth measure. The result is kept when it is better, or a
 little worse: how much worse falls to nothing with the work that is left. When
 a plan brings every policy to its threshold, the search goes on with one move
 less.
+
+Where room is scarce, two instances can often only change places, and the first
+of the two finds none. So a plan may lack room while it is worked on, for a
+price that rises and falls until half of the plans do; only a plan whose moves
+can be made in some order is kept.
 """
 
 from collections.abc import Callable
@@ -41,10 +46,15 @@ HEAT = 0.1
 DEPTH, DEEPER = 0.3, 2
 #: Candidates that one addition looks at.
 WINDOW = 7_000
-PRICE=.01
-RISE=1.03
-WIDE=2.0
-SOFT=.8
+#: The scale of one change is up to so many times larger or smaller.
+WIDE = 2.0
+#: Where room is scarce: what one usual instance without room costs at first, as
+#: a part of the imbalance; how much more after each change that ends without
+#: room, or less after one that does not; between which it stays.
+PRICE, RISE = 0.01, 1.03
+CHEAPEST, DEAREST = 1e-4, 10.0
+#: So many changes may lack room on their way; the others never do.
+SOFT = 0.8
 
 Ruin = Callable[[boards.Board, random.Random, int], list[int]]
 
@@ -77,7 +87,7 @@ class Search:
     def __init__(self, board: boards.Board, budget: int, seed: int, additions: int,
                  stop: Callable[[], bool]) -> None:
         self._board, self._budget = board, budget
-        self._smooth = smooth.Smooth(board)
+        self._smooth = smooth.Smooth(board, board.shape[0] * board.shape[1] > WINDOW)
         self._rng = random.Random(seed)
         self._total = self._left = additions
         self._stop = stop
@@ -106,8 +116,8 @@ class Search:
             self._change(size)
             new = self._worth()
             if self._price is not None:
-                self._price *= RISE if self._board.crowded() else 1 / RISE
-                self._price = min(max(self._price, 1e-4), 10.)
+                price = self._price * (RISE if self._board.crowded() else 1.0 / RISE)
+                self._price = min(max(price, CHEAPEST), DEAREST)
             heat = HEAT * abs(value[2]) * self._left / self._total
             if new[2] <= value[2] + heat * self._rng.expovariate(1.0):
                 value = new
@@ -134,14 +144,11 @@ class Search:
         """Lower is better: plans that reach every threshold first, of these
         the one with fewest moves; then by value."""
         if self._board.crowded():
+            if self._price is None:
+                return 1, 0, np.inf
             return 1, 0, self._board.value() + self._price * self._board.overflow()
         reached = self._reached()
         return int(not reached), len(self._board.plan) if reached else 0, self._board.value()
-
-    def _whole(self):
-        if self._board.crowded() or self._board.order() is None:
-            return 2, 0, np.inf
-        return self._worth()
 
     def _reached(self) -> bool:
         measure, score = self._board.measure, self._board.score
@@ -215,15 +222,18 @@ class Search:
         board.become(self.best)
         dropped = True
         while dropped and not self._stop():
-            dropped, worth, losses = False, self._whole(), []
+            dropped, worth, losses = False, self._worth(), []
             for row in list(board.plan):
                 column = board.take(row)
-                losses.append((self._whole(), row))
+                losses.append((self._worth(), row))
                 board.put(row, column)
             for loss, row in sorted(losses):
+                if loss > worth:
+                    break
                 column = board.take(row)
-                if loss > worth or self._whole() > worth:
+                if (board.crowded() or self._worth() > worth
+                        or (board.scarce and board.order() is None)):
                     board.put(row, column)
                     continue
-                dropped, worth = True, self._whole()
+                dropped, worth = True, self._worth()
         return dict(board.plan)
