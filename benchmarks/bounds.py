@@ -40,7 +40,7 @@ STEP = referee.STEP
 JOULES = 3.6e6
 #: Steps at which the bound on moves lets a host be emptied; free in between.
 STARTS = (1, 2, 3, 4, 6, 8, 12, 18, 24, 36, 48, 72, 96, 120, 144, 168, 192, 216, 240, 264)
-#: What the referee's README and the issue aim at: kWh / LP, and ESV of LR-MMT's.
+#: What is aimed at, kWh / LP.
 AIMS = {'A': 1.10, 'B': 1.15}
 
 
@@ -78,7 +78,7 @@ def load(sim: Any, directory: pathlib.Path, name: str, table: str) -> Day:
 
 # Bounds that hold for everybody.
 
-def moves(sim: Any, day: Day, limit: float, ceiling: float) -> dict[str, Any]:
+def moves(day: Day, limit: float, ceiling: float) -> dict[str, Any]:
     """The fewest moves, and the least degradation by them, below so much energy.
 
     A linear program over when each host is empty for the first time: until
@@ -178,7 +178,7 @@ def _power_rows(day: Day, on: Any, kind: Any, levels: Any, first: int, held: int
     return rows, columns, values, below
 
 
-def energy(sim: Any, day: Day, ceiling: float) -> dict[str, float]:
+def energy(day: Day, ceiling: float) -> dict[str, float]:
     """The least energy with whole hosts, and what the first step adds, kWh.
 
     ``divisible``: the referee's LP (hosts divisible, migrations free, all steps).
@@ -215,7 +215,8 @@ def _divisible(hosts: Any, demand: float, ceiling: float) -> float:
     for c in np.unique(hosts.cap)[::-1]:
         at = np.flatnonzero(hosts.cap == c)
         served = min(rest, len(at) * c * ceiling)
-        watts += served / (c * ceiling) * float(hosts.power(np.full(len(hosts.cap), ceiling))[at[0]])
+        full = float(hosts.power(np.full(len(hosts.cap), ceiling))[at[0]])
+        watts += served / (c * ceiling) * full
         rest -= served
     return watts
 
@@ -404,20 +405,20 @@ def curve(sim: Any, day: Day, target: float, deviations: float | None = None,
 # The command.
 
 def _moves(sim: Any, day: Day, arguments: Any) -> dict[str, Any]:
-    lp = energy(sim, day, 0.8)['divisible']
+    lp = energy(day, 0.8)['divisible']
     found: dict[str, Any] = {'lp_kWh': lp, 'aim': AIMS[day.table]}
     for ceiling in (0.8, 1.0):
-        found[f'ceiling_{ceiling}'] = moves(sim, day, AIMS[day.table] * lp, ceiling)
+        found[f'ceiling_{ceiling}'] = moves(day, AIMS[day.table] * lp, ceiling)
     return found
 
 
 def _energy(sim: Any, day: Day, arguments: Any) -> dict[str, Any]:
-    found = energy(sim, day, 0.8)
+    found = energy(day, 0.8)
     return {**found, 'begun_by_divisible': found['begun'] / found['divisible']}
 
 
 def _afresh(sim: Any, day: Day, arguments: Any) -> dict[str, Any]:
-    lp = energy(sim, day, 0.8)
+    lp = energy(day, 0.8)
     start = (lp['begun'] - lp['whole']) / lp['divisible']
     rows = {}
     for target in arguments.targets:
@@ -427,7 +428,7 @@ def _afresh(sim: Any, day: Day, arguments: Any) -> dict[str, Any]:
 
 
 def _curve(sim: Any, day: Day, arguments: Any) -> dict[str, Any]:
-    lp = energy(sim, day, 0.8)['divisible']
+    lp = energy(day, 0.8)['divisible']
     rows = {}
     for name, foretold in (('ours', False), ('foretold', True)):
         for target in arguments.targets:
