@@ -252,7 +252,9 @@ class PolicySamples:
 
     ``age`` is the age in seconds of the samples behind ``imbalance``, the
     median of its hosts (a source leaves hosts that are too old out of it);
-    None means that the policy has no ``age_query``: unverified.
+    None means that the policy has no ``age_query``: unverified. ``asked_ago``:
+    seconds before the call at which the source really was asked, when another
+    process has done it; ``age`` is as of then.
     """
 
     policy: str
@@ -264,6 +266,7 @@ class PolicySamples:
     taken_at: float = 0.0
     mean: QueryResult | None = None
     deviation: QueryResult | None = None
+    asked_ago: float = 0.0
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -97,6 +97,8 @@ class Scorecard:
         self._clock = clock or (lambda: time.monotonic())
         self.snapshot = Snapshot(reason='nothing was asked yet')
         self.policy_set: policies.PolicySet | None = None
+        #: How long before the last refresh its oldest answer was asked for.
+        self.asked_ago = 0.0
         self._conf = conf
         self._watch: policy_watch.PolicyWatch | None = None
         self._refused: str | None = None
@@ -123,6 +125,7 @@ class Scorecard:
 
     def _ask(self, wanted: policies.PolicySet, source: base.Source) -> None:
         held = {}
+        self.asked_ago = 0.0
         for policy in wanted.enabled:
             since = self._clock()
             samples = source.fetch(policy, profile=False)
@@ -135,7 +138,8 @@ class Scorecard:
                 # What was heard last holds until it is too old.
                 held[policy.name] = before
             else:
-                held[policy.name] = _Held(policy, samples, since)
+                held[policy.name] = _Held(policy, samples, since - samples.asked_ago)
+            self.asked_ago = max(self.asked_ago, samples.asked_ago)
         self._held = held
 
     def show(self, tracks: Mapping[str, depletion.Track]) -> None:
