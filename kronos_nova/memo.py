@@ -19,7 +19,6 @@ HostState has allocated, and few hosts change between two requests.
 from collections.abc import Iterable
 from collections.abc import Mapping
 from collections.abc import Sequence
-import contextlib
 from typing import Any, NamedTuple
 
 from kronos_nova import depletion
@@ -84,8 +83,10 @@ class Memo:
         """
         weights = raw(depletion.projected(hosts, loads))
         for host, weight in zip(hosts, weights, strict=True):
-            with contextlib.suppress(AttributeError):  # it does not tell all
+            try:
                 self._rows[host.host] = (host.vcpus_used, host.free_ram_mb, weight)
+            except AttributeError:
+                continue  # it does not tell all
         return weights
 
 
