@@ -23,8 +23,8 @@ import pytest
 
 from kronos_nova import model
 from kronos_nova import policy as policies
-from kronos_nova import scorecard
 from kronos_nova import scoreboard
+from kronos_nova import scorecard
 from kronos_nova import scoring
 from kronos_nova.conf import policy_watch
 from kronos_nova.conf import scheduler as scheduler_conf
