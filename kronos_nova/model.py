@@ -139,7 +139,8 @@ class Instance:
     ``pinned`` is a reason why we must never move it (None: movable), such as
     an allocation on a nested provider. ``local_disk_gb`` is what it has
     besides volumes, which a migration between hosts without shared storage
-    copies; 0 is certain, None is unknown (an old snapshot).
+    copies; 0 is certain, None is unknown (an old snapshot). ``launched_at``: when
+    it was booted, unshelved or resized to its host, seconds since the epoch.
     """
 
     uuid: str
@@ -157,6 +158,7 @@ class Instance:
     pinned_zone: str | None = None
     project_id: str = ''
     local_disk_gb: int | None = None
+    launched_at: float | None = None
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -255,7 +257,9 @@ class PolicySamples:
 
     ``age`` is the age in seconds of the samples behind ``imbalance``, the
     median of its hosts (a source leaves hosts that are too old out of it);
-    None means that the policy has no ``age_query``: unverified.
+    None means that the policy has no ``age_query``: unverified. ``asked_ago``:
+    seconds before the call at which the source really was asked, when another
+    process has done it; ``age`` is as of then.
     """
 
     policy: str
@@ -267,6 +271,7 @@ class PolicySamples:
     taken_at: float = 0.0
     mean: QueryResult | None = None
     deviation: QueryResult | None = None
+    asked_ago: float = 0.0
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -355,14 +360,17 @@ class History:
     """What happened before and still matters, as of the plan's ``now``.
 
     ``cooling`` and ``quarantined`` map instance UUIDs to seconds remaining
-    (-1: for ever). ``scope_cooling`` is in seconds. ``draining`` are hosts
-    whose pack drain began in an earlier cycle. ``completed`` are moves with
-    their completion times, newest last. ``local_disk_hosts`` are hosts off
+    (-1: for ever). ``fresh`` are seconds during which an instance that has just
+    booted stays where the scheduler has put it. ``scope_cooling`` is in
+    seconds. ``draining`` are hosts whose pack drain began in an earlier cycle.
+    ``completed`` are moves with their completion times, newest last.
+    ``local_disk_hosts`` are hosts off
     which Nova lately refused to move an instance without copying its disks.
     ``paused`` says by whom and why the scope is; None: it is not.
     """
 
     cooling: Mapping[str, float] = _empty()
+    fresh: Mapping[str, float] = _empty()
     quarantined: Mapping[str, float] = _empty()
     quarantined_hosts: frozenset[str] = frozenset()
     scope_cooling: float = 0.0

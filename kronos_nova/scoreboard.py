@@ -32,6 +32,7 @@ from kronos_nova import depletion
 from kronos_nova import plugins
 from kronos_nova import policy as policies
 from kronos_nova import scorecard
+from kronos_nova import shared
 from kronos_nova.sources import base
 
 LOG = logging.getLogger(__name__)
@@ -40,6 +41,7 @@ LOG = logging.getLogger(__name__)
 NEUTRAL = 0.5
 #: Sets of aggregates whose multipliers are remembered; deleted ones are, too.
 MAX_HEARD = 4096
+MIN_PAUSE = 1.0
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -73,8 +75,7 @@ class Scoreboard:
         self._heard: dict[tuple[int | None, tuple[str, ...]], float] = {}
         self._said: frozenset[object] = frozenset()
         self._refresher = background.Refresher(
-            'kronos-scoreboard', lambda: float(conf.kronos.refresh_interval), self.refresh,
-            faults, on_wake=self._show)
+            'kronos-scoreboard', self._pause, self.refresh, faults, on_wake=self._show)
 
     # On the caller's thread: dict look-ups only.
 
@@ -140,12 +141,20 @@ class Scoreboard:
         if problem is not None:
             raise problem
 
+    def _pause(self) -> float:
+        """Seconds to the next refresh: answers are asked for anew when they are
+        an interval old, whoever has asked."""
+        interval = float(self._conf.kronos.refresh_interval)
+        return max(MIN_PAUSE, interval - max(card.asked_ago for card in self._cards))
+
     def _own_source(self) -> base.Source:
         """A source of this thread: connections do not survive a fork."""
         me = threading.current_thread()
         if self._source is None or self._source[0] is not me:
-            self._source = (me, plugins.load(plugins.SOURCES, self._conf.kronos.source)(
-                self._conf))
+            source = plugins.load(plugins.SOURCES, self._conf.kronos.source)(self._conf)
+            if self._conf.kronos.share_scores:
+                source = shared.SharedSource(self._conf, source)
+            self._source = (me, source)
         return self._source[1]
 
     def _forget(self) -> None:

@@ -29,6 +29,7 @@ from oslo_log import log as logging
 from kronos_nova import depletion
 from kronos_nova import exception
 from kronos_nova import labels
+from kronos_nova import memo
 from kronos_nova import model
 from kronos_nova import policy as policies
 from kronos_nova import scoring
@@ -54,7 +55,7 @@ class Snapshot:
     ``headroom``: 1 - weighted score in [0, 1], of the hosts that have a score
     under every enabled policy; ``loads``: the weighted score, with what the
     samples do not show. ``expires_at`` is on the monotonic clock. ``reason``
-    says why there are no scores.
+    says why there are no scores. ``weights``: the raw weights computed so far.
     """
 
     headroom: Mapping[str, float] = dataclasses.field(default_factory=dict)
@@ -62,6 +63,7 @@ class Snapshot:
     ceilings: tuple[Ceiling, ...] = ()
     expires_at: float = -math.inf
     reason: str | None = None
+    weights: memo.Memo = dataclasses.field(default_factory=memo.Memo, compare=False, repr=False)
 
     def fresh(self) -> bool:
         return self.reason is None and time.monotonic() < self.expires_at
@@ -95,6 +97,8 @@ class Scorecard:
         self._clock = clock or (lambda: time.monotonic())
         self.snapshot = Snapshot(reason='nothing was asked yet')
         self.policy_set: policies.PolicySet | None = None
+        #: How long before the last refresh its oldest answer was asked for.
+        self.asked_ago = 0.0
         self._conf = conf
         self._watch: policy_watch.PolicyWatch | None = None
         self._refused: str | None = None
@@ -121,6 +125,7 @@ class Scorecard:
 
     def _ask(self, wanted: policies.PolicySet, source: base.Source) -> None:
         held = {}
+        self.asked_ago = 0.0
         for policy in wanted.enabled:
             since = self._clock()
             samples = source.fetch(policy, profile=False)
@@ -133,7 +138,8 @@ class Scorecard:
                 # What was heard last holds until it is too old.
                 held[policy.name] = before
             else:
-                held[policy.name] = _Held(policy, samples, since)
+                held[policy.name] = _Held(policy, samples, since - samples.asked_ago)
+            self.asked_ago = max(self.asked_ago, samples.asked_ago)
         self._held = held
 
     def show(self, tracks: Mapping[str, depletion.Track]) -> None:
@@ -186,7 +192,11 @@ class Scorecard:
                  for held in self._held.values()]
         loads = {host: depletion.combined((weight, found[host]) for weight, found in parts)
                  for host in whole}
-        return Snapshot(headroom, loads, tuple(ceilings), expires_at), frozenset()
+        snapshot = Snapshot(headroom, loads, tuple(ceilings), expires_at)
+        # Here rather than in the next request.
+        snapshot.weights.learn([memo.Seen(host, track.vcpus_used, track.free_ram_mb)
+                             for host, track in tracks.items()], loads)
+        return snapshot, frozenset()
 
     def _loads(self, held: _Held, scores: Mapping[str, float],
                tracks: Mapping[str, depletion.Track],

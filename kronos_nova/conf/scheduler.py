@@ -43,6 +43,10 @@ OPTS: list[cfg.Opt] = [
                help='Score source, a name in the entry points kronos_nova.sources.'),
     cfg.FloatOpt('refresh_interval', default=30.0, min=1.0,
                  help='Seconds between two background refreshes of the scores.'),
+    cfg.BoolOpt('share_scores', default=False,
+                help='One worker of a host asks the score source, and the others read its '
+                     'answers from the cache of the [cache] group. Without, or when the cache '
+                     'does not work, each worker asks by itself.'),
     cfg.IntOpt('settle_seconds', default=300, min=0, max=3600,
                help='Seconds after which the metrics show a new instance in full; until then '
                     'what they do not show is added to its host. Use the longest range in your '

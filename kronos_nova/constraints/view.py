@@ -61,6 +61,9 @@ class View(Protocol):
     def held(self, uuid: str) -> model.Rejection | None:
         """Why history forbids moving the instance (cooling, quarantine)."""
 
+    def fresh(self, uuid: str) -> float:
+        """Seconds during which it is left where it was booted; 0: it is not."""
+
     def closed(self, host: str) -> model.Rejection | None:
         """Why the host may not receive although its service is available."""
 
@@ -190,6 +193,9 @@ class ClusterView:
             return model.Rejection('cooling', f'instance {uuid} cools down for another '
                                               f'{self.history.cooling[uuid]:.0f} s')
         return None
+
+    def fresh(self, uuid: str) -> float:
+        return self.history.fresh.get(uuid, 0.0)
 
     def closed(self, host: str) -> model.Rejection | None:
         if host in self.draining:

@@ -104,7 +104,8 @@ def settings(conf: cfg.ConfigOpts, policy_set: policies.PolicySet) -> cycle.Sett
     return cycle.Settings(
         policies=policy_set, options=engine_conf.options(conf), strategies=found,
         staleness=conf.prometheus.staleness_threshold, require_age=conf.engine.require_age,
-        deadline=conf.engine.planning_deadline)
+        deadline=conf.engine.planning_deadline,
+        instance_cooldown=conf.engine.instance_cooldown)
 
 
 def strategy_names() -> list[str]:

@@ -13,6 +13,7 @@
 
 """The scoreboard shows fresh, whole, believable scores, or none with a reason."""
 
+import dataclasses
 import math
 from unittest import mock
 
@@ -24,6 +25,7 @@ from kronos_nova import background
 from kronos_nova import model
 from kronos_nova import scoreboard
 from kronos_nova import scorecard
+from kronos_nova import shared
 from kronos_nova.conf import scheduler as scheduler_conf
 from kronos_nova.sources import base
 from tests.unit import nova_fakes
@@ -224,6 +226,31 @@ def test_disabled_policies_are_not_asked(board, source):
     board.write(entry('cpu'), entry('mem', 0.5, enabled=False))
     assert dict(seen(board).headroom) == pytest.approx({'cn1': 0.8, 'cn2': 0.2})
     assert source.asked == [('cpu', False)]
+
+
+def test_raw_weights_are_there_before_the_next_request(board):
+    snapshot = seen(board)
+    assert snapshot.weights.of(HOSTS, {}) == pytest.approx([0.2, 0.1])
+
+
+def test_an_answer_of_another_worker_ages_and_is_replaced_in_time(board, source, clock):
+    fetch = source.fetch
+    ago = 20.0
+    with mock.patch.object(source, 'fetch', autospec=True, side_effect=lambda *a, **k: (
+            dataclasses.replace(fetch(*a, **k), asked_ago=ago))):
+        assert seen(board).expires_at == 1000.0 - ago + 300
+        assert board._pause() == 10.0
+        ago = 29.9
+        seen(board)
+        assert board._pause() == 1.0
+    seen(board)
+    assert board._pause() == 30.0
+
+
+@pytest.mark.parametrize('shares', [True, False])
+def test_answers_are_shared_if_the_option_says_so(board, shares):
+    board.conf.set_override('share_scores', shares, 'kronos')
+    assert isinstance(board._own_source(), shared.SharedSource) is shares
 
 
 def test_without_a_valid_file_there_are_no_scores_and_then_there_are(board, tmp_path):

@@ -363,7 +363,17 @@ def instance(data: Mapping[str, Any]) -> model.Instance:
         task_state=record.optional_text('OS-EXT-STS:task_state'),
         locked=record.flag('locked'),
         pinned_zone=record.optional_text(pinned) if record.has(pinned) else None,
-        project_id=record.optional_text('tenant_id') or '')
+        project_id=record.optional_text('tenant_id') or '',
+        launched_at=_launched(data.get('OS-SRV-USG:launched_at')))
+
+
+def _launched(value: Any) -> float | None:
+    """Epoch seconds of Nova's time, which is UTC without saying so."""
+    try:
+        at = datetime.datetime.fromisoformat(value).replace(tzinfo=datetime.UTC).timestamp()
+    except (TypeError, ValueError, OverflowError):
+        return None
+    return at if at >= 0 else None
 
 
 def _root_gb(record: records.Record, flavor: records.Record) -> int:

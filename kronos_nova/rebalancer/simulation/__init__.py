@@ -121,7 +121,10 @@ class Simulation:
         #: Imbalance moves leave them where they are (rule ``copies-disk``). No
         #: search may begin with them: there can be as many as instances.
         self.copying: Bools = self._copying(instances)[order]
-        self.profiled &= ~self.copying
+        #: As these (rule ``just-booted``).
+        self.resting: Bools = np.zeros(len(self.uuids), dtype=np.bool_)
+        self.resting[[self.index[u] for u in history.fresh if u in self.index]] = True
+        self.profiled &= ~self.copying & ~self.resting
         #: P x H: no instance that was on the host at first uses more.
         self.peaks = self._residents.peaks(self.usage)
 

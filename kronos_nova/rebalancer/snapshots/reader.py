@@ -216,7 +216,7 @@ def _instance(record: schema.Instance, host: str) -> model.Instance:
         vcpus=record.flavor_vcpus, memory_mb=record.flavor_ram_mb, disk_gb=record.flavor_disk_gb,
         status=record.status, task_state=record.task_state, locked=record.locked,
         pinned=record.pinned, pinned_zone=record.pinned_zone, project_id=record.project_id,
-        local_disk_gb=record.local_disk_gb)
+        local_disk_gb=record.local_disk_gb, launched_at=record.launched_at)
 
 
 def _flavor(instance: model.Instance) -> dict[str, int]:

@@ -63,6 +63,7 @@ class Instance(_Record):
     pinned_zone: Text | None = None
     project_id: Text = ''
     local_disk_gb: Count | None = None
+    launched_at: Seconds | None = None
 
 
 class Group(_Record):
