@@ -29,6 +29,7 @@ from oslo_log import log as logging
 from kronos_nova import background
 from kronos_nova import bindings
 from kronos_nova import depletion
+from kronos_nova import flavors
 from kronos_nova import plugins
 from kronos_nova import policy as policies
 from kronos_nova import scorecard
@@ -67,7 +68,8 @@ class Scoreboard:
                        for path in dict.fromkeys(conf.kronos.policies_file)]
         self._bindings = bindings.Bindings({card.path: None for card in self._cards})
         self._bound: Mapping[str, policies.PolicySet | None] = {}
-        self._ledger = depletion.Ledger()
+        self._ledger = depletion.Ledger(self._changed)
+        self._usages: Mapping[str, flavors.Usage] = {}
         self._answered = False
         self._source: tuple[threading.Thread, base.Source] | None = None
         self._heard: dict[tuple[int | None, tuple[str, ...]], float] = {}
@@ -102,6 +104,10 @@ class Scoreboard:
                 found.append(Group(some, None, card.reason))
         return found
 
+    def _changed(self, host: str, before: depletion.Track, after: depletion.Track) -> None:
+        for card in self._cards:
+            card.snapshot.correct(host, after)
+
     def hear(self, host: Any, multiplier: float, aggregates: tuple[str, ...]) -> None:
         """A host's multiplier, and the aggregates that set it; none: the option."""
         if len(self._heard) >= MAX_HEARD:
@@ -118,6 +124,17 @@ class Scoreboard:
     def reason(self) -> str:
         """Why there are no scores, for a message; of every file that has none."""
         return '; '.join(card.reason for card in self._cards if not card.snapshot.fresh())
+
+    @property
+    def keys(self) -> list[str]:
+        """Under which the engine publishes what it measures of our policies."""
+        return sorted({key for card in self._cards for key in card.keys})
+
+    def learn(self, usages: Mapping[str, flavors.Usage]) -> None:
+        """What the engine has published, by these keys; replaces what was."""
+        if usages != self._usages:
+            self._usages = usages
+            self._refresher.wake()
 
     def stop(self) -> None:
         self._refresher.stop()
@@ -153,9 +170,14 @@ class Scoreboard:
         self._ledger.forget(time.monotonic(), scored)
 
     def _show(self) -> None:
-        tracks = self._ledger.tracks()
+        usages = self._usages
+        self._ledger.expect(move for usage in usages.values() for move in usage.moves)
+        landed, tracks = self._ledger.landed, self._ledger.tracks()
         for card in self._cards:
-            card.show(tracks)
+            card.show(tracks, usages, landed)
+        for host, track in self._ledger.tracks().items():
+            if track is not tracks.get(host):  # changed meanwhile
+                self._changed(host, track, track)
         loaded = {card.path: card.policy_set for card in self._cards}
         if loaded != self._bound:
             self._bindings = bindings.Bindings(loaded)

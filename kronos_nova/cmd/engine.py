@@ -50,7 +50,8 @@ def _run(conf: Any) -> int:
 
     built = engine.Engine(
         conf, collector=_wiring.collector(conf), source=_wiring.source(conf),
-        store=_wiring.store(conf), cast=_wiring.caster(conf), publish=_wiring.publisher(conf))
+        store=_wiring.store(conf), cast=_wiring.caster(conf), publish=_wiring.publisher(conf),
+        publish_usage=_wiring.usage_publisher(conf))
     try:
         if conf.once:
             rows = built.run_cycle()

@@ -30,6 +30,7 @@ from oslo_log import log as logging
 from oslo_utils import uuidutils
 
 from kronos_nova import exception
+from kronos_nova import flavors
 from kronos_nova import model
 from kronos_nova import plugins
 from kronos_nova import policy as policies
@@ -39,6 +40,7 @@ from kronos_nova.rebalancer import cycle
 from kronos_nova.rebalancer import planner
 from kronos_nova.rebalancer import report
 from kronos_nova.rebalancer import tasks
+from kronos_nova.rebalancer import usages
 from kronos_nova.rebalancer.snapshots import recorder
 from kronos_nova.rebalancer.snapshots import writer
 from kronos_nova.rebalancer.store import owners
@@ -49,6 +51,8 @@ if TYPE_CHECKING:  # replay needs no database
 
 LOG = logging.getLogger(__name__)
 
+#: Tasks that are not over.
+LIVE = tuple(state for state in model.TaskState if not state.terminal)
 #: A lease outlives planning and the interval by so many seconds; whoever dies
 #: holds it no longer.
 LEASE_SECONDS = 30
@@ -64,6 +68,7 @@ class Collector(Protocol):
 #: Wakes executors for a stored task; publishes what the scheduler must know.
 Cast = Callable[[model.Task], None]
 Publish = Callable[[frozenset[str], model.History, model.Cluster, float], None]
+PublishUsage = Callable[[policies.Policy, flavors.Usage, float], None]
 
 
 def scopes(conf: cfg.ConfigOpts, policy_set: policies.PolicySet) -> list[str]:
@@ -113,11 +118,13 @@ class Engine:
 
     :param cast: None when executors poll only.
     :param publish: None when nova-scheduler is not told.
+    :param publish_usage: as well, of what is measured; also in a dry run.
     """
 
     def __init__(self, conf: cfg.ConfigOpts, *, collector: Collector, source: sources.Source,
                  store: 'store_api.Store', cast: Cast | None = None,
-                 publish: Publish | None = None, owner: str | None = None,
+                 publish: Publish | None = None, publish_usage: PublishUsage | None = None,
+                 owner: str | None = None,
                  clock: Callable[[], float] = time.time,
                  monotonic: Callable[[], float] = time.monotonic) -> None:
         self._conf = conf
@@ -126,6 +133,7 @@ class Engine:
         self._store = store
         self._cast = cast
         self._publish = publish
+        self._publish_usage = publish_usage
         self._owner = owner or owners.name()
         self._clock = clock
         self._monotonic = monotonic
@@ -264,6 +272,7 @@ class Engine:
             rows.append(row)
             _log(row)
         self._tell_scheduler(cluster)
+        self._tell_usage(cluster, samples, policy_set)
         return rows
 
     def samples(self, policy_set: policies.PolicySet) -> dict[str, model.PolicySamples]:
@@ -330,6 +339,20 @@ class Engine:
             LOG.warning('%s nova-scheduler is not told about drains this time.', e)
             return
         self._publish(draining, history, cluster, now)
+
+    def _tell_usage(self, cluster: model.Cluster, samples: Mapping[str, model.PolicySamples],
+                    policy_set: policies.PolicySet) -> None:
+        if self._publish_usage is None or self._stopping.is_set():
+            return
+        now = self._clock()
+        try:
+            live = [row.task for row in self._store.in_states(LIVE)]
+        except exception.StoreError as e:
+            LOG.warning('%s nova-scheduler is not told what instances use this time.', e)
+            return
+        for policy in policy_set.enabled:
+            self._publish_usage(
+                policy, usages.usage(policy, samples[policy.name], cluster, live, now), now)
 
     def on_result(self, event: str, result: model.Result) -> None:
         """An executor's news, for the log. Cooldown and quarantine are set by
