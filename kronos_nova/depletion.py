@@ -86,6 +86,7 @@ class Track:
 
     ``vcpus_used`` and ``free_ram_mb`` are the HostState's, as they were last.
     ``steps`` is empty when the HostState did not tell all that is needed.
+    ``aggregates`` are the names of those it was in when it changed last.
     """
 
     node: str = ''
@@ -94,6 +95,7 @@ class Track:
     vcpus_total: float = 0.0
     ram_total: float = 0.0
     steps: tuple[Step, ...] = ()
+    aggregates: tuple[str, ...] = ()
 
 
 class Ledger:
@@ -184,9 +186,10 @@ def _next(before: Track | None, host: Any, now: float, wall: float) -> Track:
     node = getattr(host, 'hypervisor_hostname', None) or ''
     vcpus_used = getattr(host, 'vcpus_used', None)
     free_ram_mb = getattr(host, 'free_ram_mb', None)
+    aggregates = tuple(a.name for a in getattr(host, 'aggregates', None) or ())
     told = _told(host)
     if told is None:
-        return Track(node, vcpus_used, free_ram_mb)
+        return Track(node, vcpus_used, free_ram_mb, aggregates=aggregates)
     vcpus_total, ram_total, vcpus, ram_mb = told
     if before is None or not before.steps:
         # What was there before us is taken to be in the samples.
@@ -194,7 +197,7 @@ def _next(before: Track | None, host: Any, now: float, wall: float) -> Track:
     else:
         since = max(before.steps[-1].since, now - _age(host, wall))
         steps = _stepped(before.steps, Step(since, vcpus, ram_mb))
-    return Track(node, vcpus_used, free_ram_mb, vcpus_total, ram_total, steps)
+    return Track(node, vcpus_used, free_ram_mb, vcpus_total, ram_total, steps, aggregates)
 
 
 def _told(host: Any) -> tuple[float, float, float, float] | None:

@@ -41,6 +41,8 @@ LOG = logging.getLogger(__name__)
 NEUTRAL = 0.5
 #: Sets of aggregates whose multipliers are remembered; deleted ones are, too.
 MAX_HEARD = 4096
+#: Hosts that a message names.
+MAX_NAMED = 10
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -74,6 +76,7 @@ class Scoreboard:
         self._source: tuple[threading.Thread, base.Source] | None = None
         self._heard: dict[tuple[int | None, tuple[str, ...]], float] = {}
         self._said: frozenset[object] = frozenset()
+        self._unknown: frozenset[str] = frozenset()
         self._refresher = background.Refresher(
             'kronos-scoreboard', lambda: float(conf.kronos.refresh_interval), self.refresh,
             faults, on_wake=self._show)
@@ -184,6 +187,29 @@ class Scoreboard:
             self._bound = loaded
             self._heard = {}
         self._report()
+        self._tell_unknown(tracks)
+
+    def _tell_unknown(self, tracks: Mapping[str, depletion.Track]) -> None:
+        """One line for all hosts that lost their scores, or never had any, while
+        others of their file have some; and one for those that got them."""
+        known: set[str] = set()
+        unknown: set[str] = set()
+        for host, track in tracks.items():
+            index = self._bindings.of_names(track.aggregates)
+            if index is None:
+                known.add(host)
+            elif (snapshot := self._cards[index].snapshot).fresh():
+                (known if host in snapshot.loads else unknown).add(host)
+            elif host in self._unknown:
+                unknown.add(host)  # the file has no scores, which is said of it
+        before = self._unknown
+        if lost := sorted(unknown - before):
+            LOG.warning('kronos: %d hosts have no score and are treated as unknown_hosts = %s '
+                        'says: %s. See to their exporters, or to host_label and host_regex.',
+                        len(lost), self._conf.kronos.unknown_hosts, _some(lost))
+        if found := sorted(before & known):
+            LOG.info('kronos: %d hosts have a score now: %s', len(found), _some(found))
+        self._unknown = frozenset(unknown)
 
     def _report(self) -> None:
         """What contradicts itself in the configuration, once while it does."""
@@ -214,3 +240,8 @@ class Scoreboard:
         if done := bindings.disagreement(card.policy_set, multiplier):
             found[card.path, where, multiplier > 0] = bindings.mismatch(
                 card.path, card.policy_set.mode, where, multiplier, done)
+
+
+def _some(hosts: list[str]) -> str:
+    more = len(hosts) - MAX_NAMED
+    return ', '.join(hosts[:MAX_NAMED]) + (f' and {more} more' if more > 0 else '')
