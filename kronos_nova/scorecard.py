@@ -275,8 +275,7 @@ class Scorecard:
         boot = statistics.median(load.per_vcpu * (change[0] + more[0])
                                  + load.per_mib * (change[1] + more[1])
                                  for load in loads.values())
-        now = [load for load in depletion.projected(seen, loads) if load is not None]
-        by = scatter.width(now, boot, concurrent)
+        by = scatter.width(boot, concurrent)
         if not by:
             return ()
         found = []

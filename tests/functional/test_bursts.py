@@ -1,0 +1,187 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+
+"""Bursts spread as with metrics that are true after each boot."""
+
+import os
+from unittest import mock
+
+import fixtures
+
+from kronos_nova import boot
+from kronos_nova import depletion
+from kronos_nova import flavors
+from kronos_nova import policy
+from kronos_nova import published
+from kronos_nova import scorecard
+from tests.functional import base
+from tests.functional import test_depletion
+
+COUNT = 100
+
+
+class UnevenTestCase(test_depletion.OneSampleTestCase):
+    """Hosts of different size and load; two flavors of which one is idle.
+
+    ``sizes`` in vCPUs; ``idle`` is the load without any instance; ``uses`` is
+    what an instance of a flavor really uses, in cores.
+    """
+
+    sizes = {'host1': 16, 'host2': 16, 'host3': 32, 'host4': 32, 'host5': 48, 'host6': 64}
+    hosts = tuple(sizes)
+    idle = {'host1': 0.15, 'host2': 0.02, 'host3': 0.10, 'host4': 0.04, 'host5': 0.19,
+            'host6': 0.08}
+    uses = {'m1.tiny': 0.1, 'm1.medium': 1.6}
+    #: Instances that are there before, and in the first sample.
+    settled = (('m1.medium', 'host6'), ('m1.medium', 'host6'), ('m1.tiny', 'host1'),
+               ('m1.medium', 'host3'), ('m1.tiny', 'host5'))
+    settle_seconds = 300
+    history = True
+
+    def setUp(self):
+        super().setUp()
+        self.flavors = {f['name']: f for f in self.api.get_flavors()}
+        self.loads = dict(self.idle)
+        for name, host in self.settled:
+            self.boot(host=host, flavor=self.flavors[name])
+            self.loads[host] += self.uses[name] / self.sizes[host]
+        self.sample()
+        self.wait_for_scores(**self.loads)
+        if self.history:
+            self.publish()
+
+    def configure(self):
+        self.scores = self.idle
+        super().configure()
+        self.useFixture(fixtures.MonkeyPatch('kronos_nova.boot.NOTICE_INTERVAL', 0.1))
+        self.flags(instances=-1, cores=-1, ram=-1, group='quota')
+        path = os.path.join(self.useFixture(fixtures.TempDir()).path, 'cache.dbm')
+        self.flags(enabled=True, backend='dogpile.cache.dbm',
+                   backend_argument=[f'filename:{path}'], group='cache')
+
+    def _start_compute(self, host, cell_name=None):
+        size = {'vcpus': self.sizes[host], 'memory_mb': self.sizes[host] * 8192,
+                'local_gb': 10000}
+        with mock.patch.multiple('nova.virt.fake.MediumFakeDriver', **size):
+            compute = super()._start_compute(host, cell_name)
+        # The driver asks its class again whenever it reports.
+        vars(compute.manager.driver).update(size)
+        return compute
+
+    def _wait_for_server_parameter(self, server, expected_params, **kwargs):
+        """Looks more often than Nova's, and longer: a hundred are long at work."""
+        api = kwargs.get('api') or self.api
+
+        def there():
+            found = api.get_server(server['id'])
+            self.assertNotEqual('ERROR', found['status'], found)
+            return all(found[k] == v for k, v in expected_params.items()) and found
+
+        return self.wait_for(there, f'{expected_params} of {server["id"]}', 300.0)
+
+    def publish(self):
+        """As the engine does when it has measured the flavors."""
+        [card] = boot.door().scores._cards
+        shapes = {self.shape(name): use for name, use in self.uses.items()}
+        now = base.time.time()
+        published.Channel(base.CONF).write_usage(
+            published.usage_key(policy.Policy(name='cpu', weight=1.0, imbalance_query='cpu')),
+            flavors.Usage(shapes), now, now + 600)
+        self.wait_for(lambda: card.snapshot.extras, 'what is published to be read')
+
+    def shape(self, name):
+        return flavors.Shape(self.flavors[name]['vcpus'], self.flavors[name]['ram'])
+
+    def sample(self):
+        self.prometheus.series['cpu'] = dict(self.loads)
+        self.look()
+        self.new_sample()
+
+    def placed(self, server, name):
+        self.loads[self.host_of(server)] += self.uses[name] / self.sizes[self.host_of(server)]
+
+    def spread(self):
+        """max - min of what hosts really do."""
+        return max(self.loads.values()) - min(self.loads.values())
+
+    def boot_one_by_one(self, after=lambda: None):
+        for name in self.mixed():
+            self.placed(self.boot(flavor=self.flavors[name]), name)
+            after()
+
+    def boot_at_once(self):
+        name = 'm1.medium'
+        body = self._build_server(flavor_id=self.flavors[name]['id'], networks='none')
+        body.update(min_count=COUNT, max_count=COUNT, name='many')
+        before = {s['id'] for s in self.admin_api.get_servers()}
+        self.admin_api.post_server({'server': body})
+        new = [s for s in self.admin_api.get_servers() if s['id'] not in before]
+        for server in new:
+            self.placed(self._wait_for_state_change(server, 'ACTIVE'), name)
+        self.assertEqual(COUNT, len(new))
+
+    @staticmethod
+    def mixed():
+        """Both flavors, not in turns."""
+        return ['m1.medium' if i * 7 % 13 < 7 else 'm1.tiny' for i in range(COUNT)]
+
+    def perfect(self, names):
+        """max - min after each went to the host that was least loaded then."""
+        loads = dict(self.loads)
+        for name in names:
+            host = min(loads, key=loads.get)
+            loads[host] += self.uses[name] / self.sizes[host]
+        return max(loads.values()) - min(loads.values())
+
+    def assert_as_good_as(self, perfect):
+        self.assertLessEqual(self.spread(), 1.1 * perfect, self.loads)
+        self.assertEqual({}, dict(boot.door().faults.counts))
+
+
+def blind(scores, tracks, **kwargs):
+    """Depletion that is not there."""
+    return depletion.Outlook({host: depletion.Load(score, score)
+                              for host, score in scores.items()}, 0.0, False, {})
+
+
+class PerfectTestCase(UnevenTestCase):
+    """What the others are compared with is what real Nova does, given a source
+    whose scores are true after each boot."""
+
+    settle_seconds = 0
+    history = False
+
+    def test_true_scores_after_each_boot_are_followed(self):
+        perfect = self.perfect(self.mixed())
+        self.boot_one_by_one(after=self.sample)
+        self.assertAlmostEqual(perfect, self.spread(), places=3)
+
+
+class BurstTestCase(UnevenTestCase):
+
+    def test_a_hundred_in_one_request(self):
+        perfect = self.perfect(['m1.medium'] * COUNT)
+        self.boot_at_once()
+        self.assert_as_good_as(perfect)
+
+    def test_a_hundred_requests_within_one_sample(self):
+        perfect = self.perfect(self.mixed())
+        self.boot_one_by_one()
+        self.assert_as_good_as(perfect)
+
+    def test_without_depletion_they_pile_up(self):
+        perfect = self.perfect(['m1.medium'] * COUNT)
+        with mock.patch.object(scorecard.depletion, 'outlook', blind):
+            self.sample()
+            self.boot_at_once()
+        self.assertGreater(self.spread(), 3 * perfect)
