@@ -78,12 +78,11 @@ class UnevenTestCase(test_depletion.OneSampleTestCase):
         vars(compute.manager.driver).update(size)
         return compute
 
-    def _wait_for_server_parameter(self, server, expected_params, **kwargs):
+    def _wait_for_server_parameter(self, server, expected_params, *args, **kwargs):
         """Looks more often than Nova's, and longer: a hundred are long at work."""
-        api = kwargs.get('api') or self.api
 
         def there():
-            found = api.get_server(server['id'])
+            found = self.admin_api.get_server(server['id'])
             self.assertNotEqual('ERROR', found['status'], found)
             return all(found[k] == v for k, v in expected_params.items()) and found
 
