@@ -13,10 +13,17 @@
 
 """Bursts spread as with metrics that are true after each boot."""
 
+import json
 import os
+import pathlib
+import subprocess
+import sys
+import tempfile
+import unittest
 from unittest import mock
 
 import fixtures
+import yaml
 
 from kronos_nova import boot
 from kronos_nova import depletion
@@ -24,44 +31,37 @@ from kronos_nova import flavors
 from kronos_nova import policy
 from kronos_nova import published
 from kronos_nova import scorecard
+from tests.fixtures import prometheus_api
 from tests.functional import base
+from tests.functional import burst_hosts
 from tests.functional import test_depletion
 
 COUNT = 100
+ROOT = pathlib.Path(__file__).parents[2]
 
 
 class UnevenTestCase(test_depletion.OneSampleTestCase):
-    """Hosts of different size and load; two flavors of which one is idle.
+    """Hosts of different size and load; two flavors of which one is idle."""
 
-    ``sizes`` in vCPUs; ``idle`` is the load without any instance; ``uses`` is
-    what an instance of a flavor really uses, in cores.
-    """
-
-    sizes = {'host1': 16, 'host2': 16, 'host3': 32, 'host4': 32, 'host5': 48, 'host6': 64}
+    sizes = burst_hosts.SIZES
     hosts = tuple(sizes)
-    idle = {'host1': 0.15, 'host2': 0.02, 'host3': 0.10, 'host4': 0.04, 'host5': 0.19,
-            'host6': 0.08}
-    uses = {'m1.tiny': 0.1, 'm1.medium': 1.6}
-    #: Instances that are there before, and in the first sample.
-    settled = (('m1.medium', 'host6'), ('m1.medium', 'host6'), ('m1.tiny', 'host1'),
-               ('m1.medium', 'host3'), ('m1.tiny', 'host5'))
+    uses = burst_hosts.USES
     settle_seconds = 300
     history = True
 
     def setUp(self):
         super().setUp()
         self.flavors = {f['name']: f for f in self.api.get_flavors()}
-        self.loads = dict(self.idle)
-        for name, host in self.settled:
+        for name, host in burst_hosts.SETTLED:
             self.boot(host=host, flavor=self.flavors[name])
-            self.loads[host] += self.uses[name] / self.sizes[host]
+        self.loads = burst_hosts.loads()
         self.sample()
         self.wait_for_scores(**self.loads)
         if self.history:
             self.publish()
 
     def configure(self):
-        self.scores = self.idle
+        self.scores = burst_hosts.IDLE
         super().configure()
         self.useFixture(fixtures.MonkeyPatch('kronos_nova.boot.NOTICE_INTERVAL', 0.1))
         self.flags(instances=-1, cores=-1, ram=-1, group='quota')
@@ -91,15 +91,13 @@ class UnevenTestCase(test_depletion.OneSampleTestCase):
     def publish(self):
         """As the engine does when it has measured the flavors."""
         [card] = boot.door().scores._cards
-        shapes = {self.shape(name): use for name, use in self.uses.items()}
+        shapes = {flavors.Shape(self.flavors[name]['vcpus'], self.flavors[name]['ram']): use
+                  for name, use in self.uses.items()}
         now = base.time.time()
         published.Channel(base.CONF).write_usage(
             published.usage_key(policy.Policy(name='cpu', weight=1.0, imbalance_query='cpu')),
             flavors.Usage(shapes), now, now + 600)
         self.wait_for(lambda: card.snapshot.extras, 'what is published to be read')
-
-    def shape(self, name):
-        return flavors.Shape(self.flavors[name]['vcpus'], self.flavors[name]['ram'])
 
     def sample(self):
         self.prometheus.series['cpu'] = dict(self.loads)
@@ -114,7 +112,7 @@ class UnevenTestCase(test_depletion.OneSampleTestCase):
         return max(self.loads.values()) - min(self.loads.values())
 
     def boot_one_by_one(self, after=lambda: None):
-        for name in self.mixed():
+        for name in burst_hosts.mixed(COUNT):
             self.placed(self.boot(flavor=self.flavors[name]), name)
             after()
 
@@ -128,11 +126,6 @@ class UnevenTestCase(test_depletion.OneSampleTestCase):
         for server in new:
             self.placed(self._wait_for_state_change(server, 'ACTIVE'), name)
         self.assertEqual(COUNT, len(new))
-
-    @staticmethod
-    def mixed():
-        """Both flavors, not in turns."""
-        return ['m1.medium' if i * 7 % 13 < 7 else 'm1.tiny' for i in range(COUNT)]
 
     def perfect(self, names):
         """max - min after each went to the host that was least loaded then."""
@@ -161,7 +154,7 @@ class PerfectTestCase(UnevenTestCase):
     history = False
 
     def test_true_scores_after_each_boot_are_followed(self):
-        perfect = self.perfect(self.mixed())
+        perfect = self.perfect(burst_hosts.mixed(COUNT))
         self.boot_one_by_one(after=self.sample)
         self.assertAlmostEqual(perfect, self.spread(), places=3)
 
@@ -174,7 +167,7 @@ class BurstTestCase(UnevenTestCase):
         self.assert_as_good_as(perfect)
 
     def test_a_hundred_requests_within_one_sample(self):
-        perfect = self.perfect(self.mixed())
+        perfect = self.perfect(burst_hosts.mixed(COUNT))
         self.boot_one_by_one()
         self.assert_as_good_as(perfect)
 
@@ -184,3 +177,67 @@ class BurstTestCase(UnevenTestCase):
             self.sample()
             self.boot_at_once()
         self.assertGreater(self.spread(), 3 * perfect)
+
+
+class ConcurrentTestCase(UnevenTestCase):
+    """Eight requests at a time in one worker: each has HostState objects of its
+    own, which show nothing of the others before the computes have claimed."""
+
+    at_once = 8
+    rounds = 6
+
+    def boot_in_rounds(self):
+        names = iter(burst_hosts.mixed(self.at_once * self.rounds))
+        for _ in range(self.rounds):
+            some = [next(names) for _ in range(self.at_once)]
+            servers = [self.admin_api.post_server({'server': self._build_server(
+                flavor_id=self.flavors[name]['id'], networks='none')}) for name in some]
+            for server, name in zip(servers, some, strict=True):
+                self.placed(self._wait_for_state_change(server, 'ACTIVE'), name)
+
+    def test_they_end_more_level_than_with_stock_weighers(self):
+        self.flags(concurrent_boots=self.at_once, group='kronos')
+        self.sample()
+        start = dict(self.loads)
+        self.boot_in_rounds()
+        ours = self.spread()
+        for server in self.admin_api.get_servers():
+            self._delete_server(server)
+        self.loads = start
+        self.flags(kronos_weight_multiplier=0.0, group='filter_scheduler')
+        self.boot_in_rounds()
+        self.assertLess(ours, self.spread())
+
+
+class ForkedWorkersTestCase(unittest.TestCase):
+    """Forked workers, each placing one boot while the others place theirs."""
+
+    def spread(self, workers, multiplier, concurrent):
+        with tempfile.TemporaryDirectory() as directory, prometheus_api.running() as api:
+            api.series = {'cpu': burst_hosts.loads()}
+            policies = os.path.join(directory, 'policies.yaml')
+            with open(policies, 'w') as f:
+                yaml.safe_dump({'policies': [
+                    {'name': 'cpu', 'weight': 1.0, 'imbalance_query': 'cpu'}]}, f)
+            done = subprocess.run(
+                [sys.executable, '-m', 'tests.functional.burst_workers', policies, api.url,
+                 os.path.join(directory, 'cache.dbm'), str(workers), str(multiplier),
+                 str(concurrent)], cwd=ROOT, capture_output=True, text=True, timeout=600)
+        self.assertEqual(0, done.returncode, done.stdout + done.stderr)
+        return json.loads(done.stdout)['spread']
+
+    def test_they_end_more_level_than_with_stock_weighers(self):
+        for workers in (2, 4, 8):
+            with self.subTest(workers=workers):
+                ours = self.spread(workers, 1000.0, workers)
+                self.assertLess(ours, 0.5 * self.spread(workers, 0.0, workers))
+                # And than when each takes the host that looks best.
+                self.assertLessEqual(ours, self.spread(workers, 1000.0, 1))
+
+    def test_a_worker_alone_is_as_good_as_perfect_metrics(self):
+        loads = burst_hosts.loads()
+        for name in burst_hosts.mixed(96):
+            host = min(loads, key=loads.get)
+            loads[host] += burst_hosts.USES[name] / burst_hosts.SIZES[host]
+        perfect = max(loads.values()) - min(loads.values())
+        self.assertLessEqual(self.spread(1, 1000.0, 1), 1.1 * perfect)
