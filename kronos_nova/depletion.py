@@ -352,19 +352,19 @@ def _use(rows: Collection[tuple[float, float, float]], unmeasured: float) -> flo
     return scoring.usage_per_unit(rows)
 
 
-def typical_change(tracks: Mapping[str, Track],
-                   shapes: Mapping[flavors.Shape, float]) -> tuple[float, float]:
-    """vCPUs and MiB of a usual instance: the most common flavor, else the
-    median of what has come to hosts, else one vCPU with its share of memory."""
-    for shape in shapes:
-        return float(shape.vcpus), float(shape.memory_mb)
+def usual_changes(tracks: Mapping[str, Track],
+                  shapes: Collection[flavors.Shape]) -> list[tuple[float, float]]:
+    """vCPUs and MiB of usual instances: of each flavor, else the median of what
+    has come to hosts, else one vCPU with its share of memory."""
+    if shapes:
+        return [(float(shape.vcpus), float(shape.memory_mb)) for shape in shapes]
     grown = [(after.vcpus - before.vcpus, after.ram_mb - before.ram_mb)
              for track in tracks.values()
              for before, after in itertools.pairwise(track.steps) if after.vcpus > before.vcpus]
     if grown:
-        return sorted(grown)[len(grown) // 2]
+        return [sorted(grown)[len(grown) // 2]]
     per_vcpu = [track.ram_total / track.vcpus_total for track in tracks.values() if track.steps]
-    return 1.0, sum(per_vcpu) / len(per_vcpu) if per_vcpu else 0.0
+    return [(1.0, sum(per_vcpu) / len(per_vcpu) if per_vcpu else 0.0)]
 
 
 def goes_by_memory(policy: policies.Policy) -> bool:

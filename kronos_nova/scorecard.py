@@ -256,25 +256,28 @@ class Scorecard:
         # Here rather than in the next request.
         seen = [memo.Seen(host, track.vcpus_used, track.free_ram_mb)
                 for host, track in tracks.items()]
-        shapes = next((found.shapes for _, found in parts if found.shapes), {})
-        rankings = self._rankings(loads, extras, depletion.typical_change(tracks, shapes), seen)
+        shapes = {shape for _, found in parts for shape in found.shapes}
+        rankings = self._rankings(loads, extras, depletion.usual_changes(tracks, shapes), seen)
         snapshot = Snapshot(headroom, loads, tuple(ceilings), expires_at, rankings=rankings,
                             extras=extras, tracks=dict(tracks))
         snapshot.weights.learn(seen, loads)
         return snapshot, frozenset()
 
     def _rankings(self, loads: Mapping[str, depletion.Load], extras: flavors.Extras,
-                  change: tuple[float, float], seen: list[memo.Seen],
+                  changes: list[tuple[float, float]], seen: list[memo.Seen],
                   ) -> tuple[tuple[dict[str, depletion.Load], memo.Memo], ...]:
         """For requests that may not see each other; none when packing, which
         fills one host at a time."""
         concurrent = scheduler_conf.concurrent_boots(self._conf)
         if concurrent <= 1 or not loads or (self.policy_set and self.policy_set.mode == 'pack'):
             return ()
-        more = extras.of(*change)
-        boot = statistics.median(load.per_vcpu * (change[0] + more[0])
-                                 + load.per_mib * (change[1] + more[1])
-                                 for load in loads.values())
+        per_vcpu = statistics.median(load.per_vcpu for load in loads.values())
+        per_mib = statistics.median(load.per_mib for load in loads.values())
+        boots = []
+        for vcpus, ram_mb in changes:
+            more = extras.of(vcpus, ram_mb)
+            boots.append(per_vcpu * (vcpus + more[0]) + per_mib * (ram_mb + more[1]))
+        boot = statistics.mean(boots)
         by = scatter.width(boot, concurrent)
         if not by:
             return ()

@@ -92,6 +92,7 @@ def worker(weighers, pipe):
 
 
 def main(policies, url, cache, workers, multiplier, concurrent):
+    objects.register_all()
     boot.CONF([], project='nova', default_config_files=[])
     published.register(boot.CONF)
     for option, value, group in (
@@ -116,6 +117,7 @@ def main(policies, url, cache, workers, multiplier, concurrent):
         ours, theirs = context.Pipe()
         process = context.Process(target=worker, args=(weighers, theirs), daemon=True)
         process.start()
+        theirs.close()  # so that we notice when the worker dies
         pipes.append(ours)
         processes.append(process)
     if [pipe.recv() for pipe in pipes] != ['ready'] * len(pipes):

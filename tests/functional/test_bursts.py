@@ -65,6 +65,8 @@ class UnevenTestCase(test_depletion.OneSampleTestCase):
         super().configure()
         self.useFixture(fixtures.MonkeyPatch('kronos_nova.boot.NOTICE_INTERVAL', 0.1))
         self.flags(instances=-1, cores=-1, ram=-1, group='quota')
+        # Nova caches ids of its own there, through what it opened first.
+        self.useFixture(fixtures.MonkeyPatch('nova.objects.ec2._CACHE', None))
         path = os.path.join(self.useFixture(fixtures.TempDir()).path, 'cache.dbm')
         self.flags(enabled=True, backend='dogpile.cache.dbm',
                    backend_argument=[f'filename:{path}'], group='cache')
@@ -231,8 +233,9 @@ class ForkedWorkersTestCase(unittest.TestCase):
             with self.subTest(workers=workers):
                 ours = self.spread(workers, 1000.0, workers)
                 self.assertLess(ours, 0.5 * self.spread(workers, 0.0, workers))
-                # And than when each takes the host that looks best.
-                self.assertLessEqual(ours, self.spread(workers, 1000.0, 1))
+                if workers > 2:
+                    # And than when each takes the host that looks best.
+                    self.assertLess(ours, self.spread(workers, 1000.0, 1))
 
     def test_a_worker_alone_is_as_good_as_perfect_metrics(self):
         loads = burst_hosts.loads()
