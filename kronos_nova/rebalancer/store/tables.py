@@ -129,6 +129,7 @@ lease = table(
     sa.Column('epoch', sa.BigInteger, nullable=False),
     sa.Column('until', sa.Double, nullable=False),
     sa.Column('policy_hash', sa.String(128), nullable=False),
+    sa.Column('planned_at', sa.Double),
 )
 
 #: What each plan has spent.
@@ -148,6 +149,18 @@ drain = table(
     sa.Column('scope', name(), primary_key=True),
     sa.Column('host', name(), primary_key=True),
     sa.Column('since', sa.Double, nullable=False),
+)
+
+#: Nothing moves in a scope (``kind`` 'scope') or anywhere ('cloud', its name is
+#: empty); ``until`` NULL is until somebody resumes.
+pause = table(
+    'pause',
+    sa.Column('kind', sa.String(16), primary_key=True),
+    sa.Column('name', name(), primary_key=True),
+    sa.Column('since', sa.Double, nullable=False),
+    sa.Column('until', sa.Double),
+    sa.Column('paused_by', name(), nullable=False),
+    sa.Column('reason', text(), nullable=False),
 )
 
 #: One row: whoever claims a task updates it first, so that counting against
