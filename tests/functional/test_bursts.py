@@ -90,16 +90,18 @@ class UnevenTestCase(test_depletion.OneSampleTestCase):
 
         return self.wait_for(there, f'{expected_params} of {server["id"]}', 300.0)
 
-    def publish(self):
-        """As the engine does when it has measured the flavors."""
+    def publish(self, *moves):
+        """As the engine does when it has measured the flavors, and decided moves."""
         [card] = boot.door().scores._cards
         shapes = {flavors.Shape(self.flavors[name]['vcpus'], self.flavors[name]['ram']): use
                   for name, use in self.uses.items()}
         now = base.time.time()
         published.Channel(base.CONF).write_usage(
             published.usage_key(policy.Policy(name='cpu', weight=1.0, imbalance_query='cpu')),
-            flavors.Usage(shapes), now, now + 600)
-        self.wait_for(lambda: card.snapshot.extras, 'what is published to be read')
+            flavors.Usage(shapes, moves), now, now + 600)
+        self.wait_for(lambda: card.snapshot.extras and [
+            u.moves for u in boot.door().scores._usages.values()] == [moves],
+            'what is published to be read')
 
     def sample(self):
         self.prometheus.series['cpu'] = dict(self.loads)
@@ -179,6 +181,47 @@ class BurstTestCase(UnevenTestCase):
             self.sample()
             self.boot_at_once()
         self.assertGreater(self.spread(), 3 * perfect)
+
+
+class MoveTestCase(UnevenTestCase):
+    """A move of the rebalancer, from its decision to its end."""
+
+    def setUp(self):
+        super().setUp()
+        self.server = next(s for s in self.admin_api.get_servers()
+                           if self.host_of(s) == 'host6')
+        self.expected = self.loads['host2'] + self.uses['m1.medium'] / self.sizes['host2']
+
+    def move(self, since):
+        return flavors.Incoming(self.server['id'], 'host2', flavors.Shape(2, 4096), since,
+                                self.uses['m1.medium'])
+
+    def load(self, host):
+        states = [s for s in self.host_states() if s.host == host]
+        return depletion.projected(states, boot.door().look(states)[0].snapshot.loads)[0]
+
+    def wait_for_load(self, load):
+        self.wait_for(lambda: abs(self.load('host2') - load) < 1e-3, f'a load of {load}')
+
+    def test_it_counts_at_its_destination_once_and_boots_see_it(self):
+        self.publish(self.move(1.0))
+        self.wait_for_load(self.expected)
+        # host2 was the least loaded of all; with the instance host4 is.
+        self.assertEqual('host4', self.host_of(self.boot(flavor=self.flavors['m1.tiny'])))
+        self.live_migrate(self.server, 'host2')
+        self._run_periodics()
+        self.assertEqual(2, next(s.vcpus_used for s in self.host_states() if s.host == 'host2'))
+        self.wait_for_load(self.expected)
+        # It is not told any more, and Nova counts it still.
+        self.publish()
+        self.wait_for_load(self.expected)
+
+    def test_one_that_is_given_up_is_given_back(self):
+        self.publish(self.move(1.0))
+        self.wait_for_load(self.expected)
+        self.publish()
+        self.wait_for_load(self.loads['host2'])
+        self.assertEqual('host2', self.host_of(self.boot(flavor=self.flavors['m1.tiny'])))
 
 
 class ConcurrentTestCase(UnevenTestCase):
