@@ -65,8 +65,9 @@ class UnevenTestCase(test_depletion.OneSampleTestCase):
         super().configure()
         self.useFixture(fixtures.MonkeyPatch('kronos_nova.boot.NOTICE_INTERVAL', 0.1))
         self.flags(instances=-1, cores=-1, ram=-1, group='quota')
-        # Nova caches ids of its own there, through what it opened first.
-        self.useFixture(fixtures.MonkeyPatch('nova.objects.ec2._CACHE', None))
+        # Nova caches things of its own there, through what it opened first.
+        for opened in ('nova.objects.ec2._CACHE', 'nova.availability_zones.MC'):
+            self.useFixture(fixtures.MonkeyPatch(opened, None))
         path = os.path.join(self.useFixture(fixtures.TempDir()).path, 'cache.dbm')
         self.flags(enabled=True, backend='dogpile.cache.dbm',
                    backend_argument=[f'filename:{path}'], group='cache')
