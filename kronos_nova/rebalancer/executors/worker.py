@@ -239,6 +239,9 @@ class Worker:
             LOG.warning('Task %s: %s It is looked at again.', task.task_id, e)
             self._check_deadline(row)
             return
+        except exception.InstanceInError as e:
+            self._outcomes.failed(row, e)
+            return
         except exception.MigrationError as e:
             self._unsettled(row, e)
             return
@@ -319,6 +322,11 @@ def _why(row: rows.TaskRow, progress: base.Progress) -> exception.MigrationError
     if progress.rule is not None:
         return exception.PreFlightError(instance_uuid=row.task.instance_uuid,
                                         rule=progress.rule, problem=progress.detail)
+    if progress.broken:
+        return exception.InstanceInError(
+            instance_uuid=row.task.instance_uuid,
+            problem=f'its migration from {row.task.from_host} to {row.task.to_host} failed '
+                    f'({progress.detail})')
     late = row.error_type == exception.MigrationTimeout.wire_type
     kind = exception.MigrationTimeout if late else exception.MigrationFailed
     return kind(instance_uuid=row.task.instance_uuid,

@@ -243,6 +243,22 @@ def test_a_destination_that_refuses_everybody_is_quarantined_not_the_instances(b
     assert history.quarantined_hosts == {'h2'} and history.quarantined == {}
 
 
+@pytest.mark.parametrize('found', ['look', 'post_flight'])
+def test_an_instance_in_error_is_quarantined_for_ever_and_alarmed(bench, caplog, found):
+    if found == 'look':
+        bench.driver.answers['look'] = [base.Progress(
+            base.Stage.FAILED, 'Nova: migration error', broken=True)]
+    else:
+        bench.driver.answers['post_flight'] = [error(exception.InstanceInError)]
+    bench.plan()
+    bench.passes(2)
+    assert bench.state is TaskState.FAILED and bench.row().error_type == 'MigrationFailed'
+    assert list(bench.quarantined().values()) == [-1]
+    assert bench.steps('submit') == ['h2'], 'no other destination is tried'
+    told, = [r.message for r in caplog.records if r.levelname == 'ERROR']
+    assert 'is in ERROR' in told and 'kronos quarantine lift instance' in told
+
+
 def test_defect_16_a_migration_that_fails_within_one_poll_is_failed_at_once(bench):
     bench.driver.answers['look'] = [base.Stage.FAILED]
     bench.plan(lambda p, s: cases.make_task(p, s, alternates=(), max_retries=0))
