@@ -225,36 +225,6 @@ class MoveTestCase(UnevenTestCase):
         self.assertEqual('host2', self.host_of(self.boot(flavor=self.flavors['m1.tiny'])))
 
 
-class ConcurrentTestCase(UnevenTestCase):
-    """Eight requests at a time in one worker: each has HostState objects of its
-    own, which show nothing of the others before the computes have claimed."""
-
-    at_once = 8
-    rounds = 6
-
-    def boot_in_rounds(self):
-        names = iter(burst_hosts.mixed(self.at_once * self.rounds))
-        for _ in range(self.rounds):
-            some = [next(names) for _ in range(self.at_once)]
-            servers = [self.admin_api.post_server({'server': self._build_server(
-                flavor_id=self.flavors[name]['id'], networks='none')}) for name in some]
-            for server, name in zip(servers, some, strict=True):
-                self.placed(self._wait_for_state_change(server, 'ACTIVE'), name)
-
-    def test_they_end_more_level_than_with_stock_weighers(self):
-        self.flags(concurrent_boots=self.at_once, group='kronos')
-        self.sample()
-        start = dict(self.loads)
-        self.boot_in_rounds()
-        ours = self.spread()
-        for server in self.admin_api.get_servers():
-            self._delete_server(server)
-        self.loads = start
-        self.flags(kronos_weight_multiplier=0.0, group='filter_scheduler')
-        self.boot_in_rounds()
-        self.assertLess(ours, self.spread())
-
-
 class ForkedWorkersTestCase(unittest.TestCase):
     """Forked workers, each placing one boot while the others place theirs."""
 
