@@ -30,6 +30,7 @@ from oslo_log import log as logging
 from oslo_utils import uuidutils
 
 from kronos_nova import exception
+from kronos_nova import flavors
 from kronos_nova import model
 from kronos_nova import plugins
 from kronos_nova import policy as policies
@@ -40,6 +41,7 @@ from kronos_nova.rebalancer import cycle
 from kronos_nova.rebalancer import planner
 from kronos_nova.rebalancer import report
 from kronos_nova.rebalancer import tasks
+from kronos_nova.rebalancer import usages
 from kronos_nova.rebalancer.snapshots import recorder
 from kronos_nova.rebalancer.snapshots import writer
 from kronos_nova.rebalancer.store import owners
@@ -50,6 +52,8 @@ if TYPE_CHECKING:  # replay needs no database
 
 LOG = logging.getLogger(__name__)
 
+#: Tasks that are not over.
+LIVE = tuple(state for state in model.TaskState if not state.terminal)
 #: A lease lasts so many seconds after its last renewal: whoever dies or is
 #: frozen holds it no longer.
 LEASE_SECONDS = 30
@@ -69,6 +73,7 @@ class Collector(Protocol):
 #: Wakes executors for a stored task; publishes what the scheduler must know.
 Cast = Callable[[model.Task], None]
 Publish = Callable[[frozenset[str], model.History, model.Cluster, float], None]
+PublishUsage = Callable[[policies.Policy, flavors.Usage, float], None]
 
 
 def scopes(conf: cfg.ConfigOpts, policy_set: policies.PolicySet) -> list[str]:
@@ -119,13 +124,14 @@ class Engine:
 
     :param cast: None when executors poll only.
     :param publish: None when nova-scheduler is not told.
+    :param publish_usage: as well, of what is measured; also in a dry run.
     :param kept_alive: somebody calls :meth:`keep_leases` all the time.
     """
 
     def __init__(self, conf: cfg.ConfigOpts, *, collector: Collector, source: sources.Source,
                  store: 'store_api.Store', cast: Cast | None = None,
-                 publish: Publish | None = None, owner: str | None = None,
-                 kept_alive: bool = False,
+                 publish: Publish | None = None, publish_usage: PublishUsage | None = None,
+                 owner: str | None = None, kept_alive: bool = False,
                  clock: Callable[[], float] = time.time,
                  monotonic: Callable[[], float] = time.monotonic) -> None:
         self._conf = conf
@@ -134,6 +140,7 @@ class Engine:
         self._store = store
         self._cast = cast
         self._publish = publish
+        self._publish_usage = publish_usage
         self._owner = owner or owners.name()
         self._clock = clock
         self._monotonic = monotonic
@@ -304,6 +311,7 @@ class Engine:
             rows.append(row)
             _log(row)
         self._tell_scheduler(cluster)
+        self._tell_usage(cluster, samples, policy_set)
         return rows
 
     def samples(self, policy_set: policies.PolicySet) -> dict[str, model.PolicySamples]:
@@ -391,6 +399,20 @@ class Engine:
             LOG.warning('%s nova-scheduler is not told about drains this time.', e)
             return
         self._publish(draining, history, cluster, now)
+
+    def _tell_usage(self, cluster: model.Cluster, samples: Mapping[str, model.PolicySamples],
+                    policy_set: policies.PolicySet) -> None:
+        if self._publish_usage is None or self._stopping.is_set():
+            return
+        now = self._clock()
+        try:
+            live = [row.task for row in self._store.in_states(LIVE)]
+        except exception.StoreError as e:
+            LOG.warning('%s nova-scheduler is not told what instances use this time.', e)
+            return
+        for policy in policy_set.enabled:
+            self._publish_usage(
+                policy, usages.usage(policy, samples[policy.name], cluster, live, now), now)
 
     def on_result(self, event: str, result: model.Result) -> None:
         """An executor's news, for the log. Cooldown and quarantine are set by
