@@ -23,8 +23,8 @@ nothing of it is imported by the package.
 
 The referee plays Nova, Placement and Prometheus: hosts and instances become a
 Cluster, a policy file's queries (``host_cpu_utilisation``, ``host_cpu_mips``,
-``vm_cpu_mips`` and ``avg_``, ``stddev_``, ``max_`` or ``min_over_time`` of
-them) are answered from the samples so far. A host's past is what it held
+``vm_cpu_mips`` and ``avg_``, ``stddev_``, ``stdvar_``, ``max_`` or
+``min_over_time`` of them, summed by host, and the root of such a sum) are answered from the samples so far. A host's past is what it held
 then; an instance's past follows it, as it does by UUID in Prometheus.
 """
 
@@ -68,11 +68,11 @@ SCRAPED = 15.0
 #: Placement custom class that stands for one core's speed.
 CORE = 'CUSTOM_CORE_MIPS'
 
-QUERY = re.compile(r'(sum by \(host\) \()?(?:(\w+)_over_time\()?(\w+?)(?:\[(\d+)([mh]):5m\]\))?'
-                   r'(?(1)\) / host_cpu_mips)')
+QUERY = re.compile(r'(sqrt\()?(sum by \(host\) \()?(?:(\w+)_over_time\()?(\w+?)'
+                   r'(?:\[(\d+)([mh]):5m\]\))?(?(1)\))(?(2)\) / host_cpu_mips)')
 FUNCTIONS: dict[str, Callable[[Any], Any]] = {
     'avg': lambda x: np.nanmean(x, axis=1), 'stddev': lambda x: np.nanstd(x, axis=1),
-    'max': lambda x: np.nanmax(x, axis=1), 'min': lambda x: np.nanmin(x, axis=1)}
+    'stdvar': lambda x: np.nanvar(x, axis=1), 'max': lambda x: np.nanmax(x, axis=1), 'min': lambda x: np.nanmin(x, axis=1)}
 
 
 def instance_uuid(v: int) -> str:
@@ -167,7 +167,7 @@ class Cloud:
         match = QUERY.fullmatch(query.strip())
         if match is None:
             raise ValueError(f'the referee cannot answer {query!r}')
-        by_host, function, metric, amount, unit = match.groups()
+        root, by_host, function, metric, amount, unit = match.groups()
         steps = 1 if amount is None else int(amount) * (12 if unit == 'h' else 1) // (
             1 if unit == 'h' else 5)
         if metric == 'vm_cpu_mips':
@@ -183,6 +183,7 @@ class Cloud:
         values = FUNCTIONS[function](past) if function else past[:, -1]
         if by_host:
             loads = np.bincount(self._state.place[self._live], values, len(self._cap))
+            loads = np.sqrt(loads) if root else loads
             names, values = self._names, np.minimum(loads / self._cap, 1.0)
         return model.QueryResult(query, model.Health.HEALTHY,
                                  dict(zip(names, values.tolist(), strict=True)))
@@ -253,6 +254,7 @@ def make_policy(mode: str = 'pack', *, policies: str | None = None,
 def make_placer(*, policies: str | None = None, multiplier: float = 8.0,
                 cpu_multiplier: float = 1.0, ram_multiplier: float = 1.0,
                 cpu_allocation_ratio: float = 16.0, settle_seconds: int = 0,
+                weigh_request: bool = True,
                 **options: Any) -> Callable[[Any, int], int | None]:
     """A ``placer`` for the referee: Nova's allocation weighers and ours.
 
@@ -262,7 +264,9 @@ def make_placer(*, policies: str | None = None, multiplier: float = 8.0,
     :param multiplier: of KronosWeigher.
     :param settle_seconds: of nova.conf's [kronos]; the referee's samples have
         no lag.
-    :param options: fields of the policies.
+    :param weigh_request: of nova.conf's [kronos].
+    :param options: fields of the policies; with ``boot_ceiling`` hosts above
+        it are left out as KronosCapacityFilter does.
     """
     path = policies or str(HERE / 'referee_policies' / 'boot.yaml')
 
@@ -277,12 +281,15 @@ def make_placer(*, policies: str | None = None, multiplier: float = 8.0,
                 & (hosts.pe >= min(trace.mips[v], hosts.pe.min())))
         if not fits.any():
             return None
-        weight = (cpu_multiplier * _normalised(free_cpu, fits)
-                  + ram_multiplier * _normalised(free_ram, fits))
         if 'scheduler' not in state.mem:
             state.mem['scheduler'] = _Scheduler(state, path, settle_seconds, dict(options))
         scheduler = state.mem['scheduler']
-        weight += multiplier * scheduler.weigh(state, taken, free_ram)
+        request = (float(trace.mips[v]), float(trace.ram[v]))
+        ours = scheduler.weigh(state, taken, free_ram, request if weigh_request else (0.0, 0.0))
+        below = fits & scheduler.below(request)
+        fits = below if below.any() else fits
+        weight = (cpu_multiplier * _normalised(free_cpu, fits)
+                  + ram_multiplier * _normalised(free_ram, fits) + multiplier * ours)
         return scheduler.placed(state, int(np.argmax(np.where(fits, weight, -np.inf))))
 
     return placer
@@ -346,8 +353,12 @@ class _Scheduler(base.Source):
         self._asked = -1
         self._changed = np.full(len(state.hosts.cap), EPOCH)
 
-    def weigh(self, state: Any, taken: Any, free_ram: Any) -> Any:
-        """KronosWeigher's value of each host; 0 without scores."""
+    def weigh(self, state: Any, taken: Any, free_ram: Any,
+              request: tuple[float, float] = (0.0, 0.0)) -> Any:
+        """KronosWeigher's value of each host; 0 without scores.
+
+        :param request: MIPS and MiB that the new instance adds.
+        """
         self._now = EPOCH + STEP * state.k
         states = [_HostState(
             host_name(h), host_name(h), float(state.hosts.cap[h]), float(taken[h]),
@@ -362,9 +373,18 @@ class _Scheduler(base.Source):
                                      past[:, -1], state.alive, past))
             self._card.refresh(lambda: self)
             self._card.show(self._ledger.tracks())
-        loads = depletion.projected(states, self._card.snapshot.loads)
+        self._states = states
+        loads = depletion.projected(states, self._card.snapshot.loads, *request)
         return np.array([0.0 if load is None else 0.5 - min(1.0, max(0.0, load))
                          for load in loads])
+
+    def below(self, request: tuple[float, float]) -> Any:
+        """Which hosts KronosCapacityFilter passes, of those weighed last."""
+        passing = np.ones(len(self._states), bool)
+        for ceiling in self._card.snapshot.ceilings:
+            loads = depletion.projected(self._states, ceiling.loads, *request)
+            passing &= np.array([load is None or load <= ceiling.limit for load in loads])
+        return passing
 
     def placed(self, state: Any, host: int) -> int:
         """An instance boots there now."""
@@ -410,12 +430,18 @@ def _spread(sim: Any, boot: Any, day: str, directory: pathlib.Path,
 
 def _boot(sim: Any, boot: Any, day: str, directory: pathlib.Path,
           options: dict[str, Any]) -> dict[str, Any]:
-    """Ours beside Nova's default weighers, mean of seeds 0 to 2 of boot.py."""
-    count = int(options.pop('hosts', 60))
+    """Ours beside Nova's default weighers, mean of seeds 0 to 2 of boot.py.
+
+    Options: ``hosts``; ``burst``, instances arrive at every so-manieth step
+    only; ``seeds``.
+    """
+    count, burst = int(options.pop('hosts', 60)), int(options.pop('burst', 1))
+    seeds = int(options.pop('seeds', 3))
     rows: dict[str, list[dict[str, Any]]] = {'ours': [], 'nova': []}
-    for seed in range(3):
+    for seed in range(seeds):
         for name, placer in (('ours', make_placer(**options)), ('nova', boot.nova(16, 1, 1))):
             trace, hosts = boot.setup(day, count, seed)
+            trace.arrive = -(-trace.arrive // burst) * burst
             rows[name].append(sim.simulate(trace, hosts, np.full(len(trace.mips), -1), None,
                                            compat=False, ram=True, placer=placer))
     keys = ('real_OTF', 'hot', 'imb', 'sd', 'short', 'wait')

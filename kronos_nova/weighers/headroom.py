@@ -13,6 +13,7 @@
 
 """Prefers hosts with headroom, by the same scores as the rebalancer."""
 
+from collections.abc import Callable
 import math
 import typing
 from typing import Any
@@ -23,6 +24,7 @@ from nova.scheduler import weights
 from kronos_nova import boot
 from kronos_nova import depletion
 from kronos_nova import scoreboard
+from kronos_nova.weighers import normalisation
 
 OPTION = 'kronos_weight_multiplier'
 PLACES = 100000
@@ -59,10 +61,11 @@ class KronosWeigher(weights.BaseHostWeigher):
             # thread's request has put here by then is as good.
             self._multipliers = _Multipliers()
             groups = boot.door().look(hosts)
+            weigh = chosen(weight_properties)
             if len(groups) == 1:
-                return relative(groups[0])
+                return weigh(groups[0])
             found = {id(host): weight for group in groups
-                     for host, weight in zip(group.hosts, relative(group), strict=True)}
+                     for host, weight in zip(group.hosts, weigh(group), strict=True)}
             return [found[id(host)] for host in hosts]
         except Exception as e:
             boot.door().faults.swallow(type(self).__name__, e)
@@ -116,3 +119,37 @@ def relative(group: scoreboard.Group) -> list[float]:
     known = [weight for weight in weights if weight is not None]
     mean = round(math.fsum(known) / len(known), 5) if known else 0.0
     return [mean if weight is None else weight for weight in weights]
+
+
+def chosen(spec: Any) -> Callable[[scoreboard.Group], list[float]]:
+    """What [kronos] makes of a group's hosts: :func:`relative`, or what costs more.
+
+    :param spec: the RequestSpec.
+    """
+    kronos = boot.CONF.kronos
+    if kronos.normalisation == normalisation.FIXED and not kronos.weigh_request:
+        return relative
+
+    def scaled(group: scoreboard.Group) -> list[float]:
+        if group.snapshot is None:
+            return [0.0] * len(group.hosts)
+        weights = expected(group, spec) if kronos.weigh_request else relative(group)
+        return normalisation.normalised(
+            weights, kronos.normalisation, kronos.normalisation_scale)
+
+    return scaled
+
+
+def expected(group: scoreboard.Group, spec: Any) -> list[float]:
+    """Like :func:`relative`, with what the request is expected to add itself.
+
+    Of two hosts that are equally full the larger one has more headroom then;
+    hosts of one size keep their order.
+    """
+    hosts, snapshot = group.hosts, group.snapshot
+    if snapshot is None:
+        return [0.0] * len(hosts)
+    loads = depletion.projected(hosts, snapshot.loads, spec.vcpus, spec.memory_mb)
+    known = [load for load in loads if load is not None]
+    mean = math.fsum(min(1.0, max(0.0, load)) for load in known) / len(known) if known else 0.5
+    return [round(0.5 - min(1.0, max(0.0, mean if load is None else load)), 5) for load in loads]
