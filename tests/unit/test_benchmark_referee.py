@@ -223,3 +223,38 @@ def test_nothing_fits_nowhere(referee):
     state = state_of(1, [-1], [0.0])
     state.hosts.ram[:] = 100.0
     assert referee.make_placer()(state, 0) is None
+
+
+def test_the_policies_beside_boots_leave_a_burst_alone_and_relieve_an_overfull_host(referee):
+    """Half a host more on average is left alone; more than a host has is not."""
+    policy = referee.make_policy('both')
+    assert policy(state_of(40, [0, 0, 1, 2, 3], [1200.0, 1200.0, 100.0, 100.0, 100.0])) == []
+    [(v, h)] = referee.make_policy('both')(
+        state_of(40, [0, 0, 0, 1], [2500.0, 2500.0, 2400.0, 1000.0]))
+    assert v in (0, 1, 2) and h != 0
+
+
+def test_the_placer_with_foresight_knows_what_ours_cannot(referee):
+    """Idle so far; the instance on host 0 will be busy."""
+    state = state_of(5, [0, 1, -1], [0.0, 0.0, 0.0], hosts=2)
+    state.trace.u = np.zeros((3, 20))
+    state.trace.u[0, 6:] = 1.0
+    assert referee._foresees()(state, 2) == 1
+    assert referee.make_placer()(state, 2) == 0
+
+
+def test_runs_are_of_the_referees_seeds_with_arrivals_in_bursts(referee):
+    seen = []
+
+    def setup(day, count, seed):
+        seen.append((day, count, seed))
+        return (types.SimpleNamespace(arrive=np.array([0, 1, 12, 13]), mips=np.ones(4)), None)
+
+    def simulate(trace, hosts, place, policy, **kwargs):
+        return trace.arrive.tolist()
+
+    options = {'burst': 12, 'seeds': 2, 'hosts': 7, 'multiplier': 1.0}
+    run = referee._runs(types.SimpleNamespace(simulate=simulate),
+                        types.SimpleNamespace(setup=setup), 'a-day', options)
+    assert run(lambda: (None, None)) == [[0, 12, 12, 24]] * 2
+    assert seen == [('a-day', 7, 0), ('a-day', 7, 1)] and options == {'multiplier': 1.0}

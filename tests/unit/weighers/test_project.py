@@ -42,7 +42,7 @@ def api_database():
         return [Mapping(u, known[u]) for u in uuids if u in known]
 
     with mock.patch.object(owners.objects.InstanceMappingList, 'get_by_instance_uuids',
-                           side_effect=get):
+                           autospec=True, side_effect=get):
         yield mock.Mock(known=known, asked=asked)
 
 
@@ -93,8 +93,9 @@ def test_a_failing_database_loses_nothing_that_is_known(api_database):
     found, hosts = book(), [host('a', 'u1', u2='mine')]
     found.note('u0', 'mine')
     found.look(hosts, 'mine')
-    with mock.patch.object(owners.objects.InstanceMappingList, 'get_by_instance_uuids',
-                           side_effect=RuntimeError('boom')), pytest.raises(RuntimeError):
+    broken = mock.patch.object(owners.objects.InstanceMappingList, 'get_by_instance_uuids',
+                               autospec=True, side_effect=RuntimeError('boom'))
+    with broken, pytest.raises(RuntimeError):
         found.refresh()
     assert found.look(hosts, 'mine') == {'u0', 'u2'}
 
