@@ -130,9 +130,9 @@ class Board:
         try:
             found = self._learn()
         except Exception as e:
-            self._say(f'Placement does not say what hosts have: {type(e).__name__}: {e}. Check '
-                      f'[placement] in nova.conf; scarcity is weighed as it was known last, '
-                      f'for {KEPT_INTERVALS} intervals at most')
+            self._say(f'what hosts have cannot be learned from Placement: {type(e).__name__}: {e}. '
+                      f'Check [placement] and the scarcity_ options in nova.conf; scarcity is '
+                      f'weighed as it was known last, for {KEPT_INTERVALS} intervals at most')
             return
         self._newest, self._until = found, time.monotonic() + KEPT_INTERVALS * self._interval()
         self._say(None)

@@ -18,10 +18,12 @@ from unittest import mock
 from hypothesis import given
 from hypothesis import strategies as st
 from nova import objects
+from oslo_config import cfg
 import pytest
 
 from kronos_nova import background
 from kronos_nova import boot
+from kronos_nova.conf import scheduler as scheduler_conf
 from kronos_nova.weighers import all_weighers
 from kronos_nova.weighers import scarcity
 from kronos_nova.weighers import specials
@@ -224,6 +226,32 @@ def test_too_many_names_are_not_asked_about(placement):
     found = board(placement)
     found.refresh()
     assert found.look() is None and len(placement.asked) == 3
+
+
+def configured(tmp_path, text):
+    path = tmp_path / 'nova.conf'
+    path.write_text(f'[kronos]\n{text}\n')
+    conf = cfg.ConfigOpts()
+    scheduler_conf.register(conf)
+    conf([], default_config_files=[str(path)], default_config_dirs=[])
+    return conf
+
+
+def test_options_are_read_as_they_are_documented(tmp_path):
+    conf = configured(tmp_path, 'scarcity_traits = CUSTOM_*,!CUSTOM_RACK_*\n'
+                                'scarcity_weights = VGPU:2,CUSTOM_LICENSED:0.5')
+    assert conf.kronos.scarcity_traits == ['CUSTOM_*', '!CUSTOM_RACK_*']
+    assert conf.kronos.scarcity_weights == {'VGPU': 2.0, 'CUSTOM_LICENSED': 0.5}
+    assert conf.kronos.scarcity_resource_classes == ['*']
+
+
+def test_a_weight_that_is_none_is_said_and_nothing_is_weighed(tmp_path, placement):
+    conf = configured(tmp_path, 'scarcity_weights = VGPU:much')
+    found = specials.Board(conf, background.Faults())
+    found._refresher.ensure = lambda: None
+    with mock.patch.object(specials.LOG, 'warning', autospec=True) as warning:
+        found.refresh()
+    assert found.look() is None and 'scarcity_weights' in str(warning.call_args)
 
 
 def test_the_entry_point_names_it():
