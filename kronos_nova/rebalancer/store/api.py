@@ -215,6 +215,12 @@ class Store:
         """Cooldowns, quarantine and completed moves are cloud-wide."""
         return self._read(lambda c: plans.history(c, scope, now))
 
+    def planned_at(self, scope: str) -> float | None:
+        """When an engine last stored what it had decided, moves or none."""
+        lease = tables.lease
+        return self._read(lambda c: c.scalar(
+            sa.select(lease.c.planned_at).where(lease.c.scope == scope)))
+
     def draining(self) -> frozenset[str]:
         """The hosts that are being emptied, of every scope."""
         return frozenset(self._read(lambda c: list(c.scalars(sa.select(tables.drain.c.host)))))

@@ -13,6 +13,7 @@
 
 """A worker on a real store, with a driver that does as it is told."""
 
+import dataclasses
 import threading
 
 from oslo_config import cfg
@@ -455,6 +456,25 @@ def test_a_pause_during_pre_flight_sends_nothing_and_what_runs_is_watched(bench)
     assert bench.steps('look')
     bench.driver.answers['pre_flight'] = ['marker']
     bench.store.resume(None, bench.now)
+    bench.passes(1)
+    assert len(bench.steps('submit')) == 2
+
+
+def test_in_a_freeze_window_nothing_begins_and_what_runs_is_watched(bench, caplog):
+    frozen = []
+    settings = dataclasses.replace(
+        SETTINGS, frozen=lambda now: frozen[0] if frozen else None)
+    bench.worker = bench.new_worker('w1', settings)
+    bench.driver.answers['look'] = [base.Stage.RUNNING]
+    bench.plan(cases.make_task, elsewhere, elsewhere)
+    bench.passes(1)
+    bench.driver.answers['pre_flight'] = [lambda task: frozen.append('the window') or 'marker']
+    with caplog.at_level('INFO'):
+        bench.passes(3)
+    assert len(bench.steps('pre_flight')) == 2 and len(bench.steps('submit')) == 1
+    assert bench.steps('look') and caplog.text.count('no migration begins') == 1
+    bench.driver.answers['pre_flight'] = ['marker']
+    frozen.clear()
     bench.passes(1)
     assert len(bench.steps('submit')) == 2
 
