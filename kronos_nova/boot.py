@@ -20,7 +20,7 @@ the background starts at the first request of a process.
 
 import threading
 import time
-from typing import Any
+from typing import Any, Protocol, TypeVar
 
 import nova.conf
 from oslo_config import cfg
@@ -91,6 +91,17 @@ class NoticeBoard:
         self._refresher.stop()
 
 
+class Kept(Protocol):
+    """What a plug-in keeps from request to request, with a thread of its own."""
+
+    def __init__(self, conf: cfg.ConfigOpts, faults: background.Faults) -> None: ...
+
+    def stop(self) -> None: ...
+
+
+K = TypeVar('K', bound=Kept)
+
+
 class Door:
     """All that our filters and weighers share in a process."""
 
@@ -101,6 +112,20 @@ class Door:
         self.notices = NoticeBoard(conf, self.faults, self.scores)
         published.register(conf)
         self._told = bool(conf.cache.enabled)
+        self._kept: dict[type, Any] = {}
+
+    def keep(self, kind: type[K]) -> K:
+        """This process's object of a class; made when it is first asked for.
+
+        :param kind: called with the configuration and :attr:`faults`; nothing
+            may run before a request uses the object.
+        """
+        kept = self._kept.get(kind)
+        if kept is None:
+            # Of two threads that come first, both get the same.
+            kept = self._kept.setdefault(kind, kind(self.conf, self.faults))
+        found: K = kept
+        return found
 
     def look(self, hosts: list[Any]) -> list[scoreboard.Group]:
         """The request's HostState objects by policy file, with fresh scores or none."""
@@ -111,6 +136,8 @@ class Door:
     def stop(self) -> None:
         self.scores.stop()
         self.notices.stop()
+        for kept in tuple(self._kept.values()):
+            kept.stop()
 
 
 _door: Door | None = None

@@ -19,6 +19,7 @@ The multiplier lives beside Nova's own in [filter_scheduler]; the rest is in
 import os
 
 from oslo_config import cfg
+from oslo_config import types
 
 from kronos_nova import bindings
 from kronos_nova import conf as groups
@@ -35,6 +36,16 @@ FILTER_SCHEDULER_OPTS: list[cfg.Opt] = [
     cfg.FloatOpt('kronos_weight_multiplier', default=1.0,
                  help='Multiplier of KronosWeigher. Positive spreads load, negative packs it, 0 '
                       'disables. Aggregate metadata of the same name overrides it per host.'),
+    cfg.FloatOpt('kronos_scarcity_weight_multiplier', default=0.0,
+                 help='Multiplier of KronosScarcityWeigher: positive keeps hosts with scarce '
+                      'traits or resource classes for those who ask for them. Default: off, '
+                      'and Placement is not asked. Aggregate metadata of the same name '
+                      'overrides it per host.'),
+    cfg.FloatOpt('kronos_project_weight_multiplier', default=0.0,
+                 help='Multiplier of KronosProjectWeigher: positive prefers hosts with fewer of '
+                      'the requester\'s instances, negative gathers them. Default: off, and '
+                      'nothing is looked up. Aggregate metadata of the same name overrides it '
+                      'per host.'),
 ]
 
 OPTS: list[cfg.Opt] = [
@@ -78,6 +89,37 @@ OPTS: list[cfg.Opt] = [
     cfg.BoolOpt('fail_closed', default=False,
                 help='Refuse every host when there are no fresh scores. Default: without fresh '
                      'scores everything passes, as if we were not there.'),
+    cfg.StrOpt('normalisation', default='fixed', choices=[
+        ('fixed', 'headroom - 0.5 as it is: 1 % of a host is 0.01 in every request'),
+        ('min-max', 'the worst host of a request gets -0.5 and the best 0.5, however near '
+                    'they are, as with the weighers of Nova'),
+        ('tanh', 'the distance from the mean of the request\'s hosts in units of '
+                 'normalisation_scale; far ones count little more than near ones')],
+               help='How KronosWeigher scales the hosts that one policy file scores. Without '
+                    'scores, and when all are equal, each host gets 0 under every choice.'),
+    cfg.FloatOpt('normalisation_scale', default=0.1, min=0.001, max=10.0,
+                 help='With normalisation = tanh: the difference of headroom from the mean that '
+                      'counts 0.38 of at most 0.5.'),
+    cfg.BoolOpt('weigh_request', default=False,
+                help='Weigh the headroom that a host would have with the new instance on it: its '
+                     'vCPUs (or MiB) times what an allocated one uses. Of two equally full hosts '
+                     'the larger one is then preferred. Where all hosts are of one size it '
+                     'changes nothing and costs a little time.'),
+    cfg.ListOpt('scarcity_traits', default=['CUSTOM_*'],
+                help='Traits that KronosScarcityWeigher counts: patterns with * and ?; the last '
+                     'one that fits decides, and one that begins with ! leaves out. HW_* would '
+                     'charge every host of a new CPU generation, COMPUTE_* every host whose '
+                     'nova-compute was upgraded first.'),
+    cfg.ListOpt('scarcity_resource_classes', default=['*'],
+                help='Resource classes that KronosScarcityWeigher counts, patterns as in '
+                     'scarcity_traits. VCPU, MEMORY_MB and DISK_GB never count.'),
+    cfg.Opt('scarcity_weights', type=types.Dict(value_type=types.Float(min=0.0, max=100.0)),
+            default={}, sample_default='VGPU:2,CUSTOM_LICENSED:0.5',
+            help='How much a trait or a resource class counts, as NAME:NUMBER; others count 1, '
+                 'and 0 leaves it out.'),
+    cfg.FloatOpt('scarcity_refresh_interval', default=300.0, min=30.0,
+                 help='Seconds between two looks at Placement: one request for each trait and '
+                      'class that counts, whatever the number of hosts.'),
 ]
 
 

@@ -23,8 +23,11 @@ from nova.scheduler import weights
 from oslo_log import log as logging
 
 from kronos_nova import boot
+from kronos_nova import depletion
+from kronos_nova import memo
 from kronos_nova import scatter
 from kronos_nova import scoreboard
+from kronos_nova.weighers import normalisation
 
 LOG = logging.getLogger(__name__)
 
@@ -83,7 +86,7 @@ class KronosWeigher(weights.BaseHostWeigher):
             door = boot.door()
             number = scatter.ranking_of(str(getattr(weight_properties, 'instance_uuid', '')))
             unknown = None if door.conf.kronos.unknown_hosts == 'mean' else self._worst
-            found = weigh(door.look(hosts), hosts, number, unknown)
+            found = weigh(door.look(hosts), hosts, chosen(weight_properties), number, unknown)
             if LOG.isEnabledFor(logging.DEBUG):
                 tell(hosts, found, weight_properties)
             return found
@@ -104,13 +107,17 @@ class KronosWeigher(weights.BaseHostWeigher):
 Unknown = Callable[[Any], float] | None
 
 
-def weigh(groups: list[scoreboard.Group], hosts: list[Any], ranking: int = 0,
+#: Raw weights of a group, of one of its rankings.
+Weigh = Callable[[scoreboard.Group, int, Unknown], list[float]]
+
+
+def weigh(groups: list[scoreboard.Group], hosts: list[Any], kind: Weigh, ranking: int = 0,
           unknown: Unknown = None) -> list[float]:
     """The raw weights of all groups, in the order of the request's hosts."""
     if len(groups) == 1:
-        return relative(groups[0], ranking, unknown)
+        return kind(groups[0], ranking, unknown)
     found = {id(host): weight for group in groups for host, weight in zip(
-        group.hosts, relative(group, ranking, unknown), strict=True)}
+        group.hosts, kind(group, ranking, unknown), strict=True)}
     return [found[id(host)] for host in hosts]
 
 
@@ -134,7 +141,11 @@ def relative(group: scoreboard.Group, ranking: int = 0,
     if snapshot is None:
         return [0.0] * len(hosts)
     loads, memory = snapshot.ranking(ranking)
-    weights = memory.of(hosts, loads)
+    return _whole(hosts, memory.of(hosts, loads), unknown)
+
+
+def _whole(hosts: list[Any], weights: list[float | None], unknown: Unknown) -> list[float]:
+    """With something for the hosts without a score."""
     if None not in weights:
         return typing.cast(list[float], weights)
     known = [weight for weight in weights if weight is not None]
@@ -145,3 +156,38 @@ def relative(group: scoreboard.Group, ranking: int = 0,
                 for host, weight in zip(hosts, weights, strict=True)]
     mean = round(math.fsum(known) / len(known), 5)
     return [mean if weight is None else weight for weight in weights]
+
+
+def chosen(spec: Any) -> Weigh:
+    """What [kronos] makes of a group's hosts: :func:`relative`, or what costs more.
+
+    :param spec: the RequestSpec.
+    """
+    kronos = boot.CONF.kronos
+    if kronos.normalisation == normalisation.FIXED and not kronos.weigh_request:
+        return relative
+
+    def scaled(group: scoreboard.Group, ranking: int, unknown: Unknown) -> list[float]:
+        if group.snapshot is None:
+            return [0.0] * len(group.hosts)
+        weights = (expected(group, spec, ranking, unknown) if kronos.weigh_request
+                   else relative(group, ranking, unknown))
+        return normalisation.normalised(
+            weights, kronos.normalisation, kronos.normalisation_scale)
+
+    return scaled
+
+
+def expected(group: scoreboard.Group, spec: Any, ranking: int = 0,
+             unknown: Unknown = None) -> list[float]:
+    """Like :func:`relative`, with what the request is expected to add itself.
+
+    Of two hosts that are equally full the larger one has more headroom then;
+    hosts of one size keep their order.
+    """
+    hosts, snapshot = group.hosts, group.snapshot
+    if snapshot is None:
+        return [0.0] * len(hosts)
+    loads, _ = snapshot.ranking(ranking)
+    return _whole(hosts, memo.raw(depletion.projected(
+        hosts, loads, spec.vcpus, spec.memory_mb)), unknown)
