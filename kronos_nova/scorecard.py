@@ -53,8 +53,9 @@ class Snapshot:
 
     ``headroom``: 1 - weighted score in [0, 1], of the hosts that have a score
     under every enabled policy; ``loads``: the weighted score, with what the
-    samples do not show. ``expires_at`` is on the monotonic clock. ``reason``
-    says why there are no scores.
+    samples do not show; ``scores``: by policy, what the samples say.
+    ``expires_at`` is on the monotonic clock. ``reason`` says why there are no
+    scores.
     """
 
     headroom: Mapping[str, float] = dataclasses.field(default_factory=dict)
@@ -62,6 +63,7 @@ class Snapshot:
     ceilings: tuple[Ceiling, ...] = ()
     expires_at: float = -math.inf
     reason: str | None = None
+    scores: Mapping[str, Mapping[str, float]] = dataclasses.field(default_factory=dict)
 
     def fresh(self) -> bool:
         return self.reason is None and time.monotonic() < self.expires_at
@@ -186,7 +188,8 @@ class Scorecard:
                  for held in self._held.values()]
         loads = {host: depletion.combined((weight, found[host]) for weight, found in parts)
                  for host in whole}
-        return Snapshot(headroom, loads, tuple(ceilings), expires_at), frozenset()
+        return Snapshot(headroom, loads, tuple(ceilings), expires_at,
+                        scores=scores), frozenset()
 
     def _loads(self, held: _Held, scores: Mapping[str, float],
                tracks: Mapping[str, depletion.Track],
