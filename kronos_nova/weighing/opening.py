@@ -45,14 +45,21 @@ def configure(files: Sequence[str], debug: bool = False) -> Any:
     # Always native threads, also where nova-scheduler still runs on eventlet.
     os.environ['OS_NOVA_DISABLE_EVENTLET_PATCHING'] = '1'
     warnings.filterwarnings('ignore')
+    paths = found_files(files)
     try:
         from nova import monkey_patch
+        from oslo_service import backend
+
+        # How it threads is no news, and comes before the log is set up.
+        for logger in (backend.LOG, logging.getLogger('nova').logger):
+            logger.setLevel('WARNING')
         monkey_patch.patch(backend='threading')
         from nova import config
         from nova import objects
         import nova.conf
         from nova.db.api import api as api_db
         from nova.db.main import api as main_db
+        import oslo_messaging as messaging
     except ImportError as e:
         raise exception.WeighError(
             what='Nova', problem=f'its code cannot be imported here ({e})',
@@ -60,8 +67,10 @@ def configure(files: Sequence[str], debug: bool = False) -> Any:
     conf = nova.conf.CONF
     from kronos_nova.conf import scheduler
     scheduler.register(conf)
-    _read(conf, config, found_files(files))
+    _read(conf, config, paths)
     _log_to_stderr(conf, debug)
+    # Cell mappings may refer to it; nothing connects there.
+    messaging.TransportURL.parse(conf)
     for group in ('database', 'api_database'):
         # An operator waits: say at once that a database cannot be reached.
         conf.set_override('max_retries', 0, group)
@@ -120,5 +129,7 @@ def _log_to_stderr(conf: cfg.ConfigOpts, debug: bool) -> None:
     if not debug:
         conf.set_override('default_log_levels', [
             *conf.default_log_levels, 'nova=WARN', 'kronos_nova=ERROR', 'oslo_db=CRITICAL',
-            'oslo_messaging=WARN', 'oslo_concurrency=WARN', 'keystoneauth=ERROR'])
+            'oslo_messaging=WARN', 'oslo_concurrency=WARN', 'oslo_service=WARN',
+            # It shows a traceback of what the host manager says in a line.
+            'nova.context=CRITICAL', 'keystoneauth=ERROR'])
     logging.setup(conf, 'nova')

@@ -447,8 +447,10 @@ class CommandTestCase(ExplainTestCase):
                          (f'sqlite:///{self.directory}/no/such.db', cell))
         copy.close()
         done = self.run_command('-f', 'json')
+        self.assertEqual(0, done.returncode, done.stderr)
         self.assertNotIn('Traceback', done.stderr)
-        self.assertIn(cell, done.stderr)
+        self.assertIn(f'Failed to get computes for cell {cell}', done.stderr)
+        self.assertIn('Nova knows no compute host', done.stderr)
 
     def test_values_that_are_none(self):
         self.values['kronos']['settle_seconds'] = 'soon'
