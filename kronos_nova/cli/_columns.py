@@ -138,7 +138,9 @@ class Columns:
                     ', '.join(weight.aggregates), weight.product]
         if weight is None:
             return [None]
-        text = f'{weight.normalised:.3f} x {weight.multiplier:g} = {weight.product:.3f}'
+        # Python knows a -0.0, which is nothing.
+        text = (f'{weight.normalised + 0.0:.3f} x {weight.multiplier:g} = '
+                f'{weight.product + 0.0:.3f}')
         if self._whole:
             text = f'{weight.raw:g}: {text}'
         if weight.aggregates:
