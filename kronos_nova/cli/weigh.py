@@ -14,12 +14,14 @@
 """``kronos weigh``: what nova-scheduler would do, and why."""
 
 import argparse
+import re
 import sys
 from typing import Any
 
 from cliff import lister
 
 EXPLAIN = 'kronos weigh explain'
+TUNE = 'kronos weigh tune'
 
 
 class Explain(lister.Lister):
@@ -76,6 +78,73 @@ class Explain(lister.Lister):
             return 0
 
         status = _tool.guarded(EXPLAIN, run)
+        sys.stderr.flush()
+        if status:
+            raise SystemExit(status)
+        return found[0]  # type: ignore[no-any-return]
+
+
+class Tune(lister.Lister):
+    """Replay recorded boots and load against several multipliers.
+
+    What booted in the past is placed again by Nova's own weigher classes, as
+    nova.conf enables them, and ours with each multiplier; the load of each
+    instance is what it was. Shown are the overload and the spread that
+    follow when nobody moves anything, and the moves that the rebalancer
+    makes later. Nothing is changed anywhere. The first row is history.
+    """
+
+    def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
+        parser: argparse.ArgumentParser = super().get_parser(prog_name)
+        # "-2d" is a time and no option.
+        parser._negative_number_matcher = re.compile(r'-[\d.]')
+        add = parser.add_argument_group('replay').add_argument
+        add('--config-file', action='append', default=[], metavar='FILE',
+            help='kronos.conf: [prometheus], [engine], [executor]; repeatable.')
+        add('--nova-conf', action='append', default=[], metavar='FILE',
+            help='nova.conf: the weighers and their multipliers; repeatable. Default: where '
+                 'nova-scheduler looks for it, else Nova\'s defaults.')
+        add('--policies', metavar='FILE',
+            help='The policy file. Default: [engine] policies_file.')
+        add('--multiplier', action='append', default=[], metavar='M',
+            help='A kronos_weight_multiplier to try; repeatable. 0, which is Nova alone, is '
+                 'always tried. Default: 0.5, 1, 2, 4, 8, 16; negative ones with mode: pack.')
+        add('--set', action='append', default=[], dest='settings', metavar='NAME=VALUE',
+            help='Another option of nova.conf for every trial, as in kronos weigh explain; '
+                 'repeatable.')
+        add('--trace', metavar='FILE',
+            help='Cloud and load, as kronos simulate --record wrote them.')
+        add('--from', dest='start', metavar='TIME',
+            help='First time: 2026-11-01T00:00:00Z, epoch seconds, or -2d. Default: the whole '
+                 'trace. Without a trace, Nova and Prometheus are asked.')
+        add('--to', dest='end', default='now', metavar='TIME',
+            help='Last time (default: now; of a trace, its last time).')
+        add('--step', metavar='DURATION',
+            help='Between two looks at the load (default: 5m; of a trace, its own).')
+        add('--snapshot', metavar='DIR', help='The cloud, as kronos-record wrote it.')
+        add('--record', metavar='FILE', help='Also write what was read into this trace file.')
+        add('--ceiling', default='0.8', metavar='SCORE',
+            help='A host with a higher score is overloaded (default: 0.8).')
+        add('--lag', metavar='DURATION',
+            help='Until metrics show a move whole: the longest range in the queries (default: '
+                 '[engine] settle_seconds).')
+        add('--bandwidth', default='250', metavar='MIB_PER_SECOND',
+            help='What one migration copies (default: 250).')
+        add('--without-moves', action='store_true',
+            help='Leave the rebalancer out: faster, and no moves are counted.')
+        return parser
+
+    def take_action(self, parsed_args: argparse.Namespace) -> tuple[tuple[str, ...], list[Any]]:
+        from kronos_nova.cli import _tuning
+        from kronos_nova.cmd import _tool
+
+        found: list[Any] = []
+
+        def run() -> int:
+            found.append(_tuning.run(parsed_args, bool(getattr(self.app_args, 'debug', False))))
+            return 0
+
+        status = _tool.guarded(TUNE, run)
         sys.stderr.flush()
         if status:
             raise SystemExit(status)

@@ -17,6 +17,7 @@ Nova decides at import how it threads.
 """
 
 from collections.abc import Sequence
+import functools
 import os
 from typing import Any
 import warnings
@@ -42,10 +43,47 @@ def configure(files: Sequence[str], debug: bool = False) -> Any:
     :returns: Nova's global ConfigOpts.
     :raises WeighError: there is no nova.conf, or it cannot be used.
     """
-    # Always native threads, also where nova-scheduler still runs on eventlet.
+    paths = found_files(files)
+    if not paths:
+        raise exception.WeighError(
+            what='nova.conf', problem='there is none where nova-scheduler looks for it',
+            remedy='Run the command where nova-scheduler runs, or name it with --config-file')
+    conf = _configured(paths, debug)
+    from nova.db.api import api as api_db
+    from nova.db.main import api as main_db
+    import oslo_messaging as messaging
+
+    # Cell mappings may refer to it; nothing connects there.
+    messaging.TransportURL.parse(conf)
+    for group in ('database', 'api_database'):
+        if not conf[group].connection:
+            raise exception.WeighError(
+                what=', '.join(paths), problem=f'[{group}] connection is not set',
+                remedy='Name the nova.conf of nova-scheduler, which has it')
+        # An operator waits: say at once that a database cannot be reached.
+        conf.set_override('max_retries', 0, group)
+    main_db.configure(conf)
+    api_db.configure(conf)
+    return conf
+
+
+def configure_offline(files: Sequence[str], debug: bool = False) -> Any:
+    """Read nova.conf for its options alone; without one, Nova's defaults hold.
+
+    :raises WeighError: one that is named cannot be used.
+    """
+    return _configured(found_files(files), debug)
+
+
+@functools.cache
+def native_threads() -> None:
+    """Load Nova on native threads, also where nova-scheduler still runs on
+    eventlet. Before anything that loads oslo.service.
+
+    :raises WeighError: there is no Nova here.
+    """
     os.environ['OS_NOVA_DISABLE_EVENTLET_PATCHING'] = '1'
     warnings.filterwarnings('ignore')
-    paths = found_files(files)
     try:
         from nova import monkey_patch
         from oslo_service import backend
@@ -54,48 +92,40 @@ def configure(files: Sequence[str], debug: bool = False) -> Any:
         for logger in (backend.LOG, logging.getLogger('nova').logger):
             logger.setLevel('WARNING')
         monkey_patch.patch(backend='threading')
-        from nova import config
-        from nova import objects
-        import nova.conf
-        from nova.db.api import api as api_db
-        from nova.db.main import api as main_db
-        import oslo_messaging as messaging
+        import nova.conf  # noqa: F401
     except ImportError as e:
         raise exception.WeighError(
             what='Nova', problem=f'its code cannot be imported here ({e})',
             remedy='Run the command where nova-scheduler runs, in its Python environment') from e
-    conf = nova.conf.CONF
+
+
+def _configured(paths: Sequence[str], debug: bool) -> Any:
+    native_threads()
+    from nova import config
+    from nova import objects
+    import nova.conf
+
     from kronos_nova.conf import scheduler
+
+    conf = nova.conf.CONF
     scheduler.register(conf)
     _read(conf, config, paths)
     _log_to_stderr(conf, debug)
-    # Cell mappings may refer to it; nothing connects there.
-    messaging.TransportURL.parse(conf)
-    for group in ('database', 'api_database'):
-        # An operator waits: say at once that a database cannot be reached.
-        conf.set_override('max_retries', 0, group)
-    main_db.configure(conf)
-    api_db.configure(conf)
     objects.register_all()
     return conf
 
 
 def found_files(files: Sequence[str]) -> list[str]:
-    """The configuration files that are read.
+    """The configuration files that are read, maybe none.
 
-    :raises WeighError: there are none, or one is missing.
+    :raises WeighError: one that is named is missing.
     """
     for path in files:
         if not os.access(path, os.R_OK) or os.path.isdir(path):
             raise exception.WeighError(
-                what=f'--config-file {path}', problem='no such file can be read',
+                what=path, problem='no such file can be read',
                 remedy='Name the nova.conf of nova-scheduler, and run as a user who may read it')
-    found = list(files) or cfg.find_config_files(project='nova', prog=BINARY)
-    if not found:
-        raise exception.WeighError(
-            what='nova.conf', problem='there is none where nova-scheduler looks for it',
-            remedy='Run the command where nova-scheduler runs, or name it with --config-file')
-    return found
+    return list(files) or list(cfg.find_config_files(project='nova', prog=BINARY))
 
 
 def _read(conf: cfg.ConfigOpts, config: Any, files: Sequence[str]) -> None:
@@ -114,11 +144,6 @@ def _read(conf: cfg.ConfigOpts, config: Any, files: Sequence[str]) -> None:
                     what=', '.join(files), problem=f'[{group}] {name}: '
                     f'{str(e).partition("is not valid: ")[2] or "the value is not valid"}',
                     remedy='Correct the value') from e
-    for group in ('database', 'api_database'):
-        if not conf[group].connection:
-            raise exception.WeighError(
-                what=', '.join(files), problem=f'[{group}] connection is not set',
-                remedy='Name the nova.conf of nova-scheduler, which has it')
 
 
 def _log_to_stderr(conf: cfg.ConfigOpts, debug: bool) -> None:

@@ -116,8 +116,8 @@ class Hosts(host_manager.HostManager):
 
     def __init__(self) -> None:
         super().__init__()
-        self.filter_handler = _Filters(self.filter_handler)
-        self.weight_handler = _Weights(self.weight_handler)
+        self.filter_handler: Any = _Filters(self.filter_handler)
+        self.weight_handler: Any = _Weights(self.weight_handler)
 
     def _init_instance_info(self, computes_by_cell: Any = None) -> None:
         self._instance_info: dict[str, Any] = {}

@@ -23,12 +23,12 @@ from unittest import mock
 
 import fixtures
 from nova import context
+from nova import objects
 import nova.conf
 from nova.db.api import api as api_db
 from nova.db.main import api as main_db
-from nova import objects
-from nova.scheduler.client import report
 from nova.scheduler import utils as scheduler_utils
+from nova.scheduler.client import report
 from placement import deploy
 import sqlalchemy as sa
 
