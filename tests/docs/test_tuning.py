@@ -14,8 +14,11 @@
 
 """The page on tuning: its options exist, its keys are all there are."""
 
+import os
 from pathlib import Path
 import re
+import subprocess
+import sys
 
 from kronos_nova.cli import _columns
 from kronos_nova.cli import weigh
@@ -60,3 +63,39 @@ def test_the_tables_sums_are_its_products():
     for row in ranked:
         products = [float(cell.split('= ')[1].split(' ')[0]) for cell in row if ' = ' in cell]
         assert abs(sum(products) - float(row[heads.index('Sum with --set')])) < 0.002
+
+
+COMMAND = re.compile(r'^   \$ cd (\S+)\n   \$ kronos (weigh tune .*)$', re.MULTILINE)
+
+
+def run(directory, program, *arguments):
+    return subprocess.run(
+        [sys.executable, *program, *arguments], cwd=TOP / directory, capture_output=True,
+        text=True, check=False, env={**os.environ, 'PYTHONPATH': str(TOP)})
+
+
+def test_the_command_of_tune_prints_the_pages_table():
+    directory, arguments = COMMAND.search(PAGE).groups()
+    done = run(directory, ('-c', 'import sys; from kronos_nova.cli import app; '
+                                 'sys.exit(app.main(sys.argv[1:]))'), *arguments.split())
+    assert done.returncode == 0, done.stderr
+    assert f'{done.stdout.rstrip()}\n{done.stderr}' == (
+        TOP / directory / 'output.txt').read_text(), (
+        'boots are placed otherwise now: run tools/generate_example_tune.py')
+
+
+def test_the_examples_trace_is_what_its_generator_writes():
+    done = run('.', ('tools/generate_example_tune.py', '--check'))
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_every_option_of_an_example_of_tune_exists():
+    known = set(weigh.Tune(None, None).get_parser('x')._option_string_actions)
+    assert {'--trace', '--multiplier', '--record'} <= options('tune') <= known
+
+
+def test_every_key_of_a_multiplier_is_documented():
+    from kronos_nova.cli import _tuning
+
+    names, _rows = _tuning._table('json', [], [], None)
+    assert set(names) == documented('A multiplier in -f json')
