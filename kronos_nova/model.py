@@ -356,6 +356,7 @@ class History:
     whose pack drain began in an earlier cycle. ``completed`` are moves with
     their completion times, newest last. ``local_disk_hosts`` are hosts off
     which Nova lately refused to move an instance without copying its disks.
+    ``paused`` says by whom and why the scope is; None: it is not.
     """
 
     cooling: Mapping[str, float] = _empty()
@@ -365,6 +366,7 @@ class History:
     draining: frozenset[str] = frozenset()
     completed: tuple[tuple[Move, float], ...] = ()
     local_disk_hosts: frozenset[str] = frozenset()
+    paused: str | None = None
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

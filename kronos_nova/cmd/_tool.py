@@ -58,6 +58,8 @@ def configure(conf: cfg.ConfigOpts, prog: str, argv: Sequence[str] | None,
     for name, value in (('log_config_append', None), ('log_file', None), ('log_dir', None),
                         ('use_syslog', False), ('use_journal', False), ('use_stderr', True)):
         conf.set_override(name, value)
+    logging.set_defaults(default_log_levels=[
+        *logging.get_default_log_levels(), 'alembic.runtime.plugins=WARNING'])
     logging.setup(conf, 'kronos')
 
 

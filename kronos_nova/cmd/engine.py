@@ -50,7 +50,8 @@ def _run(conf: Any) -> int:
 
     built = engine.Engine(
         conf, collector=_wiring.collector(conf), source=_wiring.source(conf),
-        store=_wiring.store(conf), cast=_wiring.caster(conf), publish=_wiring.publisher(conf))
+        store=_wiring.store(conf), cast=_wiring.caster(conf), publish=_wiring.publisher(conf),
+        kept_alive=not conf.once)
     try:
         if conf.once:
             rows = built.run_cycle()
@@ -62,29 +63,27 @@ def _run(conf: Any) -> int:
 
 
 def _serve(conf: Any, built: Any) -> int:
-    """Cycles in a thread of oslo.service; the main thread takes signals.
+    """Cycles in threads of their own; the main thread takes signals.
 
     SIGUSR1 writes a snapshot, SIGTERM and SIGINT end it.
     """
     from oslo_log import log as logging
-    from oslo_service import loopingcall
 
     from kronos_nova.cmd import _wiring
+    from kronos_nova.rebalancer import daemon
 
     log = logging.getLogger(__name__)
     heard = _wiring.results(conf, built.scope_names(), built.on_result)
     if heard is not None:
         heard.start()
-    loop = loopingcall.FixedIntervalLoopingCall(built.safe_cycle)
-    loop.start(interval=conf.engine.evaluation_interval, stop_on_exception=False)
+    cycles = daemon.Daemon(built, conf.engine.evaluation_interval)
+    cycles.start()
     log.info('Planning every %d s%s', conf.engine.evaluation_interval,
              ' (dry run: nothing is moved)' if conf.engine.dry_run else '')
     while _signals.wait() not in _signals.LEAVE:
         built.write_snapshot()
     log.info('Stopping; migrations under way go on without us')
-    built.stop()
-    loop.stop()
-    loop.wait()
+    cycles.stop()
     if heard is not None:
         heard.stop()
     return 0

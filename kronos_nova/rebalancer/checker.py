@@ -108,6 +108,8 @@ def _wanted(move: model.Move, cluster: model.Cluster, options: model.Options,
             history: model.History) -> Iterator[model.Rejection]:
     """The operator asked for this kind of move, and not to wait with it."""
     uuid, source = move.instance_uuid, move.from_host
+    if history.paused is not None:
+        yield model.Rejection('paused', history.paused)
     if history.scope_cooling > 0 and not (
             source in history.draining
             and move.phase in (model.Phase.EVACUATE, model.Phase.PACK)):

@@ -49,9 +49,11 @@ if TYPE_CHECKING:  # replay needs no database
 
 LOG = logging.getLogger(__name__)
 
-#: A lease outlives planning and the interval by so many seconds; whoever dies
-#: holds it no longer.
+#: A lease lasts so many seconds after its last renewal: whoever dies or is
+#: frozen holds it no longer.
 LEASE_SECONDS = 30
+#: A cycle that has taken so long (seconds) hangs; its leases are not renewed.
+HUNG_SECONDS = 900.0
 #: Old plans are looked for so many seconds apart.
 FORGET_EVERY = 3600.0
 
@@ -113,11 +115,13 @@ class Engine:
 
     :param cast: None when executors poll only.
     :param publish: None when nova-scheduler is not told.
+    :param kept_alive: somebody calls :meth:`keep_leases` all the time.
     """
 
     def __init__(self, conf: cfg.ConfigOpts, *, collector: Collector, source: sources.Source,
                  store: 'store_api.Store', cast: Cast | None = None,
                  publish: Publish | None = None, owner: str | None = None,
+                 kept_alive: bool = False,
                  clock: Callable[[], float] = time.time,
                  monotonic: Callable[[], float] = time.monotonic) -> None:
         self._conf = conf
@@ -131,6 +135,9 @@ class Engine:
         self._monotonic = monotonic
         self._watch = policy_watch.PolicyWatch(conf.engine.policies_file)
         self._leases: dict[str, Any] = {}
+        self._taken: frozenset[str] = frozenset()
+        self._cycle_began: float | None = None
+        self._kept_alive = kept_alive
         self._forget_at = 0.0
         self._stopping = threading.Event()
         scopes(conf, self._watch.current)
@@ -141,7 +148,7 @@ class Engine:
 
     def close(self) -> None:
         """Give the leases back and release connections."""
-        for scope, lease in self._leases.items():
+        for scope, lease in self._leases.copy().items():
             try:
                 self._store.release(lease)
             except exception.StoreError as e:
@@ -177,8 +184,30 @@ class Engine:
         return recorder.record(self._collector, self._source, self._store, policy_set,
                                scopes(self._conf, policy_set), self._clock)
 
+    def keep_leases(self) -> bool:
+        """Renew the leases, also while a cycle runs; for another thread.
+
+        Called at least every third of LEASE_SECONDS, so that leases are short
+        and pass on soon. A cycle that hangs loses them.
+
+        :returns: whether a scope that another engine had can be had now.
+        """
+        began = self._cycle_began
+        if began is not None and self._monotonic() - began > HUNG_SECONDS:
+            return False
+        for scope, lease in self._leases.copy().items():
+            # One that is over is taken anew, or not, by the next cycle; what is
+            # decided under it meanwhile is refused by the store.
+            if not self._store.renew(lease, LEASE_SECONDS):
+                LOG.warning('Scope %s: the lease was over before it was renewed: this engine or '
+                            'the database was held up', scope)
+                if self._leases.get(scope) is lease:
+                    del self._leases[scope]
+        return bool(self._taken) and self._store.has_free(self._taken)
+
     def safe_cycle(self) -> None:
         """A cycle for a daemon: whatever goes wrong, the next one comes."""
+        self._cycle_began = self._monotonic()
         try:
             self.run_cycle()
         except exception.KronosException as e:
@@ -186,6 +215,8 @@ class Engine:
         except Exception:
             LOG.exception('A cycle failed for a reason that is a defect of ours; nothing more '
                           'moves in it, and the next one tries again.')
+        finally:
+            self._cycle_began = None
 
     def run_cycle(self) -> list[dict[str, Any]]:
         """One pass over every scope that this engine holds a lease on.
@@ -195,13 +226,17 @@ class Engine:
         policy_set = self._watch.refresh()
         rows: list[dict[str, Any]] = []
         ours: list[str] = []
+        taken = []
         for scope in scopes(self._conf, policy_set):
             try:
                 self._lease(scope, policy_set)
             except exception.KronosException as e:
                 rows.append(self._failed(scope, e))
+                if isinstance(e, exception.ScopeTaken):
+                    taken.append(scope)
             else:
                 ours.append(scope)
+        self._taken = frozenset(taken)
         if ours:
             rows += self._plan(ours, policy_set)
         self._forget()
@@ -222,17 +257,18 @@ class Engine:
                       self._conf.engine.keep_days)
 
     def _lease(self, scope: str, policy_set: policies.PolicySet) -> Any:
-        """Ours until after the next cycle: between two of them nobody with other
-        policies takes it. A dry run takes none: it is in nobody's way.
+        """Ours as long as :meth:`keep_leases` is called; without that, until after
+        the next cycle: between two of them nobody with other policies takes
+        it. A dry run takes none: it is in nobody's way.
 
         :raises ScopeTaken: another engine plans this scope.
         """
         conf = self._conf.engine
         if conf.dry_run:
             return None
+        alone = 0 if self._kept_alive else conf.planning_deadline + conf.evaluation_interval
         lease = self._store.acquire_lease(
-            scope, self._owner,
-            LEASE_SECONDS + conf.planning_deadline + conf.evaluation_interval, _hash(policy_set))
+            scope, self._owner, LEASE_SECONDS + alone, _hash(policy_set))
         if lease is None:
             self._leases.pop(scope, None)
             raise exception.ScopeTaken(scope=scope)

@@ -154,6 +154,8 @@ def _held(request: Request) -> str | None:
     """Why the whole scope is left alone, or None."""
     if not request.cluster.scope_hosts:
         return f'scope {request.cluster.scope} has no hosts'
+    if request.history.paused is not None:
+        return f'{request.history.paused}; kronos resume ends it'
     outage = gates.outage(request.cluster, request.options)
     if outage is not None:
         return outage

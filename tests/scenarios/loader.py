@@ -153,5 +153,5 @@ def _history(data: dict[str, Any]) -> model.History:
         quarantined={uuid_of(n): s for n, s in data.get('quarantined', {}).items()},
         quarantined_hosts=frozenset(data.get('quarantined_hosts', ())),
         local_disk_hosts=frozenset(data.get('local_disk_hosts', ())),
-        scope_cooling=data.get('scope_cooling', 0.0),
+        scope_cooling=data.get('scope_cooling', 0.0), paused=data.get('paused'),
         draining=frozenset(data.get('draining', ())), completed=completed)

@@ -158,7 +158,11 @@ class Worker:
         except Exception as e:
             return self._outcomes.failed(row, _unexpected(task, e))
         now = self._clock()
-        if self._stopping.is_set():
+        pause = self._store.paused(task.aggregate, now)
+        if pause is not None:
+            LOG.info('Instance %s: task %s goes back to the queue: %s', task.instance_uuid,
+                     task.task_id, pause)
+        if self._stopping.is_set() or pause is not None:
             self._store.requeue(task.task_id, self.name, now, not_before=task.not_before,
                                 retry_count=task.retry_count, attempt=row.attempt)
             return None

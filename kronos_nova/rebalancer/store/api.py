@@ -37,11 +37,13 @@ from kronos_nova.model import TaskState
 from kronos_nova.rebalancer.store import database
 from kronos_nova.rebalancer.store import leases
 from kronos_nova.rebalancer.store import owners
+from kronos_nova.rebalancer.store import pauses
 from kronos_nova.rebalancer.store import plans
 from kronos_nova.rebalancer.store import quarantine
 from kronos_nova.rebalancer.store import rows
 from kronos_nova.rebalancer.store import tables
 from kronos_nova.rebalancer.store import tasks
+from kronos_nova.rebalancer.store.pauses import Pause
 from kronos_nova.rebalancer.store.rows import Lease
 from kronos_nova.rebalancer.store.rows import PlanRow
 from kronos_nova.rebalancer.store.rows import TaskRow
@@ -172,6 +174,18 @@ class Store:
         """Give the scope back; a lease that is over is left as it is."""
         self._run(lambda c: leases.release(c, self._now(), lease))
 
+    def has_free(self, scopes: Collection[str]) -> bool:
+        """Whether one of the scopes is leased by nobody now."""
+        lease = tables.lease
+        held = self._read(lambda c: set(c.scalars(sa.select(lease.c.scope).where(
+            lease.c.scope.in_(sorted(scopes)), lease.c.until > self._now()))))
+        return not held.issuperset(scopes)
+
+    def scopes(self) -> list[str]:
+        """Every scope that an engine has ever leased."""
+        return self._read(lambda c: list(c.scalars(
+            sa.select(tables.lease.c.scope).order_by(tables.lease.c.scope))))
+
     # Plans.
 
     def save_plan(self, lease: Lease | None, plan: model.Plan, tasks: Sequence[model.Task], *,
@@ -261,8 +275,8 @@ class Store:
               per_destination: int = UNLIMITED) -> TaskRow | None:
         """The next task that may begin, now ours in state ``claimed``.
 
-        Queued, due, not expired, everything it requires completed, and a
-        slot free: at most ``per_scope`` tasks of its scope, ``per_source``
+        Queued, due, not expired, not paused, everything it requires completed,
+        and a slot free: at most ``per_scope`` tasks of its scope, ``per_source``
         and ``per_destination`` of its hosts and ``total`` of the cloud are
         claimed, submitting, submitted or unknown. A claim whose worker has
         been silent for ``claim_seconds`` passes to us.
@@ -328,6 +342,31 @@ class Store:
         if late is None:
             return []
         return self._run(lambda c: tasks.expire(c, scopes, now, claim_seconds))
+
+    # Pauses.
+
+    def pause(self, scope: str | None, now: float, *, seconds: float | None, paused_by: str,
+              reason: str) -> Pause:
+        """Plan and begin nothing in the scope (None: anywhere).
+
+        :param seconds: for how long; None: until :meth:`resume`.
+        """
+        found = Pause(scope, now, None if seconds is None else now + seconds, paused_by,
+                             reason)
+        self._run(lambda c: pauses.begin(c, found))
+        return found
+
+    def resume(self, scope: str | None, now: float) -> bool:
+        """End the pause of the scope, or the cloud's; False: there was none."""
+        return self._run(lambda c: pauses.end(c, scope, now))
+
+    def pauses(self, now: float) -> list[Pause]:
+        """Those in force; that of the cloud first."""
+        return self._read(lambda c: pauses.lasting(c, now))
+
+    def paused(self, scope: str, now: float) -> Pause | None:
+        """What holds the scope."""
+        return self._read(lambda c: pauses.of(c, scope, now))
 
     # Quarantine.
 

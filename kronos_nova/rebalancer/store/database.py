@@ -92,6 +92,20 @@ def sqlite_file(text: str | None) -> str | None:
     return url.database
 
 
+def must_exist(text: str | None) -> None:
+    """A SQLite file that is not there is not made by whoever only asks: it
+    would belong to them.
+
+    :raises StoreError: the URL names such a file.
+    """
+    path = sqlite_file(text)
+    if path is not None and not os.path.exists(path):
+        raise exception.StoreError(
+            problem=f'file {path} does not exist',
+            remedy='Check [database] connection, or run kronos-manage db sync as the user of '
+                   'the daemons.')
+
+
 def from_url(text: str, **options: Any) -> sa.Engine:
     """The engine for a URL; ``options`` are oslo.db's.
 
@@ -211,9 +225,10 @@ def current(engine: sa.Engine) -> str | None:
         return migration.MigrationContext.configure(connection).get_current_revision()
 
 
-def upgrade(engine: sa.Engine) -> None:
+def upgrade(engine: sa.Engine, to: str = 'head') -> None:
     """Bring the schema to :func:`head`; concurrent callers wait in line.
 
+    :param to: an earlier revision, for tests of the way from there.
     :raises StoreError: unreachable, refused, or written by a newer release.
     """
     with explained(engine), engine.connect() as connection, connection.begin():
@@ -221,7 +236,7 @@ def upgrade(engine: sa.Engine) -> None:
             revision = migration.MigrationContext.configure(connection).get_current_revision()
             _refuse_newer(revision)
             if revision != head():
-                command.upgrade(_alembic(connection), 'head')
+                command.upgrade(_alembic(connection), to)
 
 
 @contextlib.contextmanager
@@ -259,4 +274,4 @@ def check(engine: sa.Engine) -> None:
     if revision != head():
         raise exception.StoreError(
             problem=f'has schema revision {revision or "none"}, this release needs {head()}',
-            remedy='Upgrade it: kronos-engine does so when it starts.')
+            remedy='Upgrade it: kronos-manage db sync, or start kronos-engine.')

@@ -23,6 +23,7 @@ import sqlalchemy as sa
 from kronos_nova import exception
 from kronos_nova import model
 from kronos_nova.constraints import settling
+from kronos_nova.rebalancer.store import pauses
 from kronos_nova.rebalancer.store import rows
 from kronos_nova.rebalancer.store import tables
 
@@ -136,7 +137,9 @@ def history(connection: sa.Connection, scope: str, now: float) -> model.History:
         .order_by(task.c.completed_at, task.c.task_id)).mappings()
     draining = connection.scalars(
         sa.select(tables.drain.c.host).where(tables.drain.c.scope == scope))
+    pause = pauses.of(connection, scope, now)
     return model.History(
+        paused=None if pause is None else str(pause),
         cooling={row.name: row.until - now for row in cooling if row.kind == INSTANCE},
         quarantined={row.name: -1 if row.until is None else row.until - now
                      for row in held if row.kind == INSTANCE},
@@ -170,6 +173,6 @@ def purge(connection: sa.Connection, now: float, older_than: float) -> int:
         part = old[start:start + 500]
         for table in (task, tables.budget, plan):
             connection.execute(sa.delete(table).where(table.c.plan_id.in_(part)))
-    for table in (tables.cooldown, tables.quarantine):
+    for table in (tables.cooldown, tables.quarantine, tables.pause):
         connection.execute(sa.delete(table).where(table.c.until < limit))
     return len(old)

@@ -150,6 +150,18 @@ drain = table(
     sa.Column('since', sa.Double, nullable=False),
 )
 
+#: Nothing moves in a scope (``kind`` 'scope') or anywhere ('cloud', its name is
+#: empty); ``until`` NULL is until somebody resumes.
+pause = table(
+    'pause',
+    sa.Column('kind', sa.String(16), primary_key=True),
+    sa.Column('name', name(), primary_key=True),
+    sa.Column('since', sa.Double, nullable=False),
+    sa.Column('until', sa.Double),
+    sa.Column('paused_by', name(), nullable=False),
+    sa.Column('reason', text(), nullable=False),
+)
+
 #: One row: whoever claims a task updates it first, so that counting against
 #: the caps and claiming are one step on every backend.
 gate = table(

@@ -25,6 +25,7 @@ from sqlalchemy.sql.elements import ColumnElement
 
 from kronos_nova import model
 from kronos_nova.model import TaskState
+from kronos_nova.rebalancer.store import pauses
 from kronos_nova.rebalancer.store import plans
 from kronos_nova.rebalancer.store import quarantine
 from kronos_nova.rebalancer.store import rows
@@ -73,13 +74,18 @@ def claim(connection: sa.Connection, worker: str, scopes: Collection[str] | None
     # First of all, so that what is read below stays true until the commit.
     connection.execute(sa.update(tables.gate).where(tables.gate.c.name == 'claim')
                        .values(passes=tables.gate.c.passes + 1))
+    held = {pause.scope for pause in pauses.lasting(connection, now)}
+    if None in held:
+        return None
+    going_on = _task.c.scope.not_in(sorted(name for name in held if name is not None))
     lost = connection.execute(
         sa.select(_task.c.task_id)
-        .where(_in([TaskState.CLAIMED]), _silent(now, claim_seconds), _of(scopes),
+        .where(_in([TaskState.CLAIMED]), _silent(now, claim_seconds), _of(scopes), going_on,
                _unexpired(now))
         .order_by(_task.c.not_before, _task.c.priority, _task.c.task_id).limit(1)).first()
     chosen = lost.task_id if lost else _next(
-        connection, scopes, now, per_scope, total, per_source, per_destination)
+        connection, sa.and_(_of(scopes), going_on), now, per_scope, total, per_source,
+        per_destination)
     if chosen is None:
         return None
     taken = connection.execute(
@@ -91,7 +97,7 @@ def claim(connection: sa.Connection, worker: str, scopes: Collection[str] | None
     return get(connection, chosen) if taken.rowcount == 1 else None
 
 
-def _next(connection: sa.Connection, scopes: Collection[str] | None, now: float,
+def _next(connection: sa.Connection, allowed: ColumnElement[bool], now: float,
           per_scope: int, total: int, per_source: int, per_destination: int) -> str | None:
     """The first queued task whose turn, slots and requirements have come."""
     flying = connection.execute(
@@ -105,7 +111,7 @@ def _next(connection: sa.Connection, scopes: Collection[str] | None, now: float,
     queued = connection.execute(
         sa.select(_task.c.task_id, _task.c.plan_id, _task.c.scope, _task.c.requires,
                   _task.c.from_host, _task.c.to_host)
-        .where(_in([TaskState.QUEUED]), _task.c.not_before <= now, _of(scopes), _unexpired(now))
+        .where(_in([TaskState.QUEUED]), _task.c.not_before <= now, allowed, _unexpired(now))
         .order_by(_task.c.not_before, _task.c.priority, _task.c.task_id)).all()
     completed = {
         (row.plan_id, row.instance_uuid) for row in connection.execute(

@@ -43,7 +43,7 @@ def rules_of(plan, found):
              for n in (m.instance_uuid, m.from_host, m.to_host, *m.alternates)}
     for no in found:
         assert (any(n in no.detail for n in names) or re.search(r'\d', no.detail)
-                or no.rule == 'policy-untrusted'), no
+                or no.rule in ('policy-untrusted', 'paused')), no
     return {no.rule for no in found}
 
 
@@ -276,6 +276,14 @@ def test_while_the_scope_cools_only_a_drain_that_began_goes_on(good):
     assert verdict(request, plan, history=begun) == {'scope-cooling'}
     assert verdict(request, packed, history=cools) == {'scope-cooling'}
     assert verdict(request, packed, history=begun) == set()
+
+
+def test_a_plan_for_a_paused_scope_is_refused(good):
+    request, plan = good
+    history = model.History(paused='scope s was paused by me: why')
+    assert verdict(request, plan, history=history) == {'paused'}
+    assert verdict(request, dataclasses.replace(plan, moves=(), reason='why'),
+                   history=history) == set()
 
 
 def test_an_imbalance_move_on_scores_that_do_not_show_the_last_one_is_refused(good):

@@ -148,6 +148,72 @@ def test_defect_18_only_one_of_two_engines_plans_and_the_other_takes_over(world)
     assert row['hosts'] == 2
 
 
+def test_a_lease_that_is_kept_alive_passes_on_30_s_after_its_owner_s_death(world):
+    one, two = (world.engine(name, kept_alive=True) for name in ('one', 'two'))
+    assert one.run_cycle()[0]['moves']
+    for _ in range(20):
+        world.clock.now += 25
+        one.keep_leases()
+    assert not two.run_cycle()[0]['hosts'] and not two.keep_leases()
+    world.clock.now += engine.LEASE_SECONDS - 1
+    assert not two.keep_leases()
+    world.clock.now += 2
+    assert two.keep_leases(), 'the scope is free, and the engine that waits is told'
+    assert two.run_cycle()[0]['hosts'] == 2
+    assert not two.keep_leases(), 'there is nothing left to wait for'
+
+
+def test_an_engine_that_was_frozen_beyond_its_lease_writes_nothing(world, caplog):
+    """Nobody has taken the scope meanwhile: what it saw is old all the same."""
+    one = world.engine(kept_alive=True)
+
+    def freeze():
+        world.clock.now += engine.LEASE_SECONDS + 1
+        one.keep_leases()
+
+    run = engine.cycle.run
+
+    def frozen(*args, **kwargs):
+        found = run(*args, **kwargs)
+        freeze()
+        return found
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(engine.cycle, 'run', frozen)
+        row, = one.run_cycle()
+    assert 'Nothing was written' in row['reason'] and not world.casts
+    assert 'held up' in caplog.text
+    assert one.run_cycle()[0]['moves'], 'it leases the scope anew'
+
+
+def test_a_cycle_that_hangs_loses_its_leases(world):
+    """Its process lives and its other thread still runs."""
+    hands = Clock()
+    one = world.engine(kept_alive=True, monotonic=hands)
+
+    def hang():
+        for _ in range(int(engine.HUNG_SECONDS / 10) + 5):
+            world.clock.now += 10
+            hands.now += 10
+            one.keep_leases()
+    two = world.engine('two', kept_alive=True)
+    world.collector.meanwhile = lambda: (hang(), setattr(
+        world.collector, 'meanwhile', lambda: None), two.run_cycle())
+    one.safe_cycle()
+    assert [f.instance_uuid for f in world.store.flights()] == [A0]
+    assert world.store.plans()[0].epoch == 2
+
+
+def test_a_paused_scope_is_looked_at_and_says_why_nothing_moves(world):
+    world.store.pause(None, world.clock(), seconds=None, paused_by='me', reason='a storm')
+    one = world.engine()
+    row, = one.run_cycle()
+    assert not row['moves'] and not world.casts and row['hosts'] == 2
+    assert row['reason'] == 'everything was paused by me: a storm; kronos resume ends it'
+    world.store.resume(None, world.clock())
+    assert one.run_cycle()[0]['moves']
+
+
 def test_an_engine_that_ends_gives_its_scopes_back(world):
     one = world.engine('one')
     one.run_cycle()

@@ -37,6 +37,11 @@ def error(kind, problem='it said no'):
     return kind(instance_uuid='i', problem=problem)
 
 
+def elsewhere(plan_id, scope):
+    """A task that shares no host with another one."""
+    return cases.make_task(plan_id, scope, from_host='h8', to_host='h9')
+
+
 class Driver(base.Executor):
     """Each step gives the next of its answers; the last one stays."""
 
@@ -428,13 +433,30 @@ def test_several_migrations_are_watched_by_one_loop(bench):
 
 def test_a_stopping_worker_gives_its_claim_back_and_leaves_what_runs(bench):
     bench.driver.answers['look'] = [base.Stage.RUNNING]
-    bench.plan(cases.make_task, cases.make_task)
+    bench.plan(cases.make_task, elsewhere)
     bench.passes(1)
     bench.driver.answers['pre_flight'] = [lambda task: bench.worker.stop() or 'marker']
     bench.passes(2)
     states = sorted(bench.row(i).task.state for i in (0, 1))
     assert states == [TaskState.QUEUED, TaskState.SUBMITTED]
-    assert len(bench.steps('submit')) == 1
+    assert len(bench.steps('pre_flight')) == 2 and len(bench.steps('submit')) == 1
+
+
+def test_a_pause_during_pre_flight_sends_nothing_and_what_runs_is_watched(bench):
+    bench.driver.answers['look'] = [base.Stage.RUNNING]
+    bench.plan(cases.make_task, elsewhere)
+    bench.passes(1)
+    bench.driver.answers['pre_flight'] = [lambda task: bench.store.pause(
+        None, bench.now, seconds=None, paused_by='me', reason='why') and 'marker']
+    bench.passes(3)
+    states = sorted(bench.row(i).task.state for i in (0, 1))
+    assert states == [TaskState.QUEUED, TaskState.SUBMITTED]
+    assert len(bench.steps('pre_flight')) == 2 and len(bench.steps('submit')) == 1
+    assert bench.steps('look')
+    bench.driver.answers['pre_flight'] = ['marker']
+    bench.store.resume(None, bench.now)
+    bench.passes(1)
+    assert len(bench.steps('submit')) == 2
 
 
 def test_a_request_that_was_begun_is_committed_though_the_worker_stops(bench):

@@ -22,12 +22,14 @@ import uuid
 
 from alembic import autogenerate
 from alembic import migration
+from alembic import script
 import pytest
 import sqlalchemy as sa
 
 from kronos_nova import exception
 from kronos_nova import model
 from kronos_nova.model import TaskState
+from kronos_nova.rebalancer.store import database
 from kronos_nova.rebalancer.store import tables
 
 NOW = 1_700_000_000.0
@@ -461,8 +463,82 @@ def purge_forgets_no_running_cooldown_and_no_live_task(store):
     assert store.acquire_lease('blue', 'engine', 30, 'hash').epoch == 1
 
 
+def upgrades_lose_nothing_from_any_earlier_revision(store):
+    """Rows of the first release's tables, carried to this one's."""
+    revisions = [r.revision for r in script.ScriptDirectory.from_config(
+        database._alembic()).walk_revisions()]
+    assert revisions[0] == database.head() and len(revisions) > 1
+    for revision in revisions[1:]:
+        with store.engine.begin() as connection:
+            tables.metadata.drop_all(connection)
+            connection.execute(sa.text('DROP TABLE alembic_version'))
+        database.upgrade(store.engine, revision)
+        assert database.current(store.engine) == revision
+        with pytest.raises(exception.StoreError, match=f'{revision}.*kronos-manage db sync'):
+            store.check()
+        with store.engine.begin() as connection:
+            for statement in (
+                    "INSERT INTO lease VALUES ('blue', 'e1', 7, 0.0, 'hash')",
+                    "INSERT INTO cooldown VALUES ('scope', 'blue', 4000000000.0)",
+                    "INSERT INTO quarantine VALUES ('host', 'h1', NULL, 1.0, 3, 'refused')",
+                    "INSERT INTO drain VALUES ('blue', 'h2', 1.0)"):
+                connection.execute(sa.text(statement))
+        store.upgrade()
+        store.check()
+        models_and_migration_agree(store)
+        found = store.history('blue', NOW)
+        assert found.scope_cooling > 0 and found.quarantined_hosts == {'h1'}
+        assert found.draining == {'h2'} and found.paused is None
+        assert store.acquire_lease('blue', 'e2', 30, 'hash').epoch == 8
+        assert claim(store) is None
+
+
+def a_pause_holds_claims_until_it_ends(store):
+    save(store, scope='blue')
+    save(store, scope='red')
+    for scope, others in (('blue', 1), (None, 0)):
+        store.pause(scope, NOW, seconds=60, paused_by='me', reason='why')
+        assert store.paused('blue', NOW + 59) and not store.paused('blue', NOW + 60)
+        row = claim(store, now=NOW + 59)
+        assert (row is not None) == bool(others)
+        if row is not None:
+            assert row.task.aggregate == 'red'
+            store.requeue(row.task.task_id, 'w', NOW, not_before=NOW, retry_count=0, attempt=0)
+        assert store.resume(scope, NOW) and not store.resume(scope, NOW)
+    store.pause(None, NOW, seconds=None, paused_by='me', reason='why')
+    assert claim(store, now=NOW + 3600) is None, 'for ever'
+    store.resume(None, NOW)
+    assert claim(store) is not None and claim(store) is not None
+
+
+def a_pause_holds_a_silent_worker_s_claim_too(store):
+    save(store)
+    assert claim(store)
+    store.pause('blue', NOW, seconds=None, paused_by='me', reason='why')
+    assert claim(store, worker='w2', now=NOW + 61) is None
+    store.resume('blue', NOW)
+    assert claim(store, worker='w2', now=NOW + 61) is not None
+
+
+def a_pause_is_history_with_who_and_why(store):
+    assert store.history('blue', NOW).paused is None
+    store.pause('blue', NOW, seconds=None, paused_by='me', reason='first')
+    store.pause('blue', NOW, seconds=60, paused_by='you', reason='second')
+    assert store.history('blue', NOW).paused == 'scope blue was paused by you: second'
+    assert store.history('red', NOW).paused is None
+    store.pause(None, NOW, seconds=30, paused_by='me', reason='all')
+    assert [p.scope for p in store.pauses(NOW)] == [None, 'blue']
+    assert store.history('red', NOW).paused == 'everything was paused by me: all'
+    assert [p.scope for p in store.pauses(NOW + 30)] == ['blue']
+    store.purge(NOW + 10**9)
+    assert not store.pauses(NOW), 'it ended long before the database\'s clock'
+
+
 ALL = [
-    models_and_migration_agree, concurrent_upgrades_are_safe, a_newer_schema_is_refused,
+    models_and_migration_agree, concurrent_upgrades_are_safe,
+    upgrades_lose_nothing_from_any_earlier_revision, a_pause_holds_claims_until_it_ends,
+    a_pause_holds_a_silent_worker_s_claim_too, a_pause_is_history_with_who_and_why,
+    a_newer_schema_is_refused,
     its_clock_is_utc, one_of_many_engines_gets_a_lease, a_lease_passes_on_when_it_is_over,
     another_policies_file_is_refused, a_fenced_epoch_writes_nothing,
     a_plan_comes_back_as_it_was, names_differ_by_case, a_plan_leaves_cooldowns_and_drains,

@@ -1,0 +1,195 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+
+"""``kronos pause``, ``kronos pause list``, ``kronos resume``: stop and go on."""
+
+import argparse
+from collections.abc import Callable
+from collections.abc import Iterator
+import contextlib
+import getpass
+import socket
+import sys
+import time
+from typing import Any
+
+from cliff import command
+from cliff import lister
+
+
+class _Command(command.Command):
+    """Runs ``act`` on the database that kronos.conf names."""
+
+    def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
+        parser: argparse.ArgumentParser = super().get_parser(prog_name)
+        parser.add_argument(
+            '--config-file', action='append', default=[], metavar='FILE',
+            help='kronos.conf, for [database] and [engine] aggregates; repeatable.')
+        return parser
+
+    def _run(self, prog: str, args: argparse.Namespace,
+             act: Callable[[Any, Any], None]) -> None:
+        from kronos_nova.cmd import _tool
+
+        def run() -> int:
+            with _opened(prog, args.config_file) as (conf, store):
+                act(conf, store)
+            return 0
+
+        if status := _tool.guarded(prog, run):
+            raise SystemExit(status)
+
+
+class Pause(_Command):
+    """Plan and begin nothing more, in one scope or anywhere.
+
+    Migrations that Nova has been asked for go on and are watched to their
+    end. Engines go on looking and say why nothing moves.
+    """
+
+    def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
+        parser = super().get_parser(prog_name)
+        parser.add_argument('--scope', metavar='NAME',
+                            help='An aggregate, or _unassigned_. Default: everything.')
+        parser.add_argument('--for', dest='duration', metavar='DURATION',
+                            help='30m, 2h, 1d. Default: until kronos resume.')
+        parser.add_argument('--reason', required=True, metavar='TEXT',
+                            help='Why; engines, reports and kronos pause list say it.')
+        return parser
+
+    def take_action(self, parsed_args: argparse.Namespace) -> None:
+        prog = 'kronos pause'
+
+        def act(conf: Any, store: Any) -> None:
+            seconds = _duration(prog, parsed_args.duration)
+            if parsed_args.scope is not None:
+                _check(prog, conf, store, parsed_args.scope)
+            found = store.pause(
+                parsed_args.scope, time.time(), seconds=seconds,
+                paused_by=f'{getpass.getuser()}@{socket.gethostname()}'[:255],
+                reason=' '.join(parsed_args.reason.split()))
+            sys.stdout.write(f'{_what(found.scope)} is paused {_end(found.until)}.\n')
+
+        self._run(prog, parsed_args, act)
+
+
+class Resume(_Command):
+    """End a pause. What was queued before it goes on, unless it is too old."""
+
+    def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
+        parser = super().get_parser(prog_name)
+        parser.add_argument('--scope', metavar='NAME',
+                            help='An aggregate, or _unassigned_. Default: the pause of '
+                                 'everything; those of single scopes stay.')
+        return parser
+
+    def take_action(self, parsed_args: argparse.Namespace) -> None:
+        prog = 'kronos resume'
+
+        def act(conf: Any, store: Any) -> None:
+            from kronos_nova import exception
+
+            scope, now = parsed_args.scope, time.time()
+            if not store.resume(scope, now):
+                paused = ', '.join(_what(p.scope) for p in store.pauses(now)) or 'nothing'
+                raise exception.ConfigError(
+                    path=prog, field='--scope', problem=f'{_what(scope)} is not paused',
+                    remedy=f'Paused is: {paused}')
+            left = [p for p in store.pauses(now)
+                    if p.scope is None or scope is None]
+            sys.stdout.write(f'{_what(scope)} goes on.\n' + ''.join(
+                f'{_what(p.scope)} is still paused by {p.paused_by}: {p.reason}\n' for p in left))
+
+        self._run(prog, parsed_args, act)
+
+
+class ListPauses(_Command, lister.Lister):
+    """What is paused, by whom, why, and until when."""
+
+    def take_action(
+        self, parsed_args: argparse.Namespace
+    ) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
+        from kronos_nova.cli import moments
+        from kronos_nova.cmd import _tool
+
+        rows: list[tuple[str, ...]] = []
+
+        def act(conf: Any, store: Any) -> None:
+            rows.extend(
+                (_tool.shown('everything' if p.scope is None else p.scope),
+                 moments.shown(p.since), '' if p.until is None else moments.shown(p.until),
+                 _tool.shown(p.paused_by), _tool.shown(p.reason))
+                for p in store.pauses(time.time()))
+
+        self._run('kronos pause list', parsed_args, act)
+        return ('Scope', 'Since', 'Until', 'By', 'Reason'), rows
+
+
+@contextlib.contextmanager
+def _opened(prog: str, files: list[str]) -> Iterator[tuple[Any, Any]]:
+    """Configuration and database; the latter must be there already."""
+    from oslo_config import cfg
+
+    from kronos_nova.cmd import _tool
+    from kronos_nova.conf import opts
+
+    conf = cfg.ConfigOpts()
+    opts.register(conf)
+    _tool.configure(conf, prog, [part for f in files for part in ('--config-file', f)], [],
+                    'Stop and go on.', strict=False)
+    # Its packages say in the log what they load.
+    from kronos_nova.rebalancer.store import api
+    from kronos_nova.rebalancer.store import database
+
+    database.must_exist(conf.database.connection)
+    store = api.Store(conf)
+    try:
+        store.check()
+        yield conf, store
+    finally:
+        store.close()
+
+
+def _duration(prog: str, text: str | None) -> float | None:
+    from kronos_nova import exception
+    from kronos_nova.cli import moments
+
+    if text is None:
+        return None
+    try:
+        return moments.seconds(text)
+    except ValueError as e:
+        raise exception.ConfigError(path=prog, field='--for', problem=str(e),
+                                    remedy='Leave it out to pause until kronos resume') from None
+
+
+def _check(prog: str, conf: Any, store: Any, scope: str) -> None:
+    """A pause of a misspelt scope would be trusted and hold nothing."""
+    from kronos_nova import exception
+    from kronos_nova import model
+
+    known = {*conf.engine.aggregates, *store.scopes(), model.UNASSIGNED}
+    if scope not in known:
+        raise exception.ConfigError(
+            path=prog, field='--scope', problem=f'no engine has planned {scope!r}',
+            remedy=f'Known are: {", ".join(sorted(known))}')
+
+
+def _what(scope: str | None) -> str:
+    return 'Everything' if scope is None else f'Scope {scope}'
+
+
+def _end(until: float | None) -> str:
+    from kronos_nova.cli import moments
+
+    return 'until kronos resume' if until is None else f'until {moments.shown(until)}'

@@ -1,0 +1,119 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+
+"""kronos-manage: the database's schema, and what may leave it."""
+
+from collections.abc import Callable
+from collections.abc import Sequence
+import time
+from typing import Any
+
+from kronos_nova.cmd import _entry
+
+PROG = 'kronos-manage'
+DESCRIPTION = 'Bring the schema of the database to this release\'s, or delete what ended long ago.'
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one action of ``db``.
+
+    :returns: 0; 1 with one line on stderr when it was not done.
+    """
+    with _entry.needs_extra(PROG):
+        from oslo_config import cfg
+
+        from kronos_nova.cmd import _tool
+        from kronos_nova.conf import opts
+        from kronos_nova.rebalancer.store import api  # noqa: F401 (its packages may be missing)
+        conf = cfg.ConfigOpts()
+        opts.register(conf)
+    _tool.configure(conf, PROG, argv, [cfg.SubCommandOpt(
+        'category', title='commands', handler=_parsers)], DESCRIPTION, strict=False)
+    action: Callable[[Any], int] = conf.category.action
+    return _tool.guarded(PROG, lambda: action(conf))
+
+
+def _parsers(categories: Any) -> None:
+    actions = categories.add_parser('db', help='The database.').add_subparsers(
+        dest='db_action', required=True)
+    sync = actions.add_parser('sync', help='Make or upgrade the schema. Daemons do so too when '
+                                           'they start; run it first to see what it says.')
+    sync.set_defaults(action=_sync)
+    version = actions.add_parser('version', help='Print the schema revision; exit with 1 when '
+                                                 'it is not this release\'s.')
+    version.set_defaults(action=_version)
+    purge = actions.add_parser('purge', help='Delete plans, and tasks that have ended. Live '
+                                             'tasks, running cooldowns and quarantines, leases '
+                                             'and the moves of the last hours stay.')
+    purge.add_argument('--older-than', required=True, metavar='AGE',
+                       help='What ended longer ago: 30d, 12h, 1w, or seconds.')
+    purge.set_defaults(action=_purge)
+
+
+def _sync(conf: Any) -> int:
+    from kronos_nova.rebalancer.store import database
+
+    store = _store(conf)
+    try:
+        store.refuse_other_machines(conf.executor.hosts)
+        store.upgrade()
+    finally:
+        store.close()
+    print(f'The schema is at revision {database.head()}.')
+    return 0
+
+
+def _version(conf: Any) -> int:
+    from kronos_nova import exception
+    from kronos_nova.rebalancer.store import database
+
+    database.must_exist(conf.database.connection)
+    engine = database.connect(conf)
+    try:
+        found = database.current(engine)
+    finally:
+        engine.dispose()
+    print(found or 'none')
+    if found == database.head():
+        return 0
+    raise exception.StoreError(
+        problem=f'has schema revision {found or "none"}, this release needs {database.head()}',
+        remedy='Run kronos-manage db sync.' if found is None or found < database.head() else
+               'Install the release that wrote it, or restore a backup.')
+
+
+def _purge(conf: Any) -> int:
+    from kronos_nova import exception
+    from kronos_nova.cli import moments
+    from kronos_nova.rebalancer.store import database
+
+    try:
+        age = moments.seconds(conf.category.older_than)
+    except ValueError as e:
+        raise exception.ConfigError(path=PROG, field='--older-than', problem=str(e),
+                                    remedy='Write an age such as 30d.') from None
+    database.must_exist(conf.database.connection)
+    store = _store(conf)
+    try:
+        store.check()
+        count = store.purge(time.time() - age)
+    finally:
+        store.close()
+    print(f'{count} plans that ended more than {conf.category.older_than} ago are deleted.')
+    return 0
+
+
+def _store(conf: Any) -> Any:
+    from kronos_nova.rebalancer.store import api
+
+    return api.Store(conf)

@@ -1,0 +1,82 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+
+"""Pauses: nothing is planned or begun in a scope, or anywhere."""
+
+import dataclasses
+
+import sqlalchemy as sa
+from sqlalchemy.sql.elements import ColumnElement
+
+from kronos_nova.rebalancer.store import tables
+
+_pause = tables.pause
+SCOPE = 'scope'
+CLOUD = 'cloud'
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Pause:
+    """``scope`` None is the whole cloud; ``until`` None is until resumed."""
+
+    scope: str | None
+    since: float
+    until: float | None
+    paused_by: str
+    reason: str
+
+    def __str__(self) -> str:
+        what = 'everything' if self.scope is None else f'scope {self.scope}'
+        return f'{what} was paused by {self.paused_by}: {self.reason}'
+
+
+def _key(scope: str | None) -> tuple[str, str]:
+    return (CLOUD, '') if scope is None else (SCOPE, scope)
+
+
+def _at(scope: str | None) -> ColumnElement[bool]:
+    kind, name = _key(scope)
+    return sa.and_(_pause.c.kind == kind, _pause.c.name == name)
+
+
+def _lasts(now: float) -> ColumnElement[bool]:
+    return sa.or_(_pause.c.until.is_(None), _pause.c.until > now)
+
+
+def begin(connection: sa.Connection, pause: Pause) -> None:
+    """Put it in the place of an earlier one of the same scope."""
+    kind, name = _key(pause.scope)
+    values = {'since': pause.since, 'until': pause.until, 'paused_by': pause.paused_by,
+              'reason': pause.reason}
+    if connection.execute(sa.update(_pause).where(_at(pause.scope)).values(values)).rowcount == 0:
+        connection.execute(sa.insert(_pause).values(kind=kind, name=name, **values))
+
+
+def end(connection: sa.Connection, scope: str | None, now: float) -> bool:
+    """Whether it had lasted until now."""
+    lasted = connection.execute(sa.select(_pause.c.since).where(_at(scope), _lasts(now))).first()
+    connection.execute(sa.delete(_pause).where(_at(scope)))
+    return lasted is not None
+
+
+def lasting(connection: sa.Connection, now: float) -> list[Pause]:
+    """Those in force; that of the cloud first, then by scope."""
+    return [Pause(row.name if row.kind == SCOPE else None, row.since, row.until, row.paused_by,
+                  row.reason)
+            for row in connection.execute(sa.select(_pause).where(_lasts(now))
+                                          .order_by(_pause.c.kind, _pause.c.name))]
+
+
+def of(connection: sa.Connection, scope: str, now: float) -> Pause | None:
+    """What holds a scope: the cloud's pause before its own."""
+    return next((p for p in lasting(connection, now) if p.scope in (None, scope)), None)

@@ -1,0 +1,96 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+
+"""``kronos pause`` and ``kronos resume``, run as an operator runs them."""
+
+import json
+from pathlib import Path
+import subprocess
+import sys
+
+import pytest
+
+from kronos_nova.rebalancer.store import api
+
+TOP = Path(__file__).resolve().parents[3]
+
+
+@pytest.fixture
+def run(tmp_path):
+    """Runs a command; (exit status, output, last error line)."""
+    conf = tmp_path / 'kronos.conf'
+    conf.write_text(f'[database]\nconnection = sqlite:///{tmp_path}/kronos.sqlite\n'
+                    '[engine]\naggregates = blue\n')
+
+    def run(*args):
+        done = subprocess.run(
+            [sys.executable, '-W', 'ignore', '-c',
+             'import sys; from kronos_nova.cli import app; sys.exit(app.main(sys.argv[1:]))',
+             *args, '--config-file', str(conf)],
+            cwd=TOP, capture_output=True, text=True, check=False)
+        assert 'Traceback' not in done.stdout + done.stderr
+        return done.returncode, done.stdout, (done.stderr.splitlines() or [''])[-1]
+
+    return run
+
+
+@pytest.fixture
+def store(tmp_path):
+    store = api.Store.from_url(f'sqlite:///{tmp_path}/kronos.sqlite')
+    store.upgrade()
+    yield store
+    store.close()
+
+
+def test_a_pause_tells_who_why_and_until_when(run, store):
+    status, out, error = run('pause', '--scope', 'blue', '--reason', 'a\tstorm\n\x1b[31m')
+    assert (status, out) == (0, 'Scope blue is paused until kronos resume.\n'), error
+    status, out, error = run('pause', '--for', '2h', '--reason', 'holidays')
+    assert status == 0 and out.startswith('Everything is paused until 2'), error
+    everything, blue = json.loads(run('pause', 'list', '-f', 'json')[1])
+    assert everything['Scope'] == 'everything' and everything['Reason'] == 'holidays'
+    assert blue['Until'] == '' and blue['Reason'] == 'a storm ?[31m' and '@' in blue['By']
+
+
+def test_resume_ends_one_pause_and_says_what_still_holds(run, store):
+    for args in (('--scope', 'blue'), ()):
+        assert run('pause', *args, '--reason', 'why')[0] == 0
+    status, out, _ = run('resume', '--scope', 'blue')
+    assert status == 0 and 'Scope blue goes on.' in out and 'Everything is still paused' in out
+    assert run('resume')[:2] == (0, 'Everything goes on.\n')
+    status, _, error = run('resume')
+    assert status == 1 and 'Everything is not paused. Paused is: nothing' in error
+
+
+def test_a_scope_that_nobody_plans_is_refused(run, store):
+    store.acquire_lease('red', 'engine', 30, 'hash')
+    status, _, error = run('pause', '--scope', 'bleu', '--reason', 'why')
+    assert status == 1 and "'bleu'" in error and '_unassigned_, blue, red' in error
+    assert not store.pauses(0)
+    for known in ('blue', 'red', '_unassigned_'):
+        assert run('pause', '--scope', known, '--reason', 'why')[0] == 0
+
+
+def test_a_duration_that_is_none_is_refused(run, store):
+    status, _, error = run('pause', '--for', 'a while', '--reason', 'why')
+    assert status == 1 and '--for' in error and not store.pauses(0)
+
+
+def test_a_pause_needs_a_reason(run, store):
+    assert run('pause')[0] == 2 and not store.pauses(0)
+
+
+def test_the_database_is_not_made_by_whoever_pauses(run, tmp_path):
+    status, _, error = run('pause', '--reason', 'why')
+    assert status == 1 and 'does not exist' in error
+    assert not (tmp_path / 'kronos.sqlite').exists()

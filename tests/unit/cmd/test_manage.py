@@ -1,0 +1,108 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+
+"""``kronos-manage``, run as an operator runs it."""
+
+import os
+from pathlib import Path
+import subprocess
+import sys
+import time
+
+import pytest
+
+from kronos_nova import model
+from kronos_nova.rebalancer.store import api
+from kronos_nova.rebalancer.store import database
+from tests.unit.rebalancer.store import cases
+
+TOP = Path(__file__).resolve().parents[3]
+
+
+@pytest.fixture
+def url(tmp_path):
+    return f'sqlite:///{tmp_path}/kronos.sqlite'
+
+
+@pytest.fixture
+def run(tmp_path, url):
+    """Runs the command on a database; (exit status, output, last error line)."""
+    def run(*args, url=url):
+        conf = tmp_path / 'kronos.conf'
+        conf.write_text(f'[database]\nconnection = {url}\n')
+        done = subprocess.run(
+            [sys.executable, '-W', 'ignore', '-c',
+             'import sys; from kronos_nova.cmd import manage; sys.exit(manage.main())',
+             '--config-file', str(conf), *args],
+            cwd=TOP, capture_output=True, text=True, check=False)
+        assert 'Traceback' not in done.stdout + done.stderr
+        return done.returncode, done.stdout.strip(), (done.stderr.splitlines() or [''])[-1]
+
+    return run
+
+
+def test_sync_makes_the_schema_and_may_be_repeated(run, tmp_path):
+    for _ in range(2):
+        status, out, error = run('db', 'sync')
+        assert (status, out) == (0, f'The schema is at revision {database.head()}.'), error
+    assert run('db', 'version')[:2] == (0, database.head())
+    assert os.stat(tmp_path / 'kronos.sqlite').st_mode & 0o777 == 0o600
+
+
+def test_version_says_what_to_do_about_an_old_schema(run, url):
+    engine = database.from_url(url)
+    database.upgrade(engine, '0001')
+    engine.dispose()
+    status, out, error = run('db', 'version')
+    assert (status, out) == (1, '0001') and 'kronos-manage db sync' in error
+    assert run('db', 'sync')[0] == 0 and run('db', 'version')[0] == 0
+
+
+@pytest.mark.parametrize('args', [('version',), ('purge', '--older-than', '1d')])
+def test_a_file_that_is_not_there_is_not_made(run, tmp_path, args):
+    status, _, error = run('db', *args)
+    assert status == 1 and 'kronos.sqlite does not exist' in error
+    assert not (tmp_path / 'kronos.sqlite').exists()
+
+
+def test_purge_deletes_what_ended_and_keeps_what_lives_or_cools(run, url):
+    """A plan that ended long ago, one that is under way, and cooldowns."""
+    assert run('db', 'sync')[0] == 0
+    store = api.Store.from_url(url)
+    now = time.time()
+    ended, tasks, _ = cases.save(store, now=now - 10 * 86400)
+    row = cases.claim(store, now=now - 10 * 86400)
+    cases.end(store, row, now=now - 10 * 86400)
+    live, _, _ = cases.save(store, scope='red', now=now - 10 * 86400)
+    store.save_plan(store.acquire_lease('green', 'engine', 30, 'hash'), model.Plan('green'), [],
+                    plan_id=cases.new_id(), now=now, dry_run=False, cooldown=0,
+                    instance_cooldown=0)
+    status, out, error = run('db', 'purge', '--older-than', '2d')
+    assert status == 0 and out.startswith('1 plans'), error
+    assert store.plan(ended) is None and store.plan(live) is not None
+    again, _, _ = cases.save(store, now=now)
+    assert run('db', 'purge', '--older-than', '0')[0] == 0
+    assert store.plan(again) is not None
+    assert store.history('blue', now).cooling, 'a running cooldown is never forgotten'
+    store.close()
+
+
+@pytest.mark.parametrize('age', ['soon', '-1', '3 days'])
+def test_an_age_that_is_none_is_refused_before_anything_is_deleted(run, age):
+    status, _, error = run('db', 'purge', f'--older-than={age}')
+    assert status == 1 and 'write 300, 5m, 1h30m or 2d' in error
+
+
+def test_a_database_that_is_away_is_one_line(run):
+    status, _, error = run('db', 'sync', url='mysql+pymysql://k:secret@127.0.0.1:1/k')
+    assert status == 1 and 'cannot be reached' in error and 'secret' not in error
