@@ -153,7 +153,8 @@ def _image(name: str) -> Any:
         api = glance.API()
         if uuidutils.is_uuid_like(name):
             return objects.ImageMeta.from_dict(api.get(ctxt, name, show_deleted=False))
-        found = api.get_all(ctxt, filters={'name': name})
+        found = [image for image in api.get_all(ctxt, filters={'name': name})
+                 if image['name'] == name]
     except (nova_exception.ImageNotFound, nova_exception.ImageNotAuthorized):
         found = []
     except (nova_exception.NovaException, ks_exc.ClientException) as e:

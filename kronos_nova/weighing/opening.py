@@ -155,6 +155,6 @@ def _log_to_stderr(conf: cfg.ConfigOpts, debug: bool) -> None:
         conf.set_override('default_log_levels', [
             *conf.default_log_levels, 'nova=WARN', 'kronos_nova=ERROR', 'oslo_db=CRITICAL',
             'oslo_messaging=WARN', 'oslo_concurrency=WARN', 'oslo_service=WARN',
-            # It shows a traceback of what the host manager says in a line.
-            'nova.context=CRITICAL', 'keystoneauth=ERROR'])
+            # They show tracebacks of what is then said in a line.
+            'nova.context=CRITICAL', 'nova.image.glance=CRITICAL', 'keystoneauth=ERROR'])
     logging.setup(conf, 'nova')

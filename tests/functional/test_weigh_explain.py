@@ -14,6 +14,8 @@
 
 """kronos weigh explain says what nova-scheduler then does, and only looks."""
 
+import contextlib
+import io
 import json
 import os
 import sqlite3
@@ -71,13 +73,12 @@ class ExplainTestCase(scores.ScoredTestCase):
 
     def explain(self, *options, form='json'):
         """The rows as dicts, and what is written to standard error."""
-        with mock.patch('sys.stderr') as stderr:
+        with contextlib.redirect_stderr(io.StringIO()) as stderr:
             names, rows = _weighing.explain(
                 self.arguments(*options, form=form), False, lambda files, debug: CONF)
-        said = ''.join(call.args[0] for call in stderr.write.call_args_list)
         found = [dict(zip(names, row, strict=True)) for row in rows]
         json.dumps(found, allow_nan=False)
-        return found, said
+        return found, stderr.getvalue()
 
     def by_host(self, *options):
         return {row['host']: row for row in self.explain(*options)[0]}
@@ -298,6 +299,23 @@ class UnusualTestCase(ExplainTestCase):
                 error = self.assertRaises(exception.WeighError, self.explain, *options)
                 self.assertIn(words, str(error))
 
+    def test_an_image_is_asked_for_what_it_demands(self):
+        with mock.patch('nova.service_auth.get_service_auth_plugin', autospec=True):
+            for name in ('70a599e0-31e7-49b7-b260-868f441e862b', 'fakeimage7'):
+                found, _said = self.explain('--image', name)
+                self.assertEqual([1, 2, 3, 4, 5], [row['rank'] for row in found])
+            self.glance.create(context.get_admin_context(), {
+                'name': 'vulkan', 'status': 'active', 'min_ram': 0, 'min_disk': 0,
+                'container_format': 'raw', 'disk_format': 'raw',
+                'properties': {'trait:HW_GPU_API_VULKAN': 'required'}})
+            found, _said = self.explain('--image', 'vulkan')
+            self.assertEqual({'it lacks trait HW_GPU_API_VULKAN'}, {row['why'] for row in found})
+            for name, words in (('fakeimage123456', ' images have this name'),
+                                ('nothing', 'no such image'),
+                                ('70a599e0-0000-4000-8000-868f441e862b', 'no such image')):
+                error = self.assertRaises(exception.WeighError, self.explain, '--image', name)
+                self.assertIn(words, str(error))
+
     def test_csv_has_a_column_for_everything(self):
         rows, _said = self.explain(form='csv')
         self.assertEqual([1, 2, 3, 4, 5], [row['Rank'] for row in rows])
@@ -435,6 +453,12 @@ class CommandTestCase(ExplainTestCase):
     def test_a_dead_placement(self):
         self.values['placement']['endpoint_override'] = api.ApiTestCase.closed_port()
         self.assert_one_line(self.run_command(), 'Placement', '[placement]')
+
+    def test_a_dead_glance(self):
+        self.values['glance'] = {'endpoint_override': api.ApiTestCase.closed_port(),
+                                 'num_retries': '0'}
+        for image in ('name', '70a599e0-31e7-49b7-b260-868f441e862b'):
+            self.assert_one_line(self.run_command('--image', image), 'Glance', '[glance]')
 
     def test_a_dead_database(self):
         self.values['api_database']['connection'] = f'sqlite:///{self.directory}/no/such.db'
