@@ -134,6 +134,17 @@ class MigrationFailed(MigrationError):
     code = 'kronos.migration.failed'
 
 
+class InstanceInError(MigrationError):
+    """Nova has put the instance into ERROR: people must look at it first."""
+
+    msg_fmt = ('Instance %(instance_uuid)s is in ERROR: %(problem)s. It is left as it is and '
+               'quarantined for ever. See its events and the nova-compute log of both hosts, '
+               'repair it, then lift the quarantine with kronos quarantine lift instance '
+               '%(instance_uuid)s')
+    code = 'kronos.migration.instance_error'
+    retriable = False
+
+
 class MigrationTimeout(MigrationError):
     code = 'kronos.migration.timeout'
     wire_type = 'MigrationTimeout'

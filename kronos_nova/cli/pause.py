@@ -14,43 +14,18 @@
 """``kronos pause``, ``kronos pause list``, ``kronos resume``: stop and go on."""
 
 import argparse
-from collections.abc import Callable
-from collections.abc import Iterator
-import contextlib
 import getpass
 import socket
 import sys
 import time
 from typing import Any
 
-from cliff import command
 from cliff import lister
 
-
-class _Command(command.Command):
-    """Runs ``act`` on the database that kronos.conf names."""
-
-    def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
-        parser: argparse.ArgumentParser = super().get_parser(prog_name)
-        parser.add_argument(
-            '--config-file', action='append', default=[], metavar='FILE',
-            help='kronos.conf, for [database] and [engine] aggregates; repeatable.')
-        return parser
-
-    def _run(self, prog: str, args: argparse.Namespace,
-             act: Callable[[Any, Any], None]) -> None:
-        from kronos_nova.cmd import _tool
-
-        def run() -> int:
-            with _opened(prog, args.config_file) as (conf, store):
-                act(conf, store)
-            return 0
-
-        if status := _tool.guarded(prog, run):
-            raise SystemExit(status)
+from kronos_nova.cli import _database
 
 
-class Pause(_Command):
+class Pause(_database.DatabaseCommand):
     """Plan and begin nothing more, in one scope or anywhere.
 
     Migrations that Nova has been asked for go on and are watched to their
@@ -83,7 +58,7 @@ class Pause(_Command):
         self._run(prog, parsed_args, act)
 
 
-class Resume(_Command):
+class Resume(_database.DatabaseCommand):
     """End a pause. What was queued before it goes on, unless it is too old."""
 
     def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
@@ -113,7 +88,7 @@ class Resume(_Command):
         self._run(prog, parsed_args, act)
 
 
-class ListPauses(_Command, lister.Lister):
+class ListPauses(_database.DatabaseCommand, lister.Lister):
     """What is paused, by whom, why, and until when."""
 
     def take_action(
@@ -133,31 +108,6 @@ class ListPauses(_Command, lister.Lister):
 
         self._run('kronos pause list', parsed_args, act)
         return ('Scope', 'Since', 'Until', 'By', 'Reason'), rows
-
-
-@contextlib.contextmanager
-def _opened(prog: str, files: list[str]) -> Iterator[tuple[Any, Any]]:
-    """Configuration and database; the latter must be there already."""
-    from oslo_config import cfg
-
-    from kronos_nova.cmd import _tool
-    from kronos_nova.conf import opts
-
-    conf = cfg.ConfigOpts()
-    opts.register(conf)
-    _tool.configure(conf, prog, [part for f in files for part in ('--config-file', f)], [],
-                    'Stop and go on.', strict=False)
-    # Its packages say in the log what they load.
-    from kronos_nova.rebalancer.store import api
-    from kronos_nova.rebalancer.store import database
-
-    database.must_exist(conf.database.connection)
-    store = api.Store(conf)
-    try:
-        store.check()
-        yield conf, store
-    finally:
-        store.close()
 
 
 def _duration(prog: str, text: str | None) -> float | None:

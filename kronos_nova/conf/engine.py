@@ -15,6 +15,7 @@
 from oslo_config import cfg
 
 from kronos_nova import model
+from kronos_nova.conf import freeze
 
 GROUP = cfg.OptGroup('engine', title='Planning')
 
@@ -113,6 +114,14 @@ OPTS: list[cfg.Opt] = [
                     'part: imbalance moves wait so long, and as much longer as samples are old. '
                     'A longer range in a policy\'s queries counts instead. Set it to the longest '
                     'range inside your recording rules. 0 switches waiting off.'),
+    cfg.MultiOpt('freeze_windows', item_type=freeze.WindowType(),
+                 help='A time during which nothing begins to move, drains and repairs neither: '
+                      'minute, hour, day, month and weekday as in cron, when it begins, and how '
+                      'long it lasts (m, h, d). "0 8 * * mon-fri 10h" is office hours. Give the '
+                      'option again for each further window. Executors heed it, too: give it to '
+                      'them as well.'),
+    cfg.Opt('freeze_timezone', type=freeze.ZoneType(), default='UTC',
+            help='By whose clocks the windows begin, such as Europe/Berlin.'),
     cfg.IntOpt('planning_deadline', default=30, min=1,
                help='Safety stop in seconds; a plan cut off by it says so.'),
     cfg.ListOpt('hypervisor_types', default=['QEMU', 'KVM'],
@@ -125,6 +134,11 @@ OPTS: list[cfg.Opt] = [
                help='How moves are carried out, a name in the entry points '
                     'kronos_nova.executors. Used by kronos-executor.'),
 ]
+
+
+def frozen(conf: cfg.ConfigOpts, now: float) -> str | None:
+    """The freeze window that is open now, as a sentence, or None."""
+    return freeze.holding(conf.engine.freeze_windows or (), conf.engine.freeze_timezone, now)
 
 
 def options(conf: cfg.ConfigOpts) -> model.Options:

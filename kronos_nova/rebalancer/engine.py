@@ -54,6 +54,8 @@ LOG = logging.getLogger(__name__)
 LEASE_SECONDS = 30
 #: A cycle that has taken so long (seconds) hangs; its leases are not renewed.
 HUNG_SECONDS = 900.0
+#: So many seconds after an engine's last plan another one goes on at once.
+REMEMBERED_SECONDS = 600.0
 #: Old plans are looked for so many seconds apart.
 FORGET_EVERY = 3600.0
 
@@ -324,7 +326,7 @@ class Engine:
         cluster = dataclasses.replace(
             cluster, flights=(*cluster.flights, *flights, *ended)).scoped(scope)
         outcome = cycle.run(
-            cluster, samples, self._store.history(scope, now),
+            cluster, samples, self._history(scope, now),
             settings(self._conf, policy_set), now=now, clock=self._monotonic,
             busy=sum(1 for f in flights if f.from_host in cluster.scope_hosts),
             stopping=self._stopping.is_set)
@@ -333,6 +335,24 @@ class Engine:
             return None
         self._keep(lease, outcome, policy_set, self._clock())
         return outcome
+
+    def _history(self, scope: str, now: float) -> model.History:
+        """What the database remembers, and why nothing may move at all."""
+        found = self._store.history(scope, now)
+        paused = found.paused or engine_conf.frozen(self._conf, now) or self._unsure(scope, now)
+        return dataclasses.replace(found, paused=paused)
+
+    def _unsure(self, scope: str, now: float) -> str | None:
+        """After a start, or long silence, the first cycle only looks: whoever
+        restarts an engine because something is wrong has time to see it."""
+        if not self._kept_alive or self._conf.engine.dry_run:
+            return None
+        limit = max(REMEMBERED_SECONDS, 3 * self._conf.engine.evaluation_interval)
+        planned = self._store.planned_at(scope)
+        if planned is not None and now - planned <= limit:
+            return None
+        return ('this is the first cycle after a start, and no engine has planned the scope '
+                f'within {limit:.0f} s: the next cycle may move')
 
     def _keep(self, lease: Any, outcome: cycle.Outcome, policy_set: policies.PolicySet,
               now: float) -> None:

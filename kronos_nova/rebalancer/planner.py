@@ -155,7 +155,7 @@ def _held(request: Request) -> str | None:
     if not request.cluster.scope_hosts:
         return f'scope {request.cluster.scope} has no hosts'
     if request.history.paused is not None:
-        return f'{request.history.paused}; kronos resume ends it'
+        return request.history.paused
     outage = gates.outage(request.cluster, request.options)
     if outage is not None:
         return outage

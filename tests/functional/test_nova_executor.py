@@ -110,6 +110,31 @@ class MoveTestCase(ExecutorCase):
         self.assertIn('No valid host', progress.detail)
         self.assertEqual('host1', self.host_of(server))
 
+    def test_an_instance_in_error_is_told_from_one_that_merely_stayed(self) -> None:
+        def broken(server: dict[str, Any]) -> None:
+            self.admin_api.post_server_action(
+                server['id'], {'os-resetState': {'state': 'error'}})
+
+        server = self.boot(host='host1')
+        task = self.task(server)
+        marker = self.pre_flight(task)
+        self.admin_api.put_service(self.service_id('host2'), {'status': 'disabled'})
+        self.executor.submit(task)
+        self.assertFalse(self.watched(task, marker).broken)
+        broken(server)
+        self.assertTrue(self.watched(task, marker).broken)
+
+        self.admin_api.put_service(self.service_id('host2'), {'status': 'enabled'})
+        server = self.boot(host='host1')
+        task = self.task(server)
+        marker = self.pre_flight(task)
+        self.executor.submit(task)
+        self.assertIs(Stage.COMPLETED, self.watched(task, marker).stage)
+        broken(server)
+        error = self.assertRaises(exception.InstanceInError, self.executor.post_flight, task)
+        self.assertIn(server['id'], str(error))
+        self.assertIn('on host2', str(error))
+
     def test_an_instance_that_was_deleted(self) -> None:
         server = self.boot(host='host1')
         task = self.task(server)

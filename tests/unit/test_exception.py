@@ -65,6 +65,6 @@ def test_wire_types_are_kronos_names():
                      'PlacementRejected', 'NovaClientError'}
 
 
-def test_a_refusal_before_the_request_is_final_and_the_rest_may_be_tried_again():
+def test_a_refusal_before_the_request_and_an_instance_in_error_are_final():
     final = {c.__name__ for c in every(exception.MigrationError) if not c.retriable}
-    assert final == {'PreFlightError'}
+    assert final == {'InstanceInError', 'PreFlightError'}

@@ -47,12 +47,14 @@ class Stage(enum.StrEnum):
 class Progress:
     """A look's result; ``detail`` is for people, ``reference`` names the
     migration (its UUID) once it is known. ``rule``: of a failure, the rule of
-    ours that Nova has enforced; another try cannot change it."""
+    ours that Nova has enforced; another try cannot change it. ``broken``: the
+    failure has left the instance in ERROR."""
 
     stage: Stage
     detail: str = ''
     reference: str | None = None
     rule: str | None = None
+    broken: bool = False
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -114,5 +116,6 @@ class Executor(abc.ABC):
         """Verify that the instance is on ``to_host`` and ACTIVE.
 
         :raises MigrationFailed: it is not.
+        :raises InstanceInError: it is in ERROR, wherever it is.
         :raises NovaClientError: could not be read; verify again later.
         """

@@ -42,6 +42,8 @@ NOT_SHARED = 'is not on shared storage'
 
 POLICY = 'os_compute_api:os-migrate-server:migrate_live:host'
 
+ERROR = 'ERROR'
+
 _WAITING = frozenset({'accepted', 'queued', 'preparing', 'pre-migrating'})
 
 
@@ -218,7 +220,7 @@ class NovaExecutor(base.Executor):
                 f'Nova: migration {migration.status}: {why}', migration.uuid, 'copies-disk')
         return base.Progress(
             base.Stage.FAILED, f'Nova: migration {migration.status}' + (f': {why}' if why else ''),
-            migration.uuid)
+            migration.uuid, broken=server.status == ERROR)
 
     def _why(self, uuid: str) -> str:
         """What Nova recorded about the newest live migration; may be empty."""
@@ -253,6 +255,10 @@ class NovaExecutor(base.Executor):
         if server is None:
             raise exception.MigrationFailed(
                 instance_uuid=uuid, problem='it was deleted after its migration')
+        if server.status == ERROR:
+            raise exception.InstanceInError(
+                instance_uuid=uuid, problem=f'since its migration to {task.to_host}, on '
+                                            f'{server.host or "no host"}')
         if server.host != task.to_host:
             raise exception.MigrationFailed(
                 instance_uuid=uuid, problem=f'it is on {server.host or "no host"} and not on '

@@ -55,8 +55,11 @@ class Outcomes:
         task = row.task
         verdict = retry.after_failure(row, error, now, self._settings)
         if not verdict.again:
+            broken = isinstance(error, exception.InstanceInError)
+            if broken:
+                LOG.error('%s', error)
             self.end(row, TaskState.FAILED, error.wire_type, str(error),
-                     quarantine=verdict.quarantine)
+                     quarantine=verdict.quarantine, for_ever=broken)
         elif not self._store.requeue(
                 task.task_id, self._worker, now, not_before=verdict.not_before,
                 retry_count=verdict.retry_count, attempt=verdict.attempt, error=str(error),
@@ -89,15 +92,17 @@ class Outcomes:
                     task.instance_uuid, task.task_id)
 
     def end(self, row: rows.TaskRow, state: TaskState, error_type: str | None = None,
-            error: str | None = None, *, quarantine: bool = False) -> None:
+            error: str | None = None, *, quarantine: bool = False,
+            for_ever: bool = False) -> None:
         """Terminal: cooldown, quarantine and dependents in one transaction."""
+        seconds = -1.0 if for_ever else self._settings.instance_quarantine_seconds
         now = self._clock()
         task = row.task
         result = self._result(row, now, error_type, error)
         cancelled = self._store.finish(
             task, result, state, now, worker=self._worker,
             instance_cooldown=self._settings.instance_cooldown,
-            quarantine_seconds=self._settings.instance_quarantine_seconds if quarantine else None)
+            quarantine_seconds=seconds if quarantine else None)
         if cancelled is None:
             return self.lost(task)
         if state is TaskState.COMPLETED:

@@ -18,12 +18,14 @@ A pass tries the destinations of a task in order, one attempt each;
 passes. What cannot change by waiting is not tried again.
 """
 
+from collections.abc import Callable
 import dataclasses
 
 from oslo_config import cfg
 
 from kronos_nova import exception
 from kronos_nova import model
+from kronos_nova.conf import engine as engine_conf
 from kronos_nova.rebalancer.store import rows
 
 #: Rules whose no at pre-flight is no fault of the instance: another destination
@@ -48,7 +50,8 @@ class Settings:
     ever. A host that refused ``host_refusals`` times in a row takes nothing
     for ``host_quarantine_seconds``. ``local_disk_seconds``: for so long Nova's
     word is believed that a host's disks are its own. Without ``begin`` nothing new is asked
-    for; what is under way is seen to its end.
+    for; what is under way is seen to its end. ``frozen`` says why nothing may begin at
+    an epoch time, or None.
     """
 
     scopes: frozenset[str] | None = None
@@ -69,6 +72,8 @@ class Settings:
     host_quarantine_seconds: float = 3600.0
     local_disk_seconds: float = 86400.0
     begin: bool = True
+    frozen: Callable[[float], str | None] = dataclasses.field(
+        default=lambda now: None, compare=False)
 
     @property
     def absent_seconds(self) -> float:
@@ -90,7 +95,7 @@ def settings(conf: cfg.ConfigOpts) -> Settings:
         claim_seconds=executor.claim_seconds, retry_backoff=executor.retry_backoff,
         max_attempts=1 + engine.max_alternates, instance_cooldown=engine.instance_cooldown,
         instance_quarantine_seconds=engine.instance_quarantine_seconds,
-        begin=not engine.dry_run)
+        begin=not engine.dry_run, frozen=lambda now: engine_conf.frozen(conf, now))
 
 
 def deadline(task: model.Task, submitted_at: float, chosen: Settings) -> float:

@@ -71,6 +71,7 @@ class Worker:
         self._stopping = threading.Event()
         self._next_look: dict[str, float] = {}
         self._unverified: dict[str, float] = {}
+        self._frozen: str | None = None
 
     # The loop.
 
@@ -136,7 +137,7 @@ class Worker:
     # From claimed to submitted.
 
     def _begin(self) -> bool:
-        if not self._settings.begin:
+        if not self._settings.begin or self._is_frozen():
             return False
         row = self._store.claim(
             self.name, self._settings.scopes, self._clock(), per_scope=self._settings.per_scope,
@@ -148,6 +149,15 @@ class Worker:
         self._start(row)
         return True
 
+    def _is_frozen(self) -> bool:
+        """Said once when it begins and once when it ends."""
+        frozen = self._settings.frozen(self._clock())
+        if frozen != self._frozen:
+            LOG.info('Executor %s: %s', self.name, 'migrations begin again' if frozen is None
+                     else f'{frozen}; no migration begins')
+            self._frozen = frozen
+        return frozen is not None
+
     def _start(self, row: rows.TaskRow) -> None:
         task = row.task
         known = self._known(task)
@@ -158,7 +168,7 @@ class Worker:
         except Exception as e:
             return self._outcomes.failed(row, _unexpected(task, e))
         now = self._clock()
-        pause = self._store.paused(task.aggregate, now)
+        pause = self._store.paused(task.aggregate, now) or self._settings.frozen(now)
         if pause is not None:
             LOG.info('Instance %s: task %s goes back to the queue: %s', task.instance_uuid,
                      task.task_id, pause)
@@ -228,6 +238,9 @@ class Worker:
         except exception.NovaClientError as e:
             LOG.warning('Task %s: %s It is looked at again.', task.task_id, e)
             self._check_deadline(row)
+            return
+        except exception.InstanceInError as e:
+            self._outcomes.failed(row, e)
             return
         except exception.MigrationError as e:
             self._unsettled(row, e)
@@ -309,6 +322,11 @@ def _why(row: rows.TaskRow, progress: base.Progress) -> exception.MigrationError
     if progress.rule is not None:
         return exception.PreFlightError(instance_uuid=row.task.instance_uuid,
                                         rule=progress.rule, problem=progress.detail)
+    if progress.broken:
+        return exception.InstanceInError(
+            instance_uuid=row.task.instance_uuid,
+            problem=f'its migration from {row.task.from_host} to {row.task.to_host} failed '
+                    f'({progress.detail})')
     late = row.error_type == exception.MigrationTimeout.wire_type
     kind = exception.MigrationTimeout if late else exception.MigrationFailed
     return kind(instance_uuid=row.task.instance_uuid,

@@ -44,6 +44,7 @@ from kronos_nova.rebalancer.store import rows
 from kronos_nova.rebalancer.store import tables
 from kronos_nova.rebalancer.store import tasks
 from kronos_nova.rebalancer.store.pauses import Pause
+from kronos_nova.rebalancer.store.quarantine import Quarantine
 from kronos_nova.rebalancer.store.rows import Lease
 from kronos_nova.rebalancer.store.rows import PlanRow
 from kronos_nova.rebalancer.store.rows import TaskRow
@@ -215,6 +216,12 @@ class Store:
         """Cooldowns, quarantine and completed moves are cloud-wide."""
         return self._read(lambda c: plans.history(c, scope, now))
 
+    def planned_at(self, scope: str) -> float | None:
+        """When an engine last stored what it had decided, moves or none."""
+        lease = tables.lease
+        return self._read(lambda c: c.scalar(
+            sa.select(lease.c.planned_at).where(lease.c.scope == scope)))
+
     def draining(self) -> frozenset[str]:
         """The hosts that are being emptied, of every scope."""
         return frozenset(self._read(lambda c: list(c.scalars(sa.select(tables.drain.c.host)))))
@@ -379,6 +386,10 @@ class Store:
     def keeps_disks(self, host: str, now: float, seconds: float, reason: str) -> None:
         """Nova said that the host shares no storage: History.local_disk_hosts."""
         self._run(lambda c: quarantine.add(c, plans.DISKS, host, now, seconds, reason))
+
+    def quarantines(self, now: float) -> list[Quarantine]:
+        """Those in force, and the hosts whose disks are known to be their own."""
+        return self._read(lambda c: quarantine.lasting(c, now))
 
     def lift(self, kind: str, name: str) -> bool:
         """End the quarantine of an ``instance`` or ``host``, or forget that the

@@ -37,7 +37,8 @@ class Pause:
 
     def __str__(self) -> str:
         what = 'everything' if self.scope is None else f'scope {self.scope}'
-        return f'{what} was paused by {self.paused_by}: {self.reason}'
+        how = 'kronos resume' + ('' if self.scope is None else ' --scope ...')
+        return f'{what} was paused by {self.paused_by}: {self.reason} ({how} ends it)'
 
 
 def _key(scope: str | None) -> tuple[str, str]:

@@ -58,6 +58,8 @@ def save(connection: sa.Connection, lease: rows.Lease | None, plan: model.Plan,
         for task in sorted(tasks, key=lambda task: task.instance_uuid):
             cool(connection, INSTANCE, task.instance_uuid, now + instance_cooldown)
     _set_draining(connection, plan.scope, plan.draining, now)
+    connection.execute(sa.update(tables.lease).where(tables.lease.c.scope == plan.scope)
+                       .values(planned_at=now))
 
 
 def _refuse_unsound(lease: rows.Lease, plan: model.Plan, tasks: Sequence[model.Task],

@@ -13,12 +13,25 @@
 
 """Instances and hosts that are left alone for a time, or for ever."""
 
+import dataclasses
+
 import sqlalchemy as sa
 
 from kronos_nova.rebalancer.store import plans
 from kronos_nova.rebalancer.store import tables
 
 _table = tables.quarantine
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Quarantine:
+    """``kind`` is ``instance``, ``host`` or ``disks``; ``until`` None is for ever."""
+
+    kind: str
+    name: str
+    since: float
+    until: float | None
+    reason: str
 
 
 def add(connection: sa.Connection, kind: str, name: str, now: float, seconds: float,
@@ -59,6 +72,14 @@ def accepted(connection: sa.Connection, host: str, now: float) -> None:
     """A host took an instance: its refusals are forgotten."""
     connection.execute(sa.delete(_table).where(
         _table.c.kind == plans.HOST, _table.c.name == host, _table.c.until <= now))
+
+
+def lasting(connection: sa.Connection, now: float) -> list[Quarantine]:
+    """Those in force, by kind and name."""
+    return [Quarantine(row.kind, row.name, row.since, row.until, row.reason)
+            for row in connection.execute(
+                sa.select(_table).where(sa.or_(_table.c.until.is_(None), _table.c.until > now))
+                .order_by(_table.c.kind, _table.c.name))]
 
 
 def lift(connection: sa.Connection, kind: str, name: str) -> bool:

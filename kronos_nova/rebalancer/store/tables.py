@@ -129,6 +129,7 @@ lease = table(
     sa.Column('epoch', sa.BigInteger, nullable=False),
     sa.Column('until', sa.Double, nullable=False),
     sa.Column('policy_hash', sa.String(128), nullable=False),
+    sa.Column('planned_at', sa.Double),
 )
 
 #: What each plan has spent.

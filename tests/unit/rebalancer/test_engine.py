@@ -91,6 +91,10 @@ class World:
         self.source = FakeSource(self.clock, {'a': 0.9, 'b': 0.1}, {A0: 0.4, B0: 0.05})
         self.casts = []
 
+    def went_on(self):
+        """Somebody has planned the scope a moment ago."""
+        self.store.planned_at = lambda scope: self.clock()
+
     def engine(self, owner='one', **kwargs):
         return engine.Engine(self.conf, collector=self.collector, source=self.source,
                              store=self.store, cast=self.casts.append, owner=owner,
@@ -150,6 +154,7 @@ def test_defect_18_only_one_of_two_engines_plans_and_the_other_takes_over(world)
 
 def test_a_lease_that_is_kept_alive_passes_on_30_s_after_its_owner_s_death(world):
     one, two = (world.engine(name, kept_alive=True) for name in ('one', 'two'))
+    world.went_on()
     assert one.run_cycle()[0]['moves']
     for _ in range(20):
         world.clock.now += 25
@@ -165,6 +170,7 @@ def test_a_lease_that_is_kept_alive_passes_on_30_s_after_its_owner_s_death(world
 
 def test_an_engine_that_was_frozen_beyond_its_lease_writes_nothing(world, caplog):
     """Nobody has taken the scope meanwhile: what it saw is old all the same."""
+    world.went_on()
     one = world.engine(kept_alive=True)
 
     def freeze():
@@ -188,6 +194,7 @@ def test_an_engine_that_was_frozen_beyond_its_lease_writes_nothing(world, caplog
 
 def test_a_cycle_that_hangs_loses_its_leases(world):
     """Its process lives and its other thread still runs."""
+    world.went_on()
     hands = Clock()
     one = world.engine(kept_alive=True, monotonic=hands)
 
@@ -209,8 +216,49 @@ def test_a_paused_scope_is_looked_at_and_says_why_nothing_moves(world):
     one = world.engine()
     row, = one.run_cycle()
     assert not row['moves'] and not world.casts and row['hosts'] == 2
-    assert row['reason'] == 'everything was paused by me: a storm; kronos resume ends it'
+    assert row['reason'] == 'everything was paused by me: a storm (kronos resume ends it)'
     world.store.resume(None, world.clock())
+    assert one.run_cycle()[0]['moves']
+
+
+def test_the_first_cycle_after_a_start_only_looks(world):
+    one = world.engine(kept_alive=True)
+    row, = one.run_cycle()
+    assert not row['moves'] and row['hosts'] == 2 and 'first cycle after a start' in row['reason']
+    world.clock.now += 60
+    assert one.run_cycle()[0]['moves'] and world.casts
+
+
+@pytest.mark.parametrize(('silence', 'moves'), [(590, True), (610, False)])
+def test_an_engine_goes_on_at_once_where_another_one_has_just_planned(world, silence, moves):
+    """After a failover nothing waits; after an outage of all engines a cycle does."""
+    one = world.engine('one', kept_alive=True)
+    world.source._hosts = {'a': 0.5, 'b': 0.5}
+    one.run_cycle()
+    one.close()
+    world.source._hosts = {'a': 0.9, 'b': 0.1}
+    world.clock.now += silence
+    two = world.engine('two', kept_alive=True)
+    two._store = one._store
+    assert bool(two.run_cycle()[0]['moves']) == moves
+
+
+def test_once_and_dry_run_do_not_wait_for_a_second_cycle(world):
+    world.conf.set_override('dry_run', True, 'engine')
+    assert world.engine(kept_alive=True).run_cycle()[0]['moves']
+    world.conf.set_override('dry_run', False, 'engine')
+    assert world.engine().run_cycle()[0]['moves']
+
+
+def test_in_a_freeze_window_nothing_is_planned(world):
+    """The world's clock says Mon 12 Jan 1970, 13:46:40 UTC."""
+    world.conf.set_override('freeze_windows', ['0 8 * * mon-fri 6h'], 'engine')
+    one = world.engine()
+    row, = one.run_cycle()
+    assert not row['moves'] and row['hosts'] == 2
+    assert row['reason'] == ('freeze window "0 8 * * mon-fri 6h" lasts until '
+                             '1970-01-12T14:00+00:00')
+    world.clock.now += 800
     assert one.run_cycle()[0]['moves']
 
 

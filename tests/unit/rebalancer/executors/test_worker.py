@@ -13,6 +13,7 @@
 
 """A worker on a real store, with a driver that does as it is told."""
 
+import dataclasses
 import threading
 
 from oslo_config import cfg
@@ -242,6 +243,22 @@ def test_a_destination_that_refuses_everybody_is_quarantined_not_the_instances(b
     assert history.quarantined_hosts == {'h2'} and history.quarantined == {}
 
 
+@pytest.mark.parametrize('found', ['look', 'post_flight'])
+def test_an_instance_in_error_is_quarantined_for_ever_and_alarmed(bench, caplog, found):
+    if found == 'look':
+        bench.driver.answers['look'] = [base.Progress(
+            base.Stage.FAILED, 'Nova: migration error', broken=True)]
+    else:
+        bench.driver.answers['post_flight'] = [error(exception.InstanceInError)]
+    bench.plan()
+    bench.passes(2)
+    assert bench.state is TaskState.FAILED and bench.row().error_type == 'MigrationFailed'
+    assert list(bench.quarantined().values()) == [-1]
+    assert bench.steps('submit') == ['h2'], 'no other destination is tried'
+    told, = [r.message for r in caplog.records if r.levelname == 'ERROR']
+    assert 'is in ERROR' in told and 'kronos quarantine lift instance' in told
+
+
 def test_defect_16_a_migration_that_fails_within_one_poll_is_failed_at_once(bench):
     bench.driver.answers['look'] = [base.Stage.FAILED]
     bench.plan(lambda p, s: cases.make_task(p, s, alternates=(), max_retries=0))
@@ -455,6 +472,25 @@ def test_a_pause_during_pre_flight_sends_nothing_and_what_runs_is_watched(bench)
     assert bench.steps('look')
     bench.driver.answers['pre_flight'] = ['marker']
     bench.store.resume(None, bench.now)
+    bench.passes(1)
+    assert len(bench.steps('submit')) == 2
+
+
+def test_in_a_freeze_window_nothing_begins_and_what_runs_is_watched(bench, caplog):
+    frozen = []
+    settings = dataclasses.replace(
+        SETTINGS, frozen=lambda now: frozen[0] if frozen else None)
+    bench.worker = bench.new_worker('w1', settings)
+    bench.driver.answers['look'] = [base.Stage.RUNNING]
+    bench.plan(cases.make_task, elsewhere, elsewhere)
+    bench.passes(1)
+    bench.driver.answers['pre_flight'] = [lambda task: frozen.append('the window') or 'marker']
+    with caplog.at_level('INFO'):
+        bench.passes(3)
+    assert len(bench.steps('pre_flight')) == 2 and len(bench.steps('submit')) == 1
+    assert bench.steps('look') and caplog.text.count('no migration begins') == 1
+    bench.driver.answers['pre_flight'] = ['marker']
+    frozen.clear()
     bench.passes(1)
     assert len(bench.steps('submit')) == 2
 

@@ -478,7 +478,8 @@ def upgrades_lose_nothing_from_any_earlier_revision(store):
             store.check()
         with store.engine.begin() as connection:
             for statement in (
-                    "INSERT INTO lease VALUES ('blue', 'e1', 7, 0.0, 'hash')",
+                    "INSERT INTO lease (scope, owner, epoch, until, policy_hash) "
+                    "VALUES ('blue', 'e1', 7, 0.0, 'hash')",
                     "INSERT INTO cooldown VALUES ('scope', 'blue', 4000000000.0)",
                     "INSERT INTO quarantine VALUES ('host', 'h1', NULL, 1.0, 3, 'refused')",
                     "INSERT INTO drain VALUES ('blue', 'h2', 1.0)"):
@@ -524,11 +525,13 @@ def a_pause_is_history_with_who_and_why(store):
     assert store.history('blue', NOW).paused is None
     store.pause('blue', NOW, seconds=None, paused_by='me', reason='first')
     store.pause('blue', NOW, seconds=60, paused_by='you', reason='second')
-    assert store.history('blue', NOW).paused == 'scope blue was paused by you: second'
+    assert store.history('blue', NOW).paused == (
+        'scope blue was paused by you: second (kronos resume --scope ... ends it)')
     assert store.history('red', NOW).paused is None
     store.pause(None, NOW, seconds=30, paused_by='me', reason='all')
     assert [p.scope for p in store.pauses(NOW)] == [None, 'blue']
-    assert store.history('red', NOW).paused == 'everything was paused by me: all'
+    assert store.history('red', NOW).paused == (
+        'everything was paused by me: all (kronos resume ends it)')
     assert [p.scope for p in store.pauses(NOW + 30)] == ['blue']
     store.purge(NOW + 10**9)
     assert not store.pauses(NOW), 'it ended long before the database\'s clock'

@@ -11,7 +11,7 @@
 # under the License.
 
 
-"""Pauses: of a scope, or of the whole cloud."""
+"""Pauses: of a scope, or of the whole cloud; when a scope was last planned."""
 
 from alembic import op
 import sqlalchemy as sa
@@ -41,3 +41,4 @@ def upgrade() -> None:
         sa.Column('reason', sa.UnicodeText().with_variant(mysql.MEDIUMTEXT(), *_MYSQL),
                   nullable=False),
         mysql_engine='InnoDB', mysql_charset='utf8mb4')
+    op.add_column('lease', sa.Column('planned_at', sa.Double))

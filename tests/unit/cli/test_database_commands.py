@@ -11,12 +11,13 @@
 # under the License.
 
 
-"""``kronos pause`` and ``kronos resume``, run as an operator runs them."""
+"""``kronos pause``, ``resume`` and ``quarantine``, run as an operator runs them."""
 
 import json
 from pathlib import Path
 import subprocess
 import sys
+import time
 
 import pytest
 
@@ -94,3 +95,19 @@ def test_the_database_is_not_made_by_whoever_pauses(run, tmp_path):
     status, _, error = run('pause', '--reason', 'why')
     assert status == 1 and 'does not exist' in error
     assert not (tmp_path / 'kronos.sqlite').exists()
+
+
+def test_a_quarantine_is_listed_with_its_reason_and_lifted(run, store):
+    now = time.time()
+    store.keeps_disks('h2', now, 3600, 'no shared storage')
+    for _ in range(2):
+        store.refused('h1', now, limit=2, seconds=3600, reason='No valid host\x1b[31m')
+    disks, host = json.loads(run('quarantine', 'list', '-f', 'json')[1])
+    assert (disks['Kind'], disks['Name']) == ('disks', 'h2') and disks['Until']
+    assert (host['Name'], host['Reason']) == ('h1', 'No valid host?[31m')
+    assert run('quarantine', 'lift', 'host', 'h1')[:2] == (0, 'host h1 is free again.\n')
+    assert not store.history('blue', now).quarantined_hosts
+    status, _, error = run('quarantine', 'lift', 'host', 'h1')
+    assert status == 1 and 'not in quarantine' in error
+    assert run('quarantine', 'lift', 'disks', 'h2')[0] == 0
+    assert json.loads(run('quarantine', 'list', '-f', 'json')[1]) == []

@@ -1,0 +1,70 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+
+"""What subcommands that work on the database have in common."""
+
+import argparse
+from collections.abc import Callable
+from collections.abc import Iterator
+import contextlib
+from typing import Any
+
+from cliff import command
+
+
+class DatabaseCommand(command.Command):
+    """Runs ``act`` on the database that kronos.conf names."""
+
+    def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
+        parser: argparse.ArgumentParser = super().get_parser(prog_name)
+        parser.add_argument(
+            '--config-file', action='append', default=[], metavar='FILE',
+            help='kronos.conf, for [database] and [engine] aggregates; repeatable.')
+        return parser
+
+    def _run(self, prog: str, args: argparse.Namespace,
+             act: Callable[[Any, Any], None]) -> None:
+        from kronos_nova.cmd import _tool
+
+        def run() -> int:
+            with _opened(prog, args.config_file) as (conf, store):
+                act(conf, store)
+            return 0
+
+        if status := _tool.guarded(prog, run):
+            raise SystemExit(status)
+
+
+@contextlib.contextmanager
+def _opened(prog: str, files: list[str]) -> Iterator[tuple[Any, Any]]:
+    """Configuration and database; the latter must be there already."""
+    from oslo_config import cfg
+
+    from kronos_nova.cmd import _tool
+    from kronos_nova.conf import opts
+
+    conf = cfg.ConfigOpts()
+    opts.register(conf)
+    _tool.configure(conf, prog, [part for f in files for part in ('--config-file', f)], [],
+                    'Stop and go on.', strict=False)
+    # Its packages say in the log what they load.
+    from kronos_nova.rebalancer.store import api
+    from kronos_nova.rebalancer.store import database
+
+    database.must_exist(conf.database.connection)
+    store = api.Store(conf)
+    try:
+        store.check()
+        yield conf, store
+    finally:
+        store.close()

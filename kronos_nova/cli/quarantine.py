@@ -1,0 +1,74 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+
+"""``kronos quarantine list`` and ``lift``: what is left alone, and why."""
+
+import argparse
+import sys
+import time
+from typing import Any
+
+from cliff import lister
+
+from kronos_nova.cli import _database
+
+KINDS = ('instance', 'host', 'disks')
+
+
+class ListQuarantines(_database.DatabaseCommand, lister.Lister):
+    """Instances and hosts that are left alone, since when, until when, and why.
+
+    Kind disks: off this host imbalance moves take no instance, because Nova
+    said that its disks would have to be copied.
+    """
+
+    def take_action(
+        self, parsed_args: argparse.Namespace
+    ) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
+        from kronos_nova.cli import moments
+        from kronos_nova.cmd import _tool
+
+        rows: list[tuple[str, ...]] = []
+
+        def act(conf: Any, store: Any) -> None:
+            rows.extend(
+                (q.kind, _tool.shown(q.name), moments.shown(q.since),
+                 '' if q.until is None else moments.shown(q.until), _tool.shown(q.reason))
+                for q in store.quarantines(time.time()))
+
+        self._run('kronos quarantine list', parsed_args, act)
+        return ('Kind', 'Name', 'Since', 'Until', 'Reason'), rows
+
+
+class LiftQuarantine(_database.DatabaseCommand):
+    """End a quarantine: the next cycle may plan with the instance or host again."""
+
+    def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
+        parser = super().get_parser(prog_name)
+        parser.add_argument('kind', choices=KINDS)
+        parser.add_argument('name', help='The UUID of the instance, or the name of the host.')
+        return parser
+
+    def take_action(self, parsed_args: argparse.Namespace) -> None:
+        prog, kind, name = 'kronos quarantine lift', parsed_args.kind, parsed_args.name
+
+        def act(conf: Any, store: Any) -> None:
+            from kronos_nova import exception
+
+            if not store.lift(kind, name):
+                raise exception.ConfigError(
+                    path=prog, field=f'{kind} {name}', problem='it is not in quarantine',
+                    remedy='kronos quarantine list shows what is')
+            sys.stdout.write(f'{kind} {name} is free again.\n')
+
+        self._run(prog, parsed_args, act)

@@ -1,0 +1,99 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+
+"""Freeze windows: when they are open, and what is no window."""
+
+import datetime
+import zoneinfo
+
+from oslo_config import cfg
+import pytest
+
+from kronos_nova.conf import engine
+from kronos_nova.conf import freeze
+from kronos_nova.conf import opts
+
+BERLIN = zoneinfo.ZoneInfo('Europe/Berlin')
+
+
+def at(text, zone=datetime.UTC):
+    return datetime.datetime.fromisoformat(text).replace(tzinfo=zone).timestamp()
+
+
+@pytest.mark.parametrize(('time', 'frozen'), [
+    ('2026-11-20T07:59:59', False), ('2026-11-20T08:00:00', True),
+    ('2026-11-20T17:59:59', True), ('2026-11-20T18:00:00', False),
+    ('2026-11-21T12:00:00', False), ('2026-11-23T12:00:00', True)])
+def test_office_hours_begin_and_end_to_the_second(time, frozen):
+    window = freeze.WindowType()('0 8 * * mon-fri 10h')
+    assert (window.ends(at(time), datetime.UTC) is not None) == frozen
+
+
+def test_a_window_reaches_over_midnight_and_over_several_days():
+    weekend = freeze.WindowType()('0 20 * * fri 58h')
+    assert weekend.ends(at('2026-11-23T05:59:59'), datetime.UTC) == at('2026-11-23T06:00:00')
+    assert weekend.ends(at('2026-11-23T06:00:00'), datetime.UTC) is None
+
+
+@pytest.mark.parametrize('day', ['2026-03-29', '2026-10-25'])
+def test_where_clocks_change_a_window_is_as_long_as_ever(day):
+    window = freeze.WindowType()('30 0 * * sun 6h')
+    begun = at(f'{day}T00:30:00', BERLIN)
+    assert window.ends(begun - 1, BERLIN) is None
+    assert window.ends(begun + 6 * 3600 - 1, BERLIN) == begun + 6 * 3600
+    assert window.ends(begun + 6 * 3600, BERLIN) is None
+
+
+def test_of_several_open_windows_the_last_to_end_is_told():
+    windows = [freeze.WindowType()(text) for text in (
+        '0 8 * * * 2h', '0 7 * * * 4h', '0 20 * * * 1h')]
+    assert freeze.holding(windows, datetime.UTC, at('2026-11-20T09:00:00')) == (
+        'freeze window "0 7 * * * 4h" lasts until 2026-11-20T11:00+00:00')
+    assert freeze.holding(windows, datetime.UTC, at('2026-11-20T12:00:00')) is None
+    assert freeze.holding((), datetime.UTC, 0.0) is None
+
+
+@pytest.fixture
+def read(tmp_path):
+    def read(text):
+        path = tmp_path / 'kronos.conf'
+        path.write_text(f'[engine]\n{text}\n')
+        conf = cfg.ConfigOpts()
+        opts.register(conf)
+        conf([], default_config_files=[str(path)])
+        return conf
+    return read
+
+
+@pytest.mark.parametrize('value', [
+    'always', '0 8 * * mon-fri', '0 8 * * 10h', '0 25 * * * 1h', '0 8 * * * 0h',
+    '0 0 30 2 * 1h', '0 8 * * mon-fri 10', '* 0 8 * * mon-fri 10h'])
+def test_what_is_no_window_is_refused_with_file_and_option(read, value):
+    problem, = opts.wrong_values(read(f'freeze_windows = {value}'))
+    assert 'freeze_windows' in str(problem) and 'kronos.conf' in str(problem)
+
+
+def test_an_unknown_time_zone_is_refused_with_what_to_do(read):
+    problem, = opts.wrong_values(read('freeze_timezone = Europe/Berlyn'))
+    assert 'Europe/Berlin' in str(problem) and 'freeze_timezone' in str(problem)
+
+
+def test_windows_of_the_file_hold_by_the_clocks_of_its_zone(read):
+    conf = read('freeze_windows = 0 8 * * * 1h\nfreeze_windows = 0  12 * * *  30m\n'
+                'freeze_timezone = Europe/Berlin')
+    assert not opts.wrong_values(conf)
+    assert engine.frozen(conf, at('2026-07-01T06:30:00')) == (
+        'freeze window "0 8 * * * 1h" lasts until 2026-07-01T09:00+02:00')
+    assert '0 12 * * * 30m' in engine.frozen(conf, at('2026-07-01T10:29:59'))
+    assert engine.frozen(conf, at('2026-07-01T10:30:00')) is None
+    assert engine.frozen(read(''), 0.0) is None
