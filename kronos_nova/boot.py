@@ -151,6 +151,12 @@ def door() -> Door:
     return _door
 
 
+def use(other: Door) -> None:
+    """Have filters and weighers ask another one from now on: a replay's."""
+    global _door
+    _door = other
+
+
 def close() -> None:
     """Stop the threads and forget everything; the next request begins anew."""
     global _door

@@ -72,7 +72,8 @@ class Snapshot:
 
     ``headroom``: 1 - weighted score in [0, 1], of the hosts that have a score
     under every enabled policy; ``loads``: the weighted score, with what the
-    samples do not show. ``expires_at`` is on the monotonic clock. ``reason``
+    samples do not show; ``scores``: by policy, what the samples say.
+    ``expires_at`` is on the monotonic clock. ``reason``
     says why there are no scores. ``weights``: the raw weights computed so far.
     ``rankings``: loads and weights for requests that may not see each other.
 
@@ -86,6 +87,7 @@ class Snapshot:
     ceilings: tuple[Ceiling, ...] = ()
     expires_at: float = -math.inf
     reason: str | None = None
+    scores: Mapping[str, Mapping[str, float]] = dataclasses.field(default_factory=dict)
     weights: memo.Memo = dataclasses.field(default_factory=memo.Memo, compare=False, repr=False)
     rankings: tuple[tuple[dict[str, depletion.Load], memo.Memo], ...] = ()
     extras: flavors.Extras = NO_EXTRAS
@@ -263,7 +265,7 @@ class Scorecard:
         shapes = {shape for _, found in parts for shape in found.shapes}
         rankings = self._rankings(loads, extras, depletion.usual_changes(tracks, shapes), seen)
         snapshot = Snapshot(headroom, loads, tuple(ceilings), expires_at, rankings=rankings,
-                            extras=extras, tracks=dict(tracks))
+                            extras=extras, tracks=dict(tracks), scores=scores)
         snapshot.weights.learn(seen, loads)
         return snapshot, frozenset()
 
