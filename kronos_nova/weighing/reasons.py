@@ -71,7 +71,8 @@ def _too_full(host: Any, spec: Any) -> str:
         return f'fail_closed is set and there are no scores: {group.reason}'
     found = []
     for ceiling in group.snapshot.ceilings:
-        load = depletion.projected([host], ceiling.loads, spec.vcpus, spec.memory_mb)[0]
+        load = depletion.projected([host], ceiling.loads,
+                                   *ceiling.expected(spec.vcpus, spec.memory_mb))[0]
         if load is not None and load > ceiling.limit:
             found.append(f'{ceiling.policy} would be {load:.3f}, above boot_ceiling '
                          f'{ceiling.limit:g}')

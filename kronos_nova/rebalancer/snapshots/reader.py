@@ -204,10 +204,11 @@ class _Reader:
             completed=tuple((model.Move(c.instance_uuid, c.from_host, c.to_host,
                                         model.Phase(c.phase)), c.completed_at)
                             for c in sorted(found.completed, key=lambda c: c.completed_at)))
-        scopes = {'', *found.aggregate_cooldowns, *found.draining}
+        scopes = {'', *found.aggregate_cooldowns, *found.draining, *found.paused}
         return {scope: dataclasses.replace(
             common, scope_cooling=found.aggregate_cooldowns.get(scope, 0.0),
-            draining=frozenset(found.draining.get(scope, ()))) for scope in sorted(scopes)}, ()
+            draining=frozenset(found.draining.get(scope, ())),
+            paused=files.clean(found.paused[scope]) if scope in found.paused else None) for scope in sorted(scopes)}, ()
 
 
 def _instance(record: schema.Instance, host: str) -> model.Instance:
