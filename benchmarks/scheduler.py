@@ -17,11 +17,16 @@ Each runs alone inside Nova's handler on real HostState objects. Printed is
 CPU time of the thread in microseconds per host, the least of several runs,
 all in one process and in turn: ``own`` is what remains when the time with a
 filter or weigher that does nothing is subtracted, ``all`` when only the time
-of the empty handler is. A refresh is all that the background thread does each
-``refresh_interval``, without the asking itself. Ratios are what to compare
+of the empty handler is; the row of the one that does nothing (IdleFilter,
+IdleWeigher) is what the handler itself spends. Ratios are what to compare
 between machines. Hosts are in two aggregates, one of which sets multipliers;
 every tenth has changed since the sample; a member of the request's server
-group is migrating::
+group is migrating. The weigher is also measured in the first request after a
+refresh, and when every tenth host has changed since the request before.
+
+A refresh is all that the background does each ``refresh_interval``: CPU time
+of the whole process, with two policies that an HTTP server of another process
+answers as Prometheus would, one series per host::
 
     python benchmarks/scheduler.py --hosts 1000 10000 --json
 """
@@ -29,14 +34,20 @@ group is migrating::
 import argparse
 from collections.abc import Callable
 import datetime
+import itertools
 import json
 import os
+import pathlib
+import random
 import statistics
+import sys
 import tempfile
 import time
 from typing import Any
 from unittest import mock
 
+if __name__ == '__main__':
+    sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 os.environ.setdefault('OS_NOVA_DISABLE_EVENTLET_PATCHING', '1')
 
 from nova import objects
@@ -46,6 +57,7 @@ from nova.scheduler import host_manager
 from nova.scheduler import weights as nova_weights
 import yaml
 
+from benchmarks import answers
 from kronos_nova import boot
 from kronos_nova import model
 from kronos_nova import plugins
@@ -57,7 +69,10 @@ OURS = ('KronosCapacityFilter', 'KronosPlacementFilter', 'KronosWeigher')
 #: Nova's default ones that ask no service of its own.
 STOCK_FILTERS = ('ComputeCapabilitiesFilter', 'ImagePropertiesFilter',
                  'ServerGroupAntiAffinityFilter', 'ServerGroupAffinityFilter')
+CHANGED, REFRESHED = 'KronosWeigher, a tenth changed', 'KronosWeigher, after a refresh'
 INSTANCES = 20
+#: The default of refresh_interval, seconds.
+INTERVAL = 30.0
 MEMBERS = 5
 
 
@@ -145,8 +160,12 @@ def prepare(states: list[Any], directory: str) -> None:
         wait(lambda: (groups := boot.door().look(states))[0].snapshot is not None
              and len(groups[0].snapshot.loads) == len(states))
     wait(lambda: boot.door().notices.look() is not None)
+
+
+def grow(states: list[Any], vcpus: int) -> None:
+    """Every tenth host has more allocated."""
     for state in states[::10]:
-        state.vcpus_used += 4
+        state.vcpus_used += vcpus
 
 
 class IdleFilter(nova_filters.BaseHostFilter):
@@ -164,6 +183,8 @@ class IdleWeigher(nova_weights.BaseHostWeigher):
 
     def __init__(self, count: int) -> None:
         self._weights = [round(i / count, 5) for i in range(count)]
+        # Nova sorts: in order already would be cheaper than what any other does.
+        random.Random(0).shuffle(self._weights)
 
     def weight_multiplier(self, host_state: Any) -> float:
         return 1.0
@@ -183,20 +204,42 @@ def wait(condition: Callable[[], bool], patience: float = 60.0) -> None:
         time.sleep(0.01)
 
 
-def cost(runs: dict[str, Callable[[], Any]], rounds: int) -> dict[str, float]:
-    """The least CPU seconds of each, taken in turn."""
+def cost(runs: dict[str, Callable[[], Any]], rounds: int,
+         before: dict[str, Callable[[], Any]] | None = None,
+         clock: Callable[[], float] = time.thread_time) -> dict[str, float]:
+    """The least CPU seconds of each, taken in turn.
+
+    :param before: what is done before a run, and not measured.
+    """
     found = dict.fromkeys(runs, float('inf'))
     for _ in range(rounds):
         for name, run in runs.items():
-            started = time.thread_time()
+            (before or {}).get(name, int)()
+            started = clock()
             run()
-            found[name] = min(found[name], time.thread_time() - started)
+            found[name] = min(found[name], clock() - started)
+    return found
+
+
+def refresh_cost(states: list[Any], rounds: int) -> float:
+    """CPU seconds of a refresh, in all threads, with answers over HTTP."""
+    with answers.running(len(states)) as url:
+        CONF.set_override('url', url, 'prometheus')
+        boot.close()
+        board = boot.door().scores
+        # Its own thread asks once, then not for an hour.
+        wait(lambda: (groups := board.look(states))[0].snapshot is not None
+             and len(groups[0].snapshot.loads) == len(states))
+        found = cost({'refresh': board.refresh}, rounds, clock=time.process_time)['refresh']
+        boot.close()
     return found
 
 
 def measure(count: int, rounds: int) -> dict[str, Any]:
     """Microseconds per host of every filter and weigher, and the ratios."""
-    states, spec = states_of(count), spec_of()
+    # The hosts of a request are other objects, with other strings, than those
+    # of the requests before; so are these.
+    earlier, states, spec = states_of(count), states_of(count), spec_of()
     filters = nova_filters.HostFilterHandler()
     weighers = nova_weights.HostWeightHandler()
     filter_classes = filters.get_matching_classes(
@@ -216,10 +259,14 @@ def measure(count: int, rounds: int) -> dict[str, Any]:
         runs[type(one).__name__] = lambda one=one: weighers.get_weighed_objects(
             [one], states, spec)
     with tempfile.TemporaryDirectory() as directory:
-        prepare(states, directory)
-        seconds = cost(runs, rounds)
-        with asked(states):
-            refresh = cost({'refresh': boot.door().scores.refresh}, rounds)['refresh']
+        prepare(earlier, directory)
+        grow(states, 4)
+        runs[REFRESHED] = runs[CHANGED] = runs['KronosWeigher']
+        more = itertools.cycle((1, -1))
+        seconds = cost(runs, rounds, before={
+            REFRESHED: boot.door().scores._show,
+            CHANGED: lambda: grow(states, next(more))})
+        refresh = refresh_cost(states, min(rounds, 5))
         faults = dict(boot.door().faults.counts)
         boot.close()
     if faults:
@@ -231,10 +278,15 @@ def measure(count: int, rounds: int) -> dict[str, Any]:
             'all': (seconds[type(one).__name__] - seconds[f'no {kind}']) / count * 1e6}
             for one in some}
         for kind, some in (('filter', filters_of), ('weigher', weighers_of))}
+    for name in (CHANGED, REFRESHED):
+        result['weigher'][name] = {
+            'own': (seconds[name] - seconds['IdleWeigher']) / count * 1e6,
+            'all': (seconds[name] - seconds['no weigher']) / count * 1e6}
     result['refresh_milliseconds'] = refresh * 1e3
+    result['refresh_percent_of_a_core'] = refresh / INTERVAL * 100
     for what in ('own', 'all'):
         stock = [row[what] for name, row in result['weigher'].items()
-                 if name not in (*OURS, 'IdleWeigher')]
+                 if name not in (*OURS, CHANGED, REFRESHED, 'IdleWeigher')]
         ours = result['weigher']['KronosWeigher'][what]
         result[f'weigher_to_stock_{what}'] = {
             'median': ours / statistics.median(stock), 'cheapest': ours / min(stock)}
@@ -257,9 +309,10 @@ def main() -> None:
         print(f'{count} hosts, microseconds per host{"":12} own    all')
         for kind in ('filter', 'weigher'):
             for name, row in sorted(result[kind].items(),
-                                    key=lambda item: (item[0] not in OURS, item[0])):
+                                    key=lambda item: (not item[0].startswith('Kronos'), item[0])):
                 print(f'  {name:36} {row["own"]:6.2f} {row["all"]:6.2f}')
-        print(f'  refresh in the background: {result["refresh_milliseconds"]:.1f} ms')
+        print(f'  refresh in the background: {result["refresh_milliseconds"]:.1f} ms, '
+              f'{result["refresh_percent_of_a_core"]:.2f} % of a core')
         for what in ('own', 'all'):
             ratio = result[f'weigher_to_stock_{what}']
             print(f'  KronosWeigher / stock weigher ({what}): median {ratio["median"]:.2f}, '

@@ -32,6 +32,12 @@ LOG = logging.getLogger(__name__)
 JITTER = 0.1
 
 
+def jittered(interval: float) -> float:
+    """Within a tenth of ``interval``, and another in each process: forked
+    children get a random generator of their own."""
+    return interval * random.uniform(1 - JITTER, 1 + JITTER)
+
+
 class Faults:
     """Our own errors by kind: each counted, the first of a kind logged."""
 
@@ -99,8 +105,7 @@ class Refresher:
     def _run(self) -> None:
         while not self._stopped:
             self._guarded(self._work)
-            self._rest(time.monotonic()
-                       + self._interval() * random.uniform(1 - JITTER, 1 + JITTER))
+            self._rest(time.monotonic() + jittered(self._interval()))
 
     def _rest(self, due: float) -> None:
         """Wait until ``due``; see to whoever wakes us before."""

@@ -26,6 +26,7 @@ import nova.conf
 from oslo_config import cfg
 
 from kronos_nova import background
+from kronos_nova import flavors
 from kronos_nova import published
 from kronos_nova import scoreboard
 from kronos_nova.conf import scheduler as scheduler_conf
@@ -38,14 +39,24 @@ NOTICE_INTERVAL = 5.0
 
 
 class NoticeBoard:
-    """Holds what the engine published last; refreshed in the background."""
+    """Holds what the engine published last; refreshed in the background.
 
-    def __init__(self, conf: cfg.ConfigOpts, faults: background.Faults) -> None:
+    :param scores: told what is measured of its policies.
+    """
+
+    def __init__(self, conf: cfg.ConfigOpts, faults: background.Faults,
+                 scores: scoreboard.Scoreboard) -> None:
         self._conf = conf
+        self._faults = faults
+        self._scores = scores
         self._channel: tuple[threading.Thread, published.Channel] | None = None
         self._newest: published.Published | None = None
         self._refresher = background.Refresher(
             'kronos-noticeboard', lambda: NOTICE_INTERVAL, self.refresh, faults)
+
+    def ensure(self) -> None:
+        """Have it refreshed from now on."""
+        self._refresher.ensure()
 
     def look(self) -> published.Published | None:
         """What holds now, or None."""
@@ -58,7 +69,23 @@ class NoticeBoard:
         if self._channel is None or self._channel[0] is not me:
             # Of this thread: connections do not survive a fork.
             self._channel = (me, published.Channel(self._conf))
-        self._newest = self._channel[1].read()
+        try:
+            self._newest = self._channel[1].read()
+        finally:
+            self._scores.learn(self._usages(self._channel[1]))
+
+    def _usages(self, channel: published.Channel) -> dict[str, flavors.Usage]:
+        """By policy; one that cannot be read costs that policy alone."""
+        found = {}
+        for key in self._scores.keys:
+            try:
+                usage = channel.read_usage(key)
+            except Exception as e:  # a cache backend raises what it likes
+                self._faults.swallow('what the engine has measured', e)
+            else:
+                if usage is not None:
+                    found[key] = usage[0]
+        return found
 
     def stop(self) -> None:
         self._refresher.stop()
@@ -71,10 +98,14 @@ class Door:
         self.conf = conf
         self.faults = background.Faults()
         self.scores = scoreboard.Scoreboard(conf, self.faults)
-        self.notices = NoticeBoard(conf, self.faults)
+        self.notices = NoticeBoard(conf, self.faults, self.scores)
+        published.register(conf)
+        self._told = bool(conf.cache.enabled)
 
     def look(self, hosts: list[Any]) -> list[scoreboard.Group]:
         """The request's HostState objects by policy file, with fresh scores or none."""
+        if self._told:
+            self.notices.ensure()
         return self.scores.look(hosts)
 
     def stop(self) -> None:

@@ -24,6 +24,8 @@ import dataclasses
 import enum
 from typing import Any
 
+from kronos_nova import lookback
+
 #: Scope name of the hosts that are in no aggregate, as Kronos spells it.
 UNASSIGNED = '_unassigned_'
 
@@ -137,7 +139,8 @@ class Instance:
     ``pinned`` is a reason why we must never move it (None: movable), such as
     an allocation on a nested provider. ``local_disk_gb`` is what it has
     besides volumes, which a migration between hosts without shared storage
-    copies; 0 is certain, None is unknown (an old snapshot).
+    copies; 0 is certain, None is unknown (an old snapshot). ``launched_at``: when
+    it was booted, unshelved or resized to its host, seconds since the epoch.
     """
 
     uuid: str
@@ -155,6 +158,7 @@ class Instance:
     pinned_zone: str | None = None
     project_id: str = ''
     local_disk_gb: int | None = None
+    launched_at: float | None = None
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -173,13 +177,14 @@ class Flight:
     """A migration that Nova or one of our tasks is carrying out.
 
     ``to_host`` is None until the scheduler has chosen. The instance counts
-    at both ends.
+    at both ends, and at the ``alternates`` where a task may end instead.
     """
 
     instance_uuid: str
     from_host: str
     to_host: str | None
     source: str = 'nova'
+    alternates: tuple[str, ...] = ()
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -252,7 +257,9 @@ class PolicySamples:
 
     ``age`` is the age in seconds of the samples behind ``imbalance``, the
     median of its hosts (a source leaves hosts that are too old out of it);
-    None means that the policy has no ``age_query``: unverified.
+    None means that the policy has no ``age_query``: unverified. ``asked_ago``:
+    seconds before the call at which the source really was asked, when another
+    process has done it; ``age`` is as of then.
     """
 
     policy: str
@@ -264,6 +271,7 @@ class PolicySamples:
     taken_at: float = 0.0
     mean: QueryResult | None = None
     deviation: QueryResult | None = None
+    asked_ago: float = 0.0
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -278,8 +286,8 @@ class PolicyScores:
     ``usages``; one that is not there is steady. ``untrusted`` says
     why imbalance moves must not use it. ``coverage``: by host, the share of
     the score that its instances' usages explain. ``window``: seconds over
-    which its queries look back at most, ``score_window`` and ``fill_window``
-    those of ``hosts`` and ``fill``. ``staleness``: how old samples may be, in
+    which its queries look back at most, ``score_look`` and ``fill_look`` how
+    those of ``hosts`` and ``fill`` do. ``staleness``: how old samples may be, in
     seconds, when ``age`` is None.
     """
 
@@ -294,8 +302,8 @@ class PolicyScores:
     age: float | None = None
     warnings: tuple[str, ...] = ()
     window: float = 0.0
-    score_window: float = 0.0
-    fill_window: float = 0.0
+    score_look: lookback.Look = lookback.Look()
+    fill_look: lookback.Look = lookback.Look()
     staleness: float = 0.0
     means: Mapping[str, float] = _empty()
     deviations: Mapping[str, float] = _empty()
@@ -352,14 +360,17 @@ class History:
     """What happened before and still matters, as of the plan's ``now``.
 
     ``cooling`` and ``quarantined`` map instance UUIDs to seconds remaining
-    (-1: for ever). ``scope_cooling`` is in seconds. ``draining`` are hosts
-    whose pack drain began in an earlier cycle. ``completed`` are moves with
-    their completion times, newest last. ``local_disk_hosts`` are hosts off
+    (-1: for ever). ``fresh`` are seconds during which an instance that has just
+    booted stays where the scheduler has put it. ``scope_cooling`` is in
+    seconds. ``draining`` are hosts whose pack drain began in an earlier cycle.
+    ``completed`` are moves with their completion times, newest last.
+    ``local_disk_hosts`` are hosts off
     which Nova lately refused to move an instance without copying its disks.
     ``paused`` says by whom and why the scope is; None: it is not.
     """
 
     cooling: Mapping[str, float] = _empty()
+    fresh: Mapping[str, float] = _empty()
     quarantined: Mapping[str, float] = _empty()
     quarantined_hosts: frozenset[str] = frozenset()
     scope_cooling: float = 0.0
@@ -386,7 +397,8 @@ class Plan:
     """What one cycle decided for one scope.
 
     ``reason`` says why there are no moves and is None when there are some.
-    ``rejections`` counts candidate moves refused, by rule. ``draining`` are
+    ``rejections`` counts candidate moves refused, by rule, and instances that
+    nothing could be done with. ``held`` names the first of these. ``draining`` are
     hosts whose drain goes on in the next cycle.
     """
 
@@ -396,6 +408,7 @@ class Plan:
     combined_before: float | None = None
     combined_after: float | None = None
     rejections: Mapping[str, int] = _empty()
+    held: tuple[Rejection, ...] = ()
     warnings: tuple[str, ...] = ()
     reason: str | None = None
     draining: frozenset[str] = frozenset()

@@ -31,7 +31,8 @@ OPTS: list[cfg.Opt] = [
                     'refused and the last good one stays in force.'),
     cfg.IntOpt('instance_cooldown', default=900, min=0,
                help='Seconds during which an instance is not planned again, counted from its '
-                    'planning and again from its completion.'),
+                    'planning and again from its completion. After its boot it is not moved to '
+                    'balance load for as long; drains and repairs do not wait.'),
     cfg.IntOpt('instance_quarantine_seconds', default=3600, min=-1,
                help='Seconds during which an instance is left alone after its migration finally '
                     'failed; -1 is for ever (until an operator clears it).'),

@@ -16,6 +16,8 @@ The multiplier lives beside Nova's own in [filter_scheduler]; the rest is in
 [kronos]; [prometheus] is the same group as in kronos.conf.
 """
 
+import os
+
 from oslo_config import cfg
 
 from kronos_nova import bindings
@@ -25,6 +27,9 @@ from kronos_nova.conf import policies
 from kronos_nova.conf import prometheus
 
 GROUP = cfg.OptGroup('kronos', title='Load-aware placement')
+
+#: Of more workers, few are at work at the same moment.
+MAX_CONCURRENT = 4
 
 FILTER_SCHEDULER_OPTS: list[cfg.Opt] = [
     cfg.FloatOpt('kronos_weight_multiplier', default=1.0,
@@ -43,11 +48,28 @@ OPTS: list[cfg.Opt] = [
                help='Score source, a name in the entry points kronos_nova.sources.'),
     cfg.FloatOpt('refresh_interval', default=30.0, min=1.0,
                  help='Seconds between two background refreshes of the scores.'),
+    cfg.BoolOpt('share_scores', default=False,
+                help='One worker of a host asks the score source, and the others read its '
+                     'answers from the cache of the [cache] group. Without, or when the cache '
+                     'does not work, each worker asks by itself.'),
     cfg.IntOpt('settle_seconds', default=300, min=0, max=3600,
                help='Seconds after which the metrics show a new instance in full; until then '
                     'what they do not show is added to its host. Use the longest range in your '
                     'queries, as for settle_seconds of the engine. 0: what was booted before a '
                     'sample is in it.'),
+    cfg.IntOpt('concurrent_boots', min=1, max=1024,
+               help='Boots that are under way at once and see nothing of each other, in all '
+                    'workers of nova-scheduler together. Hosts whose loads differ by less than '
+                    'these could add are as good as each other, and each request ranks them '
+                    'differently. 1: always the least loaded host. Default: the workers of this '
+                    'nova-scheduler, at most 4.'),
+    cfg.StrOpt('unknown_hosts', default='mean', choices=[
+        ('mean', 'weighs as the mean of the known hosts'),
+        ('penalty', 'weighs as a host that is full (under a negative multiplier, empty)'),
+        ('exclude', 'as penalty, and KronosCapacityFilter refuses it to new instances, unless '
+                    'no host is known')],
+        help='What is done with a host that Nova knows and the metrics do not, such as a new '
+             'one, or one whose exporter is down.'),
     cfg.BoolOpt('require_age', default=False,
                 help='Treat a policy without age_query as untrusted.'),
     cfg.BoolOpt('hard_ceiling', default=False,
@@ -64,6 +86,17 @@ def register(conf: cfg.ConfigOpts) -> None:
     conf.register_opts(FILTER_SCHEDULER_OPTS, group='filter_scheduler')
     groups.register(conf, GROUP, OPTS)
     groups.register(conf, prometheus.GROUP, prometheus.OPTS)
+
+
+def concurrent_boots(conf: cfg.ConfigOpts) -> int:
+    """The option, or what Nova's own number of workers makes of it."""
+    if conf.kronos.concurrent_boots is not None:
+        return int(conf.kronos.concurrent_boots)
+    try:
+        workers = conf.scheduler.workers
+    except cfg.NoSuchOptError:
+        return 1  # not in nova-scheduler
+    return min(MAX_CONCURRENT, workers or os.cpu_count() or 1)
 
 
 def configured(conf: cfg.ConfigOpts) -> bool:

@@ -22,6 +22,7 @@ from collections.abc import Sequence
 from kronos_nova import model
 from kronos_nova.constraints import claims
 from kronos_nova.constraints import disks
+from kronos_nova.constraints import fresh
 from kronos_nova.constraints import instance
 from kronos_nova.constraints import metrics
 from kronos_nova.constraints import placement
@@ -37,6 +38,7 @@ RULES: tuple[Rule, ...] = (
     instance.identity,
     instance.state,
     instance.history,
+    fresh.just_booted,
     disks.copies_disk,
     placement.scope,
     service_state.service_state,

@@ -26,6 +26,7 @@ from kronos_nova import exception
 from kronos_nova import model
 from kronos_nova import policy as policies
 from kronos_nova import scoring
+from kronos_nova.constraints import fresh
 from kronos_nova.rebalancer import checker
 from kronos_nova.rebalancer import planner
 
@@ -34,8 +35,8 @@ from kronos_nova.rebalancer import planner
 class Settings:
     """What a pass needs to know besides the cloud.
 
-    ``staleness`` and ``deadline`` in seconds. ``strategies`` in the order in
-    which they run.
+    ``staleness``, ``deadline`` and ``instance_cooldown`` in seconds.
+    ``strategies`` in the order in which they run.
     """
 
     policies: policies.PolicySet
@@ -44,6 +45,7 @@ class Settings:
     staleness: float = 300.0
     require_age: bool = False
     deadline: float = 30.0
+    instance_cooldown: float = 0.0
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -86,6 +88,8 @@ def run(cluster: model.Cluster, samples: Mapping[str, model.PolicySamples],
     scores = score(cluster, samples, settings, now)
     scored = clock()
     budget = max(0, settings.policies.budget - busy)
+    history = dataclasses.replace(history, fresh=just_booted(
+        cluster, now, settings.instance_cooldown))
     end = started + settings.deadline
     plan = planner.plan(
         planner.Request(cluster=cluster, scores=scores, policies=settings.policies,
@@ -100,6 +104,12 @@ def run(cluster: model.Cluster, samples: Mapping[str, model.PolicySamples],
             scope=cluster.scope, problem='; '.join(f'{no.rule}: {no.detail}' for no in wrong[:5]))
     timings = {'score': scored - started, 'plan': planned - scored, 'check': clock() - planned}
     return Outcome(cluster=cluster, scores=scores, plan=plan, timings=timings)
+
+
+def just_booted(cluster: model.Cluster, now: float, cooldown: float) -> dict[str, float]:
+    """Instances of the scope that are fresh, and for how many seconds."""
+    return {i.uuid: left for i in cluster.instances.values() if i.host in cluster.scope_hosts
+            and (left := fresh.left(i.launched_at, now, cooldown)) > 0}
 
 
 def score(cluster: model.Cluster, samples: Mapping[str, model.PolicySamples], settings: Settings,

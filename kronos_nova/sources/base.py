@@ -33,8 +33,9 @@ class Source(abc.ABC):
         Never raises for what goes wrong outside: a failed query is a
         :class:`~kronos_nova.model.QueryResult` with ``error`` set.
 
-        :param profile: also ask ``vm_profile_query`` (the boot door needs
-            only hosts).
+        :param profile: also ask for instances, and for what only they need.
+            The boot door needs the hosts' scores alone, and
+            ``capacity_query`` when there is a ``boot_ceiling``.
         """
 
     @abc.abstractmethod

@@ -104,8 +104,10 @@ class PrometheusSource(base.Source):
         for name, query, label in (
                 ('profile', policy.vm_profile_query if profile else None,
                  policy.vm_profile_label),
-                ('capacity', policy.capacity_query, policy.host_label),
-                ('host_capacity', policy.host_capacity_query, policy.host_label),
+                ('capacity', policy.capacity_query if profile or policy.boot_ceiling is not None
+                 else None, policy.host_label),
+                ('host_capacity', policy.host_capacity_query if profile else None,
+                 policy.host_label),
                 ('mean', policy.vm_mean_query if profile else None, policy.vm_profile_label),
                 ('deviation', policy.vm_deviation_query if profile else None,
                  policy.vm_profile_label),
@@ -120,7 +122,8 @@ class PrometheusSource(base.Source):
         if (ages := asked.pop('ages')) is not None and imbalance.error is None:
             imbalance, age = apply_ages(imbalance, ages, self._conf.staleness_threshold)
         return model.PolicySamples(
-            policy=policy.name, imbalance=imbalance, age=age, taken_at=taken_at, **asked)
+            policy=policy.name, imbalance=imbalance, age=age, taken_at=taken_at, asked_ago=0.0,
+            **asked)
 
     def health(self) -> tuple[model.Health, str]:
         try:

@@ -13,23 +13,27 @@
 
 """Prefers hosts with headroom, by the same scores as the rebalancer."""
 
+from collections.abc import Callable
 import math
 import typing
 from typing import Any
 
 from nova.scheduler import utils
 from nova.scheduler import weights
+from oslo_log import log as logging
 
 from kronos_nova import boot
-from kronos_nova import depletion
+from kronos_nova import scatter
 from kronos_nova import scoreboard
 
+LOG = logging.getLogger(__name__)
+
 OPTION = 'kronos_weight_multiplier'
-PLACES = 100000
 
 
 class KronosWeigher(weights.BaseHostWeigher):
-    """headroom - 0.5, in [-0.5, 0.5]; an unknown host gets the mean of the known.
+    """headroom - 0.5, in [-0.5, 0.5]; an unknown host gets the mean of the known,
+    or what ``unknown_hosts`` says.
 
     Headroom is what the samples show less what has been allocated since. With
     ``minval`` 0 and ``maxval`` 1 Nova's normalisation changes nothing, so
@@ -41,13 +45,31 @@ class KronosWeigher(weights.BaseHostWeigher):
     maxval = 1
 
     def __init__(self) -> None:
-        self._multipliers = _Multipliers()
+        # Multipliers of one request, by the aggregates that a host is in. An
+        # aggregate equals itself only: a new object of the same is looked up.
+        self._multipliers: dict[tuple[Any, ...], float] = {}
 
     def weight_multiplier(self, host_state: Any) -> float:
         """The option, or the metadata of the aggregate; NaN and infinity are 0."""
         try:
-            known = self._multipliers.known.get(tuple(map(id, host_state.aggregates)))
-            return known[1] if known is not None else self._multipliers.learn(host_state)
+            return self._multipliers[tuple(host_state.aggregates)]
+        except KeyError:
+            return self._learn(host_state)
+        except Exception as e:
+            boot.door().faults.swallow(type(self).__name__, e)
+            return 0.0
+
+    def _learn(self, host_state: Any) -> float:
+        try:
+            aggregates = tuple(host_state.aggregates)
+            option = boot.CONF.filter_scheduler.kronos_weight_multiplier
+            value = float(utils.get_weight_multiplier(host_state, OPTION, option))
+            if not math.isfinite(value):
+                value = 0.0
+            self._multipliers[aggregates] = value
+            boot.door().scores.hear(host_state, value, tuple(
+                sorted(a.name for a in aggregates if OPTION in a.metadata)))
+            return value
         except Exception as e:
             boot.door().faults.swallow(type(self).__name__, e)
             return 0.0
@@ -57,62 +79,69 @@ class KronosWeigher(weights.BaseHostWeigher):
         try:
             # Nova asks for every host's multiplier right after; what another
             # thread's request has put here by then is as good.
-            self._multipliers = _Multipliers()
-            groups = boot.door().look(hosts)
-            if len(groups) == 1:
-                return relative(groups[0])
-            found = {id(host): weight for group in groups
-                     for host, weight in zip(group.hosts, relative(group), strict=True)}
-            return [found[id(host)] for host in hosts]
+            self._multipliers = {}
+            door = boot.door()
+            number = scatter.ranking_of(str(getattr(weight_properties, 'instance_uuid', '')))
+            unknown = None if door.conf.kronos.unknown_hosts == 'mean' else self._worst
+            found = weigh(door.look(hosts), hosts, number, unknown)
+            if LOG.isEnabledFor(logging.DEBUG):
+                tell(hosts, found, weight_properties)
+            return found
         except Exception as e:
             boot.door().faults.swallow(type(self).__name__, e)
             return [0.0] * len(hosts)
+
+    def _worst(self, host_state: Any) -> float:
+        """The raw weight that Nova likes least, by the sign of the multiplier."""
+        return math.copysign(scoreboard.NEUTRAL, -self.weight_multiplier(host_state))
 
     def _weigh_object(self, obj: Any, weight_properties: Any) -> float:
         """For callers that weigh one host: no other host, no opinion."""
         return 0.0
 
 
-class _Multipliers:
-    """Multipliers of one request: each set of aggregates is looked up once.
-
-    ``known``: by the ids of the aggregates, which are kept beside it so that
-    no other object gets their ids.
-    """
-
-    def __init__(self) -> None:
-        self.known: dict[tuple[int, ...], tuple[Any, float]] = {}
-
-    def learn(self, host_state: Any) -> float:
-        aggregates = list(host_state.aggregates)
-        option = boot.CONF.filter_scheduler.kronos_weight_multiplier
-        value = float(utils.get_weight_multiplier(host_state, OPTION, option))
-        if not math.isfinite(value):
-            value = 0.0
-        self.known[tuple(map(id, aggregates))] = (aggregates, value)
-        boot.door().scores.hear(host_state, value, tuple(
-            sorted(a.name for a in aggregates if OPTION in a.metadata)))
-        return value
+#: What a host without a score weighs when others have one; None: their mean.
+Unknown = Callable[[Any], float] | None
 
 
-def relative(group: scoreboard.Group) -> list[float]:
+def weigh(groups: list[scoreboard.Group], hosts: list[Any], ranking: int = 0,
+          unknown: Unknown = None) -> list[float]:
+    """The raw weights of all groups, in the order of the request's hosts."""
+    if len(groups) == 1:
+        return relative(groups[0], ranking, unknown)
+    found = {id(host): weight for group in groups for host, weight in zip(
+        group.hosts, relative(group, ranking, unknown), strict=True)}
+    return [found[id(host)] for host in hosts]
+
+
+def tell(hosts: list[Any], weights: list[float], spec: Any) -> None:
+    """The one line of a request in the debug log."""
+    if not hosts:
+        return
+    most = max(weights)
+    LOG.debug('kronos: instance %s: raw weights of %d hosts are %g to %g, the largest is of %s',
+              getattr(spec, 'instance_uuid', None), len(hosts), min(weights), most,
+              hosts[weights.index(most)].host)
+
+
+def relative(group: scoreboard.Group, ranking: int = 0,
+             unknown: Unknown = None) -> list[float]:
     """Raw weights of the hosts that one policy file scores, in their order.
 
-    To five places: nearer hosts are as good, and Nova formats each weight in
-    every request, for which a float of 17 digits takes longer than all of
-    this.
+    :param ranking: which of the snapshot's, if it has several.
     """
     hosts, snapshot = group.hosts, group.snapshot
     if snapshot is None:
         return [0.0] * len(hosts)
-    loads = depletion.projected(hosts, snapshot.loads)
-    weights = [None if load is None
-               # int() cuts off towards 0, so that it gets a positive number.
-               else (int(PLACES * 1.5 - load * PLACES + 0.5) - PLACES) / PLACES
-               if 0.0 <= load <= 1.0 else math.copysign(scoreboard.NEUTRAL, -load)
-               for load in loads]
+    loads, memory = snapshot.ranking(ranking)
+    weights = memory.of(hosts, loads)
     if None not in weights:
         return typing.cast(list[float], weights)
     known = [weight for weight in weights if weight is not None]
-    mean = round(math.fsum(known) / len(known), 5) if known else 0.0
+    if not known:
+        return [0.0] * len(hosts)
+    if unknown is not None:
+        return [unknown(host) if weight is None else weight
+                for host, weight in zip(hosts, weights, strict=True)]
+    mean = round(math.fsum(known) / len(known), 5)
     return [mean if weight is None else weight for weight in weights]

@@ -31,10 +31,13 @@ from kronos_nova import model
 from kronos_nova import plugins
 from kronos_nova import policy
 from kronos_nova import scoring
+from kronos_nova.rebalancer import cycle
 from kronos_nova.rebalancer import planner
 
 HERE = pathlib.Path(__file__).parent
 NOW = 1_000_000.0
+#: Seconds; the default of instance_cooldown.
+INSTANCE_COOLDOWN = 900.0
 
 
 def uuid_of(name: str) -> str:
@@ -68,7 +71,9 @@ def load(path: pathlib.Path) -> Scenario:
         title=data['title'], names=names, expect=data['expect'],
         request=planner.Request(
             cluster=cluster, scores=model.Scores(values, NOW), policies=policies,
-            strategies=strategies(), history=_history(data.get('history', {})), options=options,
+            strategies=strategies(), options=options, history=dataclasses.replace(
+                _history(data.get('history', {})),
+                fresh=cycle.just_booted(cluster, NOW, INSTANCE_COOLDOWN)),
             budget=data.get('budget', policies.budget)))
 
 
@@ -87,7 +92,8 @@ def _cluster(data: dict[str, Any]) -> model.Cluster:
             status=row.get('status', 'ACTIVE'), locked=row.get('locked', False),
             task_state=row.get('task_state'), pinned=row.get('pinned'),
             pinned_zone=row.get('pinned_zone'), local_disk_gb=row.get('local_disk_gb'),
-            claims=claims)
+            claims=claims,
+            launched_at=NOW - row['launched_ago'] if 'launched_ago' in row else None)
     hosts, services = {}, {}
     for name, row in data['hosts'].items():
         row = row or {}
@@ -113,7 +119,8 @@ def _cluster(data: dict[str, Any]) -> model.Cluster:
         members=frozenset(uuid_of(m) for m in row['members']),
         max_server_per_host=row.get('max', 1)) for name, row in data.get('groups', {}).items())
     flights = tuple(model.Flight(uuid_of(f['instance']), f['from'], f.get('to'),
-                                 f.get('source', 'nova')) for f in data.get('flights', ()))
+                                 f.get('source', 'nova'), tuple(f.get('alternates', ())))
+                    for f in data.get('flights', ()))
     cluster = model.Cluster(
         hosts=hosts, instances=instances, services=services, groups=groups, flights=flights,
         aggregates={a: tuple(h) for a, h in data.get('aggregates', {}).items()},
@@ -146,7 +153,8 @@ def _samples(p: policy.Policy, data: dict[str, Any]) -> model.PolicySamples:
 
 
 def _history(data: dict[str, Any]) -> model.History:
-    completed = tuple((model.Move(uuid_of(m['instance']), m['from'], m['to'], model.Phase.SPREAD),
+    completed = tuple((model.Move(uuid_of(m['instance']), m['from'], m['to'],
+                                  model.Phase(m.get('phase', 'spread'))),
                        NOW - m['ago']) for m in data.get('completed', ()))
     return model.History(
         cooling={uuid_of(n): s for n, s in data.get('cooling', {}).items()},

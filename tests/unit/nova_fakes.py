@@ -49,6 +49,7 @@ class HostState:
     total_usable_ram_mb: int | None = 0
     free_ram_mb: int | None = 0
     updated: Any = None
+    num_instances: int = 0
 
 
 def hosts(*names: str) -> list[HostState]:
@@ -72,6 +73,7 @@ class FakeDoor:
         self.scores = mock.Mock(answered=True, reason='a reason')
         self.conf = mock.Mock()
         self.conf.kronos.hard_ceiling = options.get('hard_ceiling', False)
+        self.conf.kronos.unknown_hosts = options.get('unknown_hosts', 'mean')
         self.conf.kronos.fail_closed = options.get('fail_closed', False)
 
     def look(self, hosts: Any) -> list[scoreboard.Group]:

@@ -115,6 +115,25 @@ def test_a_forked_child_starts_its_own_thread():
     refresher.stop()
 
 
+def test_processes_that_start_together_do_not_work_together():
+    """Their intervals are within a tenth, and differ after a fork too."""
+    found = [background.jittered(30.0) for _ in range(200)]
+    assert all(27.0 <= interval <= 33.0 for interval in found)
+    assert min(found) < 28.5 and max(found) > 31.5
+    of_children = set()
+    for _ in range(4):
+        reading, writing = os.pipe()
+        child = os.fork()
+        if child == 0:
+            os.write(writing, repr(background.jittered(30.0)).encode())
+            os._exit(0)
+        os.close(writing)
+        of_children.add(os.read(reading, 100))
+        os.close(reading)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    assert len(of_children) == 4
+
+
 def test_faults_keep_their_kinds_apart():
     faults = background.Faults()
     with mock.patch.object(background.LOG, 'error', autospec=True) as error:

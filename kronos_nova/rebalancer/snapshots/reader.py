@@ -143,8 +143,9 @@ class _Reader:
                                  members=frozenset(record.members), max_server_per_host=limit)
 
     def _flights(self) -> tuple[model.Flight, ...]:
-        return tuple(model.Flight(**r.model_dump()) for r in self._optional(
-            schema.MIGRATIONS, list[schema.Migration], []))
+        return tuple(
+            model.Flight(r.instance_uuid, r.from_host, r.to_host, r.source, tuple(r.alternates))
+            for r in self._optional(schema.MIGRATIONS, list[schema.Migration], []))
 
     def _with_claims(self, instances: dict[str, model.Instance]) -> dict[str, model.Instance]:
         """Allocations; the flavor's where none were recorded."""
@@ -215,7 +216,7 @@ def _instance(record: schema.Instance, host: str) -> model.Instance:
         vcpus=record.flavor_vcpus, memory_mb=record.flavor_ram_mb, disk_gb=record.flavor_disk_gb,
         status=record.status, task_state=record.task_state, locked=record.locked,
         pinned=record.pinned, pinned_zone=record.pinned_zone, project_id=record.project_id,
-        local_disk_gb=record.local_disk_gb)
+        local_disk_gb=record.local_disk_gb, launched_at=record.launched_at)
 
 
 def _flavor(instance: model.Instance) -> dict[str, int]:

@@ -63,6 +63,7 @@ class Instance(_Record):
     pinned_zone: Text | None = None
     project_id: Text = ''
     local_disk_gb: Count | None = None
+    launched_at: Seconds | None = None
 
 
 class Group(_Record):
@@ -100,6 +101,7 @@ class Migration(_Record):
     from_host: Text
     to_host: Name | None = None
     source: Literal['nova', 'task'] = 'nova'
+    alternates: list[Name] = []
 
 
 class Inventory(_Record):

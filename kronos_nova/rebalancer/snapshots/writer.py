@@ -168,7 +168,8 @@ def _instance(instance: model.Instance, groups: list[str]) -> dict[str, Any]:
         'status': instance.status, 'server_groups': sorted(groups),
         'task_state': instance.task_state, 'locked': instance.locked,
         'pinned': instance.pinned, 'pinned_zone': instance.pinned_zone,
-        'project_id': instance.project_id, 'local_disk_gb': instance.local_disk_gb}
+        'project_id': instance.project_id, 'local_disk_gb': instance.local_disk_gb,
+        'launched_at': instance.launched_at}
 
 
 def _rules(group: model.ServerGroup) -> dict[str, int]:

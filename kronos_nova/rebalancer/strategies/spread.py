@@ -47,7 +47,7 @@ PROGRESS = 0.05
 #: The masks leave hardly any illegal candidate; after so many, none is legal.
 TRIED = 10_000
 #: So many good moves that masks refuse are named in the report.
-REPORTED = 64
+REPORTED = 8
 
 
 class Spread(base.Strategy):
@@ -101,7 +101,9 @@ def _explain(simulation: sim.Simulation) -> None:
     copying = int(simulation.copying.sum())
     if copying:
         simulation.rejections['copies-disk'] += copying
-    lacking = int((~simulation.profiled & ~simulation.copying).sum())
+    if resting := int(simulation.resting.sum()):
+        simulation.rejections['just-booted'] += resting
+    lacking = int((~simulation.profiled & ~simulation.copying & ~simulation.resting).sum())
     if lacking:
         simulation.notes.append(f'{lacking} of {len(simulation.uuids)} instances '
                                 'have no usage in some policy and stay')

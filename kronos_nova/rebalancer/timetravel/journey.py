@@ -125,6 +125,7 @@ class _Traveller:
         self._scope_until: dict[str, float] = {}
         self._draining: dict[str, frozenset[str]] = {}
         self._completed: list[tuple[model.Move, float]] = []
+        self._remembered = settling.remembered(self._policies.window)
         self._ids = itertools.count()
         self._cycles = 0
         self._idle: Counter[str] = Counter()
@@ -155,7 +156,7 @@ class _Traveller:
             self._completed.append((model.Move(
                 task.instance_uuid, task.from_host, task.to_host, task.phase,
                 improvement=task.improvement, wave=task.wave, requires=task.requires), at))
-        self._completed = [(m, at) for m, at in self._completed if at > now - settling.REMEMBERED]
+        self._completed = [(m, at) for m, at in self._completed if at > now - self._remembered]
 
     def _cool(self, uuid: str, until: float) -> None:
         self._instance_until[uuid] = max(until, self._instance_until.get(uuid, until))
@@ -165,7 +166,8 @@ class _Traveller:
         samples = self._world.samples(self._policies, self._measures, k, now)
         for scope in self._candidate.scopes:
             live = self._carrier.live
-            flights = tuple(model.Flight(t.instance_uuid, t.from_host, t.to_host, 'task')
+            flights = tuple(model.Flight(t.instance_uuid, t.from_host, t.to_host, 'task',
+                                         t.alternates)
                             for t in live)
             cluster = self._world.cluster(now, flights).scoped(scope)
             busy = sum(1 for f in flights if f.from_host in cluster.scope_hosts)

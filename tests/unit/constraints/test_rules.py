@@ -18,6 +18,7 @@ import pytest
 
 from kronos_nova import constraints
 from kronos_nova import model
+from kronos_nova.constraints import fresh
 from kronos_nova.constraints import view as views
 from tests.unit import clouds
 
@@ -64,6 +65,7 @@ CASES = {
     'moved-away': {'move': dataclasses.replace(MOVE, from_host='c')},
     'no-such-instance': {'move': dataclasses.replace(MOVE, instance_uuid='x')},
     'opted-out': {'options': {'pinned_instances': frozenset({UUID})}},
+    'just-booted': {'history': model.History(fresh={UUID: 1.0})},
     'copies-disk': {'instance': {'local_disk_gb': 1}, 'options': {'instance_storage': 'local'}},
     'out-of-scope': {'scope_hosts': frozenset('ac')},
     'service-unknown': {'services': {'b': None}},
@@ -117,6 +119,9 @@ def test_a_rule_says_no_by_its_name(rule):
     {'move': phase('evacuate'), 'scores': trusted(untrusted='old'), 'ceilings': {'cpu': 0.1}},
     {'move': phase('pack'), 'ceilings': {'cpu': 0.75}},
     {'ceilings': {'cpu': 0.1}, 'scores': trusted(fill={'a': 0.8, 'b': 0.5, 'c': 0.5})},
+    {'history': model.History(fresh={UUID: 1.0}), 'move': phase('evacuate'),
+     'services': {'a': model.Service('a', status='disabled', zone='az1')}},
+    {'history': model.History(fresh={UUID: 1.0}), 'move': phase('affinity')},
     {'instance': {'local_disk_gb': 0}, 'options': {'instance_storage': 'local'}},
     {'instance': {'local_disk_gb': 1}, 'move': phase('affinity'),
      'options': {'instance_storage': 'local'}},
@@ -171,3 +176,11 @@ def test_check_all_gives_every_rejection_but_stops_at_what_is_not_there():
     assert [no.rule for no in constraints.check_all(view, MOVE)] == ['locked', 'no-room']
     gone = dataclasses.replace(MOVE, instance_uuid='x')
     assert [no.rule for no in constraints.check_all(view, gone)] == ['no-such-instance']
+
+
+@pytest.mark.parametrize(('launched_at', 'left'), [
+    (None, 0.0), (1000.0, 900.0), (900.0, 800.0), (100.0, 0.0), (100.5, 0.5), (0.0, 0.0),
+    (1060.0, 900.0), (1061.0, 0.0)])
+def test_an_instance_is_fresh_for_a_cooldown_whatever_its_compute_s_clock_says(launched_at, left):
+    assert fresh.left(launched_at, 1000.0, 900.0) == left
+    assert fresh.left(launched_at, 1000.0, 0.0) == 0.0

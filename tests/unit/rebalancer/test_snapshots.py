@@ -25,6 +25,7 @@ import yaml
 from kronos_nova import exception
 from kronos_nova import model
 from kronos_nova import policy
+from kronos_nova.rebalancer import cycle
 from kronos_nova.rebalancer import planner
 from kronos_nova.rebalancer.snapshots import reader
 from kronos_nova.rebalancer.snapshots import recorder
@@ -176,7 +177,9 @@ def test_every_scenario_is_planned_alike_from_a_snapshot(path, tmp_path):
         max_missing_hosts=request.options.max_missing_hosts) for p in request.policies.enabled}
     again = dataclasses.replace(
         request, cluster=read, scores=model.Scores(scores, loader.NOW),
-        history=found.history(scope, cooldown=1e9, instance_cooldown=1e9))
+        history=dataclasses.replace(
+            found.history(scope, cooldown=1e9, instance_cooldown=1e9),
+            fresh=cycle.just_booted(read, found.recorded_at, loader.INSTANCE_COOLDOWN)))
     assert planner.plan(again).moves == planner.plan(request).moves
     assert planner.plan(again).reason == planner.plan(request).reason
 
@@ -238,7 +241,7 @@ class Blind:
     def collect(self, now):
         raise exception.CollectError(what='servers', service='Nova', problem='HTTP 503')
 
-    def history(self, scope, now):
+    def history(self, scope, now, remembered):
         raise exception.StoreError(problem='cannot be reached', remedy='Start it.')
 
     def flights(self):
@@ -294,7 +297,7 @@ def test_flights_of_our_own_tasks_are_recorded_with_novas(tmp_path):
         def collect(self, now):
             return dataclasses.replace(cluster(), flights=(), taken_at=now)
 
-        def history(self, scope, now):
+        def history(self, scope, now, remembered):
             return model.History()
 
         def flights(self):

@@ -283,6 +283,17 @@ def test_means_and_deviations_are_asked_with_the_profile_only(api):
     assert found.mean is None and found.deviation is None
 
 
+@pytest.mark.parametrize(('fields', 'asked'), [
+    ({}, ['load']), ({'boot_ceiling': 0.8}, ['load', 'peak'])])
+def test_the_boot_door_is_asked_for_what_it_uses_only(api, fields, asked):
+    policy = policy_of(capacity_query='peak', host_capacity_query='cores', **fields)
+    source_of(api.url).fetch(policy, profile=False)
+    assert [form['query'] for _, _, _, form in api.requests] == asked
+    source_of(api.url).fetch(policy)
+    assert [form['query'] for _, _, _, form in api.requests][len(asked):] == [
+        'load', 'peak', 'cores']
+
+
 # Ages.
 
 def ages(imbalance, old, staleness=300.0):

@@ -196,5 +196,25 @@ def test_an_error_weighs_0_and_is_counted():
     assert door.faults.counts == {'KronosWeigher: RuntimeError': 1}
 
 
+@pytest.mark.parametrize('debug', [True, False])
+def test_a_request_is_one_line_in_the_debug_log_and_costs_nothing_without(debug):
+    states = nova_fakes.hosts(*HOSTS)
+    with nova_fakes.FakeDoor(snapshot_of({'a': 0.9, 'b': 0.2})).opened(), \
+            mock.patch.object(headroom.LOG, 'isEnabledFor', autospec=True, return_value=debug), \
+            mock.patch.object(headroom.LOG, 'debug', autospec=True) as said:
+        headroom.KronosWeigher().weigh_objects(
+            [mock.Mock(obj=state) for state in states], nova_fakes.spec())
+    assert [call.args[0] % call.args[1:] for call in said.call_args_list] == debug * [
+        'kronos: instance u-new: raw weights of 6 hosts are -0.3 to 0.4, the largest is of a']
+
+
+def test_no_hosts_and_no_request_are_nothing_to_tell():
+    with mock.patch.object(headroom.LOG, 'debug', autospec=True) as said:
+        headroom.tell([], [], nova_fakes.spec())
+        assert not said.called
+        headroom.tell(nova_fakes.hosts('a'), [0.0], None)
+    assert said.call_args.args[1] is None
+
+
 def test_the_entry_point_names_it():
     assert headroom.KronosWeigher in all_weighers()

@@ -282,7 +282,8 @@ def _follows(outlook: outlooks.Outlook, n: int) -> bool:
     simulation, history = outlook.simulation, outlook.simulation.history
     uuid = simulation.uuids[n]
     return simulation.view.in_flight(uuid) or (
-        uuid in history.cooling and uuid not in history.quarantined)
+        (uuid in history.cooling or uuid in history.fresh)
+        and uuid not in history.quarantined)
 
 
 def _give_up(outlook: outlooks.Outlook, h: int) -> None:
