@@ -115,6 +115,14 @@ OPTS: list[cfg.Opt] = [
                     'part: imbalance moves wait so long, and as much longer as samples are old. '
                     'A longer range in a policy\'s queries counts instead. Set it to the longest '
                     'range inside your recording rules. 0 switches waiting off.'),
+    cfg.IntOpt('breaker_worse_plans', default=3, min=0, max=100,
+               help='After so many plans in a row that left a larger combined imbalance than '
+                    'they found the scope is paused. 0: never.'),
+    cfg.FloatOpt('breaker_failure_rate', default=0.5, min=0.0, max=1.0,
+                 help='When a larger part of the scope\'s migrations of the last hour failed, and '
+                      'at least three, it is paused. 1: never.'),
+    cfg.IntOpt('breaker_pause', default=-1, min=-1,
+               help='How many seconds such a pause lasts; -1: until kronos resume.'),
     cfg.MultiOpt('freeze_windows', item_type=freeze.WindowType(),
                  help='A time during which nothing begins to move, drains and repairs neither: '
                       'minute, hour, day, month and weekday as in cron, when it begins, and how '

@@ -28,6 +28,7 @@ from kronos_nova import policy as policies
 from kronos_nova import scoring
 from kronos_nova.constraints import fresh
 from kronos_nova.rebalancer import checker
+from kronos_nova.rebalancer import gates
 from kronos_nova.rebalancer import planner
 
 
@@ -52,13 +53,15 @@ class Settings:
 class Outcome:
     """What a pass over one scope found and decided.
 
-    ``timings`` in seconds by step.
+    ``timings`` in seconds by step. ``settled``: the scores are trusted and show
+    every move of the scope, none of which is under way.
     """
 
     cluster: model.Cluster
     scores: model.Scores
     plan: model.Plan
     timings: Mapping[str, float]
+    settled: bool = False
 
 
 def ceilings(policy_set: policies.PolicySet) -> dict[str, float]:
@@ -103,7 +106,10 @@ def run(cluster: model.Cluster, samples: Mapping[str, model.PolicySamples],
         raise exception.PlanRefused(
             scope=cluster.scope, problem='; '.join(f'{no.rule}: {no.detail}' for no in wrong[:5]))
     timings = {'score': scored - started, 'plan': planned - scored, 'check': clock() - planned}
-    return Outcome(cluster=cluster, scores=scores, plan=plan, timings=timings)
+    hosts = cluster.scope_hosts
+    settled = (gates.imbalance_hold(cluster, scores, history, settings.options) is None
+               and not any(f.from_host in hosts or f.to_host in hosts for f in cluster.flights))
+    return Outcome(cluster=cluster, scores=scores, plan=plan, timings=timings, settled=settled)
 
 
 def just_booted(cluster: model.Cluster, now: float, cooldown: float) -> dict[str, float]:

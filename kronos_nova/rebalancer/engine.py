@@ -37,6 +37,7 @@ from kronos_nova import policy as policies
 from kronos_nova.conf import engine as engine_conf
 from kronos_nova.conf import policy_watch
 from kronos_nova.constraints import settling
+from kronos_nova.rebalancer import breakers
 from kronos_nova.rebalancer import cycle
 from kronos_nova.rebalancer import planner
 from kronos_nova.rebalancer import report
@@ -61,6 +62,8 @@ LEASE_SECONDS = 30
 HUNG_SECONDS = 900.0
 #: So many seconds after an engine's last plan another one goes on at once.
 REMEMBERED_SECONDS = 600.0
+#: Failures of the last so many seconds open the circuit breaker.
+FAILURE_SECONDS = 3600.0
 #: Old plans are looked for so many seconds apart.
 FORGET_EVERY = 3600.0
 
@@ -343,8 +346,31 @@ class Engine:
         if self._stopping.is_set():
             LOG.info('Scope %s: stopped while it was planned; nothing of it is kept', scope)
             return None
+        outcome = self._judged(scope, outcome, now)
         self._keep(lease, outcome, policy_set, self._clock())
         return outcome
+
+    def _judged(self, scope: str, outcome: cycle.Outcome, now: float) -> cycle.Outcome:
+        """With what came of earlier plans; without moves when that says stop."""
+        conf = self._conf.engine
+        if conf.dry_run:
+            return outcome
+        if outcome.settled and outcome.plan.combined_before is not None:
+            self._store.realise(scope, outcome.plan.combined_before, now)
+        failed, ended = self._store.failures(scope, now - FAILURE_SECONDS)
+        why = breakers.tripped(
+            self._store.outcomes(scope, conf.breaker_worse_plans), failed, ended,
+            worse_plans=conf.breaker_worse_plans, failure_rate=conf.breaker_failure_rate)
+        if why is None:
+            return outcome
+        seconds = None if conf.breaker_pause < 0 else float(conf.breaker_pause)
+        pause = self._store.trip(scope, now, seconds=seconds, paused_by='the circuit breaker',
+                                 reason=why)
+        LOG.error('Scope %s: %s', scope, pause)
+        plan = dataclasses.replace(
+            outcome.plan, moves=(), combined_after=outcome.plan.combined_before,
+            reason=str(pause))
+        return dataclasses.replace(outcome, plan=plan)
 
     def _history(self, scope: str, now: float, window: float) -> model.History:
         """What the database remembers, and why nothing may move at all.

@@ -208,7 +208,8 @@ class _Reader:
         return {scope: dataclasses.replace(
             common, scope_cooling=found.aggregate_cooldowns.get(scope, 0.0),
             draining=frozenset(found.draining.get(scope, ())),
-            paused=files.clean(found.paused[scope]) if scope in found.paused else None) for scope in sorted(scopes)}, ()
+            paused=files.clean(found.paused[scope]) if scope in found.paused else None)
+            for scope in sorted(scopes)}, ()
 
 
 def _instance(record: schema.Instance, host: str) -> model.Instance:

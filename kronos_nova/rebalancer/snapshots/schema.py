@@ -131,8 +131,8 @@ class Completed(_Record):
 class Cooldowns(_Record):
     """Seconds remaining; -1 of a quarantine is for ever. The last five are
     ours: hosts in quarantine, hosts whose disks are their own, hosts being
-    emptied by scope, who has paused a scope and why, ended moves. The file may be written by hand, so a
-    misspelt part is refused."""
+    emptied by scope, who has paused a scope and why, ended moves. The file may
+    be written by hand, so a misspelt part is refused."""
 
     model_config = pydantic.ConfigDict(strict=True, extra='forbid')
 

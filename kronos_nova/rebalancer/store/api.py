@@ -35,8 +35,10 @@ from kronos_nova import exception
 from kronos_nova import model
 from kronos_nova.constraints import settling
 from kronos_nova.model import TaskState
+from kronos_nova.rebalancer import breakers
 from kronos_nova.rebalancer.store import database
 from kronos_nova.rebalancer.store import leases
+from kronos_nova.rebalancer.store import outcomes
 from kronos_nova.rebalancer.store import owners
 from kronos_nova.rebalancer.store import pauses
 from kronos_nova.rebalancer.store import plans
@@ -380,6 +382,37 @@ class Store:
     def paused(self, scope: str, now: float) -> Pause | None:
         """What holds the scope."""
         return self._read(lambda c: pauses.of(c, scope, now))
+
+    # What came of plans.
+
+    def realise(self, scope: str, combined: float, now: float) -> None:
+        """Scores show all that the scope's ended plans did: ``combined`` is its
+        imbalance now."""
+        waiting = self._read(lambda c: c.execute(
+            sa.select(tables.outcome.c.plan_id)
+            .where(tables.outcome.c.scope == scope, tables.outcome.c.realised_at.is_(None))
+            .limit(1)).first())
+        if waiting is not None:
+            self._run(lambda c: outcomes.realise(c, scope, combined, now))
+
+    def outcomes(self, scope: str, limit: int) -> list[breakers.Outcome]:
+        """Of the scope's plans since its breaker opened last, newest first."""
+        return self._read(lambda c: outcomes.realised(c, scope, limit))
+
+    def failures(self, scope: str, since: float) -> tuple[int, int]:
+        """(failed, ended) migrations since then, and since the breaker opened."""
+        return self._read(lambda c: outcomes.failures(c, scope, since))
+
+    def trip(self, scope: str, now: float, *, seconds: float | None, paused_by: str,
+             reason: str) -> Pause:
+        """Pause the scope, and hold what came before against it no more."""
+        found = Pause(scope, now, None if seconds is None else now + seconds, paused_by, reason)
+
+        def step(connection: sa.Connection) -> None:
+            outcomes.trip(connection, scope, now)
+            pauses.begin(connection, found)
+        self._run(step)
+        return found
 
     # Quarantine.
 

@@ -23,6 +23,7 @@ import sqlalchemy as sa
 from kronos_nova import exception
 from kronos_nova import model
 from kronos_nova.constraints import settling
+from kronos_nova.rebalancer.store import outcomes
 from kronos_nova.rebalancer.store import pauses
 from kronos_nova.rebalancer.store import rows
 from kronos_nova.rebalancer.store import tables
@@ -54,6 +55,7 @@ def save(connection: sa.Connection, lease: rows.Lease | None, plan: model.Plan,
                            [rows.task_columns(task, now) for task in tasks])
         connection.execute(sa.insert(tables.budget).values(
             plan_id=plan_id, scope=plan.scope, spent_at=now, moves=len(tasks)))
+        outcomes.foresee(connection, plan, plan_id, now)
         if any(task.phase in settling.FOLLOWING for task in tasks):
             # Drains and repairs come when they must: under rolling maintenance
             # they would hold everything else for ever.
@@ -177,7 +179,7 @@ def purge(connection: sa.Connection, now: float, older_than: float) -> int:
         plan.c.created_at < limit, plan.c.plan_id.not_in(needed))))
     for start in range(0, len(old), 500):
         part = old[start:start + 500]
-        for table in (task, tables.budget, plan):
+        for table in (task, tables.budget, tables.outcome, plan):
             connection.execute(sa.delete(table).where(table.c.plan_id.in_(part)))
     for table in (tables.cooldown, tables.quarantine, tables.pause):
         connection.execute(sa.delete(table).where(table.c.until < limit))

@@ -163,6 +163,27 @@ pause = table(
     sa.Column('reason', text(), nullable=False),
 )
 
+#: What a plan foresaw of the combined imbalance, and what came of it.
+outcome = table(
+    'outcome',
+    sa.Column('plan_id', sa.String(36), sa.ForeignKey('plan.plan_id', name='outcome_plan'),
+              primary_key=True),
+    sa.Column('scope', name(), nullable=False),
+    sa.Column('planned_at', sa.Double, nullable=False),
+    sa.Column('combined_before', sa.Double, nullable=False),
+    sa.Column('combined_foreseen', sa.Double, nullable=False),
+    sa.Column('combined_realised', sa.Double),
+    sa.Column('realised_at', sa.Double),
+    sa.Index('outcome_scope_planned', 'scope', 'planned_at'),
+)
+
+#: When a scope's circuit breaker opened last.
+breaker = table(
+    'breaker',
+    sa.Column('scope', name(), primary_key=True),
+    sa.Column('tripped_at', sa.Double, nullable=False),
+)
+
 #: One row: whoever claims a task updates it first, so that counting against
 #: the caps and claiming are one step on every backend.
 gate = table(

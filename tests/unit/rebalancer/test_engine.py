@@ -262,6 +262,69 @@ def test_in_a_freeze_window_nothing_is_planned(world):
     assert one.run_cycle()[0]['moves']
 
 
+def carried_out(world, state=model.TaskState.COMPLETED, error_type=None):
+    """The one task of the last plan ends; its metrics settle."""
+    task = world.casts[-1]
+    row = world.store.claim('w', None, world.clock(), per_scope=9, total=9, claim_seconds=60)
+    result = model.Result(task.task_id, task.plan_id, task.aggregate, task.instance_uuid,
+                          task.from_host, task.to_host, success=error_type is None,
+                          error_type=error_type)
+    world.store.finish(row.task, result, state, world.clock(), worker='w',
+                       instance_cooldown=0.0)
+    world.clock.now += 3600
+
+
+def quick(world):
+    for name in ('cooldown', 'instance_cooldown', 'settle_seconds'):
+        world.conf.set_override(name, 0, 'engine')
+
+
+def test_three_plans_that_made_it_worse_pause_the_scope(world, caplog):
+    """Each promises less; each time the hot host is hotter than before."""
+    quick(world)
+    one = world.engine()
+    for load in (0.80, 0.84, 0.88, 0.92):
+        world.source._hosts = {'a': load, 'b': 0.1}
+        row, = one.run_cycle()
+        if load < 0.92:
+            assert row['moves'], row
+            carried_out(world)
+    assert not row['moves'] and len(world.casts) == 3
+    assert 'paused by the circuit breaker: 3 plans in a row' in row['reason']
+    assert [r.levelname for r in caplog.records if 'circuit breaker' in r.message] == ['ERROR']
+    assert not one.run_cycle()[0]['moves']
+    world.store.resume(model.UNASSIGNED, world.clock())
+    assert one.run_cycle()[0]['moves'], 'what came before is not held against it again'
+
+
+def test_one_plan_that_helped_is_no_row_of_bad_ones(world):
+    quick(world)
+    one = world.engine()
+    for load in (0.80, 0.84, 0.70, 0.75, 0.80, 0.60):
+        world.source._hosts = {'a': load, 'b': 0.1}
+        assert one.run_cycle()[0]['moves']
+        carried_out(world)
+    assert not world.store.pauses(world.clock())
+
+
+@pytest.mark.parametrize(('rate', 'pause'), [(0.5, True), (1.0, False)])
+def test_failures_pause_the_scope(world, rate, pause):
+    quick(world)
+    world.conf.set_override('breaker_failure_rate', rate, 'engine')
+    world.conf.set_override('breaker_pause', 7200, 'engine')
+    one = world.engine()
+    for _ in range(3):
+        assert one.run_cycle()[0]['moves']
+        carried_out(world, model.TaskState.FAILED, 'MigrationFailed')
+        world.clock.now -= 3600 - 60
+    row, = one.run_cycle()
+    assert bool(row['moves']) != pause
+    if pause:
+        assert '3 of the last 3 migrations failed' in row['reason']
+        world.clock.now += 7201
+        assert one.run_cycle()[0]['moves'], 'breaker_pause is over'
+
+
 def test_an_engine_that_ends_gives_its_scopes_back(world):
     one = world.engine('one')
     one.run_cycle()

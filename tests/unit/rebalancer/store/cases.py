@@ -29,6 +29,7 @@ import sqlalchemy as sa
 from kronos_nova import exception
 from kronos_nova import model
 from kronos_nova.model import TaskState
+from kronos_nova.rebalancer import breakers
 from kronos_nova.rebalancer.store import database
 from kronos_nova.rebalancer.store import tables
 
@@ -538,10 +539,71 @@ def a_pause_is_history_with_who_and_why(store):
     assert not store.pauses(NOW), 'it ended long before the database\'s clock'
 
 
+def spread(store, now, before=0.5, after=0.2, end_as=TaskState.COMPLETED, error_type=None):
+    """A plan of one spread move that has ended; its id."""
+    plan_id = new_id()
+    task = make_task(plan_id, not_before=now)
+    plan = model.Plan(
+        'blue', (model.Move(task.instance_uuid, 'h1', 'h2', model.Phase.SPREAD),),
+        combined_before=before, combined_after=after)
+    store.save_plan(store.acquire_lease('blue', 'engine', 30, 'hash'), plan, [task],
+                    plan_id=plan_id, now=now, dry_run=False, cooldown=0, instance_cooldown=0)
+    end(store, claim(store, now=now), end_as, now, error_type=error_type)
+    return plan_id
+
+
+def what_came_of_a_plan_is_kept_beside_what_it_foresaw(store):
+    plan_id = spread(store, NOW)
+    assert store.outcomes('blue', 9) == []
+    store.realise('blue', 0.3, NOW + 60)
+    store.realise('blue', 0.9, NOW + 120)
+    assert store.outcomes('blue', 9) == [breakers.Outcome(plan_id, 0.5, 0.2, 0.3)]
+    assert store.outcomes('red', 9) == []
+    second = spread(store, NOW + 200)
+    store.realise('blue', 0.4, NOW + 260)
+    assert [o.plan_id for o in store.outcomes('blue', 9)] == [second, plan_id]
+    assert [o.plan_id for o in store.outcomes('blue', 1)] == [second]
+
+
+def a_plan_that_moved_nothing_or_was_overtaken_is_not_judged(store):
+    spread(store, NOW, end_as=TaskState.FAILED, error_type='MigrationFailed')
+    store.realise('blue', 0.9, NOW + 60)
+    spread(store, NOW + 100)
+    last = spread(store, NOW + 200)
+    store.realise('blue', 0.1, NOW + 300)
+    assert [o.plan_id for o in store.outcomes('blue', 9)] == [last]
+
+
+def only_what_began_to_move_counts_as_a_failure(store):
+    for error_type in ('MigrationFailed', 'MigrationTimeout', 'PreFlightError',
+                       'NovaClientError'):
+        spread(store, NOW, end_as=TaskState.FAILED, error_type=error_type)
+    spread(store, NOW + 10)
+    spread(store, NOW + 10, end_as=TaskState.CANCELLED, error_type='MigrationCancelled')
+    assert store.failures('blue', NOW - 1) == (2, 3)
+    assert store.failures('blue', NOW + 1) == (0, 1)
+    assert store.failures('red', 0) == (0, 0)
+
+
+def an_open_breaker_pauses_and_forgives(store):
+    spread(store, NOW, end_as=TaskState.FAILED, error_type='MigrationFailed')
+    spread(store, NOW)
+    store.realise('blue', 0.9, NOW + 5)
+    for later in (10, 20):
+        store.trip('blue', NOW + later, seconds=None, paused_by='it', reason='why')
+        assert store.paused('blue', NOW + later).reason == 'why'
+        store.resume('blue', NOW + later)
+        assert store.outcomes('blue', 9) == [] and store.failures('blue', 0) == (0, 0)
+    store.purge(NOW + 10**9)
+
+
 ALL = [
     models_and_migration_agree, concurrent_upgrades_are_safe,
     upgrades_lose_nothing_from_any_earlier_revision, a_pause_holds_claims_until_it_ends,
     a_pause_holds_a_silent_worker_s_claim_too, a_pause_is_history_with_who_and_why,
+    what_came_of_a_plan_is_kept_beside_what_it_foresaw,
+    a_plan_that_moved_nothing_or_was_overtaken_is_not_judged,
+    only_what_began_to_move_counts_as_a_failure, an_open_breaker_pauses_and_forgives,
     a_newer_schema_is_refused,
     its_clock_is_utc, one_of_many_engines_gets_a_lease, a_lease_passes_on_when_it_is_over,
     another_policies_file_is_refused, a_fenced_epoch_writes_nothing,

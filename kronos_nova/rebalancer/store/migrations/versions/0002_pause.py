@@ -11,7 +11,7 @@
 # under the License.
 
 
-"""Pauses: of a scope, or of the whole cloud; when a scope was last planned."""
+"""Pauses, what came of plans, circuit breakers; when a scope was last planned."""
 
 from alembic import op
 import sqlalchemy as sa
@@ -40,5 +40,22 @@ def upgrade() -> None:
         sa.Column('paused_by', _name(), nullable=False),
         sa.Column('reason', sa.UnicodeText().with_variant(mysql.MEDIUMTEXT(), *_MYSQL),
                   nullable=False),
+        mysql_engine='InnoDB', mysql_charset='utf8mb4')
+    op.create_table(
+        'outcome',
+        sa.Column('plan_id', sa.String(36),
+                  sa.ForeignKey('plan.plan_id', name='outcome_plan'), primary_key=True),
+        sa.Column('scope', _name(), nullable=False),
+        sa.Column('planned_at', sa.Double, nullable=False),
+        sa.Column('combined_before', sa.Double, nullable=False),
+        sa.Column('combined_foreseen', sa.Double, nullable=False),
+        sa.Column('combined_realised', sa.Double),
+        sa.Column('realised_at', sa.Double),
+        sa.Index('outcome_scope_planned', 'scope', 'planned_at'),
+        mysql_engine='InnoDB', mysql_charset='utf8mb4')
+    op.create_table(
+        'breaker',
+        sa.Column('scope', _name(), primary_key=True),
+        sa.Column('tripped_at', sa.Double, nullable=False),
         mysql_engine='InnoDB', mysql_charset='utf8mb4')
     op.add_column('lease', sa.Column('planned_at', sa.Double))
