@@ -101,10 +101,10 @@ OPTS: list[cfg.Opt] = [
                  help='With normalisation = tanh: the difference of headroom from the mean that '
                       'counts 0.38 of at most 0.5.'),
     cfg.BoolOpt('weigh_request', default=False,
-                help='Weigh the headroom that a host would have with the new instance on it: its '
-                     'vCPUs (or MiB) times what an allocated one uses. Of two equally full hosts '
-                     'the larger one is then preferred. Where all hosts are of one size it '
-                     'changes nothing and costs a little time.'),
+                help='Weigh the headroom that a host would have with the new instance on it: what '
+                     'its flavor uses, else its vCPUs (or MiB) times what an allocated one uses. '
+                     'Of two equally full hosts the larger one is then preferred. Where all '
+                     'hosts are of one size it changes nothing and costs a little time.'),
     cfg.ListOpt('scarcity_traits', default=['CUSTOM_*'],
                 help='Traits that KronosScarcityWeigher counts: patterns with * and ?; the last '
                      'one that fits decides, and one that begins with ! leaves out. HW_* would '

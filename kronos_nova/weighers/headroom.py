@@ -27,6 +27,7 @@ from kronos_nova import depletion
 from kronos_nova import memo
 from kronos_nova import scatter
 from kronos_nova import scoreboard
+from kronos_nova import scorecard
 from kronos_nova.weighers import normalisation
 
 LOG = logging.getLogger(__name__)
@@ -137,11 +138,14 @@ def relative(group: scoreboard.Group, ranking: int = 0,
 
     :param ranking: which of the snapshot's, if it has several.
     """
-    hosts, snapshot = group.hosts, group.snapshot
-    if snapshot is None:
-        return [0.0] * len(hosts)
+    if group.snapshot is None:
+        return [0.0] * len(group.hosts)
+    return _whole(group.hosts, _shown(group.hosts, group.snapshot, ranking), unknown)
+
+
+def _shown(hosts: list[Any], snapshot: scorecard.Snapshot, ranking: int) -> list[float | None]:
     loads, memory = snapshot.ranking(ranking)
-    return _whole(hosts, memory.of(hosts, loads), unknown)
+    return memory.of(hosts, loads)
 
 
 def _whole(hosts: list[Any], weights: list[float | None], unknown: Unknown) -> list[float]:
@@ -168,26 +172,38 @@ def chosen(spec: Any) -> Weigh:
         return relative
 
     def scaled(group: scoreboard.Group, ranking: int, unknown: Unknown) -> list[float]:
-        if group.snapshot is None:
-            return [0.0] * len(group.hosts)
-        weights = (expected(group, spec, ranking, unknown) if kronos.weigh_request
-                   else relative(group, ranking, unknown))
-        return normalisation.normalised(
-            weights, kronos.normalisation, kronos.normalisation_scale)
+        hosts, snapshot = group.hosts, group.snapshot
+        if snapshot is None:
+            return [0.0] * len(hosts)
+        weights = (_expected(hosts, snapshot, spec, ranking) if kronos.weigh_request
+                   else _shown(hosts, snapshot, ranking))
+        # What an unknown host gets instead says nothing of how far the known
+        # are apart.
+        known = iter(normalisation.normalised(
+            [weight for weight in weights if weight is not None],
+            kronos.normalisation, kronos.normalisation_scale))
+        return _whole(hosts, [None if weight is None else next(known) for weight in weights],
+                      unknown)
 
     return scaled
 
 
 def expected(group: scoreboard.Group, spec: Any, ranking: int = 0,
              unknown: Unknown = None) -> list[float]:
-    """Like :func:`relative`, with what the request is expected to add itself.
+    """Like :func:`relative`, with what the request is expected to add itself:
+    what its flavor uses, else its vCPUs (or MiB) at the mean use.
 
     Of two hosts that are equally full the larger one has more headroom then;
     hosts of one size keep their order.
     """
-    hosts, snapshot = group.hosts, group.snapshot
-    if snapshot is None:
-        return [0.0] * len(hosts)
+    if group.snapshot is None:
+        return [0.0] * len(group.hosts)
+    return _whole(group.hosts, _expected(group.hosts, group.snapshot, spec, ranking), unknown)
+
+
+def _expected(hosts: list[Any], snapshot: scorecard.Snapshot, spec: Any,
+              ranking: int) -> list[float | None]:
     loads, _ = snapshot.ranking(ranking)
-    return _whole(hosts, memo.raw(depletion.projected(
-        hosts, loads, spec.vcpus, spec.memory_mb)), unknown)
+    more = snapshot.extras.of(spec.vcpus, spec.memory_mb)
+    return memo.raw(depletion.projected(
+        hosts, loads, spec.vcpus + more[0], spec.memory_mb + more[1]))
