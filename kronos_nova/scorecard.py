@@ -94,9 +94,11 @@ class Snapshot:
     tracks: dict[str, depletion.Track] = dataclasses.field(
         default_factory=dict, compare=False, repr=False)
 
-    def ranking(self, number: int) -> tuple[dict[str, depletion.Load], memo.Memo]:
-        """Loads and raw weights for a request; see :mod:`kronos_nova.scatter`."""
-        return self.rankings[number] if self.rankings else (self.loads, self.weights)
+    def ranking(self, number: int | None) -> tuple[dict[str, depletion.Load], memo.Memo]:
+        """Loads and raw weights for a request; see :mod:`kronos_nova.scatter`.
+        None: as they are."""
+        return (self.rankings[number] if self.rankings and number is not None
+                else (self.loads, self.weights))
 
     def correct(self, host: str, after: depletion.Track) -> None:
         """Count what came to a host, or left it, as its flavor."""

@@ -232,8 +232,8 @@ def _result(found: Any, max_series: int) -> model.QueryResult | None:
     return model.QueryResult(
         query, model.Health(found['health']),
         series={name: _number(value) for name, value in found['series'].items()},
-        error=None if error is None else answer.clean(error, MAX_TEXT), warnings=_clean(found['warnings']),
-        missing_labels=_clean(found['missing_labels']),
+        error=None if error is None else answer.clean(error, MAX_TEXT),
+        warnings=_clean(found['warnings']), missing_labels=_clean(found['missing_labels']),
         duplicates=_texts(found['duplicates']))
 
 
