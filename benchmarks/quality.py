@@ -24,6 +24,8 @@ empty. Parts::
     missed    plans that end with budget left and above a threshold although an
               improving legal move or swap is there (brute force)
     drains    instances left on a disabled host although one has room
+    optimum   what CP-SAT finds in ``--seconds`` from our plan on, what it and a
+              linear relaxation prove that nobody can go below; needs --cpsat
     time      seconds from Cluster to Plan, by size (no ancestor)
 
 Example::
@@ -163,6 +165,45 @@ def _long(case, budget, seed):
     return tried.measure.combined(tried.score)
 
 
+def optimum(options):
+    if not options.cpsat:
+        return
+    for name in options.kinds:
+        for seed in options.seeds:
+            case = clusters.build(KINDS[name], seed)
+            for budget in options.budgets:
+                found, cpu, _ = plan(case, budget)
+                ours = judging.Real(case, pairs(found.moves)).combined()
+                known = _cpsat(options.cpsat, case, budget, pairs(found.moves), options.seconds)
+                row = {'part': 'optimum', 'kind': name, 'seed': seed, 'budget': budget,
+                       'start': found.combined_before, 'ours': ours,
+                       'cpsat': known['best'], 'cpsat_bound': known['bound'],
+                       'linear_bound': known['linear'], 'cpu_seconds': cpu}
+                if options.ancestor_python:
+                    moves, _ = ancestor(options.ancestor_python, case, budget)
+                    row['ancestor'] = judging.Real(case, moves).combined()
+                yield row
+
+
+def _cpsat(python, case, budget, moves, seconds):
+    """CP-SAT's answer (see optimum.py); a subprocess of its own Python."""
+    cluster, known = case.cluster, annealing.problem(case)
+    hosts, uuids = sorted(cluster.scope_hosts), sorted(cluster.instances)
+    classes = ('VCPU', 'MEMORY_MB')
+    message = {
+        'score': known.score.tolist(), 'share': known.share.tolist(),
+        'place': known.place.tolist(), 'weights': known.weights.tolist(), 'budget': budget,
+        'limit': [[cluster.hosts[h].provider.inventories[c].capacity for h in hosts]
+                  for c in classes],
+        'need': [[cluster.instances[u].claims[c] for u in uuids] for c in classes],
+        'hint': [[uuids.index(u), hosts.index(h)] for u, h in moves],
+        'seconds': seconds, 'workers': 2}
+    driver = pathlib.Path(__file__).with_name('optimum.py')
+    done = subprocess.run([python, str(driver)], input=json.dumps(message), text=True,
+                          capture_output=True, check=True)
+    return json.loads(done.stdout)
+
+
 def missed(options):
     """Small hot clusters, so that every pair can be tried."""
     for number in range(20):
@@ -201,7 +242,10 @@ def drains(options):
                 able = [u for u in left if any(real.legal(u, h) and real.below(u, h)
                                                for h in real.hosts)]
                 row |= {f'{who}_moves': len(moves), f'{who}_left': len(left),
-                        f'{who}_left_with_room': len(able)}
+                        f'{who}_left_with_room': len(able),
+                        f'{who}_vcpus_left': sum(case.cluster.instances[u].vcpus
+                                                 for u in left),
+                        f'{who}_hosts_left': len({real.place[u] for u in left})}
             yield row
 
 
@@ -220,7 +264,7 @@ def times(options):
 
 
 PARTS = {'ancestor': against_ancestor, 'best': against_best, 'missed': missed,
-         'drains': drains, 'time': times}
+         'optimum': optimum, 'drains': drains, 'time': times}
 
 
 def main():
@@ -232,6 +276,7 @@ def main():
     parser.add_argument('--seeds', nargs='+', type=int, default=[1, 2, 3])
     parser.add_argument('--seconds', type=float, default=20.0, help='of one annealing')
     parser.add_argument('--runs', type=int, default=3, help='of which the fastest counts')
+    parser.add_argument('--cpsat', metavar='PYTHON', help='an interpreter that has OR-tools')
     parser.add_argument('--ancestor-python', help='a Python with kronos-openstack 0.2.0')
     options = parser.parse_args()
     rows = []

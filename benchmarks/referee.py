@@ -23,9 +23,10 @@ nothing of it is imported by the package.
 
 The referee plays Nova, Placement and Prometheus: hosts and instances become a
 Cluster, a policy file's queries (``host_cpu_utilisation``, ``host_cpu_mips``,
-``vm_cpu_mips`` and ``avg_``, ``stddev_``, ``max_`` or ``min_over_time`` of
-them) are answered from the samples so far. A host's past is what it held
-then; an instance's past follows it, as it does by UUID in Prometheus.
+``vm_cpu_mips`` and ``avg_``, ``stddev_``, ``stdvar_``, ``max_`` or
+``min_over_time`` of them, summed by host, and the root of such a sum) are
+answered from the samples so far. A host's past is what it held then; an
+instance's past follows it, as it does by UUID in Prometheus.
 """
 
 import argparse
@@ -68,10 +69,11 @@ SCRAPED = 15.0
 #: Placement custom class that stands for one core's speed.
 CORE = 'CUSTOM_CORE_MIPS'
 
-QUERY = re.compile(r'(sum by \(host\) \()?(?:(\w+)_over_time\()?(\w+?)(?:\[(\d+)([mh]):5m\]\))?'
-                   r'(?(1)\) / host_cpu_mips)')
+QUERY = re.compile(r'(sqrt\()?(sum by \(host\) \()?(?:(\w+)_over_time\()?(\w+?)'
+                   r'(?:\[(\d+)([mh]):5m\]\))?(?(1)\))(?(2)\) / host_cpu_mips)')
 FUNCTIONS: dict[str, Callable[[Any], Any]] = {
     'avg': lambda x: np.nanmean(x, axis=1), 'stddev': lambda x: np.nanstd(x, axis=1),
+    'stdvar': lambda x: np.nanvar(x, axis=1),
     'max': lambda x: np.nanmax(x, axis=1), 'min': lambda x: np.nanmin(x, axis=1)}
 
 
@@ -167,7 +169,7 @@ class Cloud:
         match = QUERY.fullmatch(query.strip())
         if match is None:
             raise ValueError(f'the referee cannot answer {query!r}')
-        by_host, function, metric, amount, unit = match.groups()
+        root, by_host, function, metric, amount, unit = match.groups()
         steps = 1 if amount is None else int(amount) * (12 if unit == 'h' else 1) // (
             1 if unit == 'h' else 5)
         if metric == 'vm_cpu_mips':
@@ -183,6 +185,7 @@ class Cloud:
         values = FUNCTIONS[function](past) if function else past[:, -1]
         if by_host:
             loads = np.bincount(self._state.place[self._live], values, len(self._cap))
+            loads = np.sqrt(loads) if root else loads
             names, values = self._names, np.minimum(loads / self._cap, 1.0)
         return model.QueryResult(query, model.Health.HEALTHY,
                                  dict(zip(names, values.tolist(), strict=True)))
@@ -250,9 +253,10 @@ def make_policy(mode: str = 'pack', *, policies: str | None = None,
     return policy
 
 
-def make_placer(*, policies: str | None = None, multiplier: float = 8.0,
+def make_placer(*, policies: str | None = None, multiplier: float = 32.0,
                 cpu_multiplier: float = 1.0, ram_multiplier: float = 1.0,
                 cpu_allocation_ratio: float = 16.0, settle_seconds: int = 0,
+                weigh_request: bool = True,
                 **options: Any) -> Callable[[Any, int], int | None]:
     """A ``placer`` for the referee: Nova's allocation weighers and ours.
 
@@ -262,7 +266,9 @@ def make_placer(*, policies: str | None = None, multiplier: float = 8.0,
     :param multiplier: of KronosWeigher.
     :param settle_seconds: of nova.conf's [kronos]; the referee's samples have
         no lag.
-    :param options: fields of the policies.
+    :param weigh_request: of nova.conf's [kronos].
+    :param options: fields of the policies; with ``boot_ceiling`` hosts above
+        it are left out as KronosCapacityFilter does.
     """
     path = policies or str(HERE / 'referee_policies' / 'boot.yaml')
 
@@ -277,12 +283,15 @@ def make_placer(*, policies: str | None = None, multiplier: float = 8.0,
                 & (hosts.pe >= min(trace.mips[v], hosts.pe.min())))
         if not fits.any():
             return None
-        weight = (cpu_multiplier * _normalised(free_cpu, fits)
-                  + ram_multiplier * _normalised(free_ram, fits))
         if 'scheduler' not in state.mem:
             state.mem['scheduler'] = _Scheduler(state, path, settle_seconds, dict(options))
         scheduler = state.mem['scheduler']
-        weight += multiplier * scheduler.weigh(state, taken, free_ram)
+        request = (float(trace.mips[v]), float(trace.ram[v]))
+        ours = scheduler.weigh(state, taken, free_ram, request if weigh_request else (0.0, 0.0))
+        below = fits & scheduler.below(request)
+        fits = below if below.any() else fits
+        weight = (cpu_multiplier * _normalised(free_cpu, fits)
+                  + ram_multiplier * _normalised(free_ram, fits) + multiplier * ours)
         return scheduler.placed(state, int(np.argmax(np.where(fits, weight, -np.inf))))
 
     return placer
@@ -346,8 +355,12 @@ class _Scheduler(base.Source):
         self._asked = -1
         self._changed = np.full(len(state.hosts.cap), EPOCH)
 
-    def weigh(self, state: Any, taken: Any, free_ram: Any) -> Any:
-        """KronosWeigher's value of each host; 0 without scores."""
+    def weigh(self, state: Any, taken: Any, free_ram: Any,
+              request: tuple[float, float] = (0.0, 0.0)) -> Any:
+        """KronosWeigher's value of each host; 0 without scores.
+
+        :param request: MIPS and MiB that the new instance adds.
+        """
         self._now = EPOCH + STEP * state.k
         states = [_HostState(
             host_name(h), host_name(h), float(state.hosts.cap[h]), float(taken[h]),
@@ -362,9 +375,18 @@ class _Scheduler(base.Source):
                                      past[:, -1], state.alive, past))
             self._card.refresh(lambda: self)
             self._card.show(self._ledger.tracks())
-        loads = depletion.projected(states, self._card.snapshot.loads)
+        self._states = states
+        loads = depletion.projected(states, self._card.snapshot.loads, *request)
         return np.array([0.0 if load is None else 0.5 - min(1.0, max(0.0, load))
                          for load in loads])
+
+    def below(self, request: tuple[float, float]) -> Any:
+        """Which hosts KronosCapacityFilter passes, of those weighed last."""
+        passing = np.ones(len(self._states), bool)
+        for ceiling in self._card.snapshot.ceilings:
+            loads = depletion.projected(self._states, ceiling.loads, *request)
+            passing &= np.array([load is None or load <= ceiling.limit for load in loads])
+        return passing
 
     def placed(self, state: Any, host: int) -> int:
         """An instance boots there now."""
@@ -410,22 +432,89 @@ def _spread(sim: Any, boot: Any, day: str, directory: pathlib.Path,
 
 def _boot(sim: Any, boot: Any, day: str, directory: pathlib.Path,
           options: dict[str, Any]) -> dict[str, Any]:
-    """Ours beside Nova's default weighers, mean of seeds 0 to 2 of boot.py."""
-    count = int(options.pop('hosts', 60))
-    rows: dict[str, list[dict[str, Any]]] = {'ours': [], 'nova': []}
-    for seed in range(3):
-        for name, placer in (('ours', make_placer(**options)), ('nova', boot.nova(16, 1, 1))):
+    """Ours beside Nova's default weighers, no migrations."""
+    run = _runs(sim, boot, day, options)
+    foresight = bool(options.pop('foresight', False))
+    ours, nova = _means({
+        'ours': run(lambda: (_foresees(**options) if foresight else make_placer(**options), None)),
+        'nova': run(lambda: (boot.nova(16, 1, 1), None))})
+    return {**ours, 'nova_real_OTF': nova['real_OTF'], 'nova_imb': nova['imb'],
+            'overload_change': ours['real_OTF'] / nova['real_OTF'] - 1.0}
+
+
+def _both(sim: Any, boot: Any, day: str, directory: pathlib.Path,
+          options: dict[str, Any]) -> dict[str, Any]:
+    """Boots and rebalancer together, beside Nova's default weighers and the
+    referee's repairer of hosts above 80 %.
+
+    Options are make_policy's, or with ``boot_`` before them make_placer's.
+    """
+    run = _runs(sim, boot, day, options)
+    boots = {k[5:]: options.pop(k) for k in list(options) if k.startswith('boot_')}
+    ours, repair = _means({
+        'ours': run(lambda: (make_placer(**boots),
+                             make_policy(**{'mode': 'both', **options}))),
+        'repair': run(lambda: (boot.nova(16, 1, 1), boot.Repair(0.8)))})
+    return {**ours, **{f'repair_{k}': v for k, v in repair.items()},
+            'moves_by_repair': ours['migrations'] / repair['migrations'],
+            'overload_by_repair': ours['real_OTF'] / repair['real_OTF']}
+
+
+def _runs(sim: Any, boot: Any, day: str, options: dict[str, Any]) -> Callable[..., list[Any]]:
+    """A function that runs boot.py's setup for each seed.
+
+    Takes from the options ``hosts``; ``burst``, instances arrive only at each
+    so-manieth step; and ``seeds``, whose mean is shown.
+    """
+    count, burst = int(options.pop('hosts', 60)), int(options.pop('burst', 1))
+    seeds = int(options.pop('seeds', 3))
+
+    def run(make: Callable[[], tuple[Any, Any]]) -> list[Any]:
+        found = []
+        for seed in range(seeds):
             trace, hosts = boot.setup(day, count, seed)
-            rows[name].append(sim.simulate(trace, hosts, np.full(len(trace.mips), -1), None,
-                                           compat=False, ram=True, placer=placer))
-    keys = ('real_OTF', 'hot', 'imb', 'sd', 'short', 'wait')
-    mean = {n: {k: float(np.mean([r[k] for r in rs])) for k in keys} for n, rs in rows.items()}
-    return {**mean['ours'], 'hosts': count, 'nova_real_OTF': mean['nova']['real_OTF'],
-            'nova_imb': mean['nova']['imb'], 'energy': 0.0, 'migrations': 0, 'series': [],
-            'overload_change': mean['ours']['real_OTF'] / mean['nova']['real_OTF'] - 1.0}
+            trace.arrive = -(-trace.arrive // burst) * burst
+            placer, policy = make()
+            found.append(sim.simulate(trace, hosts, np.full(len(trace.mips), -1), policy,
+                                      compat=False, ram=True, placer=placer))
+        return found
+
+    return run
 
 
-TABLES = {'A': _table_a, 'B': _table_b, 'spread': _spread, 'boot': _boot}
+def _means(rows: dict[str, list[dict[str, Any]]]) -> list[dict[str, Any]]:
+    keys = ('real_OTF', 'hot', 'imb', 'sd', 'short', 'wait', 'energy', 'migrations')
+    return [{**{k: float(np.mean([r[k] for r in rs])) for k in keys}, 'series': []}
+            for rs in rows.values()]
+
+
+def _foresees(multiplier: float = 1000.0, deviations: float = 1.0) -> Callable[..., int | None]:
+    """A placer that knows what every instance will use for the rest of the day.
+
+    Not ours and not possible: the host that is emptiest by mean plus deviations
+    from now on, the new instance among them. What metrics could tell at best.
+    """
+    def placer(state: Any, v: int) -> int | None:
+        hosts, trace, placed = state.hosts, state.trace, state.place >= 0
+        count = len(hosts.cap)
+        free = hosts.ram - np.bincount(state.place[placed], trace.ram[placed], count)
+        fits = (free >= trace.ram[v]) & (hosts.pe >= min(trace.mips[v], hosts.pe.min()))
+        if not fits.any():
+            return None
+        if state.mem.get('at') != state.k:
+            use = trace.u[:, state.k:] * trace.mips[:, None]
+            state.mem.update(at=state.k, mean=use.mean(axis=1), variance=use.var(axis=1))
+        load, variance = (np.bincount(state.place[placed], x[placed], count) + x[v]
+                          for x in (state.mem['mean'], state.mem['variance']))
+        weight = (_normalised(free, fits)
+                  - multiplier * (load + deviations * np.sqrt(variance)) / hosts.cap)
+        return int(np.argmax(np.where(fits, weight, -np.inf)))
+
+    return placer
+
+
+TABLES = {'A': _table_a, 'B': _table_b, 'spread': _spread, 'boot': _boot,
+          'both': _both}
 
 
 def _hosts(sim: Any, count: int = 800) -> Any:

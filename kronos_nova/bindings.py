@@ -85,6 +85,13 @@ class Bindings:
                 groups[chosen] = [host]
         return list(groups.items())
 
+    def of_names(self, aggregates: tuple[str, ...]) -> int | None:
+        """The file of a host in these aggregates, or None."""
+        named = [self._first[name] for name in aggregates if name in self._first]
+        if named:
+            return min(named)
+        return self._default if aggregates else self._first.get(model.UNASSIGNED, self._default)
+
     def is_default(self, index: int) -> bool:
         """Whether a file scores hosts that no file names."""
         return index == self._default

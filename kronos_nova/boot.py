@@ -20,12 +20,13 @@ the background starts at the first request of a process.
 
 import threading
 import time
-from typing import Any
+from typing import Any, Protocol, TypeVar
 
 import nova.conf
 from oslo_config import cfg
 
 from kronos_nova import background
+from kronos_nova import flavors
 from kronos_nova import published
 from kronos_nova import scoreboard
 from kronos_nova.conf import scheduler as scheduler_conf
@@ -38,14 +39,24 @@ NOTICE_INTERVAL = 5.0
 
 
 class NoticeBoard:
-    """Holds what the engine published last; refreshed in the background."""
+    """Holds what the engine published last; refreshed in the background.
 
-    def __init__(self, conf: cfg.ConfigOpts, faults: background.Faults) -> None:
+    :param scores: told what is measured of its policies.
+    """
+
+    def __init__(self, conf: cfg.ConfigOpts, faults: background.Faults,
+                 scores: scoreboard.Scoreboard) -> None:
         self._conf = conf
+        self._faults = faults
+        self._scores = scores
         self._channel: tuple[threading.Thread, published.Channel] | None = None
         self._newest: published.Published | None = None
         self._refresher = background.Refresher(
             'kronos-noticeboard', lambda: NOTICE_INTERVAL, self.refresh, faults)
+
+    def ensure(self) -> None:
+        """Have it refreshed from now on."""
+        self._refresher.ensure()
 
     def look(self) -> published.Published | None:
         """What holds now, or None."""
@@ -58,10 +69,37 @@ class NoticeBoard:
         if self._channel is None or self._channel[0] is not me:
             # Of this thread: connections do not survive a fork.
             self._channel = (me, published.Channel(self._conf))
-        self._newest = self._channel[1].read()
+        try:
+            self._newest = self._channel[1].read()
+        finally:
+            self._scores.learn(self._usages(self._channel[1]))
+
+    def _usages(self, channel: published.Channel) -> dict[str, flavors.Usage]:
+        """By policy; one that cannot be read costs that policy alone."""
+        found = {}
+        for key in self._scores.keys:
+            try:
+                usage = channel.read_usage(key)
+            except Exception as e:  # a cache backend raises what it likes
+                self._faults.swallow('what the engine has measured', e)
+            else:
+                if usage is not None:
+                    found[key] = usage[0]
+        return found
 
     def stop(self) -> None:
         self._refresher.stop()
+
+
+class Kept(Protocol):
+    """What a plug-in keeps from request to request, with a thread of its own."""
+
+    def __init__(self, conf: cfg.ConfigOpts, faults: background.Faults) -> None: ...
+
+    def stop(self) -> None: ...
+
+
+K = TypeVar('K', bound=Kept)
 
 
 class Door:
@@ -71,15 +109,35 @@ class Door:
         self.conf = conf
         self.faults = background.Faults()
         self.scores = scoreboard.Scoreboard(conf, self.faults)
-        self.notices = NoticeBoard(conf, self.faults)
+        self.notices = NoticeBoard(conf, self.faults, self.scores)
+        published.register(conf)
+        self._told = bool(conf.cache.enabled)
+        self._kept: dict[type, Any] = {}
+
+    def keep(self, kind: type[K]) -> K:
+        """This process's object of a class; made when it is first asked for.
+
+        :param kind: called with the configuration and :attr:`faults`; nothing
+            may run before a request uses the object.
+        """
+        kept = self._kept.get(kind)
+        if kept is None:
+            # Of two threads that come first, both get the same.
+            kept = self._kept.setdefault(kind, kind(self.conf, self.faults))
+        found: K = kept
+        return found
 
     def look(self, hosts: list[Any]) -> list[scoreboard.Group]:
         """The request's HostState objects by policy file, with fresh scores or none."""
+        if self._told:
+            self.notices.ensure()
         return self.scores.look(hosts)
 
     def stop(self) -> None:
         self.scores.stop()
         self.notices.stop()
+        for kept in tuple(self._kept.values()):
+            kept.stop()
 
 
 _door: Door | None = None
@@ -91,6 +149,12 @@ def door() -> Door:
     if _door is None:
         _door = Door(CONF)
     return _door
+
+
+def use(other: Door) -> None:
+    """Have filters and weighers ask another one from now on: a replay's."""
+    global _door
+    _door = other
 
 
 def close() -> None:

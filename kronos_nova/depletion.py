@@ -17,28 +17,34 @@ instance that booted t seconds before the sample it shows t / W, as the
 rebalancer counts a move that has completed. So what a sample shows of a
 host's allocation is its mean over the W seconds before the sample; what the
 host has allocated now less that mean is what the sample does not show, and
-it counts with the measured use of an allocated vCPU or MiB. Instances that
-left count negatively, by the same formula.
+it counts with the measured use of its flavor, else of an allocated vCPU or
+MiB. Instances that left count negatively, by the same formula. An instance
+that the rebalancer is moving to a host counts there until Nova counts it.
 
 Times are seconds on one monotonic clock; allocations are vCPUs and MiB.
 """
 
+from collections.abc import Callable
 from collections.abc import Collection
 from collections.abc import Iterable
 from collections.abc import Mapping
 from collections.abc import Sequence
 import dataclasses
 import datetime
+import itertools
 import math
 from typing import Any, NamedTuple
 
+from kronos_nova import arrivals
+from kronos_nova import flavors
 from kronos_nova import labels
 from kronos_nova import policy as policies
 from kronos_nova import scoring
 
-#: Changes of a host that are closer than this (seconds) are kept as one.
+#: Changes of a host that are closer than this (seconds) are kept as one, once
+#: there are half as many as are kept at all; beyond that the older half gets
+#: coarser. Each on its own, a change tells its flavor.
 GRAIN = 1.0
-#: Changes kept of a host; beyond it the older half gets coarser.
 MAX_STEPS = 32
 #: What an allocated unit is taken to use while nothing is allocated at all:
 #: the limit of the measured use, which is load / allocated and at most 1.
@@ -47,6 +53,10 @@ UNMEASURED = 1.0
 #: its own; sooner when a host of the same short name has taken its place.
 FORGET_AFTER = 86400.0
 REPLACED_AFTER = 3600.0
+
+
+#: Nothing is published.
+NO_USAGE = flavors.Usage()
 
 
 class Step(NamedTuple):
@@ -76,6 +86,7 @@ class Track:
 
     ``vcpus_used`` and ``free_ram_mb`` are the HostState's, as they were last.
     ``steps`` is empty when the HostState did not tell all that is needed.
+    ``aggregates`` are the names of those it was in when it changed last.
     """
 
     node: str = ''
@@ -84,6 +95,7 @@ class Track:
     vcpus_total: float = 0.0
     ram_total: float = 0.0
     steps: tuple[Step, ...] = ()
+    aggregates: tuple[str, ...] = ()
 
 
 class Ledger:
@@ -92,12 +104,16 @@ class Ledger:
     Many threads call :meth:`note`, one calls :meth:`forget`. There is no
     lock: tracks are replaced, not changed, and a change that is lost in a
     race is seen again by the next request.
+
+    :param changed: told of each host whose allocation has changed.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, changed: Callable[[str, Track, Track], None] | None = None) -> None:
         self._tracks: dict[str, Track] = {}
         self._seen: set[str] = set()
         self._last: dict[str, float] = {}
+        self._changed = changed or (lambda host, before, after: None)
+        self._arrivals = arrivals.Arrivals()
 
     def note(self, hosts: Sequence[Any], now: float, wall: float) -> bool:
         """Remember what HostState objects show; whether a host is new.
@@ -118,8 +134,22 @@ class Ledger:
             before = tracks.get(host.host)
             track = _next(before, host, now, wall)
             tracks[host.host] = track
+            if before is not None and before.steps and track.steps:
+                self._changed(host.host, before, track)
             new = new or before is None or (track.node != before.node and not before.node)
+        if self._arrivals and self._arrivals.watch(
+                hosts, lambda host: told[2:] if (told := _told(host)) else None, now):
+            return True
         return new
+
+    def expect(self, moves: Iterable[flavors.Incoming]) -> None:
+        """Look out for these moves' claims; forget about all others."""
+        self._arrivals.expect(moves)
+
+    @property
+    def landed(self) -> frozenset[tuple[str, str, float]]:
+        """Keys of the moves that Nova counts at their destination."""
+        return self._arrivals.landed
 
     def tracks(self) -> Mapping[str, Track]:
         """By host; a copy."""
@@ -156,9 +186,10 @@ def _next(before: Track | None, host: Any, now: float, wall: float) -> Track:
     node = getattr(host, 'hypervisor_hostname', None) or ''
     vcpus_used = getattr(host, 'vcpus_used', None)
     free_ram_mb = getattr(host, 'free_ram_mb', None)
+    aggregates = tuple(a.name for a in getattr(host, 'aggregates', None) or ())
     told = _told(host)
     if told is None:
-        return Track(node, vcpus_used, free_ram_mb)
+        return Track(node, vcpus_used, free_ram_mb, aggregates=aggregates)
     vcpus_total, ram_total, vcpus, ram_mb = told
     if before is None or not before.steps:
         # What was there before us is taken to be in the samples.
@@ -166,7 +197,7 @@ def _next(before: Track | None, host: Any, now: float, wall: float) -> Track:
     else:
         since = max(before.steps[-1].since, now - _age(host, wall))
         steps = _stepped(before.steps, Step(since, vcpus, ram_mb))
-    return Track(node, vcpus_used, free_ram_mb, vcpus_total, ram_total, steps)
+    return Track(node, vcpus_used, free_ram_mb, vcpus_total, ram_total, steps, aggregates)
 
 
 def _told(host: Any) -> tuple[float, float, float, float] | None:
@@ -195,7 +226,7 @@ def _age(host: Any, wall: float) -> float:
 
 def _stepped(steps: tuple[Step, ...], step: Step) -> tuple[Step, ...]:
     # The first one stays: it is what everything later is compared with.
-    if len(steps) > 1 and step.since - steps[-1].since < GRAIN:
+    if len(steps) > MAX_STEPS // 2 and step.since - steps[-1].since < GRAIN:
         return (*steps[:-1], step._replace(since=steps[-1].since))
     steps = (*steps, step)
     if len(steps) <= MAX_STEPS:
@@ -224,13 +255,35 @@ def shown(steps: Sequence[Step], sampled_at: float, window: float) -> tuple[floa
     return vcpus / window, ram_mb / window
 
 
-def loads(scores: Mapping[str, float], tracks: Mapping[str, Track], *, sampled_at: float,
-          window: float, memory: bool, unmeasured: float) -> dict[str, Load]:
+class Outlook(NamedTuple):
+    """Each host's load under one policy, and what it was computed with.
+
+    ``use``: of an allocated unit, a vCPU or (``memory``) a MiB. ``shapes``:
+    of an instance of a flavor, in the same unit.
+    """
+
+    loads: dict[str, Load]
+    use: float
+    memory: bool
+    shapes: Mapping[flavors.Shape, float]
+
+    def extras(self) -> flavors.Extras:
+        """What a change counts beyond that, by its flavor."""
+        return flavors.extras([(1.0, self.use, self.memory, self.shapes)])
+
+
+def outlook(scores: Mapping[str, float], tracks: Mapping[str, Track], *, sampled_at: float,
+            window: float, memory: bool, unmeasured: float,
+            usage: flavors.Usage = NO_USAGE,
+            landed: Collection[tuple[str, str, float]] = ()) -> Outlook:
     """Each host's load under one policy, with what the samples do not show.
 
     :param scores: score by host, in [0, 1].
     :param memory: load goes with allocated memory, not with vCPUs.
-    :param unmeasured: what a unit uses when no host has any allocated.
+    :param unmeasured: what a unit uses when no host has any allocated and no
+        flavor is known.
+    :param usage: what the engine has measured.
+    :param landed: keys of its moves that Nova counts by now.
     """
     rows = {}
     for host, score in scores.items():
@@ -238,25 +291,80 @@ def loads(scores: Mapping[str, float], tracks: Mapping[str, Track], *, sampled_a
         if track is not None and track.steps:
             allocated = shown(track.steps, sampled_at, window)[memory]
             rows[host] = (score, track.ram_total if memory else track.vcpus_total, allocated)
-    use = _use(rows.values(), unmeasured)
+    typical = flavors.typical(usage.shapes, memory)
+    use = _use(rows.values(), typical if usage.shapes else unmeasured) or typical
+    told = flavors.extras([(1.0, use, memory, usage.shapes)])
     found = {}
     for host, score in scores.items():
         if host not in rows:
             found[host] = Load(score, score)
             continue
         total, allocated = rows[host][1:]
+        steps = tracks[host].steps
+        if told and len(steps) > 1:
+            allocated = _at_mean_use(steps, told, sampled_at, window)[memory]
         unit = use / total
         if memory:
             found[host] = Load(score, score + unit * (total - allocated), 0.0, unit)
         else:
             found[host] = Load(score, score - unit * allocated, unit, 0.0)
-    return found
+    for move in usage.moves:
+        if move.to_host in rows and move.key not in landed:
+            expected = move.use if move.use is not None else usage.shapes.get(
+                move.shape, use * move.shape[memory])
+            load = found[move.to_host]
+            found[move.to_host] = load._replace(
+                base=load.base + expected / rows[move.to_host][1])
+    return Outlook(found, use, memory, usage.shapes)
+
+
+def loads(scores: Mapping[str, float], tracks: Mapping[str, Track], *, sampled_at: float,
+          window: float, memory: bool, unmeasured: float) -> dict[str, Load]:
+    """Each host's load by the mean use alone; see :func:`outlook`."""
+    return outlook(scores, tracks, sampled_at=sampled_at, window=window, memory=memory,
+                   unmeasured=unmeasured).loads
+
+
+def _at_mean_use(steps: Sequence[Step], told: flavors.Extras, sampled_at: float,
+                 window: float) -> tuple[float, float]:
+    """(vCPUs, MiB) of the mean use such that what is allocated now, less them,
+    counts as the flavors count that came and left since."""
+    vcpus = ram_mb = 0.0
+    counted = [steps[0]]
+    for before, after in itertools.pairwise(steps):
+        more = told.of(after.vcpus - before.vcpus, after.ram_mb - before.ram_mb)
+        vcpus, ram_mb = vcpus + more[0], ram_mb + more[1]
+        counted.append(Step(after.since, after.vcpus + vcpus, after.ram_mb + ram_mb))
+    seen = shown(counted, sampled_at, window)
+    return seen[0] - vcpus, seen[1] - ram_mb
+
+
+def corrected(load: Load, before: Track, after: Track, told: flavors.Extras) -> Load:
+    """A host's load after its allocation has changed: by its flavor's use."""
+    was, now = before.steps[-1], after.steps[-1]
+    vcpus, ram_mb = told.of(now.vcpus - was.vcpus, now.ram_mb - was.ram_mb)
+    return load._replace(base=load.base + load.per_vcpu * vcpus + load.per_mib * ram_mb)
 
 
 def _use(rows: Collection[tuple[float, float, float]], unmeasured: float) -> float:
     if not any(allocated > 0 for _, _, allocated in rows):
         return unmeasured
     return scoring.usage_per_unit(rows)
+
+
+def usual_changes(tracks: Mapping[str, Track],
+                  shapes: Collection[flavors.Shape]) -> list[tuple[float, float]]:
+    """vCPUs and MiB of usual instances: of each flavor, else the median of what
+    has come to hosts, else one vCPU with its share of memory."""
+    if shapes:
+        return [(float(shape.vcpus), float(shape.memory_mb)) for shape in shapes]
+    grown = [(after.vcpus - before.vcpus, after.ram_mb - before.ram_mb)
+             for track in tracks.values()
+             for before, after in itertools.pairwise(track.steps) if after.vcpus > before.vcpus]
+    if grown:
+        return [sorted(grown)[len(grown) // 2]]
+    per_vcpu = [track.ram_total / track.vcpus_total for track in tracks.values() if track.steps]
+    return [(1.0, sum(per_vcpu) / len(per_vcpu) if per_vcpu else 0.0)]
 
 
 def goes_by_memory(policy: policies.Policy) -> bool:

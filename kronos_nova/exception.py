@@ -78,6 +78,13 @@ class HistoryError(KronosException):
     code = 'kronos.history'
 
 
+class WeighError(KronosException):
+    """What nova-scheduler would do cannot be said."""
+
+    msg_fmt = '%(what)s: %(problem)s. %(remedy)s.'
+    code = 'kronos.weigh'
+
+
 class PlanRefused(KronosException):
     """The checker found that a plan breaks a rule."""
 

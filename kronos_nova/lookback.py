@@ -10,46 +10,175 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""How far back a PromQL query looks.
+"""How far back a PromQL query looks, and how it shows a change.
 
-Not a parser of PromQL: it follows parentheses, ranges, subqueries and
-offsets, and leaves everything else to Prometheus.
+Not a parser of PromQL: it follows calls, parentheses, ranges, subqueries and
+offsets, and leaves everything else to Prometheus. A parser would be one more
+binary package inside nova-scheduler; the tests compare with one.
 """
 
+from collections.abc import Sequence
+import dataclasses
 import re
 
 _UNITS = {'ms': 0.001, 's': 1.0, 'm': 60.0, 'h': 3600.0, 'd': 86400.0, 'w': 604800.0,
           'y': 31536000.0}
-_TOKEN = re.compile(r'''"(?:\\.|[^"\\])*" | '(?:\\.|[^'\\])*' | `[^`]*` | \#[^\n]*
-                        | (?P<open>\() | (?P<close>\))
-                        | \[ \s* (?P<range>[0-9a-z.]+) \s* (?P<sub>:)? [^\]]* \]
-                        | \b offset \s+ (?P<offset>[0-9][0-9a-z.]*)''', re.VERBOSE)
+_TEXT = r'''"(?:\\.|[^"\\])*" | '(?:\\.|[^'\\])*' | `[^`]*`'''
+_TOKEN = re.compile(rf'''
+      \#[^\n]*                                               # to the end of the line
+    | (?P<selector>\{{ (?: {_TEXT} | [^}}"'`] )* \}})
+    | {_TEXT}
+    | @ \s* (?: (?:start|end) \s* \( \s* \) | [-+]?[0-9.e]+ )  # a fixed time of evaluation
+    | \b offset \s* (?P<sign>[-+]?) \s* (?P<offset>[0-9][0-9a-z.]*)
+    | \b (?:by|without|on|ignoring|group_left|group_right) \s* \( [^)]* \)
+    | \b (?:and|or|unless|atan2|bool|by|without|on|ignoring|group_left|group_right) \b
+    | (?P<call>[a-zA-Z_:][a-zA-Z0-9_:]*) \s* \(
+    | (?P<name>[a-zA-Z_:][a-zA-Z0-9_:]*)
+    | (?P<number>[0-9.][0-9a-zA-Z.]*)
+    | \[ \s* (?P<range>[^\]:]*?) \s* (?: : [^\]]* )? \]
+    | (?P<open>\() | (?P<close>\))
+    ''', re.VERBOSE)
 _PART = re.compile(r'([0-9.]+)(ms|[smhdwy])')
 
+#: They show a change in proportion to the time since.
+_MEANS = frozenset({'avg_over_time', 'sum_over_time', 'count_over_time', 'rate', 'increase',
+                    'delta'})
+#: The quantile of the range that they return; quantile_over_time names its own.
+_QUANTILES = {'max_over_time': 1.0, 'min_over_time': 0.0}
+_QUANTILE = 'quantile_over_time'
 
-def longest(query: str) -> float:
-    """Seconds before its evaluation from which a query still uses samples.
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Look:
+    """How a query shows what has changed: not before ``delay`` seconds have
+    passed; then as the mean over ``ramp`` seconds does, of which it is not
+    known how many of ``slack`` more it takes; of that, the ``quantile`` of
+    ``span`` seconds (1: the peak). ``pending`` is a range that no function has
+    been applied to yet.
+    """
+
+    delay: float = 0.0
+    ramp: float = 0.0
+    slack: float = 0.0
+    span: float = 0.0
+    quantile: float = 1.0
+    pending: float | None = None
+
+    @property
+    def total(self) -> float:
+        """Seconds before its evaluation from which a query still uses samples."""
+        return self.delay + self.ramp + self.slack + self.span + (self.pending or 0.0)
+
+    def applied(self, function: str, number: float | None) -> 'Look':
+        """With what the function does with the pending range.
+
+        :param number: the first argument of the function when it is one.
+        """
+        if self.pending is None:
+            return self
+        seconds = self.pending
+        quantile = _QUANTILES.get(function)
+        if function == _QUANTILE:
+            quantile = 1.0 if number is None else min(1.0, max(0.0, number))
+        if quantile is not None:
+            longer = seconds >= self.span
+            return dataclasses.replace(self, pending=None, span=self.span + seconds,
+                                       quantile=quantile if longer else self.quantile)
+        if function in _MEANS:
+            return dataclasses.replace(self, pending=None, ramp=self.ramp + seconds)
+        return dataclasses.replace(self, pending=None, slack=self.slack + seconds)
+
+    def unseen(self, elapsed: float, ramp: float, *, arriving: bool) -> float:
+        """The part, 0 to 1, of a steady load's coming or going that a query
+        does not show.
+
+        A load that came is the p-quantile of a span from (1 - p) of it on; one
+        that went is it until p of the span has passed: a peak rises at once,
+        and falls when the whole span has seen the last of it.
+
+        :param elapsed: seconds since then, by the clock of the samples.
+        :param ramp: seconds, at least those of the query.
+        """
+        part = 1.0 - self.quantile if arriving else self.quantile
+        since = elapsed - self.delay - part * self.span
+        if since <= 0:
+            return 1.0
+        return max(0.0, 1.0 - since / ramp) if ramp > 0 else 0.0
+
+
+@dataclasses.dataclass
+class _Call:
+    """Parentheses that are open: of a function, or '' for plain ones."""
+
+    function: str = ''
+    operands: list[Look] = dataclasses.field(default_factory=list)
+    number: float | None = None
+
+    def add(self, look: Look) -> None:
+        self.operands.append(look)
+
+    def change(self, **fields: float) -> None:
+        """Of the operand that has just ended."""
+        if self.operands:
+            self.operands[-1] = dataclasses.replace(self.operands[-1], **fields)
+
+    @property
+    def last(self) -> Look:
+        return self.operands[-1] if self.operands else Look()
+
+    def close(self) -> Look:
+        """What it returns: its operand that looks back farthest."""
+        looks = self.operands
+        if self.function:
+            looks = [look.applied(self.function, self.number) for look in looks]
+        return _farthest(looks)
+
+
+def _farthest(looks: Sequence[Look]) -> Look:
+    return max(looks, key=lambda look: look.total, default=Look())
+
+
+def look(query: str) -> Look:
+    """How the part of a query that looks back farthest shows a change.
 
     A subquery looks back over its own range and that of what it evaluates:
     ``max_over_time(rate(x[5m])[30m:1m])`` 35 minutes. What a recording rule
     looks back over is not in the query and not known.
     """
-    outer: list[float] = []
-    most = last = 0.0  # of the current parentheses, and of what has just ended
+    calls = [_Call()]
+    named = False
     for token in _TOKEN.finditer(query):
-        if token['open']:
-            outer.append(most)
-            most = last = 0.0
+        here = calls[-1]
+        if token['call'] or token['open']:
+            calls.append(_Call(token['call'] or ''))
         elif token['close']:
-            last = most
-            most = max(last, outer.pop() if outer else 0.0)
-        elif token['range']:
-            last = seconds(token['range']) + (last if token['sub'] else 0.0)
-            most = max(most, last)
+            ended = calls.pop()
+            if not calls:  # one that was never opened
+                calls.append(_Call())
+            calls[-1].add(ended.close())
+        elif token['range'] is not None:
+            if not here.operands:
+                here.add(Look())
+            here.change(pending=seconds(token['range']))
         elif token['offset']:
-            last += seconds(token['offset'])
-            most = max(most, last)
-    return max([most, *outer])
+            sign = -1.0 if token['sign'] == '-' else 1.0
+            here.change(delay=max(0.0, here.last.delay + sign * seconds(token['offset'])))
+        elif token['number']:
+            if here.number is None and not here.operands:
+                here.number = seconds(token['number'])
+            here.add(Look())
+        elif token['name'] or (token['selector'] and not named):
+            here.add(Look())
+        named = bool(token['name'])
+    while len(calls) > 1:
+        ended = calls.pop()
+        calls[-1].add(ended.close())
+    return calls[0].close().applied('avg_over_time', None)
+
+
+def longest(query: str) -> float:
+    """Seconds before its evaluation from which a query still uses samples."""
+    return look(query).total
 
 
 def seconds(duration: str) -> float:

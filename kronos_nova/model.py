@@ -24,6 +24,8 @@ import dataclasses
 import enum
 from typing import Any
 
+from kronos_nova import lookback
+
 #: Scope name of the hosts that are in no aggregate, as Kronos spells it.
 UNASSIGNED = '_unassigned_'
 
@@ -175,13 +177,14 @@ class Flight:
     """A migration that Nova or one of our tasks is carrying out.
 
     ``to_host`` is None until the scheduler has chosen. The instance counts
-    at both ends.
+    at both ends, and at the ``alternates`` where a task may end instead.
     """
 
     instance_uuid: str
     from_host: str
     to_host: str | None
     source: str = 'nova'
+    alternates: tuple[str, ...] = ()
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -283,8 +286,8 @@ class PolicyScores:
     ``usages``; one that is not there is steady. ``untrusted`` says
     why imbalance moves must not use it. ``coverage``: by host, the share of
     the score that its instances' usages explain. ``window``: seconds over
-    which its queries look back at most, ``score_window`` and ``fill_window``
-    those of ``hosts`` and ``fill``. ``staleness``: how old samples may be, in
+    which its queries look back at most, ``score_look`` and ``fill_look`` how
+    those of ``hosts`` and ``fill`` do. ``staleness``: how old samples may be, in
     seconds, when ``age`` is None.
     """
 
@@ -299,8 +302,8 @@ class PolicyScores:
     age: float | None = None
     warnings: tuple[str, ...] = ()
     window: float = 0.0
-    score_window: float = 0.0
-    fill_window: float = 0.0
+    score_look: lookback.Look = lookback.Look()
+    fill_look: lookback.Look = lookback.Look()
     staleness: float = 0.0
     means: Mapping[str, float] = _empty()
     deviations: Mapping[str, float] = _empty()
@@ -394,7 +397,8 @@ class Plan:
     """What one cycle decided for one scope.
 
     ``reason`` says why there are no moves and is None when there are some.
-    ``rejections`` counts candidate moves refused, by rule. ``draining`` are
+    ``rejections`` counts candidate moves refused, by rule, and instances that
+    nothing could be done with. ``held`` names the first of these. ``draining`` are
     hosts whose drain goes on in the next cycle.
     """
 
@@ -404,6 +408,7 @@ class Plan:
     combined_before: float | None = None
     combined_after: float | None = None
     rejections: Mapping[str, int] = _empty()
+    held: tuple[Rejection, ...] = ()
     warnings: tuple[str, ...] = ()
     reason: str | None = None
     draining: frozenset[str] = frozenset()

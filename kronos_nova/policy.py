@@ -155,19 +155,19 @@ class Policy(pydantic.BaseModel):
         return {f: q for f in fields if (q := getattr(self, f)) is not None}
 
     @property
-    def score_window(self) -> float:
-        """Seconds over which its scores look back."""
-        return lookback.longest(self.imbalance_query)
+    def score_look(self) -> lookback.Look:
+        """How its scores look back."""
+        return lookback.look(self.imbalance_query)
 
     @property
-    def fill_window(self) -> float:
-        """Seconds over which what ceilings are compared with looks back."""
-        return lookback.longest(self.capacity_query or self.imbalance_query)
+    def fill_look(self) -> lookback.Look:
+        """How what ceilings are compared with looks back."""
+        return lookback.look(self.capacity_query or self.imbalance_query)
 
     @property
     def window(self) -> float:
         """Seconds over which its scores, fills and usages look back at most."""
-        return max(self.score_window, self.fill_window,
+        return max(self.score_look.total, self.fill_look.total,
                    lookback.longest(self.vm_profile_query or ''))
 
 
@@ -211,6 +211,11 @@ class PolicySet(pydantic.BaseModel):
     def budget(self) -> int:
         """Moves per cycle: the largest of the enabled policies'."""
         return max(p.max_migrations_per_cycle for p in self.enabled)
+
+    @property
+    def window(self) -> float:
+        """Seconds over which a query of the enabled policies looks back at most."""
+        return max(p.window for p in self.enabled)
 
     def policy(self, name: str) -> Policy:
         """:raises KeyError: no such policy."""

@@ -20,17 +20,28 @@ same as nothing: the schedulers then decide without it.
 """
 
 import dataclasses
+import hashlib
 import json
+import math
 import time
 from typing import Any
 
 from oslo_cache import core
 from oslo_config import cfg
 
+from kronos_nova import flavors
 from kronos_nova import model
+from kronos_nova import policy as policies
 
 KEY = 'kronos_nova.published'
 VERSION = 1
+#: Under one key for each policy, so that engines with other policies do not
+#: overwrite it, and with a version of its own: schedulers that do not know it
+#: lose nothing.
+USAGE_KEY = 'kronos_nova.usage.'
+USAGE_VERSION = 1
+#: Moves of the whole cloud; a cache may refuse more than a megabyte.
+MAX_MOVES = 1000
 #: A clock that is this far ahead (seconds) does not make a message eternal.
 MAX_AGE = 3600.0
 
@@ -78,6 +89,31 @@ class Channel:
             'expires_at': published.expires_at,
         }))
 
+    def write_usage(self, key: str, usage: flavors.Usage, written_at: float,
+                    expires_at: float) -> None:
+        """What is measured under one policy; see :func:`usage_key`."""
+        shapes = list(usage.shapes.items())[:flavors.MAX_SHAPES]
+        self._region.set(USAGE_KEY + key, json.dumps({
+            'version': USAGE_VERSION,
+            'shapes': [[shape.vcpus, shape.memory_mb, use] for shape, use in shapes],
+            'moves': [[m.instance_uuid, m.to_host, m.shape.vcpus, m.shape.memory_mb, m.since,
+                       m.use] for m in usage.moves[:MAX_MOVES]],
+            'written_at': written_at,
+            'expires_at': expires_at,
+        }))
+
+    def read_usage(self, key: str, now: float | None = None,
+                   ) -> tuple[flavors.Usage, float] | None:
+        """What holds now, and until when (epoch); None: nothing does.
+
+        :raises ValueError: what is there is not ours.
+        """
+        value = self._region.get(USAGE_KEY + key)
+        if value is core.NO_VALUE or value is None:
+            return None
+        usage, written_at, expires_at = _parse_usage(value)
+        return (usage, expires_at) if _holds(written_at, expires_at, now) else None
+
     def read(self, now: float | None = None) -> Published | None:
         """What holds now, or None.
 
@@ -87,10 +123,20 @@ class Channel:
         if value is core.NO_VALUE or value is None:
             return None
         published = _parse(value)
-        now = time.time() if now is None else now
-        if not now - MAX_AGE < published.written_at <= now + MAX_AGE:
-            return None
-        return published if now < published.expires_at <= now + MAX_AGE else None
+        return published if _holds(published.written_at, published.expires_at, now) else None
+
+
+def _holds(written_at: float, expires_at: float, now: float | None) -> bool:
+    now = time.time() if now is None else now
+    return now - MAX_AGE < written_at <= now + MAX_AGE and now < expires_at <= now + MAX_AGE
+
+
+def usage_key(policy: policies.Policy) -> str:
+    """The same in every process whose file measures the same in the same unit."""
+    what = policy.model_dump(mode='json', include={
+        'imbalance_query', 'vm_profile_query', 'vm_profile_unit', 'host_capacity',
+        'host_capacity_query'})
+    return hashlib.sha256(json.dumps(what, sort_keys=True).encode()).hexdigest()[:32]
 
 
 def _parse(value: Any) -> Published:
@@ -115,3 +161,42 @@ def _list(document: dict[str, Any], name: str) -> list[Any]:
     if not isinstance(value, list):
         raise ValueError(f'{KEY} in the cache: {name} is not a list')
     return value
+
+
+def _parse_usage(value: Any) -> tuple[flavors.Usage, float, float]:
+    document = json.loads(value)
+    if not isinstance(document, dict) or document.get('version') != USAGE_VERSION:
+        raise ValueError(f'{USAGE_KEY} in the cache was not written by this version')
+    shapes: dict[flavors.Shape, float] = {}
+    for row in _list(document, 'shapes')[:flavors.MAX_SHAPES]:
+        vcpus, memory_mb, use = _row(row, 3)
+        shapes[_shape(vcpus, memory_mb)] = _number(use)
+    moves = []
+    for row in _list(document, 'moves')[:MAX_MOVES]:
+        uuid, to_host, vcpus, memory_mb, since, use = _row(row, 6)
+        if not (isinstance(uuid, str) and isinstance(to_host, str)):
+            raise ValueError(f'{USAGE_KEY} in the cache: a move is malformed')
+        moves.append(flavors.Incoming(uuid, to_host, _shape(vcpus, memory_mb), _number(since),
+                                      None if use is None else _number(use)))
+    return (flavors.Usage(shapes, tuple(moves)), _number(document.get('written_at')),
+            _number(document.get('expires_at')))
+
+
+def _row(row: Any, length: int) -> list[Any]:
+    if not isinstance(row, list) or len(row) != length:
+        raise ValueError(f'{USAGE_KEY} in the cache: a row is malformed')
+    return row
+
+
+def _shape(vcpus: Any, memory_mb: Any) -> flavors.Shape:
+    for amount in (vcpus, memory_mb):
+        if not isinstance(amount, int) or isinstance(amount, bool) or not 0 < amount < 2**31:
+            raise ValueError(f'{USAGE_KEY} in the cache: a flavor is malformed')
+    return flavors.Shape(vcpus, memory_mb)
+
+
+def _number(value: Any) -> float:
+    if (not isinstance(value, int | float) or isinstance(value, bool)
+            or not math.isfinite(value) or value < 0):
+        raise ValueError(f'{USAGE_KEY} in the cache: {value!r} is no amount')
+    return float(value)

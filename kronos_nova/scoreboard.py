@@ -29,6 +29,7 @@ from oslo_log import log as logging
 from kronos_nova import background
 from kronos_nova import bindings
 from kronos_nova import depletion
+from kronos_nova import flavors
 from kronos_nova import plugins
 from kronos_nova import policy as policies
 from kronos_nova import scorecard
@@ -42,6 +43,8 @@ NEUTRAL = 0.5
 #: Sets of aggregates whose multipliers are remembered; deleted ones are, too.
 MAX_HEARD = 4096
 MIN_PAUSE = 1.0
+#: Hosts that a message names.
+MAX_NAMED = 10
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -69,11 +72,13 @@ class Scoreboard:
                        for path in dict.fromkeys(conf.kronos.policies_file)]
         self._bindings = bindings.Bindings({card.path: None for card in self._cards})
         self._bound: Mapping[str, policies.PolicySet | None] = {}
-        self._ledger = depletion.Ledger()
+        self._ledger = depletion.Ledger(self._changed)
+        self._usages: Mapping[str, flavors.Usage] = {}
         self._answered = False
         self._source: tuple[threading.Thread, base.Source] | None = None
         self._heard: dict[tuple[int | None, tuple[str, ...]], float] = {}
         self._said: frozenset[object] = frozenset()
+        self._unknown: frozenset[str] = frozenset()
         self._refresher = background.Refresher(
             'kronos-scoreboard', self._pause, self.refresh, faults, on_wake=self._show)
 
@@ -103,6 +108,10 @@ class Scoreboard:
                 found.append(Group(some, None, card.reason))
         return found
 
+    def _changed(self, host: str, before: depletion.Track, after: depletion.Track) -> None:
+        for card in self._cards:
+            card.snapshot.correct(host, after)
+
     def hear(self, host: Any, multiplier: float, aggregates: tuple[str, ...]) -> None:
         """A host's multiplier, and the aggregates that set it; none: the option."""
         if len(self._heard) >= MAX_HEARD:
@@ -119,6 +128,17 @@ class Scoreboard:
     def reason(self) -> str:
         """Why there are no scores, for a message; of every file that has none."""
         return '; '.join(card.reason for card in self._cards if not card.snapshot.fresh())
+
+    @property
+    def keys(self) -> list[str]:
+        """Under which the engine publishes what it measures of our policies."""
+        return sorted({key for card in self._cards for key in card.keys})
+
+    def learn(self, usages: Mapping[str, flavors.Usage]) -> None:
+        """What the engine has published, by these keys; replaces what was."""
+        if usages != self._usages:
+            self._usages = usages
+            self._refresher.wake()
 
     def stop(self) -> None:
         self._refresher.stop()
@@ -162,15 +182,43 @@ class Scoreboard:
         self._ledger.forget(time.monotonic(), scored)
 
     def _show(self) -> None:
-        tracks = self._ledger.tracks()
+        usages = self._usages
+        self._ledger.expect(move for usage in usages.values() for move in usage.moves)
+        landed, tracks = self._ledger.landed, self._ledger.tracks()
         for card in self._cards:
-            card.show(tracks)
+            card.show(tracks, usages, landed)
+        for host, track in self._ledger.tracks().items():
+            if track is not tracks.get(host):  # changed meanwhile
+                self._changed(host, track, track)
         loaded = {card.path: card.policy_set for card in self._cards}
         if loaded != self._bound:
             self._bindings = bindings.Bindings(loaded)
             self._bound = loaded
             self._heard = {}
         self._report()
+        self._tell_unknown(tracks)
+
+    def _tell_unknown(self, tracks: Mapping[str, depletion.Track]) -> None:
+        """One line for all hosts that lost their scores, or never had any, while
+        others of their file have some; and one for those that got them."""
+        known: set[str] = set()
+        unknown: set[str] = set()
+        for host, track in tracks.items():
+            index = self._bindings.of_names(track.aggregates)
+            if index is None:
+                known.add(host)
+            elif (snapshot := self._cards[index].snapshot).fresh():
+                (known if host in snapshot.loads else unknown).add(host)
+            elif host in self._unknown:
+                unknown.add(host)  # the file has no scores, which is said of it
+        before = self._unknown
+        if lost := sorted(unknown - before):
+            LOG.warning('kronos: %d hosts have no score and are treated as unknown_hosts = %s '
+                        'says: %s. See to their exporters, or to host_label and host_regex.',
+                        len(lost), self._conf.kronos.unknown_hosts, _some(lost))
+        if found := sorted(before & known):
+            LOG.info('kronos: %d hosts have a score now: %s', len(found), _some(found))
+        self._unknown = frozenset(unknown)
 
     def _report(self) -> None:
         """What contradicts itself in the configuration, once while it does."""
@@ -201,3 +249,8 @@ class Scoreboard:
         if done := bindings.disagreement(card.policy_set, multiplier):
             found[card.path, where, multiplier > 0] = bindings.mismatch(
                 card.path, card.policy_set.mode, where, multiplier, done)
+
+
+def _some(hosts: list[str]) -> str:
+    more = len(hosts) - MAX_NAMED
+    return ', '.join(hosts[:MAX_NAMED]) + (f' and {more} more' if more > 0 else '')

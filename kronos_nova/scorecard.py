@@ -18,9 +18,11 @@ there are no scores, and schedulers do as if we were not there.
 """
 
 from collections.abc import Callable
+from collections.abc import Collection
 from collections.abc import Mapping
 import dataclasses
 import math
+import statistics
 import time
 
 from oslo_config import cfg
@@ -28,15 +30,25 @@ from oslo_log import log as logging
 
 from kronos_nova import depletion
 from kronos_nova import exception
+from kronos_nova import flavors
 from kronos_nova import labels
 from kronos_nova import memo
 from kronos_nova import model
 from kronos_nova import policy as policies
+from kronos_nova import published
+from kronos_nova import scatter
 from kronos_nova import scoring
 from kronos_nova.conf import policy_watch
+from kronos_nova.conf import scheduler as scheduler_conf
 from kronos_nova.sources import base
 
 LOG = logging.getLogger(__name__)
+
+
+#: No flavor's use is known.
+NO_EXTRAS = flavors.Extras({})
+#: Nothing is published.
+NO_USAGES: Mapping[str, flavors.Usage] = {}
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -45,7 +57,13 @@ class Ceiling:
 
     policy: str
     limit: float
-    loads: Mapping[str, depletion.Load]
+    loads: dict[str, depletion.Load]
+    extras: flavors.Extras = NO_EXTRAS
+
+    def expected(self, vcpus: float, ram_mb: float) -> tuple[float, float]:
+        """vCPUs and MiB of the mean use, as much as an instance of this flavor uses."""
+        more = self.extras.of(vcpus, ram_mb)
+        return vcpus + more[0], ram_mb + more[1]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -54,16 +72,43 @@ class Snapshot:
 
     ``headroom``: 1 - weighted score in [0, 1], of the hosts that have a score
     under every enabled policy; ``loads``: the weighted score, with what the
-    samples do not show. ``expires_at`` is on the monotonic clock. ``reason``
+    samples do not show; ``scores``: by policy, what the samples say.
+    ``expires_at`` is on the monotonic clock. ``reason``
     says why there are no scores. ``weights``: the raw weights computed so far.
+    ``rankings``: loads and weights for requests that may not see each other.
+
+    Loads of a host are replaced in place when it has changed and its change
+    is a flavor's: ``extras`` is what that counts, ``tracks`` the host's when
+    its loads were computed.
     """
 
     headroom: Mapping[str, float] = dataclasses.field(default_factory=dict)
-    loads: Mapping[str, depletion.Load] = dataclasses.field(default_factory=dict)
+    loads: dict[str, depletion.Load] = dataclasses.field(default_factory=dict)
     ceilings: tuple[Ceiling, ...] = ()
     expires_at: float = -math.inf
     reason: str | None = None
+    scores: Mapping[str, Mapping[str, float]] = dataclasses.field(default_factory=dict)
     weights: memo.Memo = dataclasses.field(default_factory=memo.Memo, compare=False, repr=False)
+    rankings: tuple[tuple[dict[str, depletion.Load], memo.Memo], ...] = ()
+    extras: flavors.Extras = NO_EXTRAS
+    tracks: dict[str, depletion.Track] = dataclasses.field(
+        default_factory=dict, compare=False, repr=False)
+
+    def ranking(self, number: int) -> tuple[dict[str, depletion.Load], memo.Memo]:
+        """Loads and raw weights for a request; see :mod:`kronos_nova.scatter`."""
+        return self.rankings[number] if self.rankings else (self.loads, self.weights)
+
+    def correct(self, host: str, after: depletion.Track) -> None:
+        """Count what came to a host, or left it, as its flavor."""
+        before = self.tracks.get(host)
+        if before is None or before is after or not before.steps or not after.steps:
+            return
+        self.tracks[host] = after
+        tables = [(self.loads, self.extras), *((loads, self.extras) for loads, _ in self.rankings),
+                  *((ceiling.loads, ceiling.extras) for ceiling in self.ceilings)]
+        for loads, extras in tables:
+            if extras and host in loads:
+                loads[host] = depletion.corrected(loads[host], before, after, extras)
 
     def fresh(self) -> bool:
         return self.reason is None and time.monotonic() < self.expires_at
@@ -76,6 +121,10 @@ class _Held:
     policy: policies.Policy
     samples: model.PolicySamples
     since: float
+
+    @property
+    def key(self) -> str:
+        return published.usage_key(self.policy)
 
     @property
     def sampled_at(self) -> float:
@@ -142,13 +191,27 @@ class Scorecard:
             self.asked_ago = max(self.asked_ago, samples.asked_ago)
         self._held = held
 
-    def show(self, tracks: Mapping[str, depletion.Track]) -> None:
-        """Map and judge what is held, and swap the snapshot."""
-        snapshot, problems = self._judge(tracks)
+    def show(self, tracks: Mapping[str, depletion.Track],
+             usages: Mapping[str, flavors.Usage] = NO_USAGES,
+             landed: Collection[tuple[str, str, float]] = ()) -> None:
+        """Map and judge what is held, and swap the snapshot.
+
+        :param usages: what the engine has measured, by :func:`published.usage_key`.
+        :param landed: keys of its moves that Nova counts by now.
+        """
+        snapshot, problems = self._judge(tracks, lambda held: usages.get(
+            held.key, depletion.NO_USAGE), landed)
         self.snapshot = snapshot
         self._say(snapshot, problems)
 
-    def _judge(self, tracks: Mapping[str, depletion.Track]) -> tuple[Snapshot, frozenset[str]]:
+    @property
+    def keys(self) -> list[str]:
+        """Under which the engine publishes what it measures of these policies."""
+        return [held.key for held in self._held.values()]
+
+    def _judge(self, tracks: Mapping[str, depletion.Track],
+               usage_of: Callable[['_Held'], flavors.Usage],
+               landed: Collection[tuple[str, str, float]]) -> tuple[Snapshot, frozenset[str]]:
         if self.policy_set is None:
             return Snapshot(reason=f'there is no valid {self.path}'), frozenset({'policies_file'})
         if not self._held:
@@ -174,8 +237,10 @@ class Scorecard:
                 if samples.capacity is not None:
                     fill, problem, _ = scoring.host_scores(policy, samples.capacity, names)
                 # In a cloud without any instance there is nothing to go by.
-                ceilings.append(Ceiling(policy.name, policy.boot_ceiling, self._loads(
-                    held, fill, tracks, unmeasured=0.0)))
+                outlook = self._outlook(held, fill, tracks, usage_of(held), landed,
+                                        unmeasured=0.0)
+                ceilings.append(Ceiling(policy.name, policy.boot_ceiling, outlook.loads,
+                                        outlook.extras()))
             if problem is not None:
                 problems[policy.name] = problem
             scores[policy.name] = hosts
@@ -187,24 +252,57 @@ class Scorecard:
         whole = set.intersection(*(set(hosts) for hosts in scores.values()))
         headroom = {host: scoring.headroom({name: s[host] for name, s in scores.items()},
                                            weights) for host in whole}
-        parts = [(held.policy.weight, self._loads(held, scores[held.policy.name], tracks,
-                                                  unmeasured=depletion.UNMEASURED))
-                 for held in self._held.values()]
-        loads = {host: depletion.combined((weight, found[host]) for weight, found in parts)
+        parts = [(held.policy.weight, self._outlook(
+            held, scores[held.policy.name], tracks, usage_of(held), landed,
+            unmeasured=depletion.UNMEASURED)) for held in self._held.values()]
+        loads = {host: depletion.combined((weight, found.loads[host]) for weight, found in parts)
                  for host in whole}
-        snapshot = Snapshot(headroom, loads, tuple(ceilings), expires_at)
+        extras = flavors.extras((weight, found.use, found.memory, found.shapes)
+                                for weight, found in parts)
         # Here rather than in the next request.
-        snapshot.weights.learn([memo.Seen(host, track.vcpus_used, track.free_ram_mb)
-                             for host, track in tracks.items()], loads)
+        seen = [memo.Seen(host, track.vcpus_used, track.free_ram_mb)
+                for host, track in tracks.items()]
+        shapes = {shape for _, found in parts for shape in found.shapes}
+        rankings = self._rankings(loads, extras, depletion.usual_changes(tracks, shapes), seen)
+        snapshot = Snapshot(headroom, loads, tuple(ceilings), expires_at, rankings=rankings,
+                            extras=extras, tracks=dict(tracks), scores=scores)
+        snapshot.weights.learn(seen, loads)
         return snapshot, frozenset()
 
-    def _loads(self, held: _Held, scores: Mapping[str, float],
-               tracks: Mapping[str, depletion.Track],
-               unmeasured: float) -> dict[str, depletion.Load]:
-        return depletion.loads(
+    def _rankings(self, loads: Mapping[str, depletion.Load], extras: flavors.Extras,
+                  changes: list[tuple[float, float]], seen: list[memo.Seen],
+                  ) -> tuple[tuple[dict[str, depletion.Load], memo.Memo], ...]:
+        """For requests that may not see each other; none when packing, which
+        fills one host at a time."""
+        concurrent = scheduler_conf.concurrent_boots(self._conf)
+        if concurrent <= 1 or not loads or (self.policy_set and self.policy_set.mode == 'pack'):
+            return ()
+        per_vcpu = statistics.median(load.per_vcpu for load in loads.values())
+        per_mib = statistics.median(load.per_mib for load in loads.values())
+        boots = []
+        for vcpus, ram_mb in changes:
+            more = extras.of(vcpus, ram_mb)
+            boots.append(per_vcpu * (vcpus + more[0]) + per_mib * (ram_mb + more[1]))
+        boot = statistics.mean(boots)
+        by = scatter.width(boot, concurrent)
+        if not by:
+            return ()
+        found = []
+        for number in range(scatter.RANKINGS):
+            ranked, weights = scatter.ranked(loads, by, number), memo.Memo()
+            weights.learn(seen, ranked)
+            found.append((ranked, weights))
+        return tuple(found)
+
+    def _outlook(self, held: _Held, scores: Mapping[str, float],
+                 tracks: Mapping[str, depletion.Track], usage: flavors.Usage,
+                 landed: Collection[tuple[str, str, float]],
+                 unmeasured: float) -> depletion.Outlook:
+        return depletion.outlook(
             scores, tracks, sampled_at=held.sampled_at,
             window=float(self._conf.kronos.settle_seconds),
-            memory=depletion.goes_by_memory(held.policy), unmeasured=unmeasured)
+            memory=depletion.goes_by_memory(held.policy), unmeasured=unmeasured, usage=usage,
+            landed=landed)
 
     def _say(self, snapshot: Snapshot, problems: frozenset[str]) -> None:
         """One line when scores are lost, and one when they are back."""

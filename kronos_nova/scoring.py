@@ -18,6 +18,7 @@ Plain Python: it runs inside nova-scheduler as well as in the rebalancer.
 from collections import defaultdict
 from collections.abc import Iterable
 from collections.abc import Mapping
+import dataclasses
 import math
 
 from kronos_nova import labels
@@ -188,7 +189,25 @@ def score(policy: policies.Policy, samples: model.PolicySamples, cluster: model.
         means=long_term['vm_mean_query'], deviations=long_term['vm_deviation_query'],
         coverage=coverage, missing=missing, untrusted=problem, age=samples.age,
         warnings=tuple(dict.fromkeys(warnings)), window=policy.window,
-        score_window=policy.score_window, fill_window=policy.fill_window, staleness=staleness)
+        score_look=policy.score_look, fill_look=policy.fill_look, staleness=staleness)
+
+
+def measured(policy: policies.Policy, samples: model.PolicySamples,
+             cluster: model.Cluster) -> tuple[dict[str, float], dict[str, float]]:
+    """What instances of the whole cloud are measured to use, and the hosts'
+    capacity, in its unit; without fallbacks, and empty when it is not known.
+
+    :returns: usage by instance UUID; capacity by host.
+    """
+    if samples.profile is None or samples.profile.error is not None:
+        return {}, {}
+    whole = dataclasses.replace(cluster, scope_hosts=frozenset(cluster.hosts))
+    names = labels.HostNames({h.name: h.hypervisor_hostname for h in cluster.hosts.values()},
+                             policy.host_regex)
+    capacity, problem, _ = _capacities(policy, samples, whole, names)
+    if problem is not None:
+        return {}, {}
+    return _measured(policy, samples.profile, whole, capacity)[0], capacity
 
 
 def _named(query: str, problem: str | None) -> str | None:

@@ -57,13 +57,13 @@ def run(args: argparse.Namespace) -> tuple[list[str], list[tuple[Any, ...]]]:
     :raises KronosException: bad input, or something cannot be read.
     """
     plot = _plotter(args.plot)
-    conf = _configure(args)
-    sets = _policy_sets(args.policies or [conf.engine.policies_file])
+    conf = configure(args)
+    sets = policy_sets(args.policies or [conf.engine.policies_file])
     asked, assumptions = arguments.assumed(args, conf)
     bar = bars.Progress(sys.stderr)
     try:
-        trace = _trace(args, conf, list(sets.values()), bar)
-        candidates = _candidates(conf, sets, trace, live=args.trace is None
+        trace = read_trace(args, conf, list(sets.values()), bar)
+        candidates = candidates_of(conf, sets, trace, live=args.trace is None
                                  and args.snapshot is None)
         scopes = tuple(dict.fromkeys(s for c in candidates for s in c.scopes))
         if not scopes:
@@ -92,7 +92,7 @@ def run(args: argparse.Namespace) -> tuple[list[str], list[tuple[Any, ...]]]:
 
 # What is asked.
 
-def _configure(args: argparse.Namespace) -> cfg.ConfigOpts:
+def configure(args: argparse.Namespace) -> cfg.ConfigOpts:
     conf = cfg.ConfigOpts()
     opts.register(conf)
     files = [part for path in args.config_file for part in ('--config-file', path)]
@@ -100,7 +100,7 @@ def _configure(args: argparse.Namespace) -> cfg.ConfigOpts:
     return conf
 
 
-def _policy_sets(paths: list[str]) -> dict[str, policies.PolicySet]:
+def policy_sets(paths: list[str]) -> dict[str, policies.PolicySet]:
     """By a name for the column: the file's own, its path when that is taken."""
     out: dict[str, policies.PolicySet] = {}
     for path in paths:
@@ -116,7 +116,7 @@ def _policy_sets(paths: list[str]) -> dict[str, policies.PolicySet]:
 
 # The cloud and its load.
 
-def _trace(args: argparse.Namespace, conf: cfg.ConfigOpts, sets: list[policies.PolicySet],
+def read_trace(args: argparse.Namespace, conf: cfg.ConfigOpts, sets: list[policies.PolicySet],
            bar: bars.Progress) -> recorded.Trace:
     if args.trace is not None:
         for other, given in (('--snapshot', args.snapshot), ('--record', args.record)):
@@ -154,7 +154,7 @@ def _cloud(args: argparse.Namespace, conf: cfg.ConfigOpts, sets: list[policies.P
         s for policy_set in sets for s in engine.scopes(conf, policy_set))), ()
 
 
-def _candidates(conf: cfg.ConfigOpts, sets: dict[str, policies.PolicySet],
+def candidates_of(conf: cfg.ConfigOpts, sets: dict[str, policies.PolicySet],
                 trace: recorded.Trace, live: bool) -> list[journey.Candidate]:
     traits = any(h.traits for h in trace.cluster.hosts.values())
     if conf.engine.require_cpu_compatibility and not traits:

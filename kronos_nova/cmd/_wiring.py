@@ -25,8 +25,10 @@ from typing import Any
 from oslo_config import cfg
 from oslo_log import log as logging
 
+from kronos_nova import flavors
 from kronos_nova import model
 from kronos_nova import plugins
+from kronos_nova import policy as policies
 from kronos_nova import published
 from kronos_nova import version
 from kronos_nova.cmd import _tool
@@ -112,6 +114,23 @@ def publisher(conf: cfg.ConfigOpts) -> Callable[..., None] | None:
         except Exception as e:  # a cache backend raises what it likes
             LOG.warning('nova-scheduler could not be told about drains and moves under way: '
                         '%s. Boots go on without it; see [cache].', e)
+
+    return publish
+
+
+def usage_publisher(conf: cfg.ConfigOpts) -> Callable[..., None] | None:
+    """Tells nova-scheduler what instances use, when [cache] is set."""
+    if not conf.cache.enabled:
+        return None
+    channel = published.Channel(conf)
+
+    def publish(policy: policies.Policy, usage: flavors.Usage, now: float) -> None:
+        try:
+            channel.write_usage(published.usage_key(policy), usage, now,
+                                now + PUBLISHED_CYCLES * conf.engine.evaluation_interval)
+        except Exception as e:  # a cache backend raises what it likes
+            LOG.warning('nova-scheduler could not be told what instances use under policy %s: '
+                        '%s. Boots go on without it; see [cache].', policy.name, e)
 
     return publish
 

@@ -51,7 +51,7 @@ def _run(conf: Any) -> int:
     built = engine.Engine(
         conf, collector=_wiring.collector(conf), source=_wiring.source(conf),
         store=_wiring.store(conf), cast=_wiring.caster(conf), publish=_wiring.publisher(conf),
-        kept_alive=not conf.once)
+        publish_usage=_wiring.usage_publisher(conf), kept_alive=not conf.once)
     try:
         if conf.once:
             rows = built.run_cycle()

@@ -16,7 +16,10 @@ The multiplier lives beside Nova's own in [filter_scheduler]; the rest is in
 [kronos]; [prometheus] is the same group as in kronos.conf.
 """
 
+import os
+
 from oslo_config import cfg
+from oslo_config import types
 
 from kronos_nova import bindings
 from kronos_nova import conf as groups
@@ -26,10 +29,23 @@ from kronos_nova.conf import prometheus
 
 GROUP = cfg.OptGroup('kronos', title='Load-aware placement')
 
+#: Of more workers, few are at work at the same moment.
+MAX_CONCURRENT = 4
+
 FILTER_SCHEDULER_OPTS: list[cfg.Opt] = [
     cfg.FloatOpt('kronos_weight_multiplier', default=1.0,
                  help='Multiplier of KronosWeigher. Positive spreads load, negative packs it, 0 '
                       'disables. Aggregate metadata of the same name overrides it per host.'),
+    cfg.FloatOpt('kronos_scarcity_weight_multiplier', default=0.0,
+                 help='Multiplier of KronosScarcityWeigher: positive keeps hosts with scarce '
+                      'traits or resource classes for those who ask for them. Default: off, '
+                      'and Placement is not asked. Aggregate metadata of the same name '
+                      'overrides it per host.'),
+    cfg.FloatOpt('kronos_project_weight_multiplier', default=0.0,
+                 help='Multiplier of KronosProjectWeigher: positive prefers hosts with fewer of '
+                      'the requester\'s instances, negative gathers them. Default: off, and '
+                      'nothing is looked up. Aggregate metadata of the same name overrides it '
+                      'per host.'),
 ]
 
 OPTS: list[cfg.Opt] = [
@@ -52,6 +68,19 @@ OPTS: list[cfg.Opt] = [
                     'what they do not show is added to its host. Use the longest range in your '
                     'queries, as for settle_seconds of the engine. 0: what was booted before a '
                     'sample is in it.'),
+    cfg.IntOpt('concurrent_boots', min=1, max=1024,
+               help='Boots that are under way at once and see nothing of each other, in all '
+                    'workers of nova-scheduler together. Hosts whose loads differ by less than '
+                    'these could add are as good as each other, and each request ranks them '
+                    'differently. 1: always the least loaded host. Default: the workers of this '
+                    'nova-scheduler, at most 4.'),
+    cfg.StrOpt('unknown_hosts', default='mean', choices=[
+        ('mean', 'weighs as the mean of the known hosts'),
+        ('penalty', 'weighs as a host that is full (under a negative multiplier, empty)'),
+        ('exclude', 'as penalty, and KronosCapacityFilter refuses it to new instances, unless '
+                    'no host is known')],
+        help='What is done with a host that Nova knows and the metrics do not, such as a new '
+             'one, or one whose exporter is down.'),
     cfg.BoolOpt('require_age', default=False,
                 help='Treat a policy without age_query as untrusted.'),
     cfg.BoolOpt('hard_ceiling', default=False,
@@ -60,6 +89,37 @@ OPTS: list[cfg.Opt] = [
     cfg.BoolOpt('fail_closed', default=False,
                 help='Refuse every host when there are no fresh scores. Default: without fresh '
                      'scores everything passes, as if we were not there.'),
+    cfg.StrOpt('normalisation', default='fixed', choices=[
+        ('fixed', 'headroom - 0.5 as it is: 1 % of a host is 0.01 in every request'),
+        ('min-max', 'the worst host of a request gets -0.5 and the best 0.5, however near '
+                    'they are, as with the weighers of Nova'),
+        ('tanh', 'the distance from the mean of the request\'s hosts in units of '
+                 'normalisation_scale; far ones count little more than near ones')],
+               help='How KronosWeigher scales the hosts that one policy file scores. Without '
+                    'scores, and when all are equal, each host gets 0 under every choice.'),
+    cfg.FloatOpt('normalisation_scale', default=0.1, min=0.001, max=10.0,
+                 help='With normalisation = tanh: the difference of headroom from the mean that '
+                      'counts 0.38 of at most 0.5.'),
+    cfg.BoolOpt('weigh_request', default=False,
+                help='Weigh the headroom that a host would have with the new instance on it: its '
+                     'vCPUs (or MiB) times what an allocated one uses. Of two equally full hosts '
+                     'the larger one is then preferred. Where all hosts are of one size it '
+                     'changes nothing and costs a little time.'),
+    cfg.ListOpt('scarcity_traits', default=['CUSTOM_*'],
+                help='Traits that KronosScarcityWeigher counts: patterns with * and ?; the last '
+                     'one that fits decides, and one that begins with ! leaves out. HW_* would '
+                     'charge every host of a new CPU generation, COMPUTE_* every host whose '
+                     'nova-compute was upgraded first.'),
+    cfg.ListOpt('scarcity_resource_classes', default=['*'],
+                help='Resource classes that KronosScarcityWeigher counts, patterns as in '
+                     'scarcity_traits. VCPU, MEMORY_MB and DISK_GB never count.'),
+    cfg.Opt('scarcity_weights', type=types.Dict(value_type=types.Float(min=0.0, max=100.0)),
+            default={}, sample_default='VGPU:2,CUSTOM_LICENSED:0.5',
+            help='How much a trait or a resource class counts, as NAME:NUMBER; others count 1, '
+                 'and 0 leaves it out.'),
+    cfg.FloatOpt('scarcity_refresh_interval', default=300.0, min=30.0,
+                 help='Seconds between two looks at Placement: one request for each trait and '
+                      'class that counts, whatever the number of hosts.'),
 ]
 
 
@@ -68,6 +128,17 @@ def register(conf: cfg.ConfigOpts) -> None:
     conf.register_opts(FILTER_SCHEDULER_OPTS, group='filter_scheduler')
     groups.register(conf, GROUP, OPTS)
     groups.register(conf, prometheus.GROUP, prometheus.OPTS)
+
+
+def concurrent_boots(conf: cfg.ConfigOpts) -> int:
+    """The option, or what Nova's own number of workers makes of it."""
+    if conf.kronos.concurrent_boots is not None:
+        return int(conf.kronos.concurrent_boots)
+    try:
+        workers = conf.scheduler.workers
+    except cfg.NoSuchOptError:
+        return 1  # not in nova-scheduler
+    return min(MAX_CONCURRENT, workers or os.cpu_count() or 1)
 
 
 def configured(conf: cfg.ConfigOpts) -> bool:

@@ -119,13 +119,21 @@ class ClusterView:
                     placed[instance.host].add(uuid)
             self._members[group.uuid] = placed
         self._extra: dict[tuple[str, str], float] = defaultdict(float)
+        #: The highest that it may be.
         self._fill = {name: dict(p.fill) for name, p in self._scores.items()}
+        #: How much lower it may be.
+        self._doubt: dict[str, dict[str, float]] = {
+            name: defaultdict(float) for name in self._scores}
+        #: Added to the scores: at least, at most.
+        self._unseen: dict[str, dict[str, settling.Unseen]] = {
+            name: {} for name in self._scores}
         self._flying: dict[str, str | None] = {}
         self._lay_flights()
-        self._unseen = {name: {h: v - p.fill[h] for h, v in self._fill[name].items()}
-                        for name, p in self._scores.items()}
         if scores is not None:
             self._lay_completed(scores.taken_at)
+        self._levels: dict[str, dict[str, float]] = {}
+        for name in self._scores:
+            self._level(name)
 
     # What rules ask.
 
@@ -249,9 +257,20 @@ class ClusterView:
         """The host's fill by policy, where it is known."""
         return {name: fill[host] for name, fill in self._fill.items() if host in fill}
 
-    def unseen(self, policy: str, host: str) -> float:
-        """What moves in flight or just completed add to the host's samples."""
-        return self._unseen[policy].get(host, 0.0)
+    def unseen(self, policy: str, host: str) -> settling.Unseen:
+        """What moves in flight or just completed add to the host's score, at
+        least and at most."""
+        return self._unseen[policy].get(host, _NOTHING)
+
+    def level(self, policy: str, host: str) -> float | None:
+        """The host's score with what is not shown yet; where only bounds of it
+        are known, what is nearest to the mean. None: the host is frozen."""
+        return self._levels[policy].get(host)
+
+    def doubt(self, policy: str, host: str) -> float:
+        """How much lower the host's fill may be: of the moves that have just
+        completed it is not known how much the samples show."""
+        return self._doubt[policy].get(host, 0.0)
 
     def leaving(self, policy: str, host: str) -> float:
         """What moves in flight will take from the host's score. It is still
@@ -328,6 +347,8 @@ class ClusterView:
                      if f.source == 'nova' and f.to_host is not None}
         planned = {f.instance_uuid: f.to_host for f in self.cluster.flights
                    if f.to_host is not None}
+        alternates = {f.instance_uuid: f.alternates for f in self.cluster.flights
+                      if f.alternates}
         for uuid in dict.fromkeys(f.instance_uuid for f in self.cluster.flights):
             if uuid not in self.cluster.instances:
                 continue
@@ -335,28 +356,68 @@ class ClusterView:
             if to_host == self.cluster.instances[uuid].host:
                 to_host = None  # it has arrived, its record is still open
             self._depart(uuid, to_host)
+            if to_host is not None:
+                for name in self._scores:
+                    added = self.ratio(name, uuid, to_host)
+                    self._add_unseen(name, to_host, added, added)
             if uuid in scheduled and to_host is not None:
                 for resource_class, amount in self.cluster.instances[uuid].claims.items():
                     self._extra[to_host, resource_class] -= amount
+            if to_host is not None:
+                self._lay_alternates(uuid, to_host, alternates.get(uuid, ()))
+
+    def _lay_alternates(self, uuid: str, to_host: str, hosts: Collection[str]) -> None:
+        """Where a task of ours may end besides; scores do not expect it there."""
+        ends = {to_host, self.cluster.instances[uuid].host}
+        for host in hosts:
+            if host not in ends and host in self.cluster.hosts:
+                self._charge(uuid, host, 1)
+                for group in self._groups.get(uuid, ()):
+                    self._members[group.uuid][host].add(uuid)
 
     def _lay_completed(self, sampled_at: float) -> None:
         """Moves that the samples do not show yet, or only in part: those of an
         instance that led, one after the other, to where it is."""
         place: dict[str, str | None] = {}
+        chains: dict[str, list[tuple[model.Move, float]]] = defaultdict(list)
         for move, completed_at in reversed(self.history.completed):
             uuid = move.instance_uuid
             if place.get(uuid, self.host_of(uuid)) != move.to_host:
                 place[uuid] = None  # somebody else has moved it since
                 continue
             place[uuid] = move.from_host
+            chains[uuid].append((move, completed_at))
+        settle = self.options.settle_seconds
+        for uuid, moves in chains.items():
             for name, policy in self._scores.items():
-                for laid_over, window in ((self._fill[name], policy.fill_window),
-                                          (self._unseen[name], policy.score_window)):
-                    part = settling.unseen(policy, window, sampled_at, completed_at,
-                                           self.options.settle_seconds)
-                    for host, share in ((move.from_host, -part), (move.to_host, part)):
-                        if part and host in laid_over:
-                            laid_over[host] += share * self.ratio(name, uuid, host)
+                for share in settling.shares(moves, policy, policy.fill_look, sampled_at, settle):
+                    if share.host in policy.fill:
+                        usage = self.ratio(name, uuid, share.host)
+                        self._fill[name][share.host] += usage * share.most
+                        self._doubt[name][share.host] += usage * (share.most - share.least)
+                for share in settling.shares(moves, policy, policy.score_look, sampled_at,
+                                             settle):
+                    usage = self.ratio(name, uuid, share.host)
+                    self._add_unseen(name, share.host, usage * share.least, usage * share.most)
+
+    def _level(self, name: str) -> None:
+        """What is uncertain makes a host neither hot nor cold."""
+        policy = self._scores[name]
+        bounds = {}
+        for host in sorted(self.cluster.scope_hosts):
+            if policy.knows(host):
+                least, most = self.unseen(name, host)
+                bounds[host] = policy.hosts[host] + least, policy.hosts[host] + most
+        middle = sum(low + high for low, high in bounds.values()) / max(1, 2 * len(bounds))
+        self._levels[name] = {h: settling.towards(middle, low, high)
+                              for h, (low, high) in bounds.items()}
+
+    def _add_unseen(self, policy: str, host: str, least: float, most: float) -> None:
+        known = self.unseen(policy, host)
+        self._unseen[policy][host] = settling.Unseen(known.least + least, known.most + most)
+
+
+_NOTHING = settling.Unseen(0.0, 0.0)
 
 
 def _lacks_score(host: str, policy: str) -> model.Rejection:

@@ -13,12 +13,14 @@
 
 """Keeps new instances off hosts that are full by measured load."""
 
+import dataclasses
 from typing import Any
 
 from oslo_log import log as logging
 
 from kronos_nova import boot
 from kronos_nova import depletion
+from kronos_nova import scoreboard
 from kronos_nova import scorecard
 from kronos_nova.filters import base
 
@@ -29,10 +31,11 @@ class KronosCapacityFilter(base.KronosFilter):
     """New boots go to hosts at or below every policy's ``boot_ceiling``.
 
     Compared is what the host shows now, what its samples do not show yet, and
-    what the request is expected to add: its vCPUs (or MiB) times what an
-    allocated one uses on these hosts. When every host is above, all pass,
-    unless ``hard_ceiling``. Without fresh scores all pass, unless
-    ``fail_closed``.
+    what the request is expected to add: what its flavor uses, else its vCPUs
+    (or MiB) times what an allocated one uses on these hosts. When every host
+    is above, all pass, unless ``hard_ceiling``. Without fresh scores all
+    pass, unless ``fail_closed``. Hosts without a score pass, unless
+    ``unknown_hosts`` excludes them and others have one.
     """
 
     def judge(self, hosts: list[Any], spec: Any, moving: bool) -> list[Any]:
@@ -41,7 +44,10 @@ class KronosCapacityFilter(base.KronosFilter):
         door = boot.door()
         admitted: list[Any] = []
         passing: list[Any] = []
-        for group in door.look(hosts):
+        groups = door.look(hosts)
+        if door.conf.kronos.unknown_hosts == 'exclude':
+            groups = _known(groups)
+        for group in groups:
             if group.snapshot is not None:
                 admitted += group.hosts
                 passing += _below(group.hosts, group.snapshot, spec)
@@ -60,10 +66,19 @@ class KronosCapacityFilter(base.KronosFilter):
         return [h for h in hosts if id(h) in kept]
 
 
+def _known(groups: list[scoreboard.Group]) -> list[scoreboard.Group]:
+    """Without the hosts that have no score, unless those are all."""
+    found = [group if group.snapshot is None else dataclasses.replace(
+        group, hosts=[h for h in group.hosts if h.host in group.snapshot.loads])
+        for group in groups]
+    return found if any(group.hosts for group in found) else groups
+
+
 def _below(hosts: list[Any], snapshot: scorecard.Snapshot, spec: Any) -> list[Any]:
     """The hosts that no ceiling refuses; one without a score passes."""
     for ceiling in snapshot.ceilings:
-        loads = depletion.projected(hosts, ceiling.loads, spec.vcpus, spec.memory_mb)
+        loads = depletion.projected(hosts, ceiling.loads,
+                                    *ceiling.expected(spec.vcpus, spec.memory_mb))
         hosts = [host for host, load in zip(hosts, loads, strict=True)
                  if load is None or load <= ceiling.limit]
     return hosts

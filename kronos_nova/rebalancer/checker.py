@@ -136,13 +136,15 @@ def _unsettled(plan: model.Plan, cluster: model.Cluster, options: model.Options,
     """No imbalance move on scores that do not show the last one yet."""
     if scores is None or not any(m.phase in metrics.IMBALANCE for m in plan.moves):
         return []
-    for move, completed_at in history.completed:
-        if not cluster.scope_hosts.isdisjoint((move.from_host, move.to_host)):
-            left = settling.seconds_left(scores, completed_at, options.settle_seconds)
-            if left > 0:
-                return [model.Rejection('unsettled', f'the scores show the move of instance '
-                                                     f'{move.instance_uuid} in {left:.0f} s')]
-    return []
+    last = settling.awaited(history, cluster.scope_hosts)
+    if last is None:
+        return []
+    move, completed_at = last
+    left = settling.seconds_left(scores, completed_at, options.settle_seconds)
+    if left <= 0:
+        return []
+    return [model.Rejection('unsettled', f'the scores show the move of instance '
+                                         f'{move.instance_uuid} in {left:.0f} s')]
 
 
 # Whether every rule holds whatever happens.

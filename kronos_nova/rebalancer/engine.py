@@ -30,15 +30,18 @@ from oslo_log import log as logging
 from oslo_utils import uuidutils
 
 from kronos_nova import exception
+from kronos_nova import flavors
 from kronos_nova import model
 from kronos_nova import plugins
 from kronos_nova import policy as policies
 from kronos_nova.conf import engine as engine_conf
 from kronos_nova.conf import policy_watch
+from kronos_nova.constraints import settling
 from kronos_nova.rebalancer import cycle
 from kronos_nova.rebalancer import planner
 from kronos_nova.rebalancer import report
 from kronos_nova.rebalancer import tasks
+from kronos_nova.rebalancer import usages
 from kronos_nova.rebalancer.snapshots import recorder
 from kronos_nova.rebalancer.snapshots import writer
 from kronos_nova.rebalancer.store import owners
@@ -49,6 +52,8 @@ if TYPE_CHECKING:  # replay needs no database
 
 LOG = logging.getLogger(__name__)
 
+#: Tasks that are not over.
+LIVE = tuple(state for state in model.TaskState if not state.terminal)
 #: A lease lasts so many seconds after its last renewal: whoever dies or is
 #: frozen holds it no longer.
 LEASE_SECONDS = 30
@@ -68,6 +73,7 @@ class Collector(Protocol):
 #: Wakes executors for a stored task; publishes what the scheduler must know.
 Cast = Callable[[model.Task], None]
 Publish = Callable[[frozenset[str], model.History, model.Cluster, float], None]
+PublishUsage = Callable[[policies.Policy, flavors.Usage, float], None]
 
 
 def scopes(conf: cfg.ConfigOpts, policy_set: policies.PolicySet) -> list[str]:
@@ -118,13 +124,14 @@ class Engine:
 
     :param cast: None when executors poll only.
     :param publish: None when nova-scheduler is not told.
+    :param publish_usage: as well, of what is measured; also in a dry run.
     :param kept_alive: somebody calls :meth:`keep_leases` all the time.
     """
 
     def __init__(self, conf: cfg.ConfigOpts, *, collector: Collector, source: sources.Source,
                  store: 'store_api.Store', cast: Cast | None = None,
-                 publish: Publish | None = None, owner: str | None = None,
-                 kept_alive: bool = False,
+                 publish: Publish | None = None, publish_usage: PublishUsage | None = None,
+                 owner: str | None = None, kept_alive: bool = False,
                  clock: Callable[[], float] = time.time,
                  monotonic: Callable[[], float] = time.monotonic) -> None:
         self._conf = conf
@@ -133,6 +140,7 @@ class Engine:
         self._store = store
         self._cast = cast
         self._publish = publish
+        self._publish_usage = publish_usage
         self._owner = owner or owners.name()
         self._clock = clock
         self._monotonic = monotonic
@@ -303,6 +311,7 @@ class Engine:
             rows.append(row)
             _log(row)
         self._tell_scheduler(cluster)
+        self._tell_usage(cluster, samples, policy_set)
         return rows
 
     def samples(self, policy_set: policies.PolicySet) -> dict[str, model.PolicySamples]:
@@ -327,7 +336,7 @@ class Engine:
         cluster = dataclasses.replace(
             cluster, flights=(*cluster.flights, *flights, *ended)).scoped(scope)
         outcome = cycle.run(
-            cluster, samples, self._history(scope, now),
+            cluster, samples, self._history(scope, now, policy_set.window),
             settings(self._conf, policy_set), now=now, clock=self._monotonic,
             busy=sum(1 for f in flights if f.from_host in cluster.scope_hosts),
             stopping=self._stopping.is_set)
@@ -337,9 +346,12 @@ class Engine:
         self._keep(lease, outcome, policy_set, self._clock())
         return outcome
 
-    def _history(self, scope: str, now: float) -> model.History:
-        """What the database remembers, and why nothing may move at all."""
-        found = self._store.history(scope, now)
+    def _history(self, scope: str, now: float, window: float) -> model.History:
+        """What the database remembers, and why nothing may move at all.
+
+        :param window: over which queries look back at most, seconds.
+        """
+        found = self._store.history(scope, now, settling.remembered(window))
         paused = found.paused or engine_conf.frozen(self._conf, now) or self._unsure(scope, now)
         return dataclasses.replace(found, paused=paused)
 
@@ -387,6 +399,20 @@ class Engine:
             LOG.warning('%s nova-scheduler is not told about drains this time.', e)
             return
         self._publish(draining, history, cluster, now)
+
+    def _tell_usage(self, cluster: model.Cluster, samples: Mapping[str, model.PolicySamples],
+                    policy_set: policies.PolicySet) -> None:
+        if self._publish_usage is None or self._stopping.is_set():
+            return
+        now = self._clock()
+        try:
+            live = [row.task for row in self._store.in_states(LIVE)]
+        except exception.StoreError as e:
+            LOG.warning('%s nova-scheduler is not told what instances use this time.', e)
+            return
+        for policy in policy_set.enabled:
+            self._publish_usage(
+                policy, usages.usage(policy, samples[policy.name], cluster, live, now), now)
 
     def on_result(self, event: str, result: model.Result) -> None:
         """An executor's news, for the log. Cooldown and quarantine are set by

@@ -45,10 +45,9 @@ def imbalance_hold(cluster: model.Cluster, scores: model.Scores, history: model.
     """Why imbalance moves must wait while drains and repairs go on."""
     if scores.untrusted:
         return 'metrics are not trusted: ' + '; '.join(scores.untrusted)
-    recent = [at for move, at in history.completed
-              if move.to_host in cluster.scope_hosts or move.from_host in cluster.scope_hosts]
-    if recent:
-        left = settling.seconds_left(scores, max(recent), options.settle_seconds)
+    last = settling.awaited(history, cluster.scope_hosts)
+    if last is not None:
+        left = settling.seconds_left(scores, last[1], options.settle_seconds)
         if left > 0:
             return f'the scores do not show the last move yet; they settle in {left:.0f} s'
     return None

@@ -30,6 +30,8 @@ from kronos_nova.rebalancer import simulation as sim
 from kronos_nova.rebalancer.strategies import base
 from kronos_nova.rebalancer.strategies import evacuate
 
+#: So many instances that were held back are named; all are counted.
+NAMED = 50
 #: evacuate -> repair -> relief, spread or pack; others come after these, by name.
 ORDER = ('evacuate', 'repair', 'relief', 'spread', 'pack')
 
@@ -73,10 +75,9 @@ def plan(request: Request, expired: Callable[[], bool] = lambda: False) -> model
     fresh = views.ClusterView(
         involved.involved(cluster, moves, request.history), request.options, request.history,
         request.scores, simulation.ceilings, draining=simulation.view.draining)
-    ordered = ordering.order(
-        fresh, moves, max_alternates=request.options.max_alternates,
-        improves=_welcome(simulation, moves),
-        in_use=lambda host: bool(simulation.on_host(host).size))
+    held_back = _held_back(request, simulation, len(moves)) if held is None else []
+    simulation.rejections.update(no.rule for no in held_back)
+    ordered, moves = _ordered(request, simulation, fresh, moves)
     rejections = simulation.rejections + ordered.dropped
     for move in ordered.moves:
         if move.instance_uuid in ordered.parked:
@@ -94,10 +95,48 @@ def plan(request: Request, expired: Callable[[], bool] = lambda: False) -> model
         policies=_reports(request, before, simulation.imbalances()),
         combined_before=combined if simulation.trusted else None,
         combined_after=simulation.combined() if simulation.trusted else None,
-        rejections=dict(sorted((+Counter(rejections)).items())),
+        rejections=dict(sorted((+Counter(rejections)).items())), held=tuple(held_back[:NAMED]),
         warnings=tuple(dict.fromkeys(simulation.warnings)),
         reason=None if ordered.moves else _reason(simulation),
         draining=_still_draining(request, simulation), truncated=simulation.truncated)
+
+
+def _ordered(request: Request, simulation: sim.Simulation, fresh: views.ClusterView,
+             moves: list[model.Move]) -> tuple[ordering.Ordered, list[model.Move]]:
+    """The moves in order, and those that were to be ordered: without the drains
+    that this plan begins and that no order lets end. Whole hosts or nothing: a
+    drain that began earlier goes on with its host closed instead."""
+    dropped: Counter[str] = Counter()
+    while True:
+        ordered = ordering.order(
+            fresh, moves, max_alternates=request.options.max_alternates,
+            improves=_welcome(simulation, moves),
+            in_use=lambda host: bool(simulation.on_host(host).size))
+        kept = {m.instance_uuid for m in ordered.moves}
+        begun = simulation.view.draining - request.history.draining
+        partial = {m.from_host for m in moves if m.phase is model.Phase.PACK
+                   and m.instance_uuid not in kept and m.from_host in begun}
+        if not partial:
+            return dataclasses.replace(ordered, dropped=ordered.dropped + dropped), moves
+        gone = [m for m in moves if m.phase is model.Phase.PACK and m.from_host in partial]
+        moves = [m for m in moves if m not in gone]
+        for move in reversed(gone):
+            simulation.undo(move)
+        for host in sorted(partial):
+            simulation.reopen(host)
+            fresh.draining.discard(host)
+        dropped['partial-drain'] += len(gone)
+
+
+def _held_back(request: Request, simulation: sim.Simulation,
+               moved: int) -> list[model.Rejection]:
+    """Instances of the scope that no imbalance move could take, when there was
+    budget left to move them and a reason to."""
+    if simulation.held or moved >= request.budget or simulation.truncated:
+        return []
+    if simulation.mode == 'spread' and not simulation.over_threshold():
+        return []
+    return [no for uuid, no in sorted(simulation.held_back.items()) if uuid in simulation.index]
 
 
 def _welcome(simulation: sim.Simulation,
@@ -228,7 +267,9 @@ def _reports(request: Request, before: sim.Floats,
 def _still_draining(request: Request, simulation: sim.Simulation) -> frozenset[str]:
     """Hosts being emptied that hold instances now: until the last one has
     arrived elsewhere nothing may come to them, planned or booted."""
-    wanted = simulation.view.draining | set(_ordered_drains(request))
+    wanted = set(simulation.view.draining)
+    if request.history.scope_cooling <= 0:  # else what has not begun waits
+        wanted |= set(_ordered_drains(request))
     if not wanted:
         return frozenset()
     return frozenset(wanted & {i.host for i in request.cluster.instances.values()})

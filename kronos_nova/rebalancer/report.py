@@ -40,6 +40,7 @@ def aggregate(outcome: cycle.Outcome, collect: float = 0.0) -> dict[str, Any]:
         'moves': [move(m, cluster) for m in plan.moves],
         'waves': _waves(plan),
         'rejections': dict(plan.rejections),
+        'held': [{'rule': no.rule, 'detail': no.detail} for no in plan.held],
         'warnings': list(plan.warnings),
         'draining': sorted(plan.draining),
         'truncated': plan.truncated,
@@ -101,7 +102,7 @@ def failed(scope: str, reason: str) -> dict[str, Any]:
     """A scope that could not be planned: the same keys, no numbers."""
     return {'name': scope, 'hosts': None, 'instances': None, 'policies': [],
             'combined_before': None, 'combined_after': None, 'moves': [], 'waves': [],
-            'rejections': {}, 'warnings': [], 'draining': [], 'truncated': False,
+            'rejections': {}, 'held': [], 'warnings': [], 'draining': [], 'truncated': False,
             'reason': reason, 'timings': {}}
 
 

@@ -13,6 +13,7 @@
 
 """Prefers hosts with headroom, by the same scores as the rebalancer."""
 
+from collections.abc import Callable
 import math
 import typing
 from typing import Any
@@ -22,7 +23,11 @@ from nova.scheduler import weights
 from oslo_log import log as logging
 
 from kronos_nova import boot
+from kronos_nova import depletion
+from kronos_nova import memo
+from kronos_nova import scatter
 from kronos_nova import scoreboard
+from kronos_nova.weighers import normalisation
 
 LOG = logging.getLogger(__name__)
 
@@ -30,7 +35,8 @@ OPTION = 'kronos_weight_multiplier'
 
 
 class KronosWeigher(weights.BaseHostWeigher):
-    """headroom - 0.5, in [-0.5, 0.5]; an unknown host gets the mean of the known.
+    """headroom - 0.5, in [-0.5, 0.5]; an unknown host gets the mean of the known,
+    or what ``unknown_hosts`` says.
 
     Headroom is what the samples show less what has been allocated since. With
     ``minval`` 0 and ``maxval`` 1 Nova's normalisation changes nothing, so
@@ -77,7 +83,10 @@ class KronosWeigher(weights.BaseHostWeigher):
             # Nova asks for every host's multiplier right after; what another
             # thread's request has put here by then is as good.
             self._multipliers = {}
-            found = weigh(boot.door().look(hosts), hosts)
+            door = boot.door()
+            number = scatter.ranking_of(str(getattr(weight_properties, 'instance_uuid', '')))
+            unknown = None if door.conf.kronos.unknown_hosts == 'mean' else self._worst
+            found = weigh(door.look(hosts), hosts, chosen(weight_properties), number, unknown)
             if LOG.isEnabledFor(logging.DEBUG):
                 tell(hosts, found, weight_properties)
             return found
@@ -85,17 +94,30 @@ class KronosWeigher(weights.BaseHostWeigher):
             boot.door().faults.swallow(type(self).__name__, e)
             return [0.0] * len(hosts)
 
+    def _worst(self, host_state: Any) -> float:
+        """The raw weight that Nova likes least, by the sign of the multiplier."""
+        return math.copysign(scoreboard.NEUTRAL, -self.weight_multiplier(host_state))
+
     def _weigh_object(self, obj: Any, weight_properties: Any) -> float:
         """For callers that weigh one host: no other host, no opinion."""
         return 0.0
 
 
-def weigh(groups: list[scoreboard.Group], hosts: list[Any]) -> list[float]:
+#: What a host without a score weighs when others have one; None: their mean.
+Unknown = Callable[[Any], float] | None
+
+
+#: Raw weights of a group, of one of its rankings.
+Weigh = Callable[[scoreboard.Group, int, Unknown], list[float]]
+
+
+def weigh(groups: list[scoreboard.Group], hosts: list[Any], kind: Weigh, ranking: int = 0,
+          unknown: Unknown = None) -> list[float]:
     """The raw weights of all groups, in the order of the request's hosts."""
     if len(groups) == 1:
-        return relative(groups[0])
-    found = {id(host): weight for group in groups
-             for host, weight in zip(group.hosts, relative(group), strict=True)}
+        return kind(groups[0], ranking, unknown)
+    found = {id(host): weight for group in groups for host, weight in zip(
+        group.hosts, kind(group, ranking, unknown), strict=True)}
     return [found[id(host)] for host in hosts]
 
 
@@ -109,14 +131,63 @@ def tell(hosts: list[Any], weights: list[float], spec: Any) -> None:
               hosts[weights.index(most)].host)
 
 
-def relative(group: scoreboard.Group) -> list[float]:
-    """Raw weights of the hosts that one policy file scores, in their order."""
+def relative(group: scoreboard.Group, ranking: int = 0,
+             unknown: Unknown = None) -> list[float]:
+    """Raw weights of the hosts that one policy file scores, in their order.
+
+    :param ranking: which of the snapshot's, if it has several.
+    """
     hosts, snapshot = group.hosts, group.snapshot
     if snapshot is None:
         return [0.0] * len(hosts)
-    weights = snapshot.weights.of(hosts, snapshot.loads)
+    loads, memory = snapshot.ranking(ranking)
+    return _whole(hosts, memory.of(hosts, loads), unknown)
+
+
+def _whole(hosts: list[Any], weights: list[float | None], unknown: Unknown) -> list[float]:
+    """With something for the hosts without a score."""
     if None not in weights:
         return typing.cast(list[float], weights)
     known = [weight for weight in weights if weight is not None]
-    mean = round(math.fsum(known) / len(known), 5) if known else 0.0
+    if not known:
+        return [0.0] * len(hosts)
+    if unknown is not None:
+        return [unknown(host) if weight is None else weight
+                for host, weight in zip(hosts, weights, strict=True)]
+    mean = round(math.fsum(known) / len(known), 5)
     return [mean if weight is None else weight for weight in weights]
+
+
+def chosen(spec: Any) -> Weigh:
+    """What [kronos] makes of a group's hosts: :func:`relative`, or what costs more.
+
+    :param spec: the RequestSpec.
+    """
+    kronos = boot.CONF.kronos
+    if kronos.normalisation == normalisation.FIXED and not kronos.weigh_request:
+        return relative
+
+    def scaled(group: scoreboard.Group, ranking: int, unknown: Unknown) -> list[float]:
+        if group.snapshot is None:
+            return [0.0] * len(group.hosts)
+        weights = (expected(group, spec, ranking, unknown) if kronos.weigh_request
+                   else relative(group, ranking, unknown))
+        return normalisation.normalised(
+            weights, kronos.normalisation, kronos.normalisation_scale)
+
+    return scaled
+
+
+def expected(group: scoreboard.Group, spec: Any, ranking: int = 0,
+             unknown: Unknown = None) -> list[float]:
+    """Like :func:`relative`, with what the request is expected to add itself.
+
+    Of two hosts that are equally full the larger one has more headroom then;
+    hosts of one size keep their order.
+    """
+    hosts, snapshot = group.hosts, group.snapshot
+    if snapshot is None:
+        return [0.0] * len(hosts)
+    loads, _ = snapshot.ranking(ranking)
+    return _whole(hosts, memo.raw(depletion.projected(
+        hosts, loads, spec.vcpus, spec.memory_mb)), unknown)

@@ -20,6 +20,7 @@ import re
 import pytest
 
 from kronos_nova import depletion
+from kronos_nova import flavors
 from tests.unit import nova_fakes
 
 PAGE = (Path(__file__).resolve().parents[2] / 'doc/source/admin/scheduler.rst').read_text()
@@ -105,6 +106,31 @@ def test_how_the_metrics_catch_up(cloud):
         [found_load] = depletion.projected([states['a']], loads_of(now, ledger, sampled_at))
         assert found_load - now['a'] == pytest.approx(counted)
         assert found_load == pytest.approx(load)
+
+
+def test_what_flavors_and_moves_add(cloud):
+    scores, states, ledger = cloud
+    shapes = {}
+    for number, ram_mb in enumerate(numbers(found(r'one of (\d+ MiB that uses [\d.]+ cores and '
+                                                  r'one of \d+ MiB)'))[::2]):
+        uses = numbers(found(r'MiB that uses ([\d.]+ cores and one of \d+ MiB that uses '
+                             r'[\d.]+)\.'))[::2]
+        shapes[flavors.Shape(FLAVOR, int(ram_mb))] = uses[number]
+    measured = float(found(r'measured at ([\d.]+) cores'))
+    move = flavors.Incoming('u', 'b', flavors.Shape(FLAVOR, 1), 0.0, measured)
+    outlook = depletion.outlook(
+        scores, ledger.tracks(), sampled_at=0.0, window=WINDOW, memory=False, unmeasured=1.0,
+        usage=flavors.Usage(shapes, (move,)))
+    told = outlook.extras()
+    added = [outlook.loads['a'].per_vcpu * (FLAVOR + told.of(FLAVOR, ram_mb)[0])
+             for ram_mb in (*(shape.memory_mb for shape in shapes), 1234)]
+    assert added == pytest.approx(numbers(found(
+        r'adds ([\d.]+ to its host\'s load, one of the second [\d.]+, and one of a flavor '
+        r'that is not published [\d.]+)\.')))
+    assert added[0] == pytest.approx(0.0125)
+    plain = loads_of(scores, ledger, 0.0)
+    assert outlook.loads['b'].base - plain['b'].base == pytest.approx(
+        float(found(r'cores adds ([\d.]+) to its destination')))
 
 
 def numbers_of(name):

@@ -30,7 +30,7 @@ class OneSampleTestCase(scores.ScoredTestCase):
 
     def configure(self):
         super().configure()
-        self.flags(refresh_interval=3600, group='kronos')
+        self.flags(refresh_interval=3600, concurrent_boots=1, group='kronos')
 
     def multi_create(self, count):
         """The hosts of instances that one request boots."""
@@ -65,9 +65,10 @@ class DepletionTestCase(OneSampleTestCase):
 
     def test_without_it_they_pile_up(self):
         def blind(scores, tracks, **kwargs):
-            return {host: depletion.Load(score, score) for host, score in scores.items()}
+            return depletion.Outlook({host: depletion.Load(score, score)
+                                      for host, score in scores.items()}, 0.0, False, {})
 
-        with mock.patch.object(scorecard.depletion, 'loads', blind):
+        with mock.patch.object(scorecard.depletion, 'outlook', blind):
             self.wait_for_scores(**self.scores)
             self.assertEqual({'host1': COUNT}, self.multi_create(COUNT))
 

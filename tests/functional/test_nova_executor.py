@@ -335,6 +335,23 @@ class UnderWayTestCase(ExecutorCase):
         self.wait_for(lambda: [m for m in self.migrations(server) if m['status'] == 'running'],
                       'a running migration')
 
+    def test_migrations_of_others_take_slots_of_both_ends(self) -> None:
+        one, two = self.boot(host='host1'), self.boot(host='host1')
+        self.executor.submit(self.task(one))
+        self.running(one)
+        self.assert_refused('no-slot', self.task(two))
+        self.assert_refused('no-slot', self.task(two, to_host='host3'))
+        self.conf.set_override('max_concurrent_per_source', 2, 'executor')
+        self.pre_flight(self.task(two))
+        self.conf.set_override('max_concurrent_per_destination', 1, 'executor')
+        self.assert_refused('no-slot', self.task(two))
+        self.pre_flight(self.task(two, to_host='host3'))
+        # Ours were counted when the task was claimed.
+        self.known = executors.Known(flights=(
+            model.Flight(one['id'], 'host1', 'host2', 'task'),))
+        self.pre_flight(self.task(two))
+        self.abort(one)
+
     def test_an_aborted_migration_is_cancelled(self) -> None:
         group = self.server_group('g', 'soft-anti-affinity')
         server = self.boot(host='host1', hints={'group': group['id']})

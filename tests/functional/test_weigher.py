@@ -15,6 +15,8 @@
 
 from unittest import mock
 
+from nova import exception
+
 from kronos_nova import boot
 from kronos_nova import scoreboard
 from tests.fixtures import prometheus_api
@@ -78,6 +80,148 @@ class FollowScoresTestCase(scores.ScoredTestCase):
         self.write_policies(name='memory', imbalance_query='memory')
         self.wait_for_scores(host1=0.9, host2=0.1, host3=0.9)
         self.assertEqual('host2', self.chosen())
+
+
+class MovesTestCase(scores.ScoredTestCase):
+    """Where Nova chooses a host for a live server, the scores take part.
+
+    Stock Nova would choose host3, which is empty; host2 is less loaded.
+    """
+
+    scores = {'host1': 0.4, 'host2': 0.1, 'host3': 0.9}
+
+    def setUp(self):
+        super().setUp()
+        self.boot(host='host2')
+        self.server = self.boot(host='host1')
+        self.wait_for_scores(**self.scores)
+
+    def down(self, host):
+        self.computes[host].stop()
+        service = self.admin_api.get_services(host=host, binary='nova-compute')[0]
+        self.admin_api.put_service(service['id'], {'forced_down': True})
+
+    def assert_on(self, host):
+        self.assertEqual(host, self.host_of(self.server))
+        self.assertEqual({}, dict(boot.door().faults.counts))
+
+    def test_resize_goes_to_the_least_loaded(self):
+        larger = next(f for f in self.api.get_flavors() if f['vcpus'] == 2)
+        self._resize_server(self.server, larger['id'])
+        self.assert_on('host2')
+        self._confirm_resize(self.server)
+
+    def test_evacuation_goes_to_the_least_loaded(self):
+        self.down('host1')
+        self._evacuate_server(self.server)
+        self.assert_on('host2')
+
+    def test_live_migration_goes_to_the_least_loaded(self):
+        self.live_migrate(self.server)
+        self.assert_on('host2')
+
+    def test_unshelving_goes_to_the_least_loaded(self):
+        self.flags(shelved_offload_time=0)
+        self._shelve_server(self.server)
+        self._unshelve_server(self.server)
+        self.assert_on('host2')
+
+    def test_rebuild_stays(self):
+        self.prometheus.series['cpu'] = {'host1': 1.0, 'host2': 0.0, 'host3': 0.0}
+        self.wait_for_scores(host1=1.0, host2=0.0, host3=0.0)
+        self._rebuild_server(self.server, self.glance.auto_disk_config_enabled_image['id'])
+        self.assert_on('host1')
+
+
+class UnknownHostTestCase(scores.ScoredTestCase):
+    """host3, the empty one that stock Nova prefers, has no exporter."""
+
+    scores = {'host1': 0.7, 'host2': 0.9}
+
+    def setUp(self):
+        super().setUp()
+        self.occupy()
+        self.wait_for_scores(**self.scores)
+
+    def unknown(self, what):
+        self.flags(unknown_hosts=what, group='kronos')
+
+    def test_the_mean_is_better_than_the_worst_of_them(self):
+        with self.disabled('host1'):
+            # Of those that the request has, host2 is the mean.
+            self.assertEqual('host3', self.chosen())
+
+    def test_a_penalty_makes_it_the_last_resort(self):
+        self.unknown('penalty')
+        with self.disabled('host1'):
+            self.assertEqual('host2', self.chosen())
+            with self.disabled('host2'):
+                self.assertEqual('host3', self.chosen())
+
+    def test_a_penalty_when_packing_as_well(self):
+        self.unknown('penalty')
+        self.flags(kronos_weight_multiplier=-1000.0, group='filter_scheduler')
+        self.assertEqual('host2', self.chosen())
+        with self.disabled('host2'):
+            self.assertEqual('host1', self.chosen())
+
+    def test_excluded_it_gets_no_boots_but_moves_and_named_ones(self):
+        self.unknown('exclude')
+        self.flags(kronos_weight_multiplier=0.0, group='filter_scheduler')
+        self.assertNotEqual('host3', self.chosen())
+        server = self.boot(host='host3')
+        self.assertEqual('host3', self.host_of(server))
+        moved = self.boot(host='host1')
+        with self.disabled('host2'):
+            self.live_migrate(moved)
+        self.assertEqual('host3', self.host_of(moved))
+        with self.disabled('host1'), self.disabled('host2'):
+            # None of those that are left is known.
+            self.assertEqual('host3', self.chosen())
+
+    def test_its_loss_and_its_return_are_said_once(self):
+        lost = '1 hosts have no score and are treated as unknown_hosts = mean says: host3'
+        back = '1 hosts have a score now: host3'
+
+        def said(text):
+            return self.stdlog.logger.output.count(text)
+
+        self.wait_for(lambda: said(lost), 'the loss to be said')
+        for _ in range(3):
+            boot.door().scores.refresh()
+        self.assertEqual((1, 0), (said(lost), said(back)))
+        self.prometheus.series['cpu'] = {**self.scores, 'host3': 0.2}
+        self.wait_for_scores(**self.scores, host3=0.2)
+        for _ in range(3):
+            boot.door().scores.refresh()
+        self.assertEqual((1, 1), (said(lost), said(back)))
+
+
+class AlternatesTestCase(scores.ScoredTestCase):
+    """What fails to build goes to the next best, and is counted there."""
+
+    hosts = ('host1', 'host2', 'host3', 'host4', 'host5')
+    scores = {'host1': 0.1, 'host2': 0.2, 'host3': 0.30, 'host4': 0.35, 'host5': 0.9}
+
+    def configure(self):
+        super().configure()
+        self.flags(refresh_interval=3600, concurrent_boots=1, group='kronos')
+
+    def test_alternates_are_in_the_order_of_the_weights_and_a_reschedule_is_counted(self):
+        failing = mock.Mock(side_effect=exception.ComputeResourcesUnavailable(reason='a test'))
+        # The capacity filter is asked first: nothing is built, all is seen.
+        self.wait_for_scores(**self.scores)
+        for host in ('host1', 'host2'):
+            self.computes[host].manager.driver.spawn = failing
+        self.assertEqual('host3', self.host_of(self.boot()))
+        self.assertEqual(2, failing.call_count)
+        # A vCPU of ten is taken to be all busy: host3 is at 0.4 now.
+        self.wait_for(lambda: [h.vcpus_used for h in sorted(
+            self.host_states(), key=lambda h: h.host)] == [0, 0, 1, 0, 0],
+            'what failed to be given back')
+        self.assertEqual('host4', self.host_of(self.boot()))
+        self.assertEqual('host3', self.host_of(self.boot()))
+        self.assertEqual({}, dict(boot.door().faults.counts))
 
 
 class NoScoresTestCase(scores.ScoredTestCase):

@@ -119,7 +119,8 @@ def _cluster(data: dict[str, Any]) -> model.Cluster:
         members=frozenset(uuid_of(m) for m in row['members']),
         max_server_per_host=row.get('max', 1)) for name, row in data.get('groups', {}).items())
     flights = tuple(model.Flight(uuid_of(f['instance']), f['from'], f.get('to'),
-                                 f.get('source', 'nova')) for f in data.get('flights', ()))
+                                 f.get('source', 'nova'), tuple(f.get('alternates', ())))
+                    for f in data.get('flights', ()))
     cluster = model.Cluster(
         hosts=hosts, instances=instances, services=services, groups=groups, flights=flights,
         aggregates={a: tuple(h) for a, h in data.get('aggregates', {}).items()},
@@ -152,7 +153,8 @@ def _samples(p: policy.Policy, data: dict[str, Any]) -> model.PolicySamples:
 
 
 def _history(data: dict[str, Any]) -> model.History:
-    completed = tuple((model.Move(uuid_of(m['instance']), m['from'], m['to'], model.Phase.SPREAD),
+    completed = tuple((model.Move(uuid_of(m['instance']), m['from'], m['to'],
+                                  model.Phase(m.get('phase', 'spread'))),
                        NOW - m['ago']) for m in data.get('completed', ()))
     return model.History(
         cooling={uuid_of(n): s for n, s in data.get('cooling', {}).items()},

@@ -79,6 +79,13 @@ def hold_to(scenario, plan):
     for name, hosts in expect.pop('alternates', {}).items():
         found = next(m.alternates for m in plan.moves if scenario.names[m.instance_uuid] == name)
         assert list(found) == hosts, plan.moves
+    if 'held' in expect:
+        texts = [no.detail for no in plan.held]
+        for uuid, name in scenario.names.items():
+            texts = [text.replace(uuid, name) for text in texts]
+        wanted = expect.pop('held')
+        assert len(texts) == len(wanted), texts
+        assert all(any(want in text for text in texts) for want in wanted), texts
     if 'draining' in expect:
         assert plan.draining == frozenset(expect.pop('draining')), plan
     for host in expect.pop('emptied', ()):

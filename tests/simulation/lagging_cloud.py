@@ -14,7 +14,8 @@
 
 Real is the whole pass (:mod:`kronos_nova.rebalancer.cycle`); simulated are
 migrations, which take their time, and a source that answers as Prometheus
-would: the mean over a range that ended ``lag`` seconds ago.
+would: the mean over a range that ended ``lag`` seconds ago. Under maintenance
+somebody disables one host after another, each until it is empty.
 """
 
 import collections
@@ -23,7 +24,9 @@ import random
 
 from kronos_nova import model
 from kronos_nova import policy
+from kronos_nova.constraints import metrics
 from kronos_nova.rebalancer import cycle
+from kronos_nova.rebalancer.strategies import evacuate
 from kronos_nova.rebalancer.strategies import pack
 from kronos_nova.rebalancer.strategies import spread
 from tests.unit import clouds
@@ -46,6 +49,8 @@ class Weather:
     hidden: bool = False
     measured: bool = True
     settle_seconds: float = 60.0
+    maintenance: bool = dataclasses.field(default=False, repr=False)
+    cooldown: float = dataclasses.field(default=0.0, repr=False)
 
 
 class LaggingCloud:
@@ -67,6 +72,10 @@ class LaggingCloud:
         #: (since, host) of each instance, newest last.
         self.places = {u: [(0.0, i.host)] for u, i in self.cluster.instances.items()}
         self.moves = []
+        #: (time, real measure before, real measure after) of each plan that spreads.
+        self.spreads = []
+        self.cooled = 0.0
+        self.emptied = 0
         query = 'load' if weather.hidden else f'avg_over_time(load[{weather.window:.0f}s])'
         self.policies = policy.PolicySet(policies=tuple(
             p.model_copy(update={
@@ -75,23 +84,26 @@ class LaggingCloud:
                 'capacity_query': query if weather.mode == 'pack' else None})
             for p in request.policies.policies))
         self.settings = cycle.Settings(
-            policies=self.policies, strategies=(spread.Spread(), pack.Pack()),
+            policies=self.policies, strategies=(evacuate.Evacuate(), spread.Spread(), pack.Pack()),
             options=dataclasses.replace(
                 request.options, settle_seconds=weather.settle_seconds,
-                objective=weather.objective),
+                objective=weather.objective, evacuate_disabled_hosts=True),
             staleness=600.0)
 
     def run(self, hours):
         """Cycles until ``hours`` have passed; one history of moves."""
         while self.now < START + hours * 3600:
             self._migrate()
+            if self.weather.maintenance:
+                self._maintain()
             if not self.waiting:
                 self._cycle()
             self.now += self.weather.interval * self.rng.uniform(0.9, 1.1)
 
     def _cycle(self):
         history = dataclasses.replace(self.history, completed=tuple(
-            (m, at) for m, at in self.history.completed if at > self.now - 3600.0))
+            (m, at) for m, at in self.history.completed if at > self.now - 3600.0),
+            scope_cooling=max(0.0, self.cooled - self.now))
         flights = tuple(model.Flight(m.instance_uuid, m.from_host, m.to_host, 'task')
                         for m, _ in self.flights.values())
         outcome = cycle.run(
@@ -102,7 +114,25 @@ class LaggingCloud:
         self.done = set()
         self.history = dataclasses.replace(self.history, draining=outcome.plan.draining)
         self.moves += [(self.now, m) for m in outcome.plan.moves]
+        if any(m.phase in metrics.IMBALANCE for m in outcome.plan.moves):
+            self.cooled = self.now + self.weather.cooldown
+        levelling = [m for m in outcome.plan.moves if m.phase is model.Phase.SPREAD]
+        others = [m for m in outcome.plan.moves if m.phase is not model.Phase.SPREAD]
+        if levelling:
+            self.spreads.append((self.now, self.real(others), self.real([*others, *levelling])))
         self._migrate()
+
+    def _maintain(self):
+        """The next host, when the last one is empty."""
+        services = self.cluster.services
+        disabled = [h for h, s in services.items() if not s.enabled]
+        if any(i.host in disabled for i in self.cluster.instances.values()):
+            return
+        self.emptied += len(disabled)
+        chosen = self.rng.choice(sorted(set(services) - set(disabled)))
+        self.cluster = dataclasses.replace(self.cluster, services={
+            h: dataclasses.replace(s, status='disabled' if h == chosen else 'enabled')
+            for h, s in services.items()})
 
     def _migrate(self):
         """End what has had its time; begin what may begin."""
@@ -159,6 +189,39 @@ class LaggingCloud:
             age=self.weather.lag if self.weather.measured else None, taken_at=self.now)
 
     # What came of it.
+
+    def real(self, moves=()):
+        """Combined imbalance, what of it is above the thresholds, and the convex
+        measure, when all that is under way and these moves have arrived."""
+        goal = {m.instance_uuid: m.to_host for m, _ in self.flights.values()}
+        goal.update({m.instance_uuid: m.to_host for m in moves})
+        usable = [h for h in self.cluster.scope_hosts if self.cluster.services[h].available]
+        combined = excess = convex = 0.0
+        for p in self.policies.enabled:
+            scores = self.scores[p.name]
+            load = dict(scores.hosts)
+            for u, usage in scores.usages.items():
+                start, here = self.places[u][0][1], self.cluster.instances[u].host
+                load[start] -= usage / scores.capacity[start]
+                end = goal.get(u, here)
+                load[end] += usage / scores.capacity[end]
+            values = [load[h] for h in usable]
+            imbalance = max(values) - min(values)
+            combined += p.weight * imbalance
+            excess += p.weight * max(0.0, imbalance - p.threshold)
+            convex += p.weight * sum(v * v for v in load.values())
+        return combined, excess, convex
+
+    def cut_short(self):
+        """Whether a plan used up its budget."""
+        return self.policies.budget in collections.Counter(at for at, _ in self.moves).values()
+
+    def worsened(self):
+        """Plans after which the real loads are no better by their objective."""
+        measures = slice(0, 1) if self.weather.objective == 'kronos' else slice(1, 3)
+        return [(at - START, before, after) for at, before, after in self.spreads
+                if not any(a < b - 1e-9 for a, b in zip(after[measures], before[measures],
+                                                       strict=True))]
 
     def returned(self):
         """Moves that took an instance back to a host which it had left."""

@@ -19,7 +19,7 @@ import pytest
 
 from tests.simulation import lagging_cloud
 
-SEEDS = int(os.environ.get('KRONOS_SETTLING_SEEDS', '60'))
+SEEDS = int(os.environ.get('KRONOS_SETTLING_SEEDS', '120'))
 #: What `tools/test long` adds.
 LONG_SEEDS = 600
 CHUNK = 15
@@ -51,7 +51,13 @@ def hold(seeds):
     moves = 0
     for seed in seeds:
         cloud = run(seed)
-        assert cloud.returned() == [], cloud.weather
+        assert cloud.worsened() == [], cloud.weather
+        back = cloud.returned()
+        # A plan that its budget cut short may not be the beginning of the best
+        # way: then the next one, on settled scores, may take one move back.
+        assert not back or (cloud.weather.mode == 'spread' and cloud.cut_short()
+                            and len({m.instance_uuid for _, m in back}) == len(back)), (
+                                cloud.weather, back)
         late = [m for at, m in cloud.moves if at > cloud.now - QUIET * 3600]
         assert not late, (cloud.weather, late)
         moves += len(cloud.moves)
@@ -59,13 +65,13 @@ def hold(seeds):
 
 
 @pytest.mark.parametrize('first', range(0, SEEDS, CHUNK))
-def test_no_instance_returns_to_a_host_that_it_left_and_the_cloud_comes_to_rest(first):
+def test_nothing_goes_to_and_fro_and_the_cloud_comes_to_rest(first):
     assert hold(range(first, min(first + CHUNK, SEEDS))) > 0
 
 
 @pytest.mark.long
 @pytest.mark.parametrize('first', range(SEEDS, SEEDS + LONG_SEEDS, CHUNK))
-def test_no_instance_returns_in_many_more_clouds(first):
+def test_nothing_goes_to_and_fro_in_many_more_clouds(first):
     hold(range(first, first + CHUNK))
 
 
@@ -86,3 +92,31 @@ def test_a_range_that_nobody_tells_of_is_not_waited_for():
 
 def test_one_seed_is_one_run():
     assert run(3).moves == run(3).moves
+
+
+# Rolling maintenance: there is always a host being emptied.
+
+def maintained(seeds, **fixed):
+    clouds = [run(seed, mode='spread', maintenance=True, cooldown=600.0, **fixed)
+              for seed in seeds]
+    assert sum(c.emptied for c in clouds) > 2 * len(clouds)
+    return clouds
+
+
+@pytest.mark.parametrize('first', [0, 10, 20])
+def test_a_region_under_rolling_maintenance_is_balanced_meanwhile(first):
+    """Ages are measured and ranges are in the queries: scores with what has
+    been done laid over them are exact, and no plan makes reality worse."""
+    clouds = maintained(range(first, first + 10), hidden=False, measured=True)
+    for cloud in clouds:
+        assert cloud.worsened() == [], cloud.weather
+    assert sum(len(c.spreads) for c in clouds) >= 3 * len(clouds)
+
+
+def test_what_is_uncertain_under_maintenance_misleads_far_less_than_it_helps():
+    """Without an age_query, and with a range that only settle_seconds tells."""
+    clouds = maintained(range(20), hidden=True, measured=False)
+    gains = [before[i] - after[i] for c in clouds for _, before, after in c.spreads
+             for i in [c.weather.objective != 'kronos']]
+    assert len(gains) >= len(clouds)
+    assert -sum(g for g in gains if g < 0) <= 0.1 * sum(g for g in gains if g > 0)

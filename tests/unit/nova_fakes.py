@@ -49,6 +49,8 @@ class HostState:
     total_usable_ram_mb: int | None = 0
     free_ram_mb: int | None = 0
     updated: Any = None
+    num_instances: int = 0
+    uuid: str | None = None
 
 
 def hosts(*names: str) -> list[HostState]:
@@ -72,10 +74,15 @@ class FakeDoor:
         self.scores = mock.Mock(answered=True, reason='a reason')
         self.conf = mock.Mock()
         self.conf.kronos.hard_ceiling = options.get('hard_ceiling', False)
+        self.conf.kronos.unknown_hosts = options.get('unknown_hosts', 'mean')
         self.conf.kronos.fail_closed = options.get('fail_closed', False)
+        self.kept: dict[type, Any] = {}
 
     def look(self, hosts: Any) -> list[scoreboard.Group]:
         return [scoreboard.Group(hosts, self.snapshot, '' if self.snapshot else 'a reason')]
+
+    def keep(self, kind: type) -> Any:
+        return self.kept[kind]
 
     def opened(self) -> Any:
         return mock.patch.object(boot, '_door', self)

@@ -108,7 +108,7 @@ def test_a_change_is_dated_by_the_compute_node_s_record():
     ledger.note([state(vcpus=9, updated=datetime.datetime(2020, 1, 1))],
                 now=700.0, wall=1e9 + 600)
     assert [(s.since, s.vcpus) for s in ledger.tracks()['a'].steps] == [
-        (100.0, 5.0), (340.0, 7.0), (600.0, 8.0), (700.0, 9.0)]
+        (100.0, 5.0), (340.0, 6.0), (340.0, 7.0), (600.0, 8.0), (700.0, 9.0)]
 
 
 @pytest.mark.parametrize('fields', [

@@ -19,7 +19,9 @@ import time
 from oslo_config import cfg
 import pytest
 
+from kronos_nova import flavors
 from kronos_nova import model
+from kronos_nova import policy
 from kronos_nova import published
 
 
@@ -79,3 +81,78 @@ def test_what_is_not_ours_is_an_error_for_the_reader_to_swallow(conf, value):
     channel._region.set(published.KEY, value)
     with pytest.raises((ValueError, KeyError)):
         channel.read()
+
+
+USAGE = flavors.Usage(
+    {flavors.Shape(1, 512): 0.25, flavors.Shape(4, 8192): 3.0},
+    (flavors.Incoming('u1', 'cn1', flavors.Shape(1, 512), 5.0, 0.5),
+     flavors.Incoming('u2', 'cn2', flavors.Shape(4, 8192), 0.0, None)))
+
+
+def test_usage_that_is_written_is_read_and_in_the_order_of_the_flavors(conf):
+    now = time.time()
+    published.Channel(conf).write_usage('k', USAGE, now, now + 60)
+    channel = published.Channel(conf)
+    usage, expires_at = channel.read_usage('k')
+    assert (usage, expires_at) == (USAGE, now + 60)
+    assert list(usage.shapes) == list(USAGE.shapes)
+    assert channel.read_usage('another') is None
+    # The other message knows nothing of it, nor it of the other.
+    assert channel.read() is None
+
+
+@pytest.mark.parametrize(('written', 'expires', 'holds'), [
+    (0, 60, True), (-100, -1, False), (-4000, 60, False), (4000, 4060, False),
+    (0, 99999, False)])
+def test_usage_holds_until_it_expires(conf, written, expires, holds):
+    now = 1e9
+    channel = published.Channel(conf)
+    channel.write_usage('k', USAGE, now + written, now + expires)
+    assert (channel.read_usage('k', now) is not None) == holds
+
+
+def usage_of(**fields):
+    return json.dumps({'version': 1, 'shapes': [], 'moves': [], 'written_at': 1e9,
+                       'expires_at': 1e9 + 60, **fields})
+
+
+@pytest.mark.parametrize('value', [
+    'nothing', '[]', '{}', usage_of(version=2), usage_of(shapes='x'), usage_of(shapes=[[1, 2]]),
+    usage_of(shapes=[[0, 512, 1.0]]), usage_of(shapes=[[1, -1, 1.0]]),
+    usage_of(shapes=[[True, 512, 1.0]]), usage_of(shapes=[[1.5, 512, 1.0]]),
+    usage_of(shapes=[[1, 512, -1.0]]), usage_of(shapes=[[1, 512, float('nan')]]),
+    usage_of(shapes=[[1, 512, '1']]), usage_of(shapes=['abc']), usage_of(moves=None),
+    usage_of(moves=[['u', 'cn1', 1, 512, 0.0]]), usage_of(moves=[[1, 'cn1', 1, 512, 0.0, None]]),
+    usage_of(moves=[['u', None, 1, 512, 0.0, None]]),
+    usage_of(moves=[['u', 'cn1', 1, 512, None, None]]),
+    usage_of(moves=[['u', 'cn1', 1, 512, 0.0, float('inf')]]), usage_of(written_at='x'),
+    usage_of(expires_at=None)])
+def test_usage_that_is_not_ours_is_an_error_for_the_reader_to_swallow(conf, value):
+    channel = published.Channel(conf)
+    channel._region.set(published.USAGE_KEY + 'k', value)
+    with pytest.raises((ValueError, TypeError)):
+        channel.read_usage('k', 1e9 + 1)
+
+
+def test_usage_is_bounded_whoever_wrote_it(conf):
+    channel = published.Channel(conf)
+    shapes = {flavors.Shape(n, 512): 1.0 for n in range(1, 2 * flavors.MAX_SHAPES)}
+    moves = [flavors.Incoming(f'u{n}', 'cn1', flavors.Shape(1, 512))
+             for n in range(2 * published.MAX_MOVES)]
+    channel.write_usage('k', flavors.Usage(shapes, tuple(moves)), 1e9, 1e9 + 60)
+    assert len(channel._region.get(published.USAGE_KEY + 'k')) < 250_000
+    channel._region.set(published.USAGE_KEY + 'k', usage_of(
+        shapes=[[*shape, 1.0] for shape in shapes],
+        moves=[[f'u{n}', 'cn1', 1, 512, 0.0, None] for n in range(2 * published.MAX_MOVES)]))
+    usage, _ = channel.read_usage('k', 1e9 + 1)
+    assert len(usage.shapes) == flavors.MAX_SHAPES and len(usage.moves) == published.MAX_MOVES
+
+
+@pytest.mark.parametrize(('fields', 'same'), [
+    ({'threshold': 0.5}, True), ({'name': 'other'}, True), ({'weight': 0.5}, True),
+    ({'boot_ceiling': 0.5}, True), ({'imbalance_query': 'y'}, False),
+    ({'vm_profile_query': 'y'}, False), ({'host_capacity': 'VCPU'}, False)])
+def test_usage_is_found_by_what_is_measured(fields, same):
+    one = {'name': 'cpu', 'weight': 1.0, 'imbalance_query': 'x'}
+    keys = {published.usage_key(policy.Policy(**{**one, **more})) for more in ({}, fields)}
+    assert (len(keys) == 1) == same

@@ -22,7 +22,10 @@ import pytest
 import yaml
 
 from kronos_nova import background
+from kronos_nova import depletion
+from kronos_nova import flavors
 from kronos_nova import model
+from kronos_nova import scatter
 from kronos_nova import scoreboard
 from kronos_nova import scorecard
 from kronos_nova import shared
@@ -358,6 +361,142 @@ def test_a_window_keeps_what_a_new_sample_shows_in_part(board, source, clock):
         [load] = scoreboard.depletion.projected(grown, snapshot.loads)
         # 4 cores are busy for what the sample shows of 6 vCPUs.
         assert load == pytest.approx(0.4 + unshown * 4 / (6 - unshown) / 10)
+
+
+SMALL, LARGE = flavors.Shape(1, 100), flavors.Shape(2, 50)
+SIZES = {'vcpus_total': 10, 'total_usable_ram_mb': 1000}
+
+
+def hosts_of(**used):
+    """HostState objects by (vCPUs, MiB) allocated."""
+    return [host(name, vcpus_used=vcpus, free_ram_mb=1000 - ram_mb, **SIZES)
+            for name, (vcpus, ram_mb) in used.items()]
+
+
+def flavored(board, source, *moves, **fields):
+    """Half of 10 cores busy for 5 vCPUs on each host, and two flavors known."""
+    board.conf.set_override('settle_seconds', 0, 'kronos')
+    board.write(entry('cpu', **fields))
+    source.series['cpu'] = {'cn1': 0.5, 'cn2': 0.5}
+    look(board, hosts_of(cn1=(5, 500), cn2=(5, 500)))
+    board.refresh()
+    scorecard.time.monotonic.return_value += 1.0
+    board.learn({key: flavors.Usage({SMALL: 0.1, LARGE: 4.0}, moves) for key in board.keys})
+    board._show()
+
+
+def loads_of(board, **used):
+    states = hosts_of(**used)
+    return depletion.projected(states, look(board, states).loads)
+
+
+def test_growth_and_shrinkage_count_as_the_flavor_is_measured(board, source):
+    flavored(board, source)
+    for _ in range(2):  # at once, and when all is computed anew
+        assert loads_of(board, cn1=(6, 600), cn2=(7, 550)) == pytest.approx([0.51, 0.9])
+        board._show()
+    for _ in range(2):
+        assert loads_of(board, cn1=(5, 500), cn2=(5, 500)) == pytest.approx([0.5, 0.5])
+        board._show()
+    # No flavor's: a vCPU uses a core in the mean.
+    assert loads_of(board, cn1=(8, 510), cn2=(6, 600)) == pytest.approx([0.8, 0.51])
+
+
+def test_what_is_no_longer_published_is_the_mean_again(board, source):
+    flavored(board, source)
+    assert loads_of(board, cn1=(6, 600), cn2=(5, 500)) == pytest.approx([0.51, 0.5])
+    board.learn({})
+    board._show()
+    assert loads_of(board, cn1=(6, 600), cn2=(5, 500)) == pytest.approx([0.6, 0.5])
+
+
+def test_a_ceiling_counts_flavors_and_the_request_s_own(board, source):
+    flavored(board, source, boot_ceiling=0.8)
+    states = hosts_of(cn1=(6, 600), cn2=(7, 550))
+    [ceiling] = look(board, states).ceilings
+    for shape, more in ((SMALL, 0.01), (LARGE, 0.4), ((3, 10), 0.3)):
+        assert depletion.projected(states, ceiling.loads, *ceiling.expected(*shape)) \
+            == pytest.approx([0.51 + more, 0.9 + more])
+
+
+MOVE = flavors.Incoming('u1', 'cn2', LARGE, 100.0, 3.0)
+
+
+@pytest.mark.parametrize(('use', 'load'), [(3.0, 0.8), (None, 0.9)])
+def test_a_move_counts_at_its_destination_until_nova_counts_it(board, source, use, load):
+    flavored(board, source, MOVE._replace(use=use))
+    assert loads_of(board, cn1=(5, 500), cn2=(5, 500)) == pytest.approx([0.5, load])
+    # The compute has claimed: it counts once, by its flavor.
+    loads_of(board, cn1=(5, 500), cn2=(7, 550))
+    board._show()
+    assert loads_of(board, cn1=(5, 500), cn2=(7, 550)) == pytest.approx([0.5, 0.9])
+
+
+def test_a_move_that_was_given_up_counts_no_longer(board, source):
+    flavored(board, source, MOVE)
+    board.learn({key: flavors.Usage({SMALL: 0.1, LARGE: 4.0}) for key in board.keys})
+    board._show()
+    assert loads_of(board, cn1=(5, 500), cn2=(5, 500)) == pytest.approx([0.5, 0.5])
+
+
+def test_a_move_to_a_host_nobody_knows_is_nothing(board, source):
+    flavored(board, source, MOVE._replace(to_host='cn9'), MOVE)
+    assert loads_of(board, cn1=(5, 500), cn2=(5, 500)) == pytest.approx([0.5, 0.8])
+
+
+@pytest.mark.parametrize(('concurrent', 'mode', 'count'), [
+    (1, 'spread', 0), (4, 'spread', scatter.RANKINGS), (4, 'pack', 0)])
+def test_rankings_are_made_where_boots_may_be_unseen(board, source, concurrent, mode, count):
+    board.conf.set_override('concurrent_boots', concurrent, 'kronos')
+    flavored(board, source, mode=mode, capacity_query='cpu')
+    snapshot = look(board, hosts_of(cn1=(6, 600), cn2=(5, 500)))
+    assert len(snapshot.rankings) == count
+    # What has come to a host counts in each of them.
+    for loads, _ in snapshot.rankings:
+        found = depletion.projected(hosts_of(cn1=(6, 600)), loads)[0]
+        before = depletion.projected(hosts_of(cn1=(5, 500)), snapshot.loads)[0]
+        assert abs(found - before) <= 0.1 * 4.1 + 0.09
+
+
+def test_a_host_that_loses_its_score_is_said_once_and_its_return_too(board, source):
+    with mock.patch.object(scoreboard.LOG, 'warning', autospec=True) as warning, \
+            mock.patch.object(scoreboard.LOG, 'info', autospec=True) as info:
+        for _ in range(2):
+            seen(board)
+        assert (warning.call_count, info.call_count) == (0, 0)
+        del source.series['cpu']['cn1']
+        for _ in range(3):
+            seen(board)
+        assert (warning.call_count, info.call_count) == (1, 0)
+        assert warning.call_args.args[-1] == 'cn1'
+        # When there are no scores at all, that is what is said.
+        good, source.series['mem'] = source.series['mem'], {'cn1': 7.0}
+        seen(board)
+        source.series['mem'] = good
+        seen(board)
+        assert (warning.call_count, info.call_count) == (1, 0)
+        source.series['cpu']['cn1'] = 0.3
+        for _ in range(3):
+            seen(board)
+        assert (warning.call_count, info.call_count) == (1, 1)
+
+
+def test_many_hosts_without_a_score_are_one_line(board):
+    many = [nova_fakes.HostState(f'x{i:02}') for i in range(30)]
+    with mock.patch.object(scoreboard.LOG, 'warning', autospec=True) as warning:
+        look(board, [*HOSTS, *many])
+        board.refresh()
+    assert warning.call_count == 1
+    assert warning.call_args.args[-1].endswith('x09 and 20 more')
+
+
+def test_a_host_left_that_no_file_is_for_is_not_missed(boards):
+    boards.write('policies.yaml', entry('cpu'), aggregates=['az'])
+    with mock.patch.object(scoreboard.LOG, 'warning', autospec=True) as warning:
+        boards.look([*PAIR, host('cn3', 'other'), host('cn4', 'dense')])
+        boards.refresh()
+        boards.refresh()
+    assert [call.args[-1] for call in warning.call_args_list] == ['cn4']
 
 
 def test_a_host_that_left_is_known_no_longer(board, source, clock):

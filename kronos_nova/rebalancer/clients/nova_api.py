@@ -41,6 +41,7 @@ UNDER_WAY = ('accepted', 'queued', 'preparing', 'pre-migrating', 'running',
              'confirming', 'reverting')
 
 LIVE_MIGRATION = 'live-migration'
+_SINCE = '%Y-%m-%dT%H:%M:%SZ'
 
 _ATTRIBUTES = 'OS-EXT-SRV-ATTR:'
 _POLICY = 'os_compute_api:'
@@ -237,9 +238,18 @@ class NovaApi:
         """
         since = datetime.datetime.fromtimestamp(now - window, datetime.UTC)
         queries: list[dict[str, str]] = [{'status': status} for status in UNDER_WAY]
-        queries.append({'changes-since': since.strftime('%Y-%m-%dT%H:%M:%SZ')})
+        queries.append({'changes-since': since.strftime(_SINCE)})
         found = {m.id: m for query in queries for m in self._migrations(query)}
         return [m for _id, m in sorted(found.items()) if not m.ended]
+
+    def migrations_of_host(self, host: str, now: float,
+                           window: float = 86400.0) -> list[Migration]:
+        """Migrations from or to the host that are not over, by id: those that
+        Nova wrote anything about within the window, as it does all the time of
+        one that runs."""
+        since = datetime.datetime.fromtimestamp(now - window, datetime.UTC)
+        found = self._migrations({'host': host, 'changes-since': since.strftime(_SINCE)})
+        return sorted((m for m in found if not m.ended), key=lambda m: m.id)
 
     def live_migrate(self, instance_uuid: str, host: str, *, copy_disks: bool) -> Any:
         """Ask once for a live migration to a host that the scheduler must

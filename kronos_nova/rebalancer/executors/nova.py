@@ -85,6 +85,7 @@ class NovaExecutor(base.Executor):
                 instance_uuid=task.instance_uuid, rule='out-of-scope',
                 problem=f'aggregate {task.aggregate} no longer exists') from None
         self._judge(task, cluster, known)
+        self._find_slots(task, known, now)
         return json.dumps({'migration_id': found.newest, 'time': now})
 
     def _judge(self, task: model.Task, cluster: model.Cluster, known: base.Known) -> None:
@@ -100,6 +101,28 @@ class NovaExecutor(base.Executor):
         raise kind(instance_uuid=task.instance_uuid, rule=rejection.rule,
                    problem=f'not moved to {task.to_host}, rule {rejection.rule}: '
                            f'{rejection.detail}')
+
+    def _find_slots(self, task: model.Task, known: base.Known, now: float) -> None:
+        """Migrations that others asked Nova for take slots of a host as ours
+        do; ours were counted when the task was claimed."""
+        ours = {f.instance_uuid for f in known.flights} | {task.instance_uuid}
+        conf = self._conf.executor
+        for end, host, limit in (
+                ('from', task.from_host, conf.max_concurrent_per_source),
+                ('to', task.to_host, conf.max_concurrent_per_destination)):
+            try:
+                found = self._nova.migrations_of_host(host, now)
+            except api.ApiError as exc:
+                raise _unread(task, exc) from None
+            others = {m.instance_uuid for m in found if m.type == nova_api.LIVE_MIGRATION
+                      and (m.from_host if end == 'from' else m.to_host) == host} - ours
+            taken = sum(1 for f in known.flights
+                        if (f.from_host if end == 'from' else f.to_host) == host)
+            if others and taken + len(others) >= limit:
+                raise exception.PreFlightError(
+                    instance_uuid=task.instance_uuid, rule='no-slot',
+                    problem=f'{len(others)} migrations {end} {host} that others asked for, and '
+                            f'{taken} of ours, are under way; [executor] allows {limit}')
 
     def submit(self, task: model.Task) -> str | None:
         try:

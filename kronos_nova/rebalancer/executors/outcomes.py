@@ -65,6 +65,9 @@ class Outcomes:
                 retry_count=verdict.retry_count, attempt=verdict.attempt, error=str(error),
                 error_type=error.wire_type):
             return self.lost(task)
+        elif (verdict.attempt, verdict.retry_count) == (row.attempt, task.retry_count):
+            LOG.info('Task %s: %s: it waits for %.0f s', task.task_id, error,
+                     verdict.not_before - now)
         elif verdict.retry_count == task.retry_count:
             LOG.info('Task %s: %s: destination %s is dropped, %s is next', task.task_id, error,
                      task.to_host, task.alternates[0])

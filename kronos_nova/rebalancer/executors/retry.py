@@ -38,6 +38,8 @@ NOT_THE_INSTANCE = frozenset({
 FINAL = frozenset({'copies-disk', 'quarantined'})
 #: Nor these, and waiting helps: the same destination is tried again.
 PASSING = frozenset({'group-in-flight'})
+#: Nor this, and it is no failure at all: the task waits as for a slot of ours.
+WAITING = frozenset({'no-slot'})
 #: No wait between two passes is longer.
 MAX_BACKOFF = 3600.0
 
@@ -129,6 +131,9 @@ def after_failure(row: rows.TaskRow, error: exception.MigrationError, now: float
     task = row.task
     refused = isinstance(error, exception.MigrationFailed)
     rule = error.kwargs.get('rule') if isinstance(error, exception.PreFlightError) else None
+    if rule in WAITING:
+        return Verdict(again=True, attempt=row.attempt, retry_count=task.retry_count,
+                       not_before=now + chosen.retry_backoff)
     if rule in FINAL:
         return Verdict(again=False, retry_count=task.retry_count)
     passing = rule in PASSING

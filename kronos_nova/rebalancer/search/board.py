@@ -23,12 +23,15 @@ from collections import Counter
 from collections.abc import Mapping
 
 import numpy as np
+import numpy.typing as npt
 
 from kronos_nova.constraints import claims as rule
 from kronos_nova.rebalancer import simulation as sim
 from kronos_nova.rebalancer.search import choice
 from kronos_nova.rebalancer.search import measure
 
+#: More than any host has; whole numbers of this size are still exact.
+ENDLESS = 1e15
 #: A plan: row -> column.
 Plan = Mapping[int, int]
 
@@ -63,7 +66,13 @@ class Board:
         self.bias = self._price.copy()
         self._need, self._left = _claims(simulation, rows, columns, budget)
         #: Claims can stand in the way at all.
-        self.tight = len(self._need) > 0
+        self.tight = self._need.size > 0
+        #: Somewhere not even one instance may have room.
+        self.scarce = self.tight and bool(
+            (self._left[:, columns].min(axis=1) < self._need.max(axis=1)).any())
+        #: What destinations lacked at first, and what an instance needs, mostly.
+        self._lack: sim.Floats = np.minimum(self._left, 0.0)
+        self._usual = np.maximum(self._need.mean(axis=1), 1.0) if self.tight else np.ones(0)
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -113,6 +122,61 @@ class Board:
             return False
         left = self._left[:, self.columns[list(self.plan.values())]]
         return bool(((left < 0.0) & (self._need[:, list(self.plan)] > 0.0)).any())
+
+    def overflow(self) -> float:
+        """What hosts lack for what they got, in usual instances."""
+        if not self.tight:
+            return 0.0
+        return float((self._over().sum(axis=1) / self._usual).sum())
+
+    def overflows(self, rows: sim.Ints | slice) -> npt.NDArray[np.float32]:
+        """What each addition would change of :meth:`overflow`: columns x rows."""
+        source = self.source[rows]
+        beyond = (self._lack - self._left) / self._usual[:, None]
+        need = self._need[:, rows] / self._usual[:, None]
+        over = np.maximum(beyond, 0.0)
+        here = (np.maximum(beyond[:, source] - need, 0.0) - over[:, source]).sum(axis=0)
+        total = np.zeros((len(self.columns), len(source)), dtype=np.float32)
+        for needed, short in zip(need.astype(np.float32), beyond[:, self.columns].astype(
+                np.float32), strict=True):
+            there = needed + short[:, None]
+            total += np.maximum(there, 0.0, out=there)
+        total += here.astype(np.float32)
+        total -= over.sum(axis=0)[self.columns, None].astype(np.float32)
+        return total
+
+    def order(self) -> list[int] | None:
+        """The rows of the plan in an order in which each finds room that is
+        free by then; None where this one look finds no such order."""
+        rows = sorted(self.plan)
+        if not self.scarce:
+            return rows
+        needs = self._need[:, rows].T
+        sources = self.source[rows]
+        destinations = self.columns[[self.plan[row] for row in rows]]
+        left = self._left.copy()
+        for need, source, destination in zip(needs, sources, destinations, strict=True):
+            left[:, source] -= need
+            left[:, destination] += need
+        found: list[int] = []
+        waiting = list(range(len(rows)))
+        while waiting:
+            later = []
+            for i in waiting:
+                room = left[:, destinations[i]]
+                if ((needs[i] <= room) | (needs[i] == 0.0)).all():
+                    room -= needs[i]
+                    left[:, sources[i]] += needs[i]
+                    found.append(rows[i])
+                else:
+                    later.append(i)
+            if len(later) == len(waiting):
+                return None
+            waiting = later
+        return found
+
+    def _over(self) -> sim.Floats:
+        return np.asarray(np.maximum(self._lack - self._left, 0.0))
 
     def _shift(self, row: int, column: int, sign: float) -> None:
         source, destination = self.source[row], self.columns[column]
@@ -168,7 +232,7 @@ def _claims(simulation: sim.Simulation, rows: sim.Ints, columns: sim.Ints,
             budget: int) -> tuple[sim.Floats, sim.Floats]:
     """What rows need (R x n) and hosts have left (R x H) of the resource
     classes that the rule ``claims`` counts and that can run short at all."""
-    left = simulation.room.limit - simulation.room.used
+    left = np.clip(simulation.room.limit - simulation.room.used, -ENDLESS, ENDLESS)
     need = simulation.claims[:, rows]
     short = [r for r in counted(simulation)
              if left[r, columns].min() < np.sort(need[r])[-budget:].sum()]

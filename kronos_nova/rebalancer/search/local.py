@@ -19,6 +19,11 @@ each the best by the smooth measure. The result is kept when it is better, or a
 little worse: how much worse falls to nothing with the work that is left. When
 a plan brings every policy to its threshold, the search goes on with one move
 less.
+
+Where room is scarce, two instances can often only change places, and the first
+of the two finds none. So a plan may lack room while it is worked on, for a
+price that rises and falls until half of the plans do; only a plan whose moves
+can be made in some order is kept.
 """
 
 from collections.abc import Callable
@@ -41,6 +46,15 @@ HEAT = 0.1
 DEPTH, DEEPER = 0.3, 2
 #: Candidates that one addition looks at.
 WINDOW = 7_000
+#: The scale of one change is up to so many times larger or smaller.
+WIDE = 2.0
+#: Where room is scarce: what one usual instance without room costs at first, as
+#: a part of the imbalance; how much more after each change that ends without
+#: room, or less after one that does not; between which it stays.
+PRICE, RISE = 0.01, 1.03
+CHEAPEST, DEAREST = 1e-4, 10.0
+#: So many changes may lack room on their way; the others never do.
+SOFT = 0.8
 
 Ruin = Callable[[boards.Board, random.Random, int], list[int]]
 
@@ -73,13 +87,15 @@ class Search:
     def __init__(self, board: boards.Board, budget: int, seed: int, additions: int,
                  stop: Callable[[], bool]) -> None:
         self._board, self._budget = board, budget
-        self._smooth = smooth.Smooth(board)
+        self._smooth = smooth.Smooth(board, board.shape[0] * board.shape[1] > WINDOW)
         self._rng = random.Random(seed)
         self._total = self._left = additions
         self._stop = stop
         self.best: dict[int, int] = {}
         self._best = self._worth()
         self._combined = board.measure.combined(board.score)
+        self._price = PRICE * self._combined if board.scarce else None
+        self._soft = False
 
     @property
     def spent(self) -> int:
@@ -94,8 +110,14 @@ class Search:
         value = self._worth()
         while self._left > 0 and size > 0 and not self._stop():
             before, score = dict(self._board.plan), self._board.score.copy()
+            self._soft = self._price is not None and self._rng.random() < SOFT
+            if self._soft:
+                value = self._worth()
             self._change(size)
             new = self._worth()
+            if self._price is not None:
+                price = self._price * (RISE if self._board.crowded() else 1.0 / RISE)
+                self._price = min(max(price, CHEAPEST), DEAREST)
             heat = HEAT * abs(value[2]) * self._left / self._total
             if new[2] <= value[2] + heat * self._rng.expovariate(1.0):
                 value = new
@@ -122,7 +144,9 @@ class Search:
         """Lower is better: plans that reach every threshold first, of these
         the one with fewest moves; then by value."""
         if self._board.crowded():
-            return 1, 0, np.inf
+            if self._price is None:
+                return 1, 0, np.inf
+            return 1, 0, self._board.value() + self._price * self._board.overflow()
         reached = self._reached()
         return int(not reached), len(self._board.plan) if reached else 0, self._board.value()
 
@@ -133,7 +157,7 @@ class Search:
     def _keep(self) -> bool:
         """Remember the plan if it is the best."""
         worth = self._worth()
-        if worth < self._best:
+        if worth < self._best and not self._board.crowded() and self._board.order() is not None:
             self._best, self.best = worth, dict(self._board.plan)
             self._combined = self._board.measure.combined(self._board.score)
             return True
@@ -164,7 +188,7 @@ class Search:
         board, rng = self._board, self._rng
         for row in rng.choice(RUINS)(board, rng, rng.randint(1, DEEPER + int(DEPTH * size))):
             board.take(row)
-        scale = SCALE * self._combined
+        scale = SCALE * self._combined * WIDE ** rng.uniform(-1.0, 1.0)
         while len(board.plan) < size and self._left > 0:
             if not self._add(scale):
                 return
@@ -172,7 +196,7 @@ class Search:
     def _add(self, scale: float) -> bool:
         """The best addition by the smooth measure; False: there is none."""
         self._left -= 1
-        found = self._smooth.best(scale, self._window(scale))
+        found = self._smooth.best(scale, self._window(scale), self._price if self._soft else None)
         if found is None:
             return False
         self._board.put(*found)
@@ -204,8 +228,11 @@ class Search:
                 losses.append((self._worth(), row))
                 board.put(row, column)
             for loss, row in sorted(losses):
+                if loss > worth:
+                    break
                 column = board.take(row)
-                if loss > worth or self._worth() > worth:
+                if (board.crowded() or self._worth() > worth
+                        or (board.scarce and board.order() is None)):
                     board.put(row, column)
                     continue
                 dropped, worth = True, self._worth()

@@ -32,8 +32,12 @@ FEWEST = 300
 LARGE = 4000
 #: A search does less in inverse proportion above so many.
 SEARCHED = 1200
+#: And where one addition judges more than so many candidates, times policies.
+JUDGED = 14_000
 #: Candidates that count as one step of ``Options.max_steps``.
-STEP = 64
+STEP = 1024
+#: Where room is scarce an addition takes longer.
+SCARCE = 0.75
 #: A search uses at most this part of the steps that are left.
 SHARE = 0.25
 #: Less progress towards the thresholds than this is none.
@@ -101,7 +105,8 @@ def _additions(simulation: sim.Simulation, budget: int) -> int:
     if not candidates:
         return 0
     wanted = min(ADDITIONS, FEWEST + candidates * budget // CANDIDATES)
-    wanted = int(wanted * min(1.0, SEARCHED / count))
+    judged = min(candidates, local.WINDOW) * len(simulation.policies)
+    wanted = int(wanted * min(1.0, SEARCHED / count) * min(1.0, JUDGED / judged))
     steps = SHARE * (simulation.options.max_steps - simulation.steps)
     return max(0, min(wanted, int(steps / _steps(candidates))))
 
@@ -118,10 +123,14 @@ def _search(simulation: sim.Simulation, budget: int, additions: int,
     if not rows.size or not columns.size:
         return []
     board = boards.Board(simulation, rows, columns, budget)
+    if board.scarce:
+        additions = int(SCARCE * additions)
     search = local.Search(board, budget, simulation.seed, additions, simulation.stop)
     plan = search.start(starts) if starts else search.run()
     simulation.steps += search.spent * _steps(rows.size * columns.size)
-    return [(int(rows[r]), int(columns[c])) for r, c in plan.items()]
+    board.become(plan)
+    order = board.order() or list(plan)
+    return [(int(rows[r]), int(columns[plan[r]])) for r in order]
 
 
 def _worth(simulation: sim.Simulation, start: measure.Measure,

@@ -25,13 +25,33 @@ def replay(simulation: sim.Simulation, wanted: Sequence[tuple[int, int]]) -> lis
 
     Moves off the hottest hosts come first: what is cut off or fails later has
     done the most by then. One that must wait for room is tried again after
-    the others; what stays illegal is left out.
+    the others; what stays illegal is left out. If something is, the order of
+    ``wanted`` is tried too.
 
     :param wanted: (instance number, host number).
     """
-    waiting = sorted(wanted, key=lambda pair: (
+    hottest = sorted(wanted, key=lambda pair: (
         -float((simulation.weights * simulation.score[:, simulation.place[pair[0]]]).sum()), pair))
+    applied = _apply(simulation, hottest)
+    if len(applied) == len(wanted) or len(wanted) <= 2 or simulation.stop():
+        return applied
+    _undo(simulation, applied)
+    other = _apply(simulation, wanted)
+    if len(other) > len(applied):
+        return other
+    _undo(simulation, other)
+    return _apply(simulation, hottest)
+
+
+def _undo(simulation: sim.Simulation, moves: Sequence[model.Move]) -> None:
+    for move in reversed(moves):
+        simulation.undo(move)
+
+
+def _apply(simulation: sim.Simulation, wanted: Sequence[tuple[int, int]]) -> list[model.Move]:
+    """Each when it is legal, those that must wait after the others."""
     applied: list[model.Move] = []
+    waiting = list(wanted)
     while waiting:
         left = []
         for n, h in waiting:

@@ -25,8 +25,10 @@ precision ranks twice as many; plans are judged in double precision.
 """
 
 import math
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from kronos_nova.rebalancer import simulation as sim
 from kronos_nova.rebalancer.search import board as boards
@@ -43,6 +45,7 @@ CAP = 40.0
 #: share of a host at the far end.
 TINY = 1e-6
 SINGLE = np.float32
+Table = npt.NDArray[np.floating[Any]]
 #: So many candidates without room are tried before all are looked at.
 TRIED = 4
 #: So many scales are kept.
@@ -50,13 +53,16 @@ KEPT = 12
 
 
 class Smooth:
-    """Smooth values of all candidates on one board."""
+    """Smooth values of all candidates on one board.
 
-    def __init__(self, board: boards.Board) -> None:
-        self._board = board
-        self._scales: dict[int, tuple[sim.Floats, ...]] = {}
+    :param windows: a few rows are looked at, mostly.
+    """
 
-    def scale(self, wanted: float) -> tuple[float, tuple[sim.Floats, ...]]:
+    def __init__(self, board: boards.Board, windows: bool = False) -> None:
+        self._board, self._windows = board, windows
+        self._scales: dict[int, tuple[Table, ...]] = {}
+
+    def scale(self, wanted: float) -> tuple[float, tuple[Table, ...]]:
         """The scale at or above ``wanted`` and exp(+-usage / scale) - 1."""
         power = math.ceil(math.log(max(wanted, 1e-9)) / math.log(STEP))
         scale = STEP ** power
@@ -64,18 +70,22 @@ class Smooth:
             if len(self._scales) >= KEPT:
                 del self._scales[next(iter(self._scales))]
             share, leaving = self._board.share / scale, self._board.leaving / scale
-            self._scales[power] = (
-                np.expm1(np.minimum(share, CAP)).astype(SINGLE),
-                np.expm1(-share).astype(SINGLE), np.expm1(-leaving),
-                np.expm1(np.minimum(leaving, CAP)))
+            up = np.expm1(np.minimum(share, CAP)).astype(SINGLE)
+            down = np.expm1(-share).astype(SINGLE)
+            if self._windows:
+                up, down = (np.ascontiguousarray(v.transpose(2, 0, 1)) for v in (up, down))
+            self._scales[power] = (up, down, np.expm1(-leaving),
+                                   np.expm1(np.minimum(leaving, CAP)))
         return scale, self._scales[power]
 
-    def best(self, wanted: float, rows: sim.Ints | slice) -> tuple[int, int] | None:
+    def best(self, wanted: float, rows: sim.Ints | slice,
+             price: float | None = None) -> tuple[int, int] | None:
         """Row and column of the addition that leaves the smallest value;
         None: nothing may be added.
 
         :param wanted: the scale, in units of a score.
         :param rows: those to look at.
+        :param price: of one usual instance without room; None: all must have it.
         """
         board = self._board
         score, weights = board.score, board.measure.weights
@@ -90,9 +100,9 @@ class Smooth:
         upper = near_high.sum(axis=1)[:, None] + near_high.take(source, axis=1) * _of(off, rows)
         lower = near_low.sum(axis=1)[:, None] + near_low.take(source, axis=1) * _of(back, rows)
         # P x c x n: the sums with what comes to each column.
-        x = _of(up, rows) * near_high.take(columns, axis=1).astype(SINGLE)[:, :, None]
+        x = self._big(up, rows) * near_high.take(columns, axis=1).astype(SINGLE)[:, :, None]
         x += (upper + TINY).astype(SINGLE)[:, None, :]
-        y = _of(down, rows) * near_low.take(columns, axis=1).astype(SINGLE)[:, :, None]
+        y = self._big(down, rows) * near_low.take(columns, axis=1).astype(SINGLE)[:, :, None]
         y += (lower + TINY).astype(SINGLE)[:, None, :]
         x *= y
         np.log(x, out=x)
@@ -107,12 +117,16 @@ class Smooth:
         x += (weight * (span - part)).astype(SINGLE)
         total = np.maximum(x, y, out=x).sum(axis=0)
         total += _of(board.bias, rows)
+        if price is not None:
+            lacking = board.overflows(rows)
+            lacking *= price
+            total += lacking
         for tries in range(total.size):
             column, row = divmod(int(total.argmin()), total.shape[1])
             if not total[column, row] < np.inf:
                 break
             number = row if isinstance(rows, slice) else int(rows[row])
-            if board.fits(number, column):
+            if price is not None or board.fits(number, column):
                 return number, column
             if tries < TRIED:
                 total[column, row] = np.inf
@@ -120,8 +134,15 @@ class Smooth:
                 total[~board.room(rows)] = np.inf
         return None
 
+    def _big(self, values: Table, rows: sim.Ints | slice) -> Table:
+        """P x c x rows of what is kept so, or rows first where few are taken."""
+        if not self._windows:
+            return _of(values, rows)
+        few = values[rows] if isinstance(rows, slice) else values.take(rows, axis=0)
+        return np.ascontiguousarray(few.transpose(1, 2, 0))
 
-def _of(values: sim.Floats, rows: sim.Ints | slice) -> sim.Floats:
+
+def _of(values: Table, rows: sim.Ints | slice) -> Table:
     """The rows, which come last. (An index array would return them first in
     memory, and everything after it would be slow.)"""
     if isinstance(rows, slice):

@@ -22,7 +22,6 @@ from collections import Counter
 from collections.abc import Callable
 from collections.abc import Iterable
 from collections.abc import Sequence
-import itertools
 
 import numpy as np
 
@@ -37,6 +36,7 @@ from kronos_nova.rebalancer.simulation import arrays
 from kronos_nova.rebalancer.simulation import effects
 from kronos_nova.rebalancer.simulation import extremes
 from kronos_nova.rebalancer.simulation import grouping
+from kronos_nova.rebalancer.simulation import loads
 from kronos_nova.rebalancer.simulation import reach
 from kronos_nova.rebalancer.simulation import residents
 from kronos_nova.rebalancer.simulation import room
@@ -71,6 +71,8 @@ class Simulation:
         #: Imbalance moves must wait; the planner says so.
         self.held = not self.trusted
         self.rejections: Counter[str] = Counter()
+        #: By instance, why nothing is done with it.
+        self.held_back: dict[str, model.Rejection] = {}
         self.warnings: list[str] = []
         self.notes: list[str] = []
         self.steps = 0
@@ -102,11 +104,17 @@ class Simulation:
             self.cost += arrays.real(i.disk_gb * 1024 for i in instances)[order]
         self.weights: Floats = np.array([p.weight for p in self.policies])
         self.thresholds: Floats = np.array([p.threshold for p in self.policies])
-        self._mark_groups()
         self.room = room.Room(self.view, self.hosts, instances, order)
         self.classes, self.claims = self.room.classes, self.room.claims
         self.reach = reach.Reach(cluster, options, self.hosts, instances, order)
-        self._fill_arrays(scores, uuids, order)
+        known = loads.read(self.view, scores, self.policies, self.hosts, uuids, order)
+        self.score, self.capacity, self.fill = known.score, known.capacity, known.fill
+        self.usage, self.profiled, self.frozen = known.usage, known.profiled, known.frozen
+        self._divisor = known.divisor
+        marks = grouping.marks(self.view, self.index)
+        self.grouped, self.hard_grouped = marks.grouped, marks.hard
+        #: Another member of one of its groups is in flight.
+        self.awaiting = marks.awaiting
         self._mark_hosts(cluster)
         self.extremes = extremes.Extremes(self.score, self.givers, self.takers)
         self.movable: Bools = self._movable(instances, order)
@@ -119,54 +127,6 @@ class Simulation:
         self.profiled &= ~self.copying & ~self.resting
         #: P x H: no instance that was on the host at first uses more.
         self.peaks = self._residents.peaks(self.usage)
-
-    def _fill_arrays(self, scores: model.Scores, uuids: Sequence[str], order: Ints) -> None:
-        count = len(self.policies), len(self.hosts)
-        self.score: Floats = np.zeros(count)
-        self.capacity: Floats = np.ones(count)
-        #: What ceilings are compared with, NaN where it is not known.
-        self.fill: Floats = np.full(count, np.nan)
-        #: As ``capacity``; infinite where it is not known: nothing counts there.
-        self._divisor: Floats = np.full(count, np.inf)
-        self.usage: Floats = np.zeros((len(self.policies), len(self.uuids)))
-        self.profiled: Bools = np.ones(len(self.uuids), dtype=np.bool_)
-        self.frozen: Bools = np.zeros(len(self.hosts), dtype=np.bool_)
-        fills = [self.view.fills(host) for host in self.hosts]
-        leaves = {self.cluster.instances[f.instance_uuid].host for f in self.cluster.flights
-                  if f.instance_uuid in self.cluster.instances}
-        for p, policy in enumerate(self.policies):
-            known = scores.policies[policy.name]
-            for h, host in enumerate(self.hosts):
-                if known.knows(host):
-                    self.score[p, h] = known.hosts[host] + self.view.unseen(policy.name, host)
-                    if host in leaves:
-                        self.score[p, h] -= self.view.leaving(policy.name, host)
-                    self.capacity[p, h] = known.capacity[host]
-                else:
-                    self.frozen[h] = True
-                self._divisor[p, h] = known.capacity.get(host) or np.inf
-                if known.untrusted is None:
-                    self.fill[p, h] = fills[h].get(policy.name, np.nan)
-            usage = arrays.real(map(known.usages.get, uuids, itertools.repeat(np.nan)))[order]
-            lacking = np.isnan(usage)
-            self.profiled &= ~lacking
-            self.usage[p] = np.where(lacking, 0.0, usage)
-
-    def _mark_groups(self) -> None:
-        """Which instances are in a hard server group, in any, and in one of
-        which another member is in flight."""
-        self.hard_grouped: Bools = np.zeros(len(self.uuids), dtype=np.bool_)
-        self.grouped: Bools = np.zeros(len(self.uuids), dtype=np.bool_)
-        self.awaiting: Bools = np.zeros(len(self.uuids), dtype=np.bool_)
-        for group in self.cluster.groups:
-            numbers = [self.index[u] for u in group.members if u in self.index]
-            self.grouped[numbers] = True
-            if group.policy.hard:
-                self.hard_grouped[numbers] = True
-        for uuid in {f.instance_uuid for f in self.cluster.flights}:
-            if self.view.in_flight(uuid):
-                self.awaiting[[self.index[u] for group in self.view.groups_of(uuid)
-                               for u in group.members if u in self.index and u != uuid]] = True
 
     def _mark_hosts(self, cluster: model.Cluster) -> None:
         """Who may give and take: max - min is over these only."""
@@ -211,8 +171,10 @@ class Simulation:
 
     def _may_move(self, instance: model.Instance) -> bool:
         probe = model.Move(instance.uuid, instance.host, '', model.Phase.SPREAD)
-        return (instance_rules.state(self.view, probe) is None
-                and instance_rules.history(self.view, probe) is None)
+        no = instance_rules.state(self.view, probe) or instance_rules.history(self.view, probe)
+        if no is not None:
+            self.held_back[instance.uuid] = no
+        return no is None
 
     # Measures.
 

@@ -11,15 +11,41 @@
 # under the License.
 
 
-"""What a move breaks less what it mends of its server groups."""
+"""Who is in server groups, and what a move breaks less what it mends of them."""
 
 from collections.abc import Mapping
+import dataclasses
 
 import numpy as np
 
 from kronos_nova import model
 from kronos_nova.constraints import view as views
 from kronos_nova.rebalancer.simulation import arrays
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Marks:
+    """Instances in any group, in a hard one, and in one of which another
+    member is in flight: shape (N,)."""
+
+    grouped: arrays.Bools
+    hard: arrays.Bools
+    awaiting: arrays.Bools
+
+
+def marks(view: views.ClusterView, index: Mapping[str, int]) -> Marks:
+    """:param index: number of each instance."""
+    found = Marks(*(np.zeros(len(index), dtype=np.bool_) for _ in range(3)))
+    for group in view.cluster.groups:
+        numbers = [index[u] for u in group.members if u in index]
+        found.grouped[numbers] = True
+        if group.policy.hard:
+            found.hard[numbers] = True
+    for uuid in {f.instance_uuid for f in view.cluster.flights}:
+        if view.in_flight(uuid):
+            found.awaiting[[index[u] for group in view.groups_of(uuid)
+                            for u in group.members if u in index and u != uuid]] = True
+    return found
 
 
 def change(group: model.ServerGroup, here: int, there: int) -> int:

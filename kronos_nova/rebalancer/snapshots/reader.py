@@ -143,8 +143,9 @@ class _Reader:
                                  members=frozenset(record.members), max_server_per_host=limit)
 
     def _flights(self) -> tuple[model.Flight, ...]:
-        return tuple(model.Flight(**r.model_dump()) for r in self._optional(
-            schema.MIGRATIONS, list[schema.Migration], []))
+        return tuple(
+            model.Flight(r.instance_uuid, r.from_host, r.to_host, r.source, tuple(r.alternates))
+            for r in self._optional(schema.MIGRATIONS, list[schema.Migration], []))
 
     def _with_claims(self, instances: dict[str, model.Instance]) -> dict[str, model.Instance]:
         """Allocations; the flavor's where none were recorded."""
@@ -203,10 +204,11 @@ class _Reader:
             completed=tuple((model.Move(c.instance_uuid, c.from_host, c.to_host,
                                         model.Phase(c.phase)), c.completed_at)
                             for c in sorted(found.completed, key=lambda c: c.completed_at)))
-        scopes = {'', *found.aggregate_cooldowns, *found.draining}
+        scopes = {'', *found.aggregate_cooldowns, *found.draining, *found.paused}
         return {scope: dataclasses.replace(
             common, scope_cooling=found.aggregate_cooldowns.get(scope, 0.0),
-            draining=frozenset(found.draining.get(scope, ()))) for scope in sorted(scopes)}, ()
+            draining=frozenset(found.draining.get(scope, ())),
+            paused=files.clean(found.paused[scope]) if scope in found.paused else None) for scope in sorted(scopes)}, ()
 
 
 def _instance(record: schema.Instance, host: str) -> model.Instance:

@@ -21,6 +21,7 @@ from typing import Protocol
 from kronos_nova import exception
 from kronos_nova import model
 from kronos_nova import policy as policies
+from kronos_nova.constraints import settling
 from kronos_nova.rebalancer.snapshots import writer
 from kronos_nova.sources import base
 
@@ -31,7 +32,7 @@ class Collector(Protocol):
 
 
 class Store(Protocol):
-    def history(self, scope: str, now: float) -> model.History:
+    def history(self, scope: str, now: float, remembered: float) -> model.History:
         """:raises StoreError: the database cannot be used."""
 
     def flights(self) -> tuple[model.Flight, ...]:
@@ -58,7 +59,8 @@ def record(collector: Collector, source: base.Source, store: Store | str,
         histories = store
     else:
         try:
-            histories = {scope: store.history(scope, now) for scope in scopes}
+            remembered = settling.remembered(policy_set.window)
+            histories = {scope: store.history(scope, now, remembered) for scope in scopes}
             if isinstance(cluster, model.Cluster):
                 cluster = dataclasses.replace(cluster, flights=cluster.flights + store.flights())
         except exception.StoreError as e:

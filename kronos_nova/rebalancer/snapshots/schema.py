@@ -101,6 +101,7 @@ class Migration(_Record):
     from_host: Text
     to_host: Name | None = None
     source: Literal['nova', 'task'] = 'nova'
+    alternates: list[Name] = []
 
 
 class Inventory(_Record):
@@ -128,9 +129,9 @@ class Completed(_Record):
 
 
 class Cooldowns(_Record):
-    """Seconds remaining; -1 of a quarantine is for ever. The last four are
+    """Seconds remaining; -1 of a quarantine is for ever. The last five are
     ours: hosts in quarantine, hosts whose disks are their own, hosts being
-    emptied by scope, ended moves. The file may be written by hand, so a
+    emptied by scope, who has paused a scope and why, ended moves. The file may be written by hand, so a
     misspelt part is refused."""
 
     model_config = pydantic.ConfigDict(strict=True, extra='forbid')
@@ -142,6 +143,7 @@ class Cooldowns(_Record):
     host_quarantines: list[Name] = []
     local_disk_hosts: list[Name] = []
     draining: dict[Name, list[Name]] = {}
+    paused: dict[Name, Text] = {}
     completed: list[Completed] = []
 
 

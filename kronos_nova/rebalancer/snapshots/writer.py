@@ -218,6 +218,7 @@ def _cooldowns(histories: Mapping[str, model.History]) -> dict[str, Any]:
                                 if h.scope_cooling > 0},
         'instance_cooldowns': cooling, 'instance_quarantines': quarantined,
         'host_quarantines': sorted(hosts), 'local_disk_hosts': sorted(local),
+        'paused': {s: h.paused for s, h in histories.items() if h.paused is not None},
         'draining': {s: sorted(h.draining) for s, h in histories.items() if h.draining},
         'completed': sorted(completed.values(),
                             key=lambda c: (c['completed_at'], c['instance_uuid']))}

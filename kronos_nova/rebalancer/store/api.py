@@ -33,6 +33,7 @@ import tenacity
 
 from kronos_nova import exception
 from kronos_nova import model
+from kronos_nova.constraints import settling
 from kronos_nova.model import TaskState
 from kronos_nova.rebalancer.store import database
 from kronos_nova.rebalancer.store import leases
@@ -212,9 +213,13 @@ class Store:
                        dry_run=dry_run, cooldown=cooldown, instance_cooldown=instance_cooldown)
         self._run(step)
 
-    def history(self, scope: str, now: float) -> model.History:
-        """Cooldowns, quarantine and completed moves are cloud-wide."""
-        return self._read(lambda c: plans.history(c, scope, now))
+    def history(self, scope: str, now: float,
+                remembered: float = settling.REMEMBERED) -> model.History:
+        """Cooldowns, quarantine and completed moves are cloud-wide.
+
+        :param remembered: seconds that completed moves go back.
+        """
+        return self._read(lambda c: plans.history(c, scope, now, remembered))
 
     def planned_at(self, scope: str) -> float | None:
         """When an engine last stored what it had decided, moves or none."""
@@ -262,7 +267,8 @@ class Store:
     def flights(self) -> tuple[model.Flight, ...]:
         """Every live task of the cloud, as a move that may be under way."""
         return tuple(
-            model.Flight(row.task.instance_uuid, row.task.from_host, row.task.to_host, 'task')
+            model.Flight(row.task.instance_uuid, row.task.from_host, row.task.to_host, 'task',
+                         row.task.alternates)
             for row in self.in_states(rows.LIVE))
 
     def tasks(self, plan_id: str) -> list[TaskRow]:

@@ -231,8 +231,8 @@ def upgrade(engine: sa.Engine, to: str = 'head') -> None:
     :param to: an earlier revision, for tests of the way from there.
     :raises StoreError: unreachable, refused, or written by a newer release.
     """
-    with explained(engine), engine.connect() as connection, connection.begin():
-        with _upgrade_lock(connection):
+    with explained(engine), engine.connect() as connection, _upgrade_lock(connection):
+        with connection.begin():  # committed before the lock is given back
             revision = migration.MigrationContext.configure(connection).get_current_revision()
             _refuse_newer(revision)
             if revision != head():
@@ -241,22 +241,30 @@ def upgrade(engine: sa.Engine, to: str = 'head') -> None:
 
 @contextlib.contextmanager
 def _upgrade_lock(connection: sa.Connection) -> Iterator[None]:
+    """The lock is the session's: a revision that is written but not committed
+    when it is given back would be written again by the next one in line."""
     backend = connection.dialect.name
     if backend == 'postgresql':
-        connection.execute(sa.select(sa.func.pg_advisory_xact_lock(_UPGRADE_LOCK_NUMBER)))
-        yield
+        lock, unlock = sa.func.pg_advisory_lock, sa.func.pg_advisory_unlock
+        arguments: tuple[Any, ...] = (_UPGRADE_LOCK_NUMBER,)
+        waits: tuple[Any, ...] = ()
     elif backend in ('mysql', 'mariadb'):
-        got = connection.execute(sa.select(sa.func.get_lock(_UPGRADE_LOCK, 300))).scalar()
-        if got != 1:
-            raise exception.StoreError(
-                problem='is being upgraded by another process for more than 300 s',
-                remedy='Wait for it, or end it, and start again.')
-        try:
-            yield
-        finally:
-            connection.execute(sa.select(sa.func.release_lock(_UPGRADE_LOCK)))
-    else:  # SQLite: BEGIN IMMEDIATE has let in one writer already.
+        lock, unlock = sa.func.get_lock, sa.func.release_lock
+        arguments, waits = (_UPGRADE_LOCK,), (300,)
+    else:  # SQLite: BEGIN IMMEDIATE lets in one writer at a time.
         yield
+        return
+    got = connection.execute(sa.select(lock(*arguments, *waits))).scalar()
+    connection.commit()
+    if waits and got != 1:
+        raise exception.StoreError(
+            problem='is being upgraded by another process for more than 300 s',
+            remedy='Wait for it, or end it, and start again.')
+    try:
+        yield
+    finally:
+        connection.execute(sa.select(unlock(*arguments)))
+        connection.commit()
 
 
 def _refuse_newer(revision: str | None) -> None:

@@ -54,7 +54,10 @@ def save(connection: sa.Connection, lease: rows.Lease | None, plan: model.Plan,
                            [rows.task_columns(task, now) for task in tasks])
         connection.execute(sa.insert(tables.budget).values(
             plan_id=plan_id, scope=plan.scope, spent_at=now, moves=len(tasks)))
-        cool(connection, SCOPE, plan.scope, now + cooldown)
+        if any(task.phase in settling.FOLLOWING for task in tasks):
+            # Drains and repairs come when they must: under rolling maintenance
+            # they would hold everything else for ever.
+            cool(connection, SCOPE, plan.scope, now + cooldown)
         for task in sorted(tasks, key=lambda task: task.instance_uuid):
             cool(connection, INSTANCE, task.instance_uuid, now + instance_cooldown)
     _set_draining(connection, plan.scope, plan.draining, now)
@@ -126,7 +129,8 @@ def _set_draining(connection: sa.Connection, scope: str, hosts: Iterable[str],
             {'scope': scope, 'host': host, 'since': now} for host in sorted(wanted - known)])
 
 
-def history(connection: sa.Connection, scope: str, now: float) -> model.History:
+def history(connection: sa.Connection, scope: str, now: float,
+            remembered: float) -> model.History:
     cooling = connection.execute(
         sa.select(tables.cooldown).where(tables.cooldown.c.until > now)).all()
     quarantine = tables.quarantine
@@ -135,7 +139,7 @@ def history(connection: sa.Connection, scope: str, now: float) -> model.History:
     task = tables.task
     completed = connection.execute(
         sa.select(task).where(task.c.state == model.TaskState.COMPLETED.value,
-                              task.c.completed_at > now - settling.REMEMBERED)
+                              task.c.completed_at > now - remembered)
         .order_by(task.c.completed_at, task.c.task_id)).mappings()
     draining = connection.scalars(
         sa.select(tables.drain.c.host).where(tables.drain.c.scope == scope))

@@ -26,6 +26,8 @@ from kronos_nova.rebalancer.strategies import base
 #: libvirt and Nova disable hosts by themselves with this prefix: no order
 #: to drain.
 AUTOMATIC = 'AUTO:'
+#: They end by themselves: a later cycle drains the instance.
+PASSING = frozenset({'cooling', 'in-flight', 'group-in-flight'})
 
 
 def drained_hosts(cluster: model.Cluster, options: model.Options) -> list[str]:
@@ -89,7 +91,7 @@ class Evacuate(base.Strategy):
         moves = [simulation.move(n, int(h), model.Phase.EVACUATE) for h in columns]
         reasons = {no.rule for move in moves
                    if (no := constraints.check(simulation.view, move)) is not None}
-        if reasons <= {'cooling', 'in-flight'} and reasons:
+        if reasons & PASSING:
             return
         why = ', '.join(sorted(reasons)) or 'the scope has no other host'
         simulation.warnings.append(

@@ -47,7 +47,7 @@ PROGRESS = 0.05
 #: The masks leave hardly any illegal candidate; after so many, none is legal.
 TRIED = 10_000
 #: So many good moves that masks refuse are named in the report.
-REPORTED = 64
+REPORTED = 8
 
 
 class Spread(base.Strategy):

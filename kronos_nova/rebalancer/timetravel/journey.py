@@ -87,9 +87,13 @@ def as_it_was(past: pasts.Past, progress: Callable[[int], None]) -> Journey:
     return Journey('history', score, counts, tuple(world.moved))
 
 
-def unmoved(past: pasts.Past, progress: Callable[[int], None]) -> Journey:
-    """Nobody moves anything."""
-    world = worlds.World(past, 0.0)
+def unmoved(past: pasts.Past, progress: Callable[[int], None],
+            boots: worlds.Boots | None = None) -> Journey:
+    """Nobody moves anything.
+
+    :param boots: places what boots; default: history.
+    """
+    world = worlds.World(past, 0.0, boots)
     score, counts = _empty(past)
     for k in range(past.window.count):
         world.enter(k)
@@ -99,9 +103,12 @@ def unmoved(past: pasts.Past, progress: Callable[[int], None]) -> Journey:
 
 
 def travel(past: pasts.Past, candidate: Candidate, assumptions: Assumptions,
-           progress: Callable[[int], None]) -> Journey:
-    """Run the candidate's planner over the past."""
-    return _Traveller(past, candidate, assumptions).run(progress)
+           progress: Callable[[int], None], boots: worlds.Boots | None = None) -> Journey:
+    """Run the candidate's planner over the past.
+
+    :param boots: places what boots; default: history.
+    """
+    return _Traveller(past, candidate, assumptions, boots).run(progress)
 
 
 def _empty(past: pasts.Past) -> tuple[pasts.Floats, pasts.Places]:
@@ -112,19 +119,21 @@ def _empty(past: pasts.Past) -> tuple[pasts.Floats, pasts.Places]:
 class _Traveller:
     """An engine's memory, in simulated time."""
 
-    def __init__(self, past: pasts.Past, candidate: Candidate, assumptions: Assumptions) -> None:
+    def __init__(self, past: pasts.Past, candidate: Candidate, assumptions: Assumptions,
+                 boots: worlds.Boots | None) -> None:
         self._past = past
         self._candidate = candidate
         self._assumptions = assumptions
         self._policies = worlds.runnable(candidate.settings.policies)
         self._settings = dataclasses.replace(candidate.settings, policies=self._policies)
-        self._measures = _numbers(past, candidate.settings.policies)
-        self._world = worlds.World(past, assumptions.lag)
+        self._measures = numbers(past, candidate.settings.policies)
+        self._world = worlds.World(past, assumptions.lag, boots)
         self._carrier = carrying.Carrier(assumptions.limits)
         self._instance_until: dict[str, float] = {}
         self._scope_until: dict[str, float] = {}
         self._draining: dict[str, frozenset[str]] = {}
         self._completed: list[tuple[model.Move, float]] = []
+        self._remembered = settling.remembered(self._policies.window)
         self._ids = itertools.count()
         self._cycles = 0
         self._idle: Counter[str] = Counter()
@@ -155,7 +164,7 @@ class _Traveller:
             self._completed.append((model.Move(
                 task.instance_uuid, task.from_host, task.to_host, task.phase,
                 improvement=task.improvement, wave=task.wave, requires=task.requires), at))
-        self._completed = [(m, at) for m, at in self._completed if at > now - settling.REMEMBERED]
+        self._completed = [(m, at) for m, at in self._completed if at > now - self._remembered]
 
     def _cool(self, uuid: str, until: float) -> None:
         self._instance_until[uuid] = max(until, self._instance_until.get(uuid, until))
@@ -165,7 +174,8 @@ class _Traveller:
         samples = self._world.samples(self._policies, self._measures, k, now)
         for scope in self._candidate.scopes:
             live = self._carrier.live
-            flights = tuple(model.Flight(t.instance_uuid, t.from_host, t.to_host, 'task')
+            flights = tuple(model.Flight(t.instance_uuid, t.from_host, t.to_host, 'task',
+                                         t.alternates)
                             for t in live)
             cluster = self._world.cluster(now, flights).scoped(scope)
             busy = sum(1 for f in flights if f.from_host in cluster.scope_hosts)
@@ -209,7 +219,7 @@ def _no_clock() -> float:
     return 0.0
 
 
-def _numbers(past: pasts.Past, policy_set: policies.PolicySet) -> dict[str, int]:
+def numbers(past: pasts.Past, policy_set: policies.PolicySet) -> dict[str, int]:
     """The measure of each policy."""
     known: Sequence[tuple[object, ...]] = [pasts.identity(m.policy) for m in past.measures]
     return {p.name: known.index(pasts.identity(p)) for p in policy_set.enabled}

@@ -21,7 +21,7 @@ explain stays with the host.
 from collections.abc import Mapping
 from collections.abc import Sequence
 import dataclasses
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -41,16 +41,29 @@ class Moved:
     at: float
 
 
+class Boots(Protocol):
+    """Where instances boot, in place of where they booted in history."""
+
+    def begin(self, world: 'World', k: int) -> None:
+        """Some instances boot at time k; the world is as it was before."""
+
+    def place(self, world: 'World', k: int, n: int) -> int:
+        """The host of instance n, by number; those before it are there."""
+
+
 class World:
     """Where instances are now. Mutable.
 
     :param lag: seconds that metrics need to show a move whole; the rate
         window of the queries.
+    :param boots: places those that come after the first time; default:
+        history.
     """
 
-    def __init__(self, past: pasts.Past, lag: float) -> None:
+    def __init__(self, past: pasts.Past, lag: float, boots: Boots | None = None) -> None:
         self.past = past
         self._lag = lag
+        self._boots = boots
         self.place: pasts.Places = np.full(len(past.uuids), pasts.ABSENT, dtype=np.int32)
         self.moved: list[Moved] = []
         self._recent: list[Moved] = []
@@ -67,16 +80,21 @@ class World:
     # Changes.
 
     def enter(self, k: int) -> list[str]:
-        """Time k: instances come, to where they came in history, and go.
+        """Time k: instances go, and come to where they came in history or
+        to where they boot instead.
 
         :returns: UUIDs of those that have gone.
         """
         home = self.past.home[k]
         gone = np.flatnonzero((home < 0) & (self.place >= 0))
-        for n in np.flatnonzero((home >= 0) & (self.place < 0)):
-            self._put(int(n), int(home[n]))
+        come = np.flatnonzero((home >= 0) & (self.place < 0))
+        boots = self._boots if k else None
+        if boots is not None and come.size:
+            boots.begin(self, k)
         for n in gone:
             self._put(int(n), pasts.ABSENT)
+        for n in come:
+            self._put(int(n), int(home[n]) if boots is None else boots.place(self, k, int(n)))
         return [self.past.uuids[n] for n in gone]
 
     def follow(self, k: int) -> None:
@@ -166,6 +184,10 @@ class World:
         ours = np.bincount(self.place[here], minlength=len(self.past.hosts))
         found: pasts.Places = (ours + self.past.others[k]).astype(np.int32)
         return found
+
+    def used(self, host: int) -> Mapping[str, int]:
+        """What is allocated on a host's provider now, by resource class."""
+        return self._used[host]
 
     # What an engine would see.
 

@@ -13,6 +13,7 @@
 
 import pytest
 
+from kronos_nova import lookback
 from kronos_nova import model
 from kronos_nova.constraints import settling
 
@@ -21,16 +22,39 @@ def policy(**fields):
     return model.PolicyScores('cpu', **fields)
 
 
+RATE = lookback.Look(ramp=300.0)
+
+
+def unseen(known, look, ago, settle=300.0, arriving=True):
+    return settling.unseen(known, look, 1000.0, 1000.0 - ago, settle, arriving=arriving)
+
+
 @pytest.mark.parametrize('ago, expected', [
     (0, 1.0), (60, 1.0), (120, 1.0), (270, 0.5), (420, 0.0), (1000, 0.0), (-5, 1.0)])
-def test_samples_that_are_two_minutes_old_show_a_move_two_minutes_later(ago, expected):
-    seen = settling.unseen(policy(age=120.0), 0.0, 1000.0, 1000.0 - ago, 300.0)
-    assert seen == pytest.approx(expected)
+@pytest.mark.parametrize('arriving', [True, False])
+def test_samples_that_are_two_minutes_old_show_a_move_two_minutes_later(ago, expected, arriving):
+    seen = unseen(policy(age=120.0), RATE, ago, arriving=arriving)
+    assert seen == pytest.approx((expected, expected))
 
 
-def test_a_longer_range_in_the_queries_counts_instead_of_settle_seconds():
-    assert settling.unseen(policy(age=0.0), 600.0, 1000.0, 700.0, 300.0) == 0.5
-    assert settling.unseen(policy(age=0.0), 60.0, 1000.0, 700.0, 300.0) == 0.0
+def test_a_range_that_may_be_hidden_leaves_bounds():
+    """A query without a range shows everything at once, unless it reads a
+    recording rule over settle_seconds."""
+    assert unseen(policy(age=0.0), lookback.Look(), 150.0) == (0.0, 0.5)
+    assert unseen(policy(age=0.0), lookback.Look(ramp=600.0), 300.0) == (0.5, 0.5)
+    assert unseen(policy(age=0.0), lookback.Look(ramp=60.0), 30.0) == (0.5, 0.9)
+    assert unseen(policy(age=0.0), lookback.Look(slack=300.0), 75.0, 60.0) == (0.0, 0.75)
+
+
+def test_an_age_that_is_not_measured_leaves_bounds():
+    assert unseen(policy(age=None, staleness=100.0), RATE, 200.0) == pytest.approx((1/3, 2/3))
+
+
+def test_what_is_uncertain_is_taken_towards_the_middle():
+    assert settling.towards(0.5, 0.6, 0.8) == 0.6
+    assert settling.towards(0.5, 0.1, 0.2) == 0.2
+    assert settling.towards(0.5, 0.4, 0.7) == 0.5
+    assert settling.towards(0.5, 0.3, 0.3) == 0.3
 
 
 def test_an_age_that_is_not_measured_may_be_anything_that_would_be_used():
@@ -47,13 +71,26 @@ def test_the_slowest_policy_decides_how_long_to_wait():
 
 
 def test_the_peak_of_a_week_is_laid_over_but_not_waited_for():
-    week = policy(age=0.0, window=604800.0)
+    peak = lookback.Look(span=604800.0)
+    week = policy(age=0.0, window=604800.0, fill_look=peak)
     scores = model.Scores({'cpu': week}, taken_at=10_000.0)
     assert settling.seconds_left(scores, 6400.0, 300.0) == 0.0
-    assert settling.unseen(week, week.window, 10_000.0, 6400.0, 300.0) > 0.99
+    assert unseen(week, peak, 500_000.0, arriving=False) == (1.0, 1.0)
+    assert unseen(week, peak, 604801.0, arriving=False) == pytest.approx((0.0, 0.997), abs=1e-3)
+    assert settling.remembered(604800.0) > 604800.0 + 300.0
 
 
 def test_zero_switches_waiting_off():
     scores = model.Scores({'cpu': policy(age=100.0, window=600.0)}, taken_at=1000.0)
     assert settling.seconds_left(scores, 1000.0, 0.0) == 0.0
-    assert settling.unseen(scores.policies['cpu'], 600.0, 1000.0, 1000.0, 0.0) == 0.0
+    assert unseen(scores.policies['cpu'], RATE, 0.0, 0.0) == (0.0, 0.0)
+
+
+@pytest.mark.parametrize('phase, waits', [
+    (model.Phase.SPREAD, True), (model.Phase.PACK, True), (model.Phase.EVACUATE, False),
+    (model.Phase.AFFINITY, False)])
+def test_imbalance_moves_wait_for_imbalance_moves_only(phase, waits):
+    done = (model.Move('i', 'a', 'b', phase), 100.0)
+    history = model.History(completed=(done,))
+    assert settling.awaited(history, frozenset('bc')) == (done if waits else None)
+    assert settling.awaited(history, frozenset('c')) is None

@@ -14,11 +14,13 @@
 
 import pytest
 
+from kronos_nova import lookback
 from kronos_nova import model
 from kronos_nova.constraints import view as views
 
 GROUP = model.ServerGroup('g', model.GroupPolicy.ANTI_AFFINITY, frozenset({'i'}))
 USAGE = 0.2
+RATE = lookback.Look(ramp=300.0)
 
 
 def view(*flights, at='a', completed=(), sampled_at=1000.0, used_b=0):
@@ -33,7 +35,7 @@ def view(*flights, at='a', completed=(), sampled_at=1000.0, used_b=0):
     level = dict.fromkeys('ab', 0.5)
     scores = model.Scores({'cpu': model.PolicyScores(
         'cpu', hosts=level, fill=level, capacity=dict.fromkeys('ab', 1.0),
-        usages={'i': USAGE})}, sampled_at)
+        usages={'i': USAGE}, age=0.0, score_look=RATE, fill_look=RATE)}, sampled_at)
     history = model.History(completed=tuple(
         (model.Move('i', 'a', 'b', model.Phase.SPREAD), when) for when in completed))
     return views.ClusterView(cluster, model.Options(settle_seconds=300.0), history, scores)
@@ -87,21 +89,23 @@ def test_a_completed_move_is_laid_over_samples_that_do_not_show_it(ago, share):
     seen = view(at='b', completed=(1000.0 - ago,))
     assert seen.fills('a')['cpu'] == pytest.approx(0.5 - share * USAGE)
     assert seen.fills('b')['cpu'] == pytest.approx(0.5 + share * USAGE)
-    assert seen.unseen('cpu', 'b') == pytest.approx(share * USAGE)
+    assert seen.unseen('cpu', 'b') == pytest.approx((share * USAGE, share * USAGE))
+    assert seen.doubt('cpu', 'b') == 0.0
 
 
 def test_a_completed_move_of_an_instance_that_went_on_is_not_laid():
     assert view(at='a', completed=(1000.0,)).fills('b') == {'cpu': 0.5}
 
 
-def three_hosts(*completed, at='c', **windows):
+def three_hosts(*completed, at='c', **known):
     """Hosts a, b and c at 0.5; the instance was moved as ``completed`` says."""
     level = dict.fromkeys('abc', 0.5)
     cluster = model.Cluster({h: model.Host(h) for h in 'abc'}, {'i': model.Instance('i', at)},
                             {h: model.Service(h) for h in 'abc'}, scope_hosts=frozenset('abc'))
     scores = model.Scores({'cpu': model.PolicyScores(
         'cpu', hosts=level, fill=level, capacity=dict.fromkeys('abc', 1.0),
-        usages={'i': USAGE}, **windows)}, 1000.0)
+        usages={'i': USAGE}, **{'age': 0.0, 'score_look': RATE, 'fill_look': RATE, **known})},
+        1000.0)
     history = model.History(completed=tuple(
         (model.Move('i', source, to, model.Phase.SPREAD), 1000.0 - ago)
         for source, to, ago in completed))
@@ -113,7 +117,7 @@ def test_an_instance_that_was_moved_twice_is_laid_where_samples_have_not_seen_it
     seen = three_hosts(('a', 'b', 200.0), ('b', 'c', 100.0))
     for host, share in (('a', -1 / 3), ('b', -1 / 3), ('c', 2 / 3)):
         assert seen.fills(host)['cpu'] == pytest.approx(0.5 + share * USAGE)
-        assert seen.unseen('cpu', host) == pytest.approx(share * USAGE)
+        assert seen.unseen('cpu', host) == pytest.approx((share * USAGE, share * USAGE))
 
 
 def test_what_went_before_a_move_that_is_not_ours_is_not_known():
@@ -122,9 +126,50 @@ def test_what_went_before_a_move_that_is_not_ours_is_not_known():
 
 
 def test_scores_and_fills_each_show_a_move_after_their_own_range():
-    seen = three_hosts(('b', 'c', 450.0), score_window=60.0, fill_window=600.0)
-    assert seen.unseen('cpu', 'c') == 0.0
+    seen = three_hosts(('b', 'c', 450.0), score_look=lookback.Look(ramp=60.0),
+                       fill_look=lookback.Look(ramp=600.0))
+    assert seen.unseen('cpu', 'c') == (0.0, 0.0)
     assert seen.fills('c')['cpu'] == pytest.approx(0.5 + 0.25 * USAGE)
+
+
+PEAK = lookback.Look(ramp=300.0, span=86400.0)
+
+
+def test_a_peak_has_risen_at_once_and_falls_when_its_range_has_passed():
+    seen = three_hosts(('b', 'c', 7200.0), fill_look=PEAK)
+    assert seen.fills('b')['cpu'] == pytest.approx(0.5 - USAGE)
+    assert seen.fills('c')['cpu'] == 0.5
+    seen = three_hosts(('b', 'c', 86700.0), fill_look=PEAK)
+    assert seen.fills('b')['cpu'] == 0.5
+    assert three_hosts(('b', 'c', 60.0), fill_look=PEAK).fills('c')['cpu'] == pytest.approx(
+        0.5 + 0.8 * USAGE)
+
+
+def test_a_peak_that_remembers_an_instance_rises_no_more_when_it_comes_back():
+    away = (('c', 'a', 7200.0), ('a', 'c', 30.0))
+    seen = three_hosts(*away, fill_look=PEAK)
+    assert seen.fills('c')['cpu'] == 0.5
+    assert seen.fills('a')['cpu'] == pytest.approx(0.5 - USAGE)
+    assert three_hosts(('b', 'c', 100_000.0), *away, fill_look=PEAK).fills('c')['cpu'] == 0.5
+
+
+def test_a_peak_never_saw_an_instance_that_only_passed_by():
+    seen = three_hosts(('a', 'b', 20.0), ('b', 'c', 10.0), fill_look=lookback.Look(
+        delay=60.0, span=86400.0))
+    fills = {h: seen.fills(h)['cpu'] for h in 'abc'}
+    assert fills == pytest.approx({'a': 0.5 - USAGE, 'b': 0.5, 'c': 0.5 + USAGE})
+
+
+def test_of_an_age_that_is_not_measured_bounds_are_known():
+    """Two hundred seconds ago, samples between 0 and 100 s old: between 1/3 and
+    2/3 of it are shown."""
+    seen = three_hosts(('b', 'c', 200.0), age=None, staleness=100.0)
+    assert seen.unseen('cpu', 'c') == pytest.approx((USAGE / 3, USAGE * 2 / 3))
+    assert seen.unseen('cpu', 'b') == pytest.approx((-USAGE * 2 / 3, -USAGE / 3))
+    # No host is filled above a ceiling, whatever it is.
+    assert seen.fills('b')['cpu'] == pytest.approx(0.5 - USAGE / 3)
+    assert seen.fills('c')['cpu'] == pytest.approx(0.5 + USAGE * 2 / 3)
+    assert seen.doubt('cpu', 'b') == seen.doubt('cpu', 'c') == pytest.approx(USAGE / 3)
 
 
 def test_held_and_closed_say_why():

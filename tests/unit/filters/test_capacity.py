@@ -51,6 +51,24 @@ def test_a_host_without_a_score_passes():
     assert passing({'cpu': (0.7, {'a': 0.8})}) == 'bc'
 
 
+@pytest.mark.parametrize(('what', 'fill', 'expected'), [
+    ('mean', {'a': 0.5}, 'abc'), ('penalty', {'a': 0.5}, 'abc'), ('exclude', {'a': 0.5}, 'a'),
+    ('exclude', {}, 'abc'), ('exclude', {'z': 0.5}, 'abc'),
+    # All known are above the ceiling, which is soft: they all pass.
+    ('exclude', {'a': 0.9}, 'a')])
+def test_unknown_hosts_are_refused_if_asked_for_unless_they_are_all(what, fill, expected):
+    snapshot = scorecard.Snapshot(
+        loads={host: depletion.Load(value, value) for host, value in fill.items()},
+        ceilings=(ceiling('cpu', 0.7, fill),))
+    door = nova_fakes.FakeDoor(snapshot, unknown_hosts=what)
+    for spec, found in ((nova_fakes.spec(), expected), (nova_fakes.spec(ignore_hosts=['a']),
+                                                        'abc')):
+        with door.opened():
+            kept = capacity.KronosCapacityFilter().filter_all(nova_fakes.hosts(*'abc'), spec)
+        assert ''.join(state.host for state in kept) == found
+    assert not door.faults.counts
+
+
 @pytest.mark.parametrize(('hard', 'expected'), [(False, 'abc'), (True, '')])
 def test_when_all_are_above_all_pass_unless_the_ceiling_is_hard(hard, expected):
     fill = dict.fromkeys('abc', 0.9)

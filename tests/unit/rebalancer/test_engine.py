@@ -427,6 +427,17 @@ def test_drains_of_every_scope_are_told_even_if_one_cannot_be_planned(world):
     assert 'no aggregate nowhere' in rows[0]['reason'] and told == [frozenset({'c'})]
 
 
+@pytest.mark.parametrize('dry_run', [False, True])
+def test_what_instances_use_is_told_and_moves_as_soon_as_they_are_stored(world, dry_run):
+    world.conf.set_override('dry_run', dry_run, 'engine')
+    told = []
+    world.engine(publish_usage=lambda *args: told.append(args)).run_cycle()
+    (policy, usage, now), = told
+    assert (policy.name, now) == ('cpu', world.clock())
+    assert [(m.instance_uuid, m.to_host) for m in usage.moves] == (
+        [] if dry_run else [(A0, 'b')])
+
+
 def test_the_end_of_a_cycle_tells_the_zones(world, caplog):
     services = {h: dataclasses.replace(s, zone=f'az-{h}')
                 for h, s in world.collector.cluster.services.items()}

@@ -241,7 +241,7 @@ class Blind:
     def collect(self, now):
         raise exception.CollectError(what='servers', service='Nova', problem='HTTP 503')
 
-    def history(self, scope, now):
+    def history(self, scope, now, remembered):
         raise exception.StoreError(problem='cannot be reached', remedy='Start it.')
 
     def flights(self):
@@ -297,7 +297,7 @@ def test_flights_of_our_own_tasks_are_recorded_with_novas(tmp_path):
         def collect(self, now):
             return dataclasses.replace(cluster(), flights=(), taken_at=now)
 
-        def history(self, scope, now):
+        def history(self, scope, now, remembered):
             return model.History()
 
         def flights(self):

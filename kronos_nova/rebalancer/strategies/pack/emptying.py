@@ -20,7 +20,8 @@ with fewer costs fewer migrations and must be it by less.
 
 All instances that go are placed together, the largest first, each where the
 level stays lowest: what overloads a host grows faster than its fill, and hosts
-that are alike overload least.
+that are alike overload least. A few instances share their destinations while
+levels are not far apart: fewer hosts bear the work of receiving.
 """
 
 import numpy as np
@@ -32,6 +33,9 @@ from kronos_nova.rebalancer.strategies.pack import outlook as outlooks
 
 #: So many hosts are tried in another's place.
 ALTERNATIVES = 32
+#: A host that receives already is taken before one that is lower by less, in
+#: levels.
+SHARED = 0.1
 
 
 def empty_hosts(outlook: outlooks.Outlook, budget: int) -> list[model.Move]:
@@ -226,12 +230,15 @@ def _drain(outlook: outlooks.Outlook, leaving: dict[int, list[int]],
             simulation.reopen(simulation.hosts[h])
     taken: list[tuple[int, model.Move]] = []
     source = {n: h for h, numbers in leaving.items() for n in numbers if h not in stuck}
+    receiving = np.zeros(len(outlook.counts), dtype=np.bool_)
+    shares = levelled and len(source) <= int(outlook.in_use().sum())  # else all receive
     for n in sorted(source, key=lambda n: (-outlook.size(n), n)):
         h = source[n]
         if h in stuck:
             continue
-        move = _place(outlook, n, np.flatnonzero(outlook.in_use()), levelled)
+        move = _place(outlook, n, np.flatnonzero(outlook.in_use()), levelled, receiving)
         if move is not None:
+            receiving[simulation.host_index[move.to_host]] = shares
             taken.append((h, outlook.apply(move)))
             continue
         for done in reversed([move for h_, move in taken if h_ == h]):
@@ -244,10 +251,10 @@ def _drain(outlook: outlooks.Outlook, leaving: dict[int, list[int]],
     return [move for _, move in taken], stuck
 
 
-def _place(outlook: outlooks.Outlook, n: int, hosts: sim.Ints,
-           levelled: bool) -> model.Move | None:
-    """The lowest or the highest legal destination below its ceiling; not where
-    it undoes what repair does."""
+def _place(outlook: outlooks.Outlook, n: int, hosts: sim.Ints, levelled: bool,
+           receiving: sim.Bools) -> model.Move | None:
+    """The lowest or the highest legal destination below its ceiling, those that
+    receive already as if lower; not where it undoes what repair does."""
     simulation = outlook.simulation
     hosts = outlook.permitted(n, hosts)
     level = outlook.loaded(n, hosts)
@@ -258,6 +265,7 @@ def _place(outlook: outlooks.Outlook, n: int, hosts: sim.Ints,
             simulation.rejections['foreseen-peak'] += 1
         return None
     hosts, level = hosts[fits], level[fits]
+    level = level - SHARED * receiving[hosts]
     for i in np.lexsort((hosts, level if levelled else -level)):
         h = int(hosts[i])
         if simulation.grouped[n] and simulation.undoes_repair(

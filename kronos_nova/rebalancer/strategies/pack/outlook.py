@@ -25,6 +25,7 @@ its ceiling in the policy that is nearest to it. P policies, H hosts, N
 instances, as in the simulation.
 """
 
+import collections
 from collections.abc import Sequence
 import dataclasses
 
@@ -71,12 +72,25 @@ class Outlook:
         self.expected = self._by_host(self.mean)
         self._variances = self._by_host(self._variance)
         fill = np.nan_to_num(simulation.fill)
-        for n, h in self._arriving():
-            self._asked[:, h] += simulation.usage[:, n]
-            self.expected[:, h] += self.mean[:, n]
-            self._variances[:, h] += self._variance[:, n]
+        #: Of ``expected``, what comes only if it cannot go where it should.
+        self._possible: sim.Floats = np.zeros_like(self.expected)
+        self._coming: dict[int, list[int]] = collections.defaultdict(list)
+        for n, h, surely in self._arriving():
+            self._coming[h].append(n)
+            if not surely:
+                self._possible[:, h] += self.mean[:, n]
+        for h in self._coming:
+            self._sum(h)
         self.base: sim.Floats = np.maximum(fill * simulation.capacity - self._asked, 0.0)
         self.expected += self.base
+
+    def _sum(self, h: int) -> None:
+        """The sums of a host by what is on it and comes to it, always in the
+        same order: a move that is taken back leaves no rounding behind."""
+        here = [*self.simulation.on_host(self.simulation.hosts[h]).tolist(), *self._coming[h]]
+        for sums, values in ((self._asked, self.simulation.usage), (self.expected, self.mean),
+                             (self._variances, self._variance)):
+            sums[:, h] = values[:, here].cumsum(axis=1)[:, -1] if here else 0.0
 
     def _by_host(self, values: sim.Floats) -> sim.Floats:
         """P x N summed up to P x H."""
@@ -84,16 +98,22 @@ class Outlook:
         return np.array([np.bincount(self.simulation.place, row, hosts) for row in values],
                         dtype=np.float64)
 
-    def _arriving(self) -> list[tuple[int, int]]:
-        """Moves in flight into the scope: (instance, host)."""
+    def _arriving(self) -> list[tuple[int, int, bool]]:
+        """Moves in flight into the scope: (instance, host, whether it is the
+        destination and not an alternate)."""
         s = self.simulation
-        found = {}
-        for flight in s.cluster.flights:
-            n = s.index.get(flight.instance_uuid)
-            h = s.host_index.get(flight.to_host or '')
-            if n is not None and h is not None and h != s.place[n]:
-                found[n] = h
-        return sorted(found.items())
+        goals: dict[str, str] = {}
+        others: dict[str, tuple[str, ...]] = {}
+        for flight in sorted(s.cluster.flights, key=lambda f: f.source == 'nova'):
+            if flight.to_host is not None:  # Nova's word goes before ours
+                goals[flight.instance_uuid] = flight.to_host
+            others[flight.instance_uuid] = flight.alternates or others.get(
+                flight.instance_uuid, ())
+        return sorted(
+            (s.index[uuid], s.host_index[host], host == goal) for uuid, goal in goals.items()
+            for host in {goal, *others[uuid]}
+            if uuid in s.index and host in s.host_index
+            and s.host_index[host] != s.place[s.index[uuid]])
 
     # Levels.
 
@@ -129,12 +149,13 @@ class Outlook:
                       / self._ceilings[:, 0]).max())
 
     def excess(self, h: int) -> sim.Floats:
-        """By policy, how far the host is above its limit without what is
+        """By policy, how far the host is surely above its limit without what is
         leaving it already; <= 0: not over."""
         view, host = self.simulation.view, self.simulation.hosts[h]
-        leaving = [view.leaving(p.name, host) for p in self.simulation.policies]
+        less = [view.leaving(p.name, host) + view.doubt(p.name, host)
+                for p in self.simulation.policies]
         now = self._now(np.array([h], dtype=np.intp))[:, 0]
-        return np.asarray(now - leaving - self._limits)
+        return np.asarray(now - less - self._limits)
 
     def share(self, n: int) -> sim.Floats:
         """By policy, what the instance takes of its host now."""
@@ -157,7 +178,7 @@ class Outlook:
         of their mean fill targets with all that is on them now."""
         stay = among & ~gone
         need = (self.base[:, stay].sum(axis=1)
-                + (self.expected - self.base)[:, among].sum(axis=1))
+                + (self.expected - self.base - self._possible)[:, among].sum(axis=1))
         room = self.simulation.capacity[:, stay].sum(axis=1) * self._targets * part
         return bool((need <= room + metrics.ROUNDING).all())
 
@@ -178,19 +199,17 @@ class Outlook:
         """Does the move, and says by how much combined imbalance fell."""
         before = self.simulation.combined()
         self.simulation.apply(move)
-        self._shift(move, move.from_host, move.to_host)
+        self._shift(move.from_host, move.to_host)
         return dataclasses.replace(move, improvement=before - self.simulation.combined())
 
     def undo(self, move: model.Move) -> None:
         """Takes back the last :meth:`apply` of this move."""
         self.simulation.undo(move)
-        self._shift(move, move.to_host, move.from_host)
+        self._shift(move.to_host, move.from_host)
 
-    def _shift(self, move: model.Move, source: str, destination: str) -> None:
-        n = self.simulation.index[move.instance_uuid]
+    def _shift(self, source: str, destination: str) -> None:
         for host, sign in ((source, -1), (destination, 1)):
             h = self.simulation.host_index[host]
             self.counts[h] += sign
-            self._asked[:, h] += sign * self.simulation.usage[:, n]
-            self.expected[:, h] += sign * self.mean[:, n]
-            self._variances[:, h] += sign * self._variance[:, n]
+            self._sum(h)
+            self.expected[:, h] += self.base[:, h]

@@ -29,6 +29,9 @@ RANKED = 20
 TRIED = 50
 #: What copying the largest memory on the host weighs, in levels.
 MEMORY = 0.5
+#: A host in use may be foreseen to peak so high, in levels, before an empty one
+#: is woken: most peaks do not come, and who wakes is emptied again later.
+PEAK = 1.12
 
 
 def relieve(outlook: outlooks.Outlook, budget: int) -> list[model.Move]:
@@ -92,7 +95,7 @@ def _relief(outlook: outlooks.Outlook, h: int) -> model.Move | None:
 def _place(outlook: outlooks.Outlook, n: int) -> tuple[float, model.Move] | None:
     """Where the instance goes, and how high the lowest host in use would be.
 
-    That host, if it stays below its ceiling at the foreseen peak; else the
+    That host, if its foreseen peak is not far above its ceiling; else the
     largest empty one, where what bursts gets room of its own; else any that
     the rules allow now.
     """
@@ -100,7 +103,7 @@ def _place(outlook: outlooks.Outlook, n: int) -> tuple[float, model.Move] | None
     targets = outlook.permitted(n, np.flatnonzero(simulation.takers))
     level = outlook.loaded(n, targets)
     used = outlook.counts[targets] > 0
-    low = level <= 1.0 + metrics.ROUNDING
+    low = level <= PEAK
     lowest = float(level[used].min()) if used.any() else 1.0
     for chosen in (used & low, ~used & low, ~low):
         hosts = targets[chosen]

@@ -204,6 +204,17 @@ def test_defect_15_retry_backoff_starts_from_now(bench):
     assert bench.row().task.retry_count == 1
 
 
+def test_a_task_without_a_slot_waits_and_nobody_is_told(bench):
+    full = exception.PreFlightError(instance_uuid='i', problem='p', rule='no-slot')
+    bench.driver.answers['pre_flight'] = [full] * 6 + ['marker']
+    bench.plan()
+    bench.passes(5, seconds=40)
+    assert bench.state is TaskState.QUEUED and bench.steps('submit') == []
+    assert (bench.row().task.retry_count, bench.row().attempt, bench.told) == (0, 0, [])
+    bench.passes(20, seconds=40)
+    assert bench.steps('submit')[0] == 'h2'
+
+
 def test_an_api_error_ends_without_quarantine_and_every_pending_retry_is_told(bench):
     bench.driver.answers['pre_flight'] = [error(exception.NovaClientError)]
     bench.plan()

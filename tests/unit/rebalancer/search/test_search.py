@@ -96,6 +96,50 @@ def test_taking_moves_back_leaves_nothing(knobs):
     assert math.isclose(tried.value(), before[2], abs_tol=1e-9)
 
 
+@clouds.examples(60)
+@hypothesis.given(knobs=clouds.knobs(**{**SPREAD, 'tight': True}))
+def test_what_an_addition_lacks_is_what_the_board_lacks_afterwards(knobs):
+    state = simulation(knobs)
+    if not state.trusted or not state.takers.any():
+        return
+    tried, rng = board(state), random.Random(knobs.seed)
+    for _ in range(4):
+        may = [(int(r), int(c)) for c, r in np.argwhere(np.isfinite(tried.bias))]
+        if not may or not tried.tight:
+            break
+        foreseen, before = tried.overflows(slice(None)), tried.overflow()
+        row, column = rng.choice(may)
+        fits, crowded = tried.fits(row, column), tried.crowded()
+        tried.put(row, column)
+        change = tried.overflow() - before
+        assert math.isclose(change, foreseen[column, row], abs_tol=1e-4)
+        if fits and not crowded:
+            assert change <= 0.0 and not tried.crowded()
+        if change > 0.0:
+            assert tried.crowded()
+
+
+@clouds.examples(60)
+@hypothesis.given(knobs=clouds.knobs(**{**SPREAD, 'tight': True, 'groups': 0}))
+def test_an_order_that_the_board_finds_has_room_at_every_step(knobs):
+    state = simulation(knobs)
+    if not state.trusted or not state.takers.any():
+        return
+    tried, rng = board(state), random.Random(knobs.seed)
+    for _ in range(5):
+        may = [(int(r), int(c)) for c, r in np.argwhere(np.isfinite(tried.bias))]
+        if may:
+            tried.put(*rng.choice(may))
+    plan, order = dict(tried.plan), tried.order()
+    if order is None or not tried.scarce:
+        return
+    assert sorted(order) == sorted(plan) and not tried.crowded()
+    tried.become({})
+    for row in order:
+        assert tried.fits(row, plan[row])
+        tried.put(row, plan[row])
+
+
 @clouds.examples(40)
 @hypothesis.given(knobs=clouds.knobs(**{**SPREAD, 'groups': 4}))
 def test_of_a_group_at_most_one_member_is_offered(knobs):

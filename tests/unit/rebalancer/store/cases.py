@@ -111,7 +111,8 @@ def concurrent_upgrades_are_safe(store):
         connection.execute(sa.text('DROP TABLE alembic_version'))
     with pytest.raises(exception.StoreError, match='none'):
         store.check()
-    assert at_once(4, lambda i: store.upgrade()) == [None] * 4
+    found = at_once(4, lambda i: store.upgrade())
+    assert found == [None] * 4, found
     store.check()
 
 

@@ -52,7 +52,7 @@ def test_the_outlook_after_moves_is_the_outlook_of_where_they_lead(knobs):
     outlook = outlooks.Outlook(simulation_of(request))
     rng = random.Random(knobs.seed)
     simulation = outlook.simulation
-    before = levels(outlook)
+    before, expected = levels(outlook), outlook.expected.copy()
     moves = []
     for n in rng.sample(range(len(simulation.uuids)), min(5, len(simulation.uuids))):
         h = rng.choice([h for h in range(len(simulation.hosts)) if h != simulation.place[n]])
@@ -64,6 +64,7 @@ def test_the_outlook_after_moves_is_the_outlook_of_where_they_lead(knobs):
     for move in rng.sample(moves, len(moves)):
         outlook.undo(move)
     assert np.allclose(levels(outlook), before, atol=1e-6)
+    assert expected.tolist() == outlook.expected.tolist(), 'undone moves leave no rounding behind'
 
 
 def levels(outlook):

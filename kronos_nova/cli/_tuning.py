@@ -1,0 +1,137 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+
+"""Wires ``kronos weigh tune``: a past, nova.conf, trials, a recommendation."""
+
+import argparse
+import dataclasses
+import math
+import sys
+from typing import Any
+
+from kronos_nova import exception
+from kronos_nova.cli import progress as bars
+from kronos_nova.cmd import _tool
+from kronos_nova.weighing import opening
+
+PROG = 'kronos weigh tune'
+SPREAD = (0.5, 1.0, 2.0, 4.0, 8.0, 16.0)
+
+
+def run(args: argparse.Namespace, debug: bool,
+        configure: Any = opening.configure_offline,
+        ) -> tuple[tuple[str, ...], list[tuple[Any, ...]]]:
+    """Do all of it.
+
+    :param configure: reads nova.conf; a process that has it brings its own.
+    :returns: column names, and a row for history and each multiplier.
+    :raises KronosException: bad input, or something cannot be read.
+    """
+    wanted = [_multiplier(text) for text in args.multiplier]
+    opening.native_threads()
+    # Only now: they load what asks how Nova threads.
+    from kronos_nova.cli import _arguments as arguments
+    from kronos_nova.cli import _simulation as simulation
+    from kronos_nova.rebalancer.timetravel import past as pasts
+    from kronos_nova.weighing import settings
+    from kronos_nova.weighing import tuning
+
+    conf = simulation.configure(args)
+    # The later one has the log.
+    nova = configure(args.nova_conf, debug)
+    others = settings.parse(nova, args.settings)
+    sets = simulation.policy_sets([args.policies or conf.engine.policies_file])
+    policy_set = next(iter(sets.values()))
+    sign = -1.0 if policy_set.mode == 'pack' else 1.0
+    multipliers = list(dict.fromkeys([0.0, *(wanted or (sign * m for m in SPREAD))]))
+    args.power, args.empty_hosts, args.return_within = '0:1', 'idle', '24h'
+    asked, assumptions = arguments.assumed(args, conf)
+    bar = bars.Progress(sys.stderr)
+    taken: settings.Taken = []
+    try:
+        trace = simulation.read_trace(args, conf, list(sets.values()), bar)
+        candidate = simulation.candidates_of(
+            conf, sets, trace, live=args.trace is None and args.snapshot is None)[0]
+        if not candidate.scopes:
+            raise exception.ConfigError(
+                path='kronos.conf', field='[engine] aggregates',
+                problem='none of the planned scopes has a host in this cloud',
+                remedy='Name another aggregate or set include_unassigned_hosts.')
+        past = pasts.build(trace, [policy_set], candidate.scopes)
+        taken = settings.apply(nova, others)
+        tuner = tuning.Tuner(
+            past, policy_set, nova, None if args.without_moves else candidate, assumptions,
+            dataclasses.replace(asked, scopes=candidate.scopes), bar.show)
+        trials = [tuner.history(), *tuner.run(multipliers)]
+    finally:
+        settings.restore(nova, taken)
+        bar.clear()
+    for text in past.warnings:
+        _say(text)
+    advice = tuning.advise(trials[1:], policy_set.mode)
+    _say(f'Recommended: kronos_weight_multiplier = {advice.multiplier:g}: {advice.why}')
+    return _table(args.formatter, [m.name for m in past.measures], trials, advice)
+
+
+def _table(form: str, measures: list[str], trials: list[Any],
+           advice: Any) -> tuple[tuple[str, ...], list[tuple[Any, ...]]]:
+    """The trials as rows; nested where the format can."""
+    nested = form in ('json', 'yaml')
+    names = (
+        ('multiplier', 'recommended', 'booted', 'elsewhere', 'without_room',
+         'overload_host_minutes', 'spread', 'empty_hosts', 'moves',
+         'overload_host_minutes_with_moves') if nested else
+        ('Multiplier', 'Recommended', 'Booted', 'Elsewhere', 'Without room',
+         'Overload, host-minutes', *(f'Mean max - min {name}' for name in measures),
+         'Empty hosts', 'Moves later', 'Overload with moves'))
+    rows = []
+    for trial in trials:
+        recommended = trial.multiplier is not None and trial.multiplier == advice.multiplier
+        if nested:
+            rows.append((
+                trial.multiplier, recommended, trial.count.booted, trial.count.elsewhere,
+                trial.count.without_room, trial.overload, trial.spread, trial.empty_hosts,
+                trial.moves, trial.overload_moved))
+            continue
+        label = ('history' if trial.multiplier is None
+                 else '0 (Nova alone)' if trial.multiplier == 0 else f'{trial.multiplier:g}')
+        cells = (label, '*' if recommended else '', trial.count.booted, trial.count.elsewhere,
+                 trial.count.without_room, trial.overload,
+                 *(trial.spread[name] for name in measures), trial.empty_hosts, trial.moves,
+                 trial.overload_moved)
+        rows.append(tuple(_cell(cell) for cell in cells) if form == 'table' else cells)
+    return names, rows
+
+
+def _cell(value: Any) -> Any:
+    if value is None:
+        return '-'
+    if isinstance(value, float):
+        return f'{value:,.0f}' if abs(value) >= 100 else f'{value:.4g}'
+    return value
+
+
+def _multiplier(text: str) -> float:
+    try:
+        found = float(text)
+    except ValueError:
+        found = math.nan
+    if not math.isfinite(found):
+        raise exception.ConfigError(
+            path='the command line', field='--multiplier', problem=f'{text!r} is no number',
+            remedy='Give such as 2 or -0.5.')
+    return found + 0.0
+
+
+def _say(text: str) -> None:
+    sys.stderr.write(f'{PROG}: {_tool.shown(text)}\n')

@@ -1,0 +1,68 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+
+"""Wires ``kronos weigh explain``: nova.conf, the request, both runs, output."""
+
+import argparse
+import sys
+from typing import Any
+
+from kronos_nova import exception
+from kronos_nova.cli import _columns as columns
+from kronos_nova.weighing import opening
+from kronos_nova.weighing import settings
+
+PROG = 'kronos weigh explain'
+
+
+def explain(args: argparse.Namespace, debug: bool,
+            configure: Any = opening.configure) -> tuple[tuple[str, ...], list[tuple[Any, ...]]]:
+    """Do all of it.
+
+    :param configure: opens Nova; a process that has it open brings its own.
+    :returns: column names, and a row for each host.
+    :raises KronosException: bad input, or something cannot be read.
+    """
+    hints = tuple(_hint(text) for text in args.hint)
+    if not 1 <= args.num <= 10_000:
+        raise wrong('--num', 'it is no number from 1 to 10000')
+    if not 0 <= args.wait <= 86_400:
+        raise wrong('--wait', 'it is no number of seconds from 0 to 86400')
+    conf = configure(args.config_file, debug)
+    wanted = settings.parse(conf, args.settings)
+    # Only now: Nova is chosen to run on native threads.
+    from kronos_nova.weighing import asking
+    from kronos_nova.weighing import explanation
+
+    order = asking.Order(
+        flavor=args.flavor, image=args.image, group=args.group, project=args.project,
+        availability_zone=args.availability_zone, hints=hints,
+        boot_from_volume=args.boot_from_volume, count=args.num)
+    shown = explanation.aggregate_hosts(args.aggregate) if args.aggregate else None
+    before, after = explanation.compare(conf, order, args.wait, wanted)
+    table = columns.Columns(before, after, shown, args.formatter, args.long)
+    for text in table.notes():
+        sys.stderr.write(f'{PROG}: {columns.escaped(text)}\n')
+    return table.names(), table.rows()
+
+
+def _hint(text: str) -> tuple[str, str]:
+    key, sign, value = text.partition('=')
+    if not sign or not key:
+        raise wrong('--hint', f'{text!r} is not KEY=VALUE')
+    return key, value
+
+
+def wrong(option: str, problem: str) -> exception.ConfigError:
+    return exception.ConfigError(path='the command line', field=option, problem=problem,
+                                 remedy=f'See {PROG} --help.')

@@ -1,0 +1,81 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""What scores say of hosts and instances, as arrays.
+
+Shapes: P policies, H hosts, N instances, as in the simulation.
+"""
+
+from collections.abc import Sequence
+import dataclasses
+import itertools
+
+import numpy as np
+
+from kronos_nova import model
+from kronos_nova import policy as policies
+from kronos_nova.constraints import view as views
+from kronos_nova.rebalancer.simulation import arrays
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Loads:
+    """``score``, ``capacity`` and ``fill``: P x H. ``fill`` is what ceilings
+    are compared with, NaN where it is not known. ``divisor``: as ``capacity``,
+    infinite where it is not known: nothing counts there. ``usage``: P x N in
+    the unit of ``capacity``, 0 where there is none; only ``profiled`` instances
+    have one in every policy. ``frozen`` hosts lack a score.
+    """
+
+    score: arrays.Floats
+    capacity: arrays.Floats
+    fill: arrays.Floats
+    divisor: arrays.Floats
+    usage: arrays.Floats
+    profiled: arrays.Bools
+    frozen: arrays.Bools
+
+
+def read(view: views.ClusterView, scores: model.Scores, chosen: Sequence[policies.Policy],
+         hosts: Sequence[str], uuids: Sequence[str], order: arrays.Ints) -> Loads:
+    """The scores with what they do not show yet laid over them.
+
+    :param uuids: of the instances, in any order.
+    :param order: that puts them in order.
+    """
+    count = len(chosen), len(hosts)
+    loads = Loads(
+        score=np.zeros(count), capacity=np.ones(count), fill=np.full(count, np.nan),
+        divisor=np.full(count, np.inf), usage=np.zeros((len(chosen), len(uuids))),
+        profiled=np.ones(len(uuids), dtype=np.bool_), frozen=np.zeros(len(hosts), dtype=np.bool_))
+    fills = [view.fills(host) for host in hosts]
+    leaves = {view.cluster.instances[f.instance_uuid].host for f in view.cluster.flights
+              if f.instance_uuid in view.cluster.instances}
+    for p, policy in enumerate(chosen):
+        known = scores.policies[policy.name]
+        for h, host in enumerate(hosts):
+            level = view.level(policy.name, host)
+            if level is not None:
+                loads.score[p, h] = level
+                if host in leaves:
+                    loads.score[p, h] -= view.leaving(policy.name, host)
+                loads.capacity[p, h] = known.capacity[host]
+            else:
+                loads.frozen[h] = True
+            loads.divisor[p, h] = known.capacity.get(host) or np.inf
+            if known.untrusted is None:
+                loads.fill[p, h] = fills[h].get(policy.name, np.nan)
+        usage = arrays.real(map(known.usages.get, uuids, itertools.repeat(np.nan)))[order]
+        lacking = np.isnan(usage)
+        loads.profiled[lacking] = False
+        loads.usage[p] = np.where(lacking, 0.0, usage)
+    return loads

@@ -1,0 +1,81 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+
+"""What the optional weighers have in common: they are off until a multiplier is set."""
+
+import abc
+import math
+from typing import Any, ClassVar
+
+from nova.scheduler import utils
+from nova.scheduler import weights
+
+from kronos_nova import boot
+
+
+class OptionalWeigher(weights.BaseHostWeigher, abc.ABC):
+    """A cost in [0, 1] that counts against a host; 0 is no opinion.
+
+    Its multiplier is 0 by default. While neither the option nor an aggregate
+    of the request's hosts says otherwise, every host weighs exactly 0, and
+    nothing is asked and nothing runs. With ``minval`` 0 and ``maxval`` 1
+    Nova's normalisation changes nothing, so that costs mean the same in every
+    request and 0 stays 0 under multipliers of both signs.
+    """
+
+    minval = 0
+    maxval = 1
+
+    #: Name of the multiplier, in [filter_scheduler] and in aggregates' metadata.
+    OPTION: ClassVar[str]
+
+    @abc.abstractmethod
+    def costs(self, hosts: list[Any], spec: Any) -> list[float]:
+        """Each host's cost, in [0, 1]; without any I/O.
+
+        :param hosts: HostState objects.
+        :param spec: the RequestSpec.
+        """
+
+    def weight_multiplier(self, host_state: Any) -> float:
+        """The option, or the metadata of the aggregate; NaN and infinity are 0."""
+        try:
+            value = float(utils.get_weight_multiplier(host_state, self.OPTION, self._option()))
+        except Exception as e:
+            boot.door().faults.swallow(type(self).__name__, e)
+            return 0.0
+        return value if math.isfinite(value) else 0.0
+
+    def weigh_objects(self, weighed_obj_list: Any, weight_properties: Any) -> list[float]:
+        hosts = [weighed.obj for weighed in weighed_obj_list]
+        try:
+            if not self._is_on(hosts):
+                return [0.0] * len(hosts)
+            # To five places: Nova formats each weight in every request.
+            return [0.0 - round(cost, 5) for cost in self.costs(hosts, weight_properties)]
+        except Exception as e:
+            boot.door().faults.swallow(type(self).__name__, e)
+            return [0.0] * len(hosts)
+
+    def _weigh_object(self, obj: Any, weight_properties: Any) -> float:
+        """For callers that weigh one host: no other host, no opinion."""
+        return 0.0
+
+    def _option(self) -> float:
+        return float(boot.CONF.filter_scheduler[self.OPTION])
+
+    def _is_on(self, hosts: list[Any]) -> bool:
+        if self._option():
+            return True
+        aggregates = {id(a): a for host in hosts for a in host.aggregates}
+        return any(self.OPTION in a.metadata for a in aggregates.values())

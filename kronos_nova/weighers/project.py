@@ -1,0 +1,59 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+
+"""Prefers hosts without the requester's instances."""
+
+from typing import Any
+
+from kronos_nova import boot
+from kronos_nova.weighers import optional
+from kronos_nova.weighers import owners
+
+#: On a HostState, which lives as long as a request: its num_instances at first.
+BEFORE = '_kronos_instances_before'
+
+
+class KronosProjectWeigher(optional.OptionalWeigher):
+    """Charges a host for the instances of the requester's project on it.
+
+    The cost is n / (n + 1) of n instances: 0, 1/2, 2/3 and so on. What counts
+    is what a machine failure takes with it, so the first one costs most. The
+    request's elder siblings count. An instance whose project is not known yet
+    counts as another project's.
+    """
+
+    OPTION = 'kronos_project_weight_multiplier'
+
+    def costs(self, hosts: list[Any], spec: Any) -> list[float]:
+        project = spec.project_id
+        if project is None:
+            return [0.0] * len(hosts)
+        book = boot.door().keep(owners.Book)
+        book.note(spec.instance_uuid, project)
+        theirs = book.look(hosts, project) - {spec.instance_uuid}
+        found = []
+        for host in hosts:
+            count = len(theirs & host.instances.keys()) + _siblings(host)
+            found.append(count / (count + 1))
+        return found
+
+
+def _siblings(host: Any) -> int:
+    """Instances that this request has put on the host.
+
+    HostState.instances shows none of them, but num_instances does; and Nova
+    makes HostState objects anew for each request.
+    """
+    now = int(host.num_instances)
+    before: int = host.__dict__.setdefault(BEFORE, now)
+    return max(0, now - before)

@@ -1,0 +1,63 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+
+"""Keeps what is scarce for those who ask for it."""
+
+from collections.abc import Set
+from typing import Any
+
+from nova.scheduler import utils
+
+from kronos_nova import boot
+from kronos_nova.weighers import optional
+from kronos_nova.weighers import specials
+
+
+class KronosScarcityWeigher(optional.OptionalWeigher):
+    """Charges hosts for scarce traits and resource classes nobody asked for.
+
+    The cost of a host is 1 - product of (1 - scarcity) over all that its
+    provider tree has and the request does not ask for; see
+    :func:`kronos_nova.weighers.specials.scarcity`. A plain instance on a
+    special host costs up to 1, on a plain host 0, and a special instance on
+    the host that has what it wants costs 0. Without Placement's answers all
+    hosts cost 0.
+    """
+
+    OPTION = 'kronos_scarcity_weight_multiplier'
+
+    def costs(self, hosts: list[Any], spec: Any) -> list[float]:
+        board = boot.door().keep(specials.Board)
+        found = board.look()
+        if found is None or not found.by_provider:
+            return [0.0] * len(hosts)
+        asked = asked_for(spec)
+        costs: dict[Set[str], float] = {frozenset(): 0.0}
+        result = []
+        for host in hosts:
+            names = found.by_provider.get(host.uuid, frozenset())
+            cost = costs.get(names)
+            if cost is None:
+                cost = costs[names] = found.cost(names - asked)
+            result.append(cost)
+        return result
+
+
+def asked_for(spec: Any) -> set[str]:
+    """Traits and resource classes that a RequestSpec asks for.
+
+    Nova's own reading of flavor, image, ports and devices, as it asks
+    Placement: extra specs of every group, dedicated CPUs as PCPU and so on.
+    """
+    request = utils.ResourceRequest.from_request_spec(spec)
+    return {*request.merged_resources(), *request.all_required_traits, *spec.root_required}

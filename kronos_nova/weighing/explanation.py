@@ -1,0 +1,213 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""Everything that decided, by host: what ``kronos weigh explain`` shows."""
+
+from collections.abc import Iterator
+from collections.abc import Sequence
+import contextlib
+from typing import Any
+
+from nova import exception as nova_exception
+from oslo_config import cfg
+from oslo_db import exception as db_exception
+from sqlalchemy import exc as sql_exception
+
+from kronos_nova import boot
+from kronos_nova import exception
+from kronos_nova.weighing import asking
+from kronos_nova.weighing import candidates
+from kronos_nova.weighing import findings
+from kronos_nova.weighing import multipliers
+from kronos_nova.weighing import rehearsal
+from kronos_nova.weighing import scores
+from kronos_nova.weighing import settings
+
+
+def aggregate_hosts(name: str) -> frozenset[str]:
+    """The hosts of an aggregate (name, id or UUID).
+
+    :raises WeighError: there is none, or it cannot be read.
+    """
+    with _explained():
+        return frozenset(asking.aggregate(asking.context(), name).hosts)
+
+
+def explain(order: asking.Order, patience: float) -> findings.Explanation:
+    """What nova-scheduler would do with an order now, and why.
+
+    :param patience: seconds to wait for the first scores.
+    :raises WeighError: something cannot be read, or the order is wrong.
+    """
+    with _explained():
+        return _explain(order, patience)
+
+
+def compare(conf: cfg.ConfigOpts, order: asking.Order, patience: float,
+            wanted: Sequence[tuple[str, str, str]],
+            ) -> tuple[findings.Explanation, findings.Explanation | None]:
+    """The same without and, if any are ``wanted``, with other settings.
+
+    :param wanted: (group, name, value), as of :func:`settings.parse`.
+    :raises WeighError: as :func:`explain`, or a value is wrong.
+    """
+    taken: settings.Taken = []
+    try:
+        before = explain(order, patience)
+        if not wanted:
+            return before, None
+        taken = settings.apply(conf, wanted)
+        if any(group != 'filter_scheduler' for group, _, _ in wanted):
+            # The door may have read it when it opened.
+            boot.close()
+        return before, explain(order, patience)
+    finally:
+        settings.restore(conf, taken)
+        boot.close()
+
+
+@contextlib.contextmanager
+def _explained() -> Iterator[None]:
+    """What goes wrong in Nova, as an error that says what to do."""
+    try:
+        yield
+    except (db_exception.DBError, sql_exception.SQLAlchemyError) as e:
+        raise exception.WeighError(
+            what="Nova's database", problem=' '.join(str(e).split())[:300],
+            remedy='Correct [database] and [api_database] of nova.conf, and the cell mappings '
+                   '("nova-manage cell_v2 list_cells")') from e
+    except nova_exception.NovaException as e:
+        raise exception.WeighError(
+            what='Nova', problem=' '.join(str(e).split()),
+            remedy='nova-scheduler would fail alike; correct nova.conf') from e
+
+
+def _explain(order: asking.Order, patience: float) -> findings.Explanation:
+    ctxt = asking.context()
+    spec, uuids = asking.build(ctxt, order)
+    stage = rehearsal.Rehearsal()
+    manager = stage.host_manager
+    every = list(manager.get_host_states_by_uuids(ctxt, None, None))
+    notes = []
+    if not every:
+        notes.append('Nova knows no compute host.')
+    if _scored(manager):
+        notes += scores.await_scores(every, patience)
+    else:
+        notes.append('KronosWeigher is not enabled: [filter_scheduler] weight_classes lacks '
+                     'kronos_nova.weighers.all_weighers.')
+    refusal = stage.run(ctxt, spec, uuids)
+    if refusal and not manager.filter_passes:
+        notes.append(f'Nova says before any filter: {refusal}')
+    lines, names = _lines(ctxt, spec, stage, every, notes)
+    notes += _notes(order, stage, lines)
+    chosen = tuple((host.host, host.nodename) for host in stage.chosen)
+    return findings.Explanation(tuple(lines), names, chosen, tuple(notes))
+
+
+def _lines(ctxt: Any, spec: Any, stage: rehearsal.Rehearsal, every: Sequence[Any],
+           notes: list[str]) -> tuple[list[findings.HostLine], tuple[str, ...]]:
+    """Ranked hosts first, then the others, later filters first."""
+    manager = stage.host_manager
+    filtered = manager.filter_passes[0] if manager.filter_passes else rehearsal.FilterPass([], {})
+    weighed = manager.weigh_passes[0] if manager.weigh_passes else rehearsal.WeighPass([])
+    names = _weigher_names(manager.weighers)
+    # Of host states that nothing was consumed from.
+    held = scores.of_hosts(list(every)) if _scored(manager) else {}
+    given = multipliers.Givers(manager.weighers)
+    weights: dict[int, dict[str, findings.Weight]] = {}
+    for name, opinion in zip(names, weighed.opinions, strict=False):
+        for host, raw, normalised, multiplier in zip(
+                weighed.hosts, opinion.raw, opinion.normalised, opinion.multipliers,
+                strict=True):
+            weights.setdefault(id(host), {})[name] = findings.Weight(
+                float(raw), float(normalised), multiplier,
+                given.aggregates(opinion.weigher, host, multiplier))
+    lines: list[findings.HostLine] = []
+    hollow = [host for host, _ in weighed.ranked if id(host) in weighed.hollow]
+    for host, total in weighed.ranked:
+        if id(host) not in weighed.hollow:
+            lines.append(_line(host, held, rank=len(lines) + 1, total=total,
+                               weights=weights.get(id(host), {})))
+    lines += [_line(host, held, filtered_by=candidates.NO_CANDIDATE,
+                    why='the filters have refused every one of it') for host in hollow]
+    order = [type(f).__name__ for f in manager.enabled_filters]
+    refused = [(host, *filtered.refused[id(host)]) for host in filtered.considered
+               if id(host) in filtered.refused]
+    refused.sort(key=lambda row: (-order.index(row[1]), row[0].host))
+    lines += [_line(host, held, filtered_by=name, why=why) for host, name, why in refused]
+    seen = {(line.host, line.node) for line in lines}
+    left = sorted((h for h in every if (h.host, h.nodename) not in seen),
+                  key=lambda h: (h.host, h.nodename))
+    for number, host in enumerate(left):
+        if host.uuid in stage.claims.summaries:
+            lines.append(_line(host, held, filtered_by='the request',
+                               why='it names other hosts'))
+            continue
+        why = ''
+        if number < candidates.MAX_ASKED and stage.claims.requests and host.uuid:
+            why = candidates.why(stage.placement, ctxt, host.uuid, spec,
+                                 stage.claims.requests[0])
+        lines.append(_line(host, held, filtered_by=candidates.NO_CANDIDATE, why=why))
+    if len(weighed.ranked) == 1:
+        notes.append('One host is left: Nova does not ask its weighers.')
+    return lines, names
+
+
+def _line(host: Any, held: dict[tuple[str, str], findings.HostScores], *, rank: int | None = None,
+          total: float | None = None, filtered_by: str = '', why: str = '',
+          weights: dict[str, findings.Weight] | None = None) -> findings.HostLine:
+    return findings.HostLine(
+        host.host, host.nodename, tuple(sorted(a.name for a in host.aggregates)), rank, total,
+        filtered_by, why, held.get((host.host, host.nodename)), weights or {})
+
+
+def _scored(manager: Any) -> bool:
+    return any(type(w).__module__.startswith('kronos_nova.') for w in manager.weighers)
+
+
+def _weigher_names(weighers: Sequence[Any]) -> tuple[str, ...]:
+    """Class names; a class that nova.conf names twice counts twice."""
+    found: list[str] = []
+    for weigher in weighers:
+        name = type(weigher).__name__
+        count = sum(1 for other in found if other.partition(' ')[0] == name)
+        found.append(f'{name} ({count + 1})' if count else name)
+    return tuple(found)
+
+
+def _notes(order: asking.Order, stage: rehearsal.Rehearsal,
+           lines: Sequence[findings.HostLine]) -> list[str]:
+    """What else decides."""
+    conf = asking.CONF
+    found = []
+    ranked = [line for line in lines if line.rank is not None]
+    if ranked and len(stage.chosen) < order.count:
+        found.append(f'{order.count - len(stage.chosen)} of {order.count} instances find no '
+                     'host any more: Nova refuses the whole request.')
+    if not ranked:
+        found.append('No host is left: Nova says "No valid host was found".')
+    best = [line for line in ranked if line.total == ranked[0].total]
+    if len(best) > 1:
+        found.append(f'{len(best)} hosts have the highest sum; ' + (
+            'Nova shuffles them (shuffle_best_same_weighed_hosts).'
+            if conf.filter_scheduler.shuffle_best_same_weighed_hosts
+            else 'which of them is first is left to chance.'))
+    if conf.filter_scheduler.host_subset_size > 1:
+        found.append('Nova takes any of the first '
+                     f'{conf.filter_scheduler.host_subset_size} (host_subset_size).')
+    limit = conf.scheduler.max_placement_results
+    requests = stage.claims.requests
+    if requests and len(stage.claims.summaries) >= limit and requests[0]._limit is not None:
+        found.append(f'Placement tells of {limit} candidates at most ([scheduler] '
+                     'max_placement_results); other hosts may fit as well.')
+    return found

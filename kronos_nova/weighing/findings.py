@@ -1,0 +1,69 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+
+"""What is found out about a request, as values; needs no Nova."""
+
+import dataclasses
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class HostScores:
+    """A host's score by policy, in [0, 1], and its headroom: 1 - its load now.
+
+    Headroom is None when the host has no score under every policy.
+    """
+
+    policies: dict[str, float]
+    headroom: float | None
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Weight:
+    """One weigher's part in a host's sum: ``normalised`` x ``multiplier``.
+
+    ``aggregates`` are those whose metadata set the multiplier; none: nova.conf.
+    """
+
+    raw: float
+    normalised: float
+    multiplier: float
+    aggregates: tuple[str, ...]
+
+    @property
+    def product(self) -> float:
+        return self.multiplier * self.normalised
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class HostLine:
+    """A host: ranked (1 is what Nova chooses), or ``filtered_by`` and ``why``."""
+
+    host: str
+    node: str
+    aggregates: tuple[str, ...]
+    rank: int | None
+    total: float | None
+    filtered_by: str
+    why: str
+    scores: HostScores | None
+    weights: dict[str, Weight]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Explanation:
+    """``chosen``: (host, node) of each instance, in the order of the request."""
+
+    lines: tuple[HostLine, ...]
+    weighers: tuple[str, ...]
+    chosen: tuple[tuple[str, str], ...]
+    notes: tuple[str, ...]

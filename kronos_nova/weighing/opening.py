@@ -1,0 +1,160 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""Opens Nova as nova-scheduler does, for reading: nova.conf, databases.
+
+Nothing else of the package may be imported before :func:`configure` has run:
+Nova decides at import how it threads.
+"""
+
+from collections.abc import Sequence
+import functools
+import os
+from typing import Any
+import warnings
+
+from oslo_config import cfg
+from oslo_log import log as logging
+
+from kronos_nova import exception
+
+#: Whose sections and file names are looked for.
+BINARY = 'nova-scheduler'
+#: Sections of nova.conf whose values are looked at before anything is read.
+READ = ('scheduler', 'filter_scheduler', 'kronos', 'prometheus')
+
+
+def configure(files: Sequence[str], debug: bool = False) -> Any:
+    """Read nova.conf and point Nova's database layer at its databases.
+
+    The log goes to standard error, from warnings on; the configured log file
+    is the daemon's.
+
+    :param files: none: where nova-scheduler looks.
+    :returns: Nova's global ConfigOpts.
+    :raises WeighError: there is no nova.conf, or it cannot be used.
+    """
+    paths = found_files(files)
+    if not paths:
+        raise exception.WeighError(
+            what='nova.conf', problem='there is none where nova-scheduler looks for it',
+            remedy='Run the command where nova-scheduler runs, or name it with --config-file')
+    conf = _configured(paths, debug)
+    from nova.db.api import api as api_db
+    from nova.db.main import api as main_db
+    import oslo_messaging as messaging
+
+    # Cell mappings may refer to it; nothing connects there.
+    messaging.TransportURL.parse(conf)
+    for group in ('database', 'api_database'):
+        if not conf[group].connection:
+            raise exception.WeighError(
+                what=', '.join(paths), problem=f'[{group}] connection is not set',
+                remedy='Name the nova.conf of nova-scheduler, which has it')
+        # An operator waits: say at once that a database cannot be reached.
+        conf.set_override('max_retries', 0, group)
+    main_db.configure(conf)
+    api_db.configure(conf)
+    return conf
+
+
+def configure_offline(files: Sequence[str], debug: bool = False) -> Any:
+    """Read nova.conf for its options alone; without one, Nova's defaults hold.
+
+    :raises WeighError: one that is named cannot be used.
+    """
+    return _configured(found_files(files), debug)
+
+
+@functools.cache
+def native_threads() -> None:
+    """Load Nova on native threads, also where nova-scheduler still runs on
+    eventlet. Before anything that loads oslo.service.
+
+    :raises WeighError: there is no Nova here.
+    """
+    os.environ['OS_NOVA_DISABLE_EVENTLET_PATCHING'] = '1'
+    warnings.filterwarnings('ignore')
+    try:
+        from nova import monkey_patch
+        from oslo_service import backend
+
+        # How it threads is no news, and comes before the log is set up.
+        for logger in (backend.LOG, logging.getLogger('nova').logger):
+            logger.setLevel('WARNING')
+        monkey_patch.patch(backend='threading')
+        import nova.conf  # noqa: F401
+    except ImportError as e:
+        raise exception.WeighError(
+            what='Nova', problem=f'its code cannot be imported here ({e})',
+            remedy='Run the command where nova-scheduler runs, in its Python environment') from e
+
+
+def _configured(paths: Sequence[str], debug: bool) -> Any:
+    native_threads()
+    from nova import config
+    from nova import objects
+    import nova.conf
+
+    from kronos_nova.conf import scheduler
+
+    conf = nova.conf.CONF
+    scheduler.register(conf)
+    _read(conf, config, paths)
+    _log_to_stderr(conf, debug)
+    objects.register_all()
+    return conf
+
+
+def found_files(files: Sequence[str]) -> list[str]:
+    """The configuration files that are read, maybe none.
+
+    :raises WeighError: one that is named is missing.
+    """
+    for path in files:
+        if not os.access(path, os.R_OK) or os.path.isdir(path):
+            raise exception.WeighError(
+                what=path, problem='no such file can be read',
+                remedy='Name the nova.conf of nova-scheduler, and run as a user who may read it')
+    return list(files) or list(cfg.find_config_files(project='nova', prog=BINARY))
+
+
+def _read(conf: cfg.ConfigOpts, config: Any, files: Sequence[str]) -> None:
+    try:
+        config.parse_args([BINARY], default_config_files=list(files), configure_db=False,
+                          init_rpc=False, prog=BINARY)
+    except cfg.Error as e:
+        raise exception.WeighError(what=', '.join(files), problem=' '.join(str(e).split()),
+                                   remedy='Correct the file') from e
+    for group in READ:
+        for name in conf[group]:
+            try:
+                getattr(conf[group], name)
+            except cfg.ConfigSourceValueError as e:
+                raise exception.WeighError(
+                    what=', '.join(files), problem=f'[{group}] {name}: '
+                    f'{str(e).partition("is not valid: ")[2] or "the value is not valid"}',
+                    remedy='Correct the value') from e
+
+
+def _log_to_stderr(conf: cfg.ConfigOpts, debug: bool) -> None:
+    for name, value in (('log_config_append', None), ('log_file', None), ('log_dir', None),
+                        ('use_syslog', False), ('use_journal', False), ('use_stderr', True),
+                        ('debug', debug)):
+        conf.set_override(name, value)
+    if not debug:
+        conf.set_override('default_log_levels', [
+            *conf.default_log_levels, 'nova=WARN', 'kronos_nova=ERROR', 'oslo_db=CRITICAL',
+            'oslo_messaging=WARN', 'oslo_concurrency=WARN', 'oslo_service=WARN',
+            # They show tracebacks of what is then said in a line.
+            'nova.context=CRITICAL', 'nova.image.glance=CRITICAL', 'keystoneauth=ERROR'])
+    logging.setup(conf, 'nova')

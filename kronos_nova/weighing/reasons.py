@@ -1,0 +1,137 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""Why a filter refuses a host: what Nova's filters log, and ours would say."""
+
+from collections.abc import Iterator
+import contextlib
+import threading
+from typing import Any
+
+from nova import filters
+from oslo_log import log as logging
+
+from kronos_nova import boot
+from kronos_nova import depletion
+
+
+def apply(filter_: Any, hosts: list[Any], spec: Any,
+          ) -> tuple[list[Any] | None, dict[int, str]]:
+    """Run a filter as Nova's handler does.
+
+    :returns: the hosts that pass (None: the filter stops everything), and by
+        id of the others why.
+    """
+    if type(filter_).filter_all is not filters.BaseFilter.filter_all:
+        # It judges all hosts together.
+        found = filter_.filter_all(hosts, spec)
+        passed = None if found is None else list(found)
+        left = {id(host) for host in passed or ()}
+        return passed, {id(host): _ours(filter_, host, spec) or _doc(filter_)
+                        for host in hosts if id(host) not in left}
+    passed, why = [], {}
+    with _listening(filter_) as heard:
+        for host in hosts:
+            heard.clear()
+            if list(filter_.filter_all([host], spec)):
+                passed.append(host)
+            else:
+                # Nova names the host by all that it has.
+                why[id(host)] = heard.newest().replace(str(host), 'it') or _doc(filter_)
+    return passed, why
+
+
+def _doc(filter_: Any) -> str:
+    """What the filter says of itself: it has not said why."""
+    lines = (type(filter_).__doc__ or '').strip().splitlines()
+    return f'(it does not say why; it is to: {lines[0].rstrip(".")})' if lines else ''
+
+
+def _ours(filter_: Any, host: Any, spec: Any) -> str:
+    name = type(filter_).__name__
+    if name == 'KronosCapacityFilter':
+        return _too_full(host, spec)
+    if name == 'KronosPlacementFilter':
+        return _worked_on(host)
+    return ''
+
+
+def _too_full(host: Any, spec: Any) -> str:
+    group = boot.door().look([host])[0]
+    if group.snapshot is None:
+        return f'fail_closed is set and there are no scores: {group.reason}'
+    found = []
+    for ceiling in group.snapshot.ceilings:
+        load = depletion.projected([host], ceiling.loads,
+                                   *ceiling.expected(spec.vcpus, spec.memory_mb))[0]
+        if load is not None and load > ceiling.limit:
+            found.append(f'{ceiling.policy} would be {load:.3f}, above boot_ceiling '
+                         f'{ceiling.limit:g}')
+    return '; '.join(found)
+
+
+def _worked_on(host: Any) -> str:
+    notice = boot.door().notices.look()
+    if notice is None:
+        return ''
+    if host.host in notice.draining:
+        return 'the rebalancer is draining it'
+    if host.host in notice.quarantined:
+        return 'the rebalancer has it in quarantine: it refused moves lately'
+    return 'a member of the anti-affinity group is there or under way'
+
+
+class _Heard:
+    """Takes log records, as a handler of the logging module does."""
+
+    level = 0
+
+    def __init__(self, module: str) -> None:
+        self._module = module
+        self._thread = threading.get_ident()
+        self._own: list[str] = []
+        self._others: list[str] = []
+
+    def handle(self, record: Any) -> None:
+        if record.thread == self._thread:
+            found = self._own if record.name == self._module else self._others
+            found.append(' '.join(str(record.getMessage()).split()))
+
+    def clear(self) -> None:
+        self._own.clear()
+        self._others.clear()
+
+    def newest(self) -> str:
+        """The filter's last word, else that of what it has called."""
+        return (self._own or self._others or [''])[-1]
+
+
+@contextlib.contextmanager
+def _listening(filter_: Any) -> Iterator[_Heard]:
+    """Hears what the filter and Nova log, which nobody else does meanwhile."""
+    module = type(filter_).__module__
+    heard = _Heard(module)
+    # oslo.log's adapter holds the logger of the logging module.
+    loggers: list[Any] = [logging.getLogger(name).logger
+               for name in dict.fromkeys((module.partition('.')[0], 'nova'))]
+    before = [(logger, logger.level, logger.propagate) for logger in loggers]
+    for logger in loggers:
+        logger.addHandler(heard)
+        logger.setLevel('DEBUG')
+        logger.propagate = False
+    try:
+        yield heard
+    finally:
+        for logger, level, propagate in before:
+            logger.removeHandler(heard)
+            logger.setLevel(level)
+            logger.propagate = propagate

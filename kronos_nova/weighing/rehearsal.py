@@ -1,0 +1,278 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""nova-scheduler's decision, made by its own code and carried out by nobody.
+
+The manager is Nova's: it asks Placement, makes host states, filters, weighs,
+chooses, consumes and begins anew for the next instance. Replaced are what
+writes (claims are counted against what Placement has said) and what tells
+others (notifications); the filters and weighers are watched.
+"""
+
+from collections.abc import Iterable
+import dataclasses
+from typing import Any
+
+from keystoneauth1 import exceptions as ks_exc
+from nova import exception as nova_exception
+from nova import weights as base_weights
+from nova.scheduler import host_manager
+from nova.scheduler import manager
+from nova.scheduler.client import report
+import oslo_messaging as messaging
+
+from kronos_nova import exception
+from kronos_nova.weighing import reasons
+
+
+@dataclasses.dataclass(slots=True)
+class FilterPass:
+    """What the filters did to the hosts of one instance.
+
+    ``refused``: (filter, why) by id of the HostState; ``considered``: the
+    hosts that reached the first filter.
+    """
+
+    considered: list[Any]
+    refused: dict[int, tuple[str, str]]
+
+
+@dataclasses.dataclass(slots=True)
+class Opinion:
+    """What one weigher said of the hosts, in their order."""
+
+    weigher: Any
+    raw: list[float]
+    normalised: list[float]
+    multipliers: list[float] = dataclasses.field(default_factory=list)
+
+
+@dataclasses.dataclass(slots=True)
+class WeighPass:
+    """The hosts of one instance as they were weighed, and as they were ranked.
+
+    ``hollow``: ids of those whose candidates the filters have all removed,
+    which Nova skips.
+    """
+
+    hosts: list[Any]
+    opinions: list[Opinion] = dataclasses.field(default_factory=list)
+    ranked: list[tuple[Any, float]] = dataclasses.field(default_factory=list)
+    hollow: set[int] = dataclasses.field(default_factory=set)
+
+
+class Claims:
+    """Stands for Placement's client: reads through it, claims in memory."""
+
+    def __init__(self, client: Any) -> None:
+        self._client = client
+        self.requests: list[Any] = []
+        self.summaries: dict[str, Any] = {}
+
+    def get_allocation_candidates(self, ctxt: Any, resources: Any) -> Any:
+        """Placement's answer.
+
+        :raises WeighError: there is none.
+        """
+        found = self._client.get_allocation_candidates(ctxt, resources)
+        if found is None or found[0] is None:
+            raise exception.WeighError(
+                what='Placement', problem='it gave no allocation candidates; the line of '
+                'nova.scheduler.client.report above says why',
+                remedy='Correct [placement] in nova.conf, or have Placement running')
+        self.requests.append(resources)
+        for uuid, summary in found[1].items():
+            self.summaries.setdefault(uuid, {
+                name: dict(amounts) for name, amounts in summary['resources'].items()})
+        return found
+
+    def claim_resources(self, ctxt: Any, consumer_uuid: str, alloc_request: Any,
+                        *args: Any, **kwargs: Any) -> bool:
+        """Whether the providers have as much left, which it then has no more."""
+        wanted = [(self.summaries[uuid][name], amount)
+                  for uuid, allocation in alloc_request['allocations'].items()
+                  for name, amount in allocation['resources'].items()]
+        if any(has['used'] + amount > has['capacity'] for has, amount in wanted):
+            return False
+        for has, amount in wanted:
+            has['used'] += amount
+        return True
+
+
+class Hosts(host_manager.HostManager):
+    """Nova's, without the background thread that reads every instance.
+
+    Then it reads each host's instances when it needs them.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.filter_handler: Any = _Filters(self.filter_handler)
+        self.weight_handler: Any = _Weights(self.weight_handler)
+
+    def _init_instance_info(self, computes_by_cell: Any = None) -> None:
+        self._instance_info: dict[str, Any] = {}
+
+    @property
+    def filter_passes(self) -> list[FilterPass]:
+        found: list[FilterPass] = self.filter_handler.passes
+        return found
+
+    @property
+    def weigh_passes(self) -> list[WeighPass]:
+        found: list[WeighPass] = self.weight_handler.passes
+        return found
+
+
+class Rehearsal(manager.SchedulerManager):
+    """Chooses hosts as nova-scheduler does, and leaves it at that.
+
+    ``host_manager`` has watched; ``claims`` is what Placement has said, and
+    ``placement`` its client; ``chosen``: the HostState objects, one for each
+    instance that found one.
+    """
+
+    def __init__(self) -> None:
+        # Nothing of a service: no RPC, no notifier, no periodic tasks.
+        self.host_manager = Hosts()
+        self.placement = _placement()
+        self.claims = Claims(self.placement)
+        self.chosen: list[Any] = []
+
+    @property
+    def placement_client(self) -> Any:
+        return self.claims
+
+    def run(self, ctxt: Any, spec: Any, uuids: list[str]) -> str | None:
+        """Choose a host for each instance.
+
+        :returns: why Nova said at once that there is no valid host, or None.
+        """
+        try:
+            self.select_destinations(ctxt, spec_obj=spec, instance_uuids=uuids,
+                                     return_objects=True)
+        except messaging.ExpectedException as e:
+            error = e.exc_info[1]
+            if not isinstance(error, nova_exception.NoValidHost):
+                raise error from e
+            return ' '.join(str(error).split())
+        return None
+
+    def _select_destinations(self, *args: Any, **kwargs: Any) -> Any:
+        # Nova's sends notifications around this.
+        return self._schedule(*args, **kwargs)
+
+    def _ensure_sufficient_hosts(self, context: Any, hosts: list[Any], required_count: int,
+                                 claimed_uuids: Any = None) -> None:
+        # Nova's gives claims back and fails when a host is missing.
+        self.chosen = list(hosts)
+
+
+def _placement() -> Any:
+    try:
+        return report.report_client_singleton()
+    except (ks_exc.ClientException, nova_exception.NovaException) as e:
+        raise exception.WeighError(
+            what='Placement', problem=f'no client can be made: {" ".join(str(e).split())}',
+            remedy='Correct [placement] in nova.conf, or have Keystone running') from e
+
+
+class _Filters:
+    """Nova's handler, watched at the first instance."""
+
+    def __init__(self, handler: Any) -> None:
+        self._handler = handler
+        self.passes: list[FilterPass] = []
+
+    def get_filtered_objects(self, filters: Iterable[Any], objs: Iterable[Any], spec_obj: Any,
+                             index: int = 0) -> Any:
+        hosts = list(objs)
+        if self.passes:
+            # Later instances: only where they go is told.
+            return self._handler.get_filtered_objects(filters, hosts, spec_obj, index)
+        taken = FilterPass(hosts, {})
+        self.passes.append(taken)
+        return self._handler.get_filtered_objects(
+            [_named(_WatchedFilter, f)(f, taken) for f in filters], hosts, spec_obj, index)
+
+
+class _WatchedFilter:
+
+    def __init__(self, inner: Any, taken: FilterPass) -> None:
+        self._inner = inner
+        self._taken = taken
+
+    def run_filter_for_index(self, index: int) -> bool:
+        return bool(self._inner.run_filter_for_index(index))
+
+    def filter_all(self, hosts: list[Any], spec: Any) -> list[Any] | None:
+        passed, why = reasons.apply(self._inner, hosts, spec)
+        left = {id(host) for host in passed or ()}
+        for host in hosts:
+            if id(host) not in left:
+                self._taken.refused[id(host)] = (type(self._inner).__name__,
+                                                 why.get(id(host), ''))
+        return passed
+
+
+class _Weights:
+    """Nova's handler, watched at the first instance."""
+
+    def __init__(self, handler: Any) -> None:
+        self._handler = handler
+        self.passes: list[WeighPass] = []
+
+    def get_weighed_objects(self, weighers: Iterable[Any], obj_list: Iterable[Any],
+                            weighing_properties: Any) -> Any:
+        hosts = list(obj_list)
+        if self.passes:
+            return self._handler.get_weighed_objects(weighers, hosts, weighing_properties)
+        taken = WeighPass(hosts, hollow={id(h) for h in hosts if not h.allocation_candidates})
+        self.passes.append(taken)
+        found = self._handler.get_weighed_objects(
+            [_named(_WatchedWeigher, w)(w, taken) for w in weighers], hosts,
+            weighing_properties)
+        taken.ranked = [(weighed.obj, float(weighed.weight)) for weighed in found]
+        return found
+
+
+class _WatchedWeigher:
+
+    def __init__(self, inner: Any, taken: WeighPass) -> None:
+        self._inner = inner
+        self._taken = taken
+
+    @property
+    def minval(self) -> Any:
+        return self._inner.minval
+
+    @property
+    def maxval(self) -> Any:
+        return self._inner.maxval
+
+    def weigh_objects(self, weighed: list[Any], properties: Any) -> list[float]:
+        raw = list(self._inner.weigh_objects(weighed, properties))
+        # Bounds are read afterwards, as Nova's handler does.
+        self._taken.opinions.append(Opinion(
+            self._inner, raw, list(base_weights.normalize(
+                raw, minval=self._inner.minval, maxval=self._inner.maxval))))
+        return raw
+
+    def weight_multiplier(self, host: Any) -> Any:
+        multiplier = self._inner.weight_multiplier(host)
+        self._taken.opinions[-1].multipliers.append(float(multiplier))
+        return multiplier
+
+
+def _named(kind: type, inner: Any) -> type:
+    """A class with the name of what it watches, which Nova puts into its log."""
+    return type(type(inner).__name__, (kind,), {})

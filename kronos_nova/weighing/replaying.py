@@ -1,0 +1,212 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+
+"""Boots of the past, placed by Nova's weighers and ours in simulated time."""
+
+from collections.abc import Sequence
+import dataclasses
+from typing import Any
+
+from nova import objects
+from nova.scheduler import host_manager
+from nova.scheduler import weights
+from oslo_config import cfg
+
+from kronos_nova import boot
+from kronos_nova import constraints
+from kronos_nova import depletion
+from kronos_nova import model
+from kronos_nova import policy as policies
+from kronos_nova import scoreboard
+from kronos_nova import scorecard
+from kronos_nova.constraints import claims
+from kronos_nova.constraints import server_groups
+from kronos_nova.constraints import view as views
+from kronos_nova.rebalancer.timetravel import journey
+from kronos_nova.rebalancer.timetravel import past as pasts
+from kronos_nova.rebalancer.timetravel import world as worlds
+
+#: A boot counts its disk, unlike a migration over shared storage.
+OPTIONS = model.Options(enforce_placement_disk=True)
+SOFT = (model.GroupPolicy.SOFT_AFFINITY, model.GroupPolicy.SOFT_ANTI_AFFINITY)
+
+
+class ReplayDoor(boot.Door):
+    """Answers weighers from simulated samples; starts no thread.
+
+    :param path: the policy file, for queries by host name.
+    """
+
+    def __init__(self, conf: cfg.ConfigOpts, path: str) -> None:
+        super().__init__(conf)
+        self._now = 0.0
+        self._samples: dict[str, model.PolicySamples] = {}
+        self._ledger = depletion.Ledger()
+        self._card = scorecard.Scorecard(conf, path, clock=lambda: self._now)
+
+    def scrape(self, hosts: list[Any], samples: dict[str, model.PolicySamples],
+               at: float) -> None:
+        """These are the newest samples, of this time; so is the allocation."""
+        self._now, self._samples = at, samples
+        self._ledger.note(hosts, at, at)
+        self._card.refresh(lambda: self)  # type: ignore[arg-type,return-value]
+        self._card.show(self._ledger.tracks())
+
+    def advance(self, now: float) -> None:
+        """Requests come at this time."""
+        self._now = now
+
+    def fetch(self, policy: policies.Policy, *, profile: bool = True) -> model.PolicySamples:
+        """As a source."""
+        return self._samples[policy.name]
+
+    def look(self, hosts: list[Any]) -> list[scoreboard.Group]:
+        self._ledger.note(hosts, self._now, self._now)
+        snapshot = self._card.snapshot
+        if snapshot.reason is not None:
+            return [scoreboard.Group(hosts, None, snapshot.reason)]
+        return [scoreboard.Group(hosts, snapshot)]
+
+
+@dataclasses.dataclass(slots=True)
+class Count:
+    """Instances that booted, that came elsewhere than in history, and that
+    found no room and went where they went in history."""
+
+    booted: int = 0
+    elsewhere: int = 0
+    without_room: int = 0
+
+
+class Boots:
+    """Chooses as nova-scheduler: rules for whom may take it, weighers for who does.
+
+    An instance goes to a host that is up and enabled, has room for it by
+    Placement's inventories, keeps its server groups' hard rules and its zone,
+    and is in the same aggregates and of the same hypervisor type as the host
+    that it came to in history.
+
+    :param weighers: objects of weigher classes, as nova.conf enables them.
+    :param door: which has been given to :func:`boot.use`.
+    """
+
+    def __init__(self, past: pasts.Past, policy_set: policies.PolicySet,
+                 weighers: Sequence[Any], door: ReplayDoor) -> None:
+        self._past = past
+        self._policies = worlds.runnable(policy_set)
+        self._numbers = journey.numbers(past, policy_set)
+        self._weighers = list(weighers)
+        self._door = door
+        self._handler = weights.HostWeightHandler()
+        self._kind = [_kind(past.cluster, name) for name in past.hosts]
+        self._groups: dict[str, list[model.ServerGroup]] = {}
+        for group in past.cluster.groups:
+            for uuid in group.members:
+                self._groups.setdefault(uuid, []).append(group)
+        self._states: list[Any] = []
+        self.count = Count()
+
+    def begin(self, world: worlds.World, k: int) -> None:
+        """Samples are those of the time before."""
+        at = self._past.window.at(k - 1)
+        self._states = [self._state(world, h) for h in range(len(self._past.hosts))]
+        samples = world.samples(self._policies, self._numbers, k - 1, at)
+        self._door.scrape(self._states, samples, at)
+        self._door.advance(self._past.window.at(k))
+
+    def place(self, world: worlds.World, k: int, n: int) -> int:
+        home = int(self._past.home[k, n])
+        cluster = self._past.cluster
+        known = cluster.instances[self._past.uuids[n]]
+        self.count.booted += 1
+        legal = self._legal(world, known, home)
+        if not legal:
+            self.count.without_room += 1
+            return home
+        for h in legal:
+            self._fill(self._states[h], world, h)
+        weighed = self._handler.get_weighed_objects(
+            self._weighers, [self._states[h] for h in legal], self._spec(known))
+        chosen = self._states.index(weighed[0].obj)
+        self.count.elsewhere += chosen != home
+        return chosen
+
+    def _legal(self, world: worlds.World, known: model.Instance, home: int) -> list[int]:
+        """Numbers of the hosts that may take it."""
+        now = world.cluster(0.0, ())
+        # It is nowhere yet.
+        view = views.ClusterView(dataclasses.replace(now, instances={
+            **now.instances, known.uuid: dataclasses.replace(known, host='')}), OPTIONS)
+        return [h for h, name in enumerate(self._past.hosts)
+                if self._kind[h] == self._kind[home] and self._admits(view, known, name)]
+
+    @staticmethod
+    def _admits(view: views.ClusterView, known: model.Instance, name: str) -> bool:
+        service = view.service(name)
+        if service is None or not service.available:
+            return False
+        if known.pinned_zone is not None and service.zone != known.pinned_zone:
+            return False
+        no = constraints.check(view, model.Move(known.uuid, '', name, model.Phase.SPREAD), (
+            claims.claims, server_groups.anti_affinity, server_groups.affinity))
+        # The first member of a group goes anywhere.
+        return no is None or no.rule == 'affinity-unmovable'
+
+    def _state(self, world: worlds.World, h: int) -> Any:
+        name = self._past.hosts[h]
+        host = self._past.cluster.hosts[name]
+        state = host_manager.HostState(name, host.hypervisor_hostname or name, '')
+        state.hypervisor_hostname = host.hypervisor_hostname
+        inventories = host.provider.inventories if host.provider is not None else {}
+        for ratio, resource_class in (('cpu', 'VCPU'), ('ram', 'MEMORY_MB'), ('disk', 'DISK_GB')):
+            inventory = inventories.get(resource_class)
+            setattr(state, f'{ratio}_allocation_ratio',
+                    inventory.allocation_ratio if inventory is not None else 1.0)
+        state.vcpus_total = inventories['VCPU'].total if 'VCPU' in inventories else 0
+        state.total_usable_ram_mb = (inventories['MEMORY_MB'].total
+                                     if 'MEMORY_MB' in inventories else 0)
+        state.total_usable_disk_gb = (inventories['DISK_GB'].total
+                                      if 'DISK_GB' in inventories else 0)
+        self._fill(state, world, h)
+        return state
+
+    def _fill(self, state: Any, world: worlds.World, h: int) -> None:
+        """What is allocated now."""
+        used = world.used(h)
+        state.vcpus_used = used.get('VCPU', 0)
+        state.free_ram_mb = state.total_usable_ram_mb - used.get('MEMORY_MB', 0)
+        state.free_disk_mb = (state.total_usable_disk_gb - used.get('DISK_GB', 0)) * 1024
+        here = (self._past.uuids[n] for n in (world.place == h).nonzero()[0].tolist())
+        state.instances = {uuid: self._past.cluster.instances[uuid] for uuid in here}
+        state.num_instances = len(state.instances)
+
+    def _spec(self, known: model.Instance) -> Any:
+        group = next((g for g in self._groups.get(known.uuid, ()) if g.policy in SOFT), None)
+        spec = objects.RequestSpec(
+            flavor=objects.Flavor(
+                vcpus=known.vcpus, memory_mb=known.memory_mb, root_gb=known.disk_gb,
+                ephemeral_gb=0, swap=0, extra_specs={}),
+            image=objects.ImageMeta(properties=objects.ImageMetaProps()),
+            instance_uuid=known.uuid, project_id=known.project_id or None, num_instances=1,
+            requested_destination=None, scheduler_hints={}, pci_requests=None,
+            numa_topology=None, instance_group=None)
+        if group is not None:
+            spec.instance_group = objects.InstanceGroup(
+                uuid=group.uuid, policy=group.policy.value, members=sorted(group.members))
+        return spec
+
+
+def _kind(cluster: model.Cluster, host: str) -> tuple[object, ...]:
+    """What a flavor or an image may demand of a host."""
+    return (frozenset(name for name, hosts in cluster.aggregates.items() if host in hosts),
+            cluster.hosts[host].hypervisor_type)

@@ -1,0 +1,62 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""The scores that our filter and weigher decide by, once they are there."""
+
+import time
+from typing import Any
+
+from kronos_nova import boot
+from kronos_nova import depletion
+from kronos_nova.weighing import findings
+
+#: Seconds between two looks while waiting.
+POLL = 0.05
+
+
+def await_scores(hosts: list[Any], patience: float) -> list[str]:
+    """Wait until the source was asked, at most ``patience`` seconds.
+
+    :returns: what there are no scores of and why, a sentence each.
+    """
+    door = boot.door()
+    try:
+        door.notices.refresh()
+    except Exception as e:
+        # As in nova-scheduler: then nothing is published.
+        door.faults.swallow('kronos-noticeboard', e)
+    door.look(hosts)
+    end = time.monotonic() + patience
+    while not door.scores.answered and time.monotonic() < end:
+        time.sleep(POLL)
+    if not door.scores.answered:
+        return [f'There are no scores: the source has not answered within {patience:g} s. Give '
+                'it longer with --wait.']
+    return [f'There are no scores of {len(group.hosts)} hosts, to which KronosWeigher adds '
+            f'nothing: {group.reason or "no policies_file is for them"}.'
+            for group in door.look(hosts) if group.snapshot is None]
+
+
+def of_hosts(hosts: list[Any]) -> dict[tuple[str, str], findings.HostScores]:
+    """By host and node, of those that have any."""
+    found = {}
+    for group in boot.door().look(hosts):
+        if group.snapshot is None:
+            continue
+        loads = depletion.projected(group.hosts, group.snapshot.loads)
+        for host, load in zip(group.hosts, loads, strict=True):
+            policies = {name: scores[host.host] for name, scores in group.snapshot.scores.items()
+                        if host.host in scores}
+            if policies:
+                found[host.host, host.nodename] = findings.HostScores(
+                    policies, None if load is None else 1.0 - load)
+    return found

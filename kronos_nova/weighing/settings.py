@@ -1,0 +1,103 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""``--set``: options of nova.conf as if they had another value."""
+
+from collections.abc import Iterable
+from typing import Any
+
+from oslo_config import cfg
+
+from kronos_nova import exception
+from kronos_nova.conf import scheduler
+
+#: Where a name without a group is looked for, in this order.
+GROUPS = ('filter_scheduler', scheduler.GROUP.name)
+
+#: (group, name, value) of options before they were overridden.
+Taken = list[tuple[str, str, Any]]
+
+
+def parse(conf: cfg.ConfigOpts, texts: Iterable[str]) -> list[tuple[str, str, str]]:
+    """``NAME=VALUE`` or ``GROUP.NAME=VALUE`` as (group, name, value).
+
+    :raises WeighError: no such option, or one that explains nothing.
+    """
+    found = []
+    for text in texts:
+        name, sign, value = text.partition('=')
+        name = name.strip().replace('-', '_')
+        if not sign or not name:
+            raise _wrong(text, 'it is not NAME=VALUE', 'Write for example '
+                                                       'kronos_weight_multiplier=2')
+        group, _, short = name.rpartition('.')
+        groups = [group] if group else [g for g in GROUPS if short in known(conf, g)]
+        if not groups or short not in known(conf, groups[0]):
+            names = sorted(known(conf, group) or known(conf, GROUPS[0]))
+            raise _wrong(text, f'{name} is neither a multiplier in [filter_scheduler] or '
+                               '[metrics] nor an option of ours',
+                         f'Name one of {", ".join(names)}')
+        found.append((groups[0], short, value.strip()))
+    return found
+
+
+def known(conf: cfg.ConfigOpts, group: str) -> set[str]:
+    """The options of a group that may be set."""
+    if group == scheduler.GROUP.name:
+        return {opt.dest for opt in scheduler.OPTS}
+    if group == 'filter_scheduler':
+        ours = {opt.dest for opt in scheduler.FILTER_SCHEDULER_OPTS}
+        return ours | {name for name in conf.filter_scheduler if name.endswith('_multiplier')}
+    return {'weight_multiplier'} if group == 'metrics' else set()
+
+
+def apply(conf: cfg.ConfigOpts, wanted: Iterable[tuple[str, str, str]]) -> Taken:
+    """Override them for this process.
+
+    :returns: what they were, for :func:`restore`.
+    :raises WeighError: a value is none of the option's.
+    """
+    lists: dict[tuple[str, str], list[str]] = {}
+    for group, name, value in wanted:
+        lists.setdefault((group, name), []).append(value)
+    taken = []
+    for (group, name), values in lists.items():
+        before = conf[group][name]
+        # An option that may be repeated in nova.conf may be repeated here.
+        repeats = isinstance(before, list)
+        try:
+            conf.set_override(name, values if repeats else _typed(conf, group, name, values[-1]),
+                              group)
+        except (ValueError, TypeError) as e:
+            raise _wrong(f'{name}={values[-1]}', ' '.join(str(e).split()),
+                         'Give a value that nova.conf may have') from e
+        taken.append((group, name, before))
+    return taken
+
+
+def _typed(conf: cfg.ConfigOpts, group: str, name: str, value: str) -> object:
+    if isinstance(conf[group][name], bool):
+        text = value.lower()
+        if text not in ('true', 'false', 'yes', 'no', 'on', 'off', '1', '0'):
+            raise ValueError(f'{value!r} is neither true nor false')
+        return text in ('true', 'yes', 'on', '1')
+    return value
+
+
+def restore(conf: cfg.ConfigOpts, taken: Taken) -> None:
+    """Have the values of before again."""
+    for group, name, value in taken:
+        conf.set_override(name, value, group)
+
+
+def _wrong(text: str, problem: str, remedy: str) -> exception.WeighError:
+    return exception.WeighError(what=f'--set {text}', problem=problem, remedy=remedy)

@@ -1,0 +1,213 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+
+"""Several multipliers before the same past: who overloads, who must be moved later."""
+
+from collections.abc import Callable
+from collections.abc import Sequence
+import dataclasses
+import math
+import tempfile
+from typing import Any
+
+from nova.scheduler import weights
+import numpy as np
+from oslo_config import cfg
+import yaml
+
+from kronos_nova import boot
+from kronos_nova import exception
+from kronos_nova import policy as policies
+from kronos_nova.rebalancer.timetravel import journey
+from kronos_nova.rebalancer.timetravel import past as pasts
+from kronos_nova.rebalancer.timetravel import review
+from kronos_nova.rebalancer.timetravel import world as worlds
+from kronos_nova.weighers import headroom
+from kronos_nova.weighing import replaying
+from kronos_nova.weighing import settings
+
+#: Fewer boots than these say little.
+FEW = 30
+#: Overload is as good as the best when it is within this part of stock's.
+NEAR = 0.02
+
+Progress = Callable[[str, float], None]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Trial:
+    """What one multiplier would have done; None: history's own placement.
+
+    ``overload``: host-minutes above the ceiling when nobody moves anything;
+    ``spread``: mean of max - min by measure; ``empty_hosts``: mean. ``moves``
+    and ``overload_moved`` are those with the rebalancer; None when it was
+    left out.
+    """
+
+    multiplier: float | None
+    overload: float
+    spread: dict[str, float | None]
+    empty_hosts: float
+    moves: int | None
+    overload_moved: float | None
+    count: replaying.Count
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Advice:
+    """The recommended multiplier, and a sentence that says why."""
+
+    multiplier: float
+    why: str
+
+
+def boots(past: pasts.Past) -> int:
+    """How many instances come after the first time."""
+    here = past.home >= 0
+    return int((here[1:] & ~here[:-1]).sum())
+
+
+def weighers(conf: cfg.ConfigOpts) -> list[Any]:
+    """As nova-scheduler makes them of nova.conf, and ours if it is not there."""
+    found = weights.HostWeightHandler().get_matching_classes(
+        conf.filter_scheduler.weight_classes)
+    if headroom.KronosWeigher not in found:
+        found = [*found, headroom.KronosWeigher]
+    return [kind() for kind in found]
+
+
+class Tuner:
+    """Runs trials over one past.
+
+    :param conf: Nova's global configuration, which weighers read.
+    :param candidate: the rebalancer's; None leaves it out.
+    """
+
+    def __init__(self, past: pasts.Past, policy_set: policies.PolicySet, conf: cfg.ConfigOpts,
+                 candidate: journey.Candidate | None, assumptions: journey.Assumptions,
+                 question: review.Question, progress: Progress) -> None:
+        if not np.isfinite(past.usage).any():
+            raise exception.HistoryError(
+                what='vm_profile_query', problem='no policy says what instances use, so that '
+                'their load cannot be placed elsewhere', remedy='Set it in the policy file.')
+        self._past = past
+        self._policies = policy_set
+        self._conf = conf
+        self._candidate = candidate
+        self._assumptions = assumptions
+        self._question = question
+        self._progress = progress
+
+    def history(self) -> Trial:
+        """As they were placed, without history's own moves."""
+        return self._trial(None, 'history', lambda: None)
+
+    def run(self, multipliers: Sequence[float]) -> list[Trial]:
+        """A trial of each."""
+        with tempfile.NamedTemporaryFile('w', suffix='.yaml', prefix='kronos-tune-') as f:
+            yaml.safe_dump(worlds.runnable(self._policies).model_dump(
+                mode='json', exclude_unset=True), f)
+            f.flush()
+            return [self._one(multiplier, f.name) for multiplier in multipliers]
+
+    def _one(self, multiplier: float, path: str) -> Trial:
+        # Samples of a replay show what is there: nothing has to settle.
+        taken = settings.apply(self._conf, [
+            ('filter_scheduler', headroom.OPTION, repr(multiplier)),
+            ('kronos', 'settle_seconds', '0'), ('kronos', 'policies_file', path)])
+
+        def placer() -> replaying.Boots:
+            door = replaying.ReplayDoor(self._conf, path)
+            boot.use(door)
+            return replaying.Boots(self._past, self._policies, weighers(self._conf), door)
+
+        try:
+            return self._trial(multiplier, f'multiplier {multiplier:g}', placer)
+        finally:
+            boot.close()
+            settings.restore(self._conf, taken)
+
+    def _trial(self, multiplier: float | None, name: str,
+               placer: Callable[[], replaying.Boots | None]) -> Trial:
+        past, times = self._past, self._past.window.count
+        placed = placer()
+        still = journey.unmoved(
+            past, lambda k: self._progress(name, (k + 1) / times), placed)
+        moved = None
+        if self._candidate is not None:
+            moved = journey.travel(
+                past, self._candidate, self._assumptions,
+                lambda k: self._progress(f'{name}, rebalanced', (k + 1) / times), placer())
+        return Trial(
+            multiplier, self._overload(still), self._spread(still), self._empty(still),
+            None if moved is None else len(moved.moved),
+            None if moved is None else self._overload(moved),
+            placed.count if placed is not None else replaying.Count(boots(past)))
+
+    def _overload(self, found: journey.Journey) -> float:
+        over = review.overloaded(found.score, self._question.ceiling)
+        return review.minutes(over.any(axis=0), self._past.window.step)
+
+    def _spread(self, found: journey.Journey) -> dict[str, float | None]:
+        by_scope = [review.imbalances(self._past, found.score, scope)
+                    for scope in self._question.scopes]
+        values = np.stack(by_scope)
+        return {m.name: review.statistics(values[:, i])['mean']
+                for i, m in enumerate(self._past.measures)}
+
+    def _empty(self, found: journey.Journey) -> float:
+        return float((found.counts == 0).sum(axis=1).mean())
+
+
+def advise(trials: Sequence[Trial], mode: str) -> Advice:
+    """The quietest multiplier of those that are as good as the best.
+
+    Spread: least overload, then fewest moves later, then least spread. Pack:
+    no more overload than Nova's own weighers give, then most empty hosts.
+
+    :param trials: of multipliers, one of them 0.
+    """
+    stock = next(t for t in trials if t.multiplier == 0)
+    if stock.count.booted == 0:
+        return Advice(0.0, 'nothing has booted in this time, so that every multiplier is as good')
+    allowed = stock.overload * NEAR
+    if mode == 'pack':
+        fit = [t for t in trials if t.overload <= stock.overload + allowed]
+        best = max(fit, key=lambda t: (round(t.empty_hosts, 2), -(t.moves or 0),
+                                       -abs(t.multiplier or 0)))
+    else:
+        least = min(t.overload for t in trials)
+        fit = [t for t in trials if t.overload <= least + allowed]
+        best = min(fit, key=lambda t: (t.moves or 0, round(_mean(t), 3), abs(t.multiplier or 0)))
+    return Advice(best.multiplier or 0.0, _reason(best, stock, mode))
+
+
+def _mean(trial: Trial) -> float:
+    known = [value for value in trial.spread.values() if value is not None]
+    return math.fsum(known) / len(known) if known else 0.0
+
+
+def _reason(best: Trial, stock: Trial, mode: str) -> str:
+    few = (f' Only {stock.count.booted} instances have booted in this time: try a longer one.'
+           if stock.count.booted < FEW else '')
+    if best is stock:
+        return f'no other multiplier does better than Nova\'s own weighers.{few}'
+    found = [f'overload {best.overload:g} host-minutes instead of {stock.overload:g} with '
+             'Nova\'s own weighers']
+    if best.moves is not None:
+        found.append(f'{best.moves} moves later instead of {stock.moves}')
+    if mode == 'pack':
+        found.append(f'{best.empty_hosts:.2f} empty hosts instead of {stock.empty_hosts:.2f}')
+    else:
+        found.append(f'mean max - min {_mean(best):.3f} instead of {_mean(stock):.3f}')
+    return f'{", ".join(found)}.{few}'

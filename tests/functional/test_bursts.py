@@ -1,0 +1,260 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+
+"""Bursts spread as with metrics that are true after each boot."""
+
+import json
+import os
+import pathlib
+import subprocess
+import sys
+import tempfile
+import unittest
+from unittest import mock
+
+import fixtures
+import yaml
+
+from kronos_nova import boot
+from kronos_nova import depletion
+from kronos_nova import flavors
+from kronos_nova import policy
+from kronos_nova import published
+from kronos_nova import scorecard
+from tests.fixtures import prometheus_api
+from tests.functional import base
+from tests.functional import burst_hosts
+from tests.functional import test_depletion
+
+COUNT = 100
+ROOT = pathlib.Path(__file__).parents[2]
+
+
+class UnevenTestCase(test_depletion.OneSampleTestCase):
+    """Hosts of different size and load; two flavors of which one is idle."""
+
+    sizes = burst_hosts.SIZES
+    hosts = tuple(sizes)
+    uses = burst_hosts.USES
+    settle_seconds = 300
+    history = True
+
+    def setUp(self):
+        super().setUp()
+        self.flavors = {f['name']: f for f in self.api.get_flavors()}
+        for name, host in burst_hosts.SETTLED:
+            self.boot(host=host, flavor=self.flavors[name])
+        self.loads = burst_hosts.loads()
+        self.sample()
+        self.wait_for_scores(**self.loads)
+        if self.history:
+            self.publish()
+
+    def configure(self):
+        self.scores = burst_hosts.IDLE
+        super().configure()
+        self.useFixture(fixtures.MonkeyPatch('kronos_nova.boot.NOTICE_INTERVAL', 0.1))
+        self.flags(instances=-1, cores=-1, ram=-1, group='quota')
+        # Nova caches things of its own there, through what it opened first.
+        for opened in ('nova.objects.ec2._CACHE', 'nova.availability_zones.MC'):
+            self.useFixture(fixtures.MonkeyPatch(opened, None))
+        path = os.path.join(self.useFixture(fixtures.TempDir()).path, 'cache.dbm')
+        self.flags(enabled=True, backend='dogpile.cache.dbm',
+                   backend_argument=[f'filename:{path}'], group='cache')
+
+    def _start_compute(self, host, cell_name=None):
+        size = {'vcpus': self.sizes[host], 'memory_mb': self.sizes[host] * 8192,
+                'local_gb': 10000}
+        with mock.patch.multiple('nova.virt.fake.MediumFakeDriver', **size):
+            compute = super()._start_compute(host, cell_name)
+        # The driver asks its class again whenever it reports.
+        vars(compute.manager.driver).update(size)
+        return compute
+
+    def _wait_for_server_parameter(self, server, expected_params, *args, **kwargs):
+        """Looks more often than Nova's, and longer: a hundred are long at work."""
+
+        def there():
+            found = self.admin_api.get_server(server['id'])
+            self.assertNotEqual('ERROR', found['status'], found)
+            return all(found[k] == v for k, v in expected_params.items()) and found
+
+        return self.wait_for(there, f'{expected_params} of {server["id"]}', 300.0)
+
+    def publish(self, *moves):
+        """As the engine does when it has measured the flavors, and decided moves."""
+        [card] = boot.door().scores._cards
+        shapes = {flavors.Shape(self.flavors[name]['vcpus'], self.flavors[name]['ram']): use
+                  for name, use in self.uses.items()}
+        now = base.time.time()
+        published.Channel(base.CONF).write_usage(
+            published.usage_key(policy.Policy(name='cpu', weight=1.0, imbalance_query='cpu')),
+            flavors.Usage(shapes, moves), now, now + 600)
+        self.wait_for(lambda: card.snapshot.extras and [
+            u.moves for u in boot.door().scores._usages.values()] == [moves],
+            'what is published to be read')
+
+    def sample(self):
+        self.prometheus.series['cpu'] = dict(self.loads)
+        self.look()
+        self.new_sample()
+
+    def placed(self, server, name):
+        self.loads[self.host_of(server)] += self.uses[name] / self.sizes[self.host_of(server)]
+
+    def spread(self):
+        """max - min of what hosts really do."""
+        return max(self.loads.values()) - min(self.loads.values())
+
+    def boot_one_by_one(self, after=lambda: None):
+        for name in burst_hosts.mixed(COUNT):
+            self.placed(self.boot(flavor=self.flavors[name]), name)
+            after()
+
+    def boot_at_once(self):
+        name = 'm1.medium'
+        body = self._build_server(flavor_id=self.flavors[name]['id'], networks='none')
+        body.update(min_count=COUNT, max_count=COUNT, name='many')
+        before = {s['id'] for s in self.admin_api.get_servers()}
+        self.admin_api.post_server({'server': body})
+        new = [s for s in self.admin_api.get_servers() if s['id'] not in before]
+        for server in new:
+            self.placed(self._wait_for_state_change(server, 'ACTIVE'), name)
+        self.assertEqual(COUNT, len(new))
+
+    def perfect(self, names):
+        """max - min after each went to the host that was least loaded then."""
+        loads = dict(self.loads)
+        for name in names:
+            host = min(loads, key=loads.get)
+            loads[host] += self.uses[name] / self.sizes[host]
+        return max(loads.values()) - min(loads.values())
+
+    def assert_as_good_as(self, perfect):
+        self.assertLessEqual(self.spread(), 1.1 * perfect, self.loads)
+        self.assertEqual({}, dict(boot.door().faults.counts))
+
+
+def blind(scores, tracks, **kwargs):
+    """Depletion that is not there."""
+    return depletion.Outlook({host: depletion.Load(score, score)
+                              for host, score in scores.items()}, 0.0, False, {})
+
+
+class PerfectTestCase(UnevenTestCase):
+    """What the others are compared with is what real Nova does, given a source
+    whose scores are true after each boot."""
+
+    settle_seconds = 0
+    history = False
+
+    def test_true_scores_after_each_boot_are_followed(self):
+        perfect = self.perfect(burst_hosts.mixed(COUNT))
+        self.boot_one_by_one(after=self.sample)
+        self.assertAlmostEqual(perfect, self.spread(), places=3)
+
+
+class BurstTestCase(UnevenTestCase):
+
+    def test_a_hundred_in_one_request(self):
+        perfect = self.perfect(['m1.medium'] * COUNT)
+        self.boot_at_once()
+        self.assert_as_good_as(perfect)
+
+    def test_a_hundred_requests_within_one_sample(self):
+        perfect = self.perfect(burst_hosts.mixed(COUNT))
+        self.boot_one_by_one()
+        self.assert_as_good_as(perfect)
+
+    def test_without_depletion_they_pile_up(self):
+        perfect = self.perfect(['m1.medium'] * COUNT)
+        with mock.patch.object(scorecard.depletion, 'outlook', blind):
+            self.sample()
+            self.boot_at_once()
+        self.assertGreater(self.spread(), 3 * perfect)
+
+
+class MoveTestCase(UnevenTestCase):
+    """A move of the rebalancer, from its decision to its end."""
+
+    def setUp(self):
+        super().setUp()
+        self.server = next(s for s in self.admin_api.get_servers()
+                           if self.host_of(s) == 'host6')
+        self.expected = self.loads['host2'] + self.uses['m1.medium'] / self.sizes['host2']
+
+    def move(self, since):
+        return flavors.Incoming(self.server['id'], 'host2', flavors.Shape(2, 4096), since,
+                                self.uses['m1.medium'])
+
+    def load(self, host):
+        states = [s for s in self.host_states() if s.host == host]
+        return depletion.projected(states, boot.door().look(states)[0].snapshot.loads)[0]
+
+    def wait_for_load(self, load):
+        self.wait_for(lambda: abs(self.load('host2') - load) < 1e-3, f'a load of {load}')
+
+    def test_it_counts_at_its_destination_once_and_boots_see_it(self):
+        self.publish(self.move(1.0))
+        self.wait_for_load(self.expected)
+        # host2 was the least loaded of all; with the instance host4 is.
+        self.assertEqual('host4', self.host_of(self.boot(flavor=self.flavors['m1.tiny'])))
+        self.live_migrate(self.server, 'host2')
+        self._run_periodics()
+        self.assertEqual(2, next(s.vcpus_used for s in self.host_states() if s.host == 'host2'))
+        self.wait_for_load(self.expected)
+        # It is not told any more, and Nova counts it still.
+        self.publish()
+        self.wait_for_load(self.expected)
+
+    def test_one_that_is_given_up_is_given_back(self):
+        self.publish(self.move(1.0))
+        self.wait_for_load(self.expected)
+        self.publish()
+        self.wait_for_load(self.loads['host2'])
+        self.assertEqual('host2', self.host_of(self.boot(flavor=self.flavors['m1.tiny'])))
+
+
+class ForkedWorkersTestCase(unittest.TestCase):
+    """Forked workers, each placing one boot while the others place theirs."""
+
+    def spread(self, workers, multiplier, concurrent):
+        with tempfile.TemporaryDirectory() as directory, prometheus_api.running() as api:
+            api.series = {'cpu': burst_hosts.loads()}
+            policies = os.path.join(directory, 'policies.yaml')
+            with open(policies, 'w') as f:
+                yaml.safe_dump({'policies': [
+                    {'name': 'cpu', 'weight': 1.0, 'imbalance_query': 'cpu'}]}, f)
+            done = subprocess.run(
+                [sys.executable, '-m', 'tests.functional.burst_workers', policies, api.url,
+                 os.path.join(directory, 'cache.dbm'), str(workers), str(multiplier),
+                 str(concurrent)], cwd=ROOT, capture_output=True, text=True, timeout=600)
+        self.assertEqual(0, done.returncode, done.stdout + done.stderr)
+        return json.loads(done.stdout)['spread']
+
+    def test_they_end_more_level_than_with_stock_weighers(self):
+        for workers in (2, 4, 8):
+            with self.subTest(workers=workers):
+                ours = self.spread(workers, 1000.0, workers)
+                self.assertLess(ours, 0.5 * self.spread(workers, 0.0, workers))
+                if workers > 2:
+                    # And than when each takes the host that looks best.
+                    self.assertLess(ours, self.spread(workers, 1000.0, 1))
+
+    def test_a_worker_alone_is_as_good_as_perfect_metrics(self):
+        loads = burst_hosts.loads()
+        for name in burst_hosts.mixed(96):
+            host = min(loads, key=loads.get)
+            loads[host] += burst_hosts.USES[name] / burst_hosts.SIZES[host]
+        perfect = max(loads.values()) - min(loads.values())
+        self.assertLessEqual(self.spread(1, 1000.0, 1), 1.1 * perfect)

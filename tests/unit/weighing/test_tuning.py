@@ -1,0 +1,232 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+
+
+"""Recorded boots, placed again: the constructed cloud's truth is known."""
+
+import dataclasses
+
+from nova import objects
+from nova.scheduler import weights as nova_weights
+import pytest
+
+from kronos_nova import boot
+from kronos_nova import exception
+from kronos_nova import model
+from kronos_nova.rebalancer.timetravel import journey
+from kronos_nova.rebalancer.timetravel import past as pasts
+from kronos_nova.rebalancer.timetravel import review
+from kronos_nova.weighing import replaying
+from kronos_nova.weighing import tuning
+from tests.unit.rebalancer.timetravel import made
+
+CONF = boot.CONF
+#: Nova's objects want UUIDs; these tests are read by people.
+pytestmark = pytest.mark.filterwarnings('ignore:.* is an invalid UUID')
+#: h1 has one instance, which is hot; h2 and h3 have three each, which idle.
+#: Nova's weighers see the allocation alone and put e, f and g on h1.
+PLACES = {'a': 'h1', **dict.fromkeys(('b1', 'b2', 'b3'), 'h2'),
+          **dict.fromkeys(('c1', 'c2', 'c3'), 'h3'), 'e': 'h1', 'f': 'h1', 'g': 'h1'}
+TIMES = 10
+USED = {'a': [5.0] * TIMES, **{u: [0.1] * TIMES for u in ('b1', 'b2', 'b3', 'c1', 'c2', 'c3')},
+        'e': [None] * 3 + [1.5] * 7, 'f': [None] * 5 + [1.5] * 5, 'g': [None] * 5 + [1.5] * 5}
+QUESTION = review.Question(scopes=made.SCOPES)
+
+
+@pytest.fixture(autouse=True)
+def nova_conf():
+    objects.register_all()
+    CONF([], default_config_files=[], default_config_dirs=[])
+    yield
+    assert boot._door is None
+    CONF.reset()
+
+
+def past(used=None, places=None, change=None, scopes=made.SCOPES, **cloud):
+    used, places = used or USED, places or PLACES
+    scores = made.scores_of(places, {u: [v or 0.0 for v in values]
+                                     for u, values in used.items()}, base=0.0)
+    cluster = made.cluster(places, taken_at=made.START + made.STEP * (TIMES - 1), **cloud)
+    trace = made.trace(change(cluster) if change else cluster, scores, used)
+    return pasts.build(trace, [made.policy_set()], scopes)
+
+
+def tuner(found, *, moves=False, policies=None):
+    chosen = policies or made.policy_set()
+    candidate = journey.Candidate('x', made.settings(chosen), made.SCOPES) if moves else None
+    return tuning.Tuner(found, chosen, CONF, candidate, journey.Assumptions(interval=made.STEP),
+                        QUESTION, lambda what, part: None)
+
+
+def places_of(found, multiplier, names=('e', 'f', 'g')):
+    """Where instances boot under a multiplier, by replay of the placement alone."""
+    seen = {}
+
+    class Watched(replaying.Boots):
+        def place(self, world, k, n):
+            host = super().place(world, k, n)
+            seen[found.uuids[n]] = found.hosts[host]
+            return host
+
+    original = replaying.Boots
+    replaying.Boots = Watched
+    try:
+        tuner(found).run([multiplier])
+    finally:
+        replaying.Boots = original
+    return tuple(seen[name] for name in names)
+
+
+def test_novas_weighers_follow_the_allocation_and_ours_the_load():
+    found = past()
+    # One vCPU and its memory each: h1 fills up to the others' three.
+    assert places_of(found, 0.0) == ('h1', 'h1', 'h1')
+    # The second sees what the first has brought.
+    assert places_of(found, 8.0)[:2] in (('h2', 'h3'), ('h3', 'h2'))
+    assert 'h1' not in places_of(found, 8.0)
+
+
+def test_instances_of_one_step_see_each_other_before_any_metric_does():
+    crowd = [f'n{i}' for i in range(5)]
+    places = {**PLACES, **dict.fromkeys(crowd, 'h1')}
+    used = {**USED, **{u: [None] * 7 + [1.0] * 3 for u in crowd}}
+    # h1 is at 0.5, h2 at 0.18, h3 at 0.33, and one more vCPU adds 0.1.
+    found = places_of(past(used, places), 8.0, crowd)
+    assert [found.count(host) for host in ('h1', 'h2', 'h3')] == [0, 3, 2]
+
+
+def test_a_good_multiplier_beats_novas_own():
+    history, stock, good = (lambda t: [t.history(), *t.run([0.0, 8.0])])(
+        tuner(past(), moves=True, policies=made.policy_set(threshold=0.5)))
+    assert (history.multiplier, stock.multiplier, good.multiplier) == (None, 0.0, 8.0)
+    # h1 is at 0.95 from time 5 on: three of 1.5 beside 5.0.
+    assert stock.overload == history.overload == 5 * made.STEP / 60
+    assert good.overload == 0.0
+    assert good.spread['cpu'] < stock.spread['cpu']
+    assert (good.moves, good.overload_moved) == (0, 0.0)
+    assert stock.moves > 0
+    assert [t.count.booted for t in (history, stock, good)] == [3, 3, 3]
+    assert (stock.count.elsewhere, good.count.elsewhere) == (0, 3)
+
+
+def test_multiplier_0_is_nova_without_us():
+    found = past()
+    (ours,) = tuner(found).run([0.0])
+
+    class Deaf(replaying.ReplayDoor):
+        """Nothing of ours is in the list of weighers: nobody asks it."""
+
+        def scrape(self, hosts, samples, at):
+            pass
+
+        def look(self, hosts):
+            raise AssertionError('Nova asked us')
+
+    boots = replaying.Boots(found, made.policy_set(),
+                            [kind() for kind in nova_weights.all_weighers()],
+                            Deaf(CONF, 'unused'))
+    nova = journey.unmoved(found, lambda k: None, boots)
+    assert review.minutes(review.overloaded(nova.score, 0.8).any(axis=0), made.STEP) == \
+        ours.overload
+    assert review.statistics(review.imbalances(found, nova.score, model.UNASSIGNED)[0])[
+        'mean'] == ours.spread['cpu']
+    assert boots.count == ours.count
+
+
+def test_a_negative_multiplier_packs():
+    assert places_of(past(), -8.0) == ('h1', 'h1', 'h1')
+    spread = {**USED, 'a': [0.2] * TIMES, 'b1': [4.0] * TIMES}
+    assert places_of(past(spread), -8.0) == ('h2', 'h2', 'h2')
+
+
+def test_only_hosts_that_may_take_it():
+    down = (model.Service('h2', state='down'),)
+    assert set(places_of(past(services=down), 8.0)) == {'h3'}
+    disabled = (model.Service('h2', status='disabled'),)
+    assert set(places_of(past(services=disabled), 8.0)) == {'h3'}
+
+    def aggregate(cluster):
+        return dataclasses.replace(cluster, aggregates={'ssd': ('h1', 'h3'), 'hdd': ('h2',)})
+
+    found = past(change=aggregate, scopes=('ssd', 'hdd'))
+    assert set(places_of(found, 8.0)) == {'h3'}
+
+
+def test_server_groups_keep_their_rules():
+    apart = (model.ServerGroup('group', model.GroupPolicy.ANTI_AFFINITY,
+                               frozenset(('e', 'f', 'g'))),)
+    assert sorted(places_of(past(groups=apart), 8.0)) == ['h1', 'h2', 'h3']
+    together = (model.ServerGroup('group', model.GroupPolicy.AFFINITY,
+                                  frozenset(('e', 'f', 'g'))),)
+    assert len(set(places_of(past(groups=together), 8.0))) == 1
+    soft = (model.ServerGroup('group', model.GroupPolicy.SOFT_AFFINITY,
+                              frozenset(('b1', 'e', 'f', 'g'))),)
+    CONF.set_override('soft_affinity_weight_multiplier', 1000.0, 'filter_scheduler')
+    assert set(places_of(past(groups=soft), 8.0)) == {'h2'}
+
+
+def test_an_instance_without_room_goes_where_it_went():
+    def full(cluster):
+        hosts = {name: dataclasses.replace(host, provider=dataclasses.replace(
+            host.provider, inventories={
+                **host.provider.inventories, 'MEMORY_MB': model.Inventory(
+                    sum(i.memory_mb for i in cluster.instances.values() if i.host == name))}))
+            for name, host in cluster.hosts.items()}
+        hosts['h1'] = dataclasses.replace(hosts['h1'], provider=dataclasses.replace(
+            hosts['h1'].provider, inventories={
+                **hosts['h1'].provider.inventories, 'MEMORY_MB': model.Inventory(1000)}))
+        return dataclasses.replace(cluster, hosts=hosts)
+
+    (trial,) = tuner(past(change=full)).run([8.0])
+    assert trial.count == replaying.Count(booted=3, elsewhere=0, without_room=3)
+
+
+def test_a_past_without_usage_is_refused():
+    policies = made.policy_set(vm_profile_query=None)
+    found = made.built(made.cluster(PLACES), made.scores_of(
+        PLACES, {u: [1.0] * 3 for u in PLACES}), None, policies=policies)
+    with pytest.raises(exception.HistoryError, match='vm_profile_query'):
+        tuner(found, policies=policies)
+
+
+def test_options_are_as_before_afterwards():
+    before = (CONF.filter_scheduler.kronos_weight_multiplier, CONF.kronos.settle_seconds,
+              list(CONF.kronos.policies_file))
+    tuner(past()).run([3.0])
+    assert before == (CONF.filter_scheduler.kronos_weight_multiplier,
+                      CONF.kronos.settle_seconds, list(CONF.kronos.policies_file))
+
+
+def trial(multiplier, overload, moves=0, spread=0.5, empty=0.0, booted=100):
+    return tuning.Trial(multiplier, overload, {'cpu': spread}, empty, moves, overload,
+                        replaying.Count(booted))
+
+
+@pytest.mark.parametrize('trials, mode, expected, words', [
+    # Overload first; what is within 2 % of Nova's counts as equal.
+    ([trial(0, 1000), trial(2, 15, 9), trial(4, 0, 3), trial(8, 10, 3)], 'spread', 4,
+     'overload 0 host-minutes instead of 1000'),
+    ([trial(0, 1000), trial(2, 500, 0), trial(4, 0, 30)], 'spread', 4, '30 moves later'),
+    # Then less spread, then the smallest.
+    ([trial(0, 0, 5), trial(2, 0, 1, 0.4), trial(4, 0, 1, 0.3)], 'spread', 4, '0.300'),
+    ([trial(0, 9), trial(4, 9), trial(-1, 9)], 'spread', 0, 'no other multiplier'),
+    ([trial(0, 10), trial(1, 0, booted=7)], 'spread', 1, 'mean'),
+    ([trial(0, 10, booted=7), trial(1, 0, booted=7)], 'spread', 1, 'Only 7 instances'),
+    ([trial(0, 0, booted=0), trial(1, 0, booted=0)], 'spread', 0, 'nothing has booted'),
+    ([trial(0, 10, empty=1), trial(-1, 10, empty=2), trial(-9, 400, empty=5)], 'pack', -1,
+     '2.00 empty hosts instead of 1.00'),
+])
+def test_advice(trials, mode, expected, words):
+    found = tuning.advise(trials, mode)
+    assert found.multiplier == expected
+    assert words in found.why
