@@ -286,7 +286,7 @@ def measure(count: int, rounds: int) -> dict[str, Any]:
     result['refresh_percent_of_a_core'] = refresh / INTERVAL * 100
     for what in ('own', 'all'):
         stock = [row[what] for name, row in result['weigher'].items()
-                 if name not in (*OURS, CHANGED, REFRESHED, 'IdleWeigher')]
+                 if not name.startswith(('Kronos', 'Idle'))]
         ours = result['weigher']['KronosWeigher'][what]
         result[f'weigher_to_stock_{what}'] = {
             'median': ours / statistics.median(stock), 'cheapest': ours / min(stock)}

@@ -366,7 +366,8 @@ class History:
     ``completed`` are moves with their completion times, newest last.
     ``local_disk_hosts`` are hosts off
     which Nova lately refused to move an instance without copying its disks.
-    ``paused`` says by whom and why the scope is; None: it is not.
+    ``paused`` says by whom and why the scope is; None: it is not. ``waiting``
+    says why imbalance moves alone have to wait.
     """
 
     cooling: Mapping[str, float] = _empty()
@@ -378,6 +379,7 @@ class History:
     completed: tuple[tuple[Move, float], ...] = ()
     local_disk_hosts: frozenset[str] = frozenset()
     paused: str | None = None
+    waiting: str | None = None
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

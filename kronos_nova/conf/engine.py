@@ -115,6 +115,9 @@ OPTS: list[cfg.Opt] = [
                     'part: imbalance moves wait so long, and as much longer as samples are old. '
                     'A longer range in a policy\'s queries counts instead. Set it to the longest '
                     'range inside your recording rules. 0 switches waiting off.'),
+    cfg.IntOpt('sustain_for', default=0, min=0, max=86400,
+               help='Seconds for which spread or pack must have had something to move, in every '
+                    'cycle, before it is moved. Drains and repairs do not wait. 0: at once.'),
     cfg.IntOpt('breaker_worse_plans', default=3, min=0, max=100,
                help='After so many plans in a row that left a larger combined imbalance than '
                     'they found the scope is paused. 0: never.'),

@@ -36,6 +36,7 @@ from kronos_nova import plugins
 from kronos_nova import policy as policies
 from kronos_nova.conf import engine as engine_conf
 from kronos_nova.conf import policy_watch
+from kronos_nova.constraints import metrics
 from kronos_nova.constraints import settling
 from kronos_nova.rebalancer import breakers
 from kronos_nova.rebalancer import cycle
@@ -338,11 +339,13 @@ class Engine:
         ended = tuple(f for f in live if f.instance_uuid not in under_way)
         cluster = dataclasses.replace(
             cluster, flights=(*cluster.flights, *flights, *ended)).scoped(scope)
-        outcome = cycle.run(
-            cluster, samples, self._history(scope, now, policy_set.window),
-            settings(self._conf, policy_set), now=now, clock=self._monotonic,
-            busy=sum(1 for f in flights if f.from_host in cluster.scope_hosts),
-            stopping=self._stopping.is_set)
+        busy = sum(1 for f in flights if f.from_host in cluster.scope_hosts)
+
+        def plan(history: model.History) -> cycle.Outcome:
+            return cycle.run(cluster, samples, history, settings(self._conf, policy_set), now=now,
+                             clock=self._monotonic, busy=busy, stopping=self._stopping.is_set)
+
+        outcome = self._sustained(scope, plan, self._history(scope, now, policy_set.window), now)
         if self._stopping.is_set():
             LOG.info('Scope %s: stopped while it was planned; nothing of it is kept', scope)
             return None
@@ -371,6 +374,25 @@ class Engine:
             outcome.plan, moves=(), combined_after=outcome.plan.combined_before,
             reason=str(pause))
         return dataclasses.replace(outcome, plan=plan)
+
+    def _sustained(self, scope: str, plan: Callable[[model.History], cycle.Outcome],
+                   history: model.History, now: float) -> cycle.Outcome:
+        """Imbalance moves that have been wanted for ``sustain_for``, or none: then
+        drains and repairs are planned without them."""
+        found = plan(history)
+        needed = self._conf.engine.sustain_for
+        if not needed or self._conf.engine.dry_run or self._stopping.is_set():
+            return found
+        if not any(m.phase in metrics.IMBALANCE for m in found.plan.moves):
+            # Of a scope that may not move it is not known what it wants.
+            if found.settled and history.paused is None and history.scope_cooling <= 0:
+                self._store.content(scope)
+            return found
+        left = self._store.wish(scope, now) + needed - now
+        if left <= 0:
+            return found
+        return plan(dataclasses.replace(history, waiting=(
+            f'the imbalance has to last for another {left:.0f} s (sustain_for)')))
 
     def _history(self, scope: str, now: float, window: float) -> model.History:
         """What the database remembers, and why nothing may move at all.

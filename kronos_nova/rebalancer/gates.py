@@ -45,6 +45,8 @@ def imbalance_hold(cluster: model.Cluster, scores: model.Scores, history: model.
     """Why imbalance moves must wait while drains and repairs go on."""
     if scores.untrusted:
         return 'metrics are not trusted: ' + '; '.join(scores.untrusted)
+    if history.waiting is not None:
+        return history.waiting
     last = settling.awaited(history, cluster.scope_hosts)
     if last is not None:
         left = settling.seconds_left(scores, last[1], options.settle_seconds)

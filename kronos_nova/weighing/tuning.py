@@ -121,10 +121,12 @@ class Tuner:
             return [self._one(multiplier, f.name) for multiplier in multipliers]
 
     def _one(self, multiplier: float, path: str) -> Trial:
-        # Samples of a replay show what is there: nothing has to settle.
+        # Samples of a replay show what is there: nothing has to settle. Boots
+        # come one after the other: none is unseen.
         taken = settings.apply(self._conf, [
             ('filter_scheduler', headroom.OPTION, repr(multiplier)),
-            ('kronos', 'settle_seconds', '0'), ('kronos', 'policies_file', path)])
+            ('kronos', 'settle_seconds', '0'), ('kronos', 'concurrent_boots', '1'),
+            ('kronos', 'policies_file', path)])
 
         def placer() -> replaying.Boots:
             door = replaying.ReplayDoor(self._conf, path)

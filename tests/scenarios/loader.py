@@ -162,4 +162,5 @@ def _history(data: dict[str, Any]) -> model.History:
         quarantined_hosts=frozenset(data.get('quarantined_hosts', ())),
         local_disk_hosts=frozenset(data.get('local_disk_hosts', ())),
         scope_cooling=data.get('scope_cooling', 0.0), paused=data.get('paused'),
+        waiting=data.get('waiting'),
         draining=frozenset(data.get('draining', ())), completed=completed)

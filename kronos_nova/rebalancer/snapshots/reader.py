@@ -204,11 +204,13 @@ class _Reader:
             completed=tuple((model.Move(c.instance_uuid, c.from_host, c.to_host,
                                         model.Phase(c.phase)), c.completed_at)
                             for c in sorted(found.completed, key=lambda c: c.completed_at)))
-        scopes = {'', *found.aggregate_cooldowns, *found.draining, *found.paused}
+        scopes = {'', *found.aggregate_cooldowns, *found.draining, *found.paused,
+                  *found.waiting}
         return {scope: dataclasses.replace(
             common, scope_cooling=found.aggregate_cooldowns.get(scope, 0.0),
             draining=frozenset(found.draining.get(scope, ())),
-            paused=files.clean(found.paused[scope]) if scope in found.paused else None)
+            paused=files.clean(found.paused[scope]) if scope in found.paused else None,
+            waiting=files.clean(found.waiting[scope]) if scope in found.waiting else None)
             for scope in sorted(scopes)}, ()
 
 

@@ -129,9 +129,10 @@ class Completed(_Record):
 
 
 class Cooldowns(_Record):
-    """Seconds remaining; -1 of a quarantine is for ever. The last five are
+    """Seconds remaining; -1 of a quarantine is for ever. The last six are
     ours: hosts in quarantine, hosts whose disks are their own, hosts being
-    emptied by scope, who has paused a scope and why, ended moves. The file may
+    emptied by scope, who has paused a scope and why, why its imbalance moves
+    wait, ended moves. The file may
     be written by hand, so a misspelt part is refused."""
 
     model_config = pydantic.ConfigDict(strict=True, extra='forbid')
@@ -144,6 +145,7 @@ class Cooldowns(_Record):
     local_disk_hosts: list[Name] = []
     draining: dict[Name, list[Name]] = {}
     paused: dict[Name, Text] = {}
+    waiting: dict[Name, Text] = {}
     completed: list[Completed] = []
 
 

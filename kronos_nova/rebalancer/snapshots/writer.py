@@ -219,6 +219,7 @@ def _cooldowns(histories: Mapping[str, model.History]) -> dict[str, Any]:
         'instance_cooldowns': cooling, 'instance_quarantines': quarantined,
         'host_quarantines': sorted(hosts), 'local_disk_hosts': sorted(local),
         'paused': {s: h.paused for s, h in histories.items() if h.paused is not None},
+        'waiting': {s: h.waiting for s, h in histories.items() if h.waiting is not None},
         'draining': {s: sorted(h.draining) for s, h in histories.items() if h.draining},
         'completed': sorted(completed.values(),
                             key=lambda c: (c['completed_at'], c['instance_uuid']))}

@@ -399,6 +399,14 @@ class Store:
         """Of the scope's plans since its breaker opened last, newest first."""
         return self._read(lambda c: outcomes.realised(c, scope, limit))
 
+    def wish(self, scope: str, now: float) -> float:
+        """The scope wants to be balanced; since when it has, without a break."""
+        return self._run(lambda c: outcomes.wish(c, scope, now))
+
+    def content(self, scope: str) -> None:
+        """It does not, or no longer."""
+        self._run(lambda c: outcomes.content(c, scope))
+
     def failures(self, scope: str, since: float) -> tuple[int, int]:
         """(failed, ended) migrations since then, and since the breaker opened."""
         return self._read(lambda c: outcomes.failures(c, scope, since))

@@ -87,6 +87,21 @@ def failures(connection: sa.Connection, scope: str, since: float) -> tuple[int, 
         row.number for row in ended if row.state == TaskState.COMPLETED.value)
 
 
+def wish(connection: sa.Connection, scope: str, now: float) -> float:
+    """Since when the scope has wanted to be balanced: from now on, if it is new."""
+    table = tables.wish
+    since = connection.scalar(sa.select(table.c.since).where(table.c.scope == scope))
+    if since is None:
+        connection.execute(sa.insert(table).values(scope=scope, since=now))
+        return now
+    return float(since)
+
+
+def content(connection: sa.Connection, scope: str) -> None:
+    """The scope wants nothing any more."""
+    connection.execute(sa.delete(tables.wish).where(tables.wish.c.scope == scope))
+
+
 def trip(connection: sa.Connection, scope: str, now: float) -> None:
     """What came before is not held against the scope again."""
     table = tables.breaker

@@ -177,6 +177,13 @@ outcome = table(
     sa.Index('outcome_scope_planned', 'scope', 'planned_at'),
 )
 
+#: Since when plans of a scope have wanted to move instances for balance's sake.
+wish = table(
+    'wish',
+    sa.Column('scope', name(), primary_key=True),
+    sa.Column('since', sa.Double, nullable=False),
+)
+
 #: When a scope's circuit breaker opened last.
 breaker = table(
     'breaker',

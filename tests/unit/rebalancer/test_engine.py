@@ -325,6 +325,45 @@ def test_failures_pause_the_scope(world, rate, pause):
         assert one.run_cycle()[0]['moves'], 'breaker_pause is over'
 
 
+def test_an_imbalance_that_does_not_last_moves_nothing(world):
+    """Two minutes, a minute of calm, and from the beginning again; a restart is no break."""
+    world.conf.set_override('sustain_for', 180, 'engine')
+    for load, moves in ((0.9, 0), (0.9, 0), (0.1, 0), (0.9, 0), (0.9, 0), (0.9, 0), (0.9, 1)):
+        world.source._hosts = {'a': load, 'b': 0.1}
+        row, = world.engine().run_cycle()
+        assert len(row['moves']) == moves, row
+        if load == 0.9 and not moves:
+            assert 's (sustain_for)' in row['reason']
+        world.clock.now += 60
+
+
+def test_drains_do_not_wait_for_an_imbalance_to_last(world):
+    world.conf.set_override('sustain_for', 180, 'engine')
+    world.conf.set_override('evacuate_disabled_hosts', True, 'engine')
+    services = dict(world.collector.cluster.services)
+    services['a'] = dataclasses.replace(services['a'], status='disabled',
+                                        disabled_reason='repair')
+    world.collector.cluster = dataclasses.replace(world.collector.cluster, services=services)
+    row, = world.engine().run_cycle()
+    assert {m['phase'] for m in row['moves']} == {'evacuate'}
+
+
+def test_while_the_scope_cools_an_imbalance_goes_on(world):
+    world.conf.set_override('sustain_for', 60, 'engine')
+    world.conf.set_override('cooldown', 120, 'engine')
+    world.conf.set_override('instance_cooldown', 0, 'engine')
+    world.conf.set_override('settle_seconds', 0, 'engine')
+    one = world.engine()
+    assert not one.run_cycle()[0]['moves']
+    world.clock.now += 60
+    assert one.run_cycle()[0]['moves']
+    carried_out(world)
+    world.clock.now -= 3600 - 60
+    assert not one.run_cycle()[0]['moves']
+    world.clock.now += 61
+    assert one.run_cycle()[0]['moves'], 'it has lasted all the time'
+
+
 def test_an_engine_that_ends_gives_its_scopes_back(world):
     one = world.engine('one')
     one.run_cycle()

@@ -11,7 +11,7 @@
 # under the License.
 
 
-"""Pauses, what came of plans, circuit breakers; when a scope was last planned."""
+"""Pauses, what came of plans, circuit breakers, wishes; when a scope was last planned."""
 
 from alembic import op
 import sqlalchemy as sa
@@ -52,6 +52,11 @@ def upgrade() -> None:
         sa.Column('combined_realised', sa.Double),
         sa.Column('realised_at', sa.Double),
         sa.Index('outcome_scope_planned', 'scope', 'planned_at'),
+        mysql_engine='InnoDB', mysql_charset='utf8mb4')
+    op.create_table(
+        'wish',
+        sa.Column('scope', _name(), primary_key=True),
+        sa.Column('since', sa.Double, nullable=False),
         mysql_engine='InnoDB', mysql_charset='utf8mb4')
     op.create_table(
         'breaker',
