@@ -131,6 +131,8 @@ class ApiTestCase(base.NovaTestCase):
         opts.register(self.conf)
         self.conf([], default_config_files=[])
         self.conf.set_override('hypervisor_types', ['fake'], 'engine')
+        # What a test has just booted may be moved to balance load.
+        self.conf.set_override('instance_cooldown', 0, 'engine')
         self.connection = self.connect()
 
     def connect(self, placement_url: str | None = None) -> connection.Connection:

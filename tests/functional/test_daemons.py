@@ -45,6 +45,7 @@ evaluation_interval = 5
 hypervisor_types = fake
 snapshot_dir = {self.snapshots}
 settle_seconds = 0
+instance_cooldown = 0
 [executor]
 poll_interval = 0.5
 migration_poll_interval = 1

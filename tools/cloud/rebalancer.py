@@ -50,6 +50,8 @@ def configuration(run: Run) -> str:
             'hypervisor_types': HYPERVISOR_TYPES,
             'evaluation_interval': 10,
             'cooldown': 0,
+            # Guests that have just booted may be moved at once.
+            'instance_cooldown': 0,
             'settle_seconds': policies.RANGE_SECONDS,
             'snapshot_dir': run.layout.kronos,
         },
