@@ -113,5 +113,6 @@ class _Arrival:
             since = self._held_since = now if self._held_since is None else self._held_since
             claimed = claimed or now - since > CLAIM_GRACE or (
                 vcpus - first[0] >= shape.vcpus and ram_mb - first[1] >= shape.memory_mb)
-        self.landed = claimed
+        # Another request may have seen it meanwhile.
+        self.landed = self.landed or claimed
         return room

@@ -18,6 +18,7 @@ forks its workers and are used by many threads afterwards: whatever runs in
 the background starts at the first request of a process.
 """
 
+import os
 import threading
 import time
 from typing import Any, Protocol, TypeVar
@@ -141,14 +142,32 @@ class Door:
 
 
 _door: Door | None = None
+_opening = threading.Lock()
 
 
 def door() -> Door:
     """This process's; a forked worker inherits it without its threads."""
+    found = _door
+    return found if found is not None else _opened()
+
+
+def _opened() -> Door:
+    """The first requests of a process may come at once: they get one door, or
+    each would go on asking for scores."""
     global _door
-    if _door is None:
-        _door = Door(CONF)
-    return _door
+    with _opening:
+        if _door is None:
+            _door = Door(CONF)
+        return _door
+
+
+def _unlocked() -> None:
+    """In a forked child: another thread of the parent may have held it."""
+    global _opening
+    _opening = threading.Lock()
+
+
+os.register_at_fork(after_in_child=_unlocked)
 
 
 def use(other: Door) -> None:

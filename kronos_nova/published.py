@@ -22,7 +22,6 @@ same as nothing: the schedulers then decide without it.
 import dataclasses
 import hashlib
 import json
-import math
 import time
 from typing import Any
 
@@ -44,6 +43,8 @@ USAGE_VERSION = 1
 MAX_MOVES = 1000
 #: A clock that is this far ahead (seconds) does not make a message eternal.
 MAX_AGE = 3600.0
+#: More than any host has, in vCPUs or MiB, and any time since the epoch.
+MAX_AMOUNT = 2.0 ** 40
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -197,6 +198,6 @@ def _shape(vcpus: Any, memory_mb: Any) -> flavors.Shape:
 
 def _number(value: Any) -> float:
     if (not isinstance(value, int | float) or isinstance(value, bool)
-            or not math.isfinite(value) or value < 0):
+            or not 0 <= value <= MAX_AMOUNT):
         raise ValueError(f'{USAGE_KEY} in the cache: {value!r} is no amount')
     return float(value)

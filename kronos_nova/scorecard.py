@@ -32,6 +32,7 @@ from kronos_nova import depletion
 from kronos_nova import exception
 from kronos_nova import flavors
 from kronos_nova import labels
+from kronos_nova import lookback
 from kronos_nova import memo
 from kronos_nova import model
 from kronos_nova import policy as policies
@@ -94,9 +95,11 @@ class Snapshot:
     tracks: dict[str, depletion.Track] = dataclasses.field(
         default_factory=dict, compare=False, repr=False)
 
-    def ranking(self, number: int) -> tuple[dict[str, depletion.Load], memo.Memo]:
-        """Loads and raw weights for a request; see :mod:`kronos_nova.scatter`."""
-        return self.rankings[number] if self.rankings else (self.loads, self.weights)
+    def ranking(self, number: int | None) -> tuple[dict[str, depletion.Load], memo.Memo]:
+        """Loads and raw weights for a request; see :mod:`kronos_nova.scatter`.
+        None: as they are."""
+        return (self.rankings[number] if self.rankings and number is not None
+                else (self.loads, self.weights))
 
     def correct(self, host: str, after: depletion.Track) -> None:
         """Count what came to a host, or left it, as its flavor."""
@@ -238,7 +241,7 @@ class Scorecard:
                     fill, problem, _ = scoring.host_scores(policy, samples.capacity, names)
                 # In a cloud without any instance there is nothing to go by.
                 outlook = self._outlook(held, fill, tracks, usage_of(held), landed,
-                                        unmeasured=0.0)
+                                        policy.fill_look, unmeasured=0.0)
                 ceilings.append(Ceiling(policy.name, policy.boot_ceiling, outlook.loads,
                                         outlook.extras()))
             if problem is not None:
@@ -254,7 +257,8 @@ class Scorecard:
                                            weights) for host in whole}
         parts = [(held.policy.weight, self._outlook(
             held, scores[held.policy.name], tracks, usage_of(held), landed,
-            unmeasured=depletion.UNMEASURED)) for held in self._held.values()]
+            held.policy.score_look, unmeasured=depletion.UNMEASURED))
+            for held in self._held.values()]
         loads = {host: depletion.combined((weight, found.loads[host]) for weight, found in parts)
                  for host in whole}
         extras = flavors.extras((weight, found.use, found.memory, found.shapes)
@@ -296,11 +300,16 @@ class Scorecard:
 
     def _outlook(self, held: _Held, scores: Mapping[str, float],
                  tracks: Mapping[str, depletion.Track], usage: flavors.Usage,
-                 landed: Collection[tuple[str, str, float]],
+                 landed: Collection[tuple[str, str, float]], look: lookback.Look,
                  unmeasured: float) -> depletion.Outlook:
+        """
+        :param look: how the query looks back, whose mean may be of a longer time
+            than ``settle_seconds``.
+        """
+        settle = float(self._conf.kronos.settle_seconds)
         return depletion.outlook(
-            scores, tracks, sampled_at=held.sampled_at,
-            window=float(self._conf.kronos.settle_seconds),
+            scores, tracks, sampled_at=held.sampled_at - (look.delay if settle else 0.0),
+            window=max(settle, look.ramp) if settle else 0.0,
             memory=depletion.goes_by_memory(held.policy), unmeasured=unmeasured, usage=usage,
             landed=landed)
 

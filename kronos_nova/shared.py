@@ -40,6 +40,7 @@ from oslo_log import log as logging
 
 from kronos_nova import model
 from kronos_nova import policy as policies
+from kronos_nova.sources import answer
 from kronos_nova.sources import base
 
 LOG = logging.getLogger(__name__)
@@ -51,6 +52,8 @@ BOOT_ID = pathlib.Path('/proc/sys/kernel/random/boot_id')
 #: workers that take the lease at the same time see who has got it.
 POLL = 0.2
 SETTLE = 0.25
+#: Of a text in an answer; it gets into the log.
+MAX_TEXT = 1000
 RESULTS = ('imbalance', 'capacity', 'host_capacity')
 
 
@@ -65,6 +68,7 @@ class SharedSource(base.Source):
         self._source = source
         self._interval = float(conf.kronos.refresh_interval)
         self._patience = float(conf.prometheus.timeout)
+        self._max_series = int(conf.prometheus.max_series)
         # Two Prometheus are two answers.
         self._of = f'{conf.kronos.source} {conf.prometheus.url}'
         self._boot = _boot()
@@ -88,13 +92,13 @@ class SharedSource(base.Source):
         except Exception as e:
             # What the cache does is no reason to have no scores.
             self._say(e)
-        asked_at, answer = time.monotonic(), None
+        asked_at, text = time.monotonic(), None
         try:
             samples = self._source.fetch(policy, profile=False)
-            answer = dump(samples, asked_at)
+            text = dump(samples, asked_at)
             return samples
         finally:
-            self._leave(key, answer)
+            self._leave(key, text)
 
     def health(self) -> tuple[model.Health, str]:
         return self._source.health()
@@ -119,11 +123,11 @@ class SharedSource(base.Source):
             time.sleep(POLL)
         return None
 
-    def _leave(self, key: str, answer: str | None) -> None:
+    def _leave(self, key: str, text: str | None) -> None:
         """Put the answer into the cache, if there is one, and end the lease."""
         try:
-            if answer is not None:
-                self._region.set(key, answer)
+            if text is not None:
+                self._region.set(key, text)
             self._region.delete(_lease(key))
         except Exception as e:
             self._say(e)
@@ -134,8 +138,9 @@ class SharedSource(base.Source):
         if value is core.NO_VALUE or value is None:
             return None
         try:
-            return load(value, policy, since, time.monotonic(), self._interval)
-        except (ValueError, KeyError, TypeError, RecursionError, AttributeError):
+            return load(value, policy, since, time.monotonic(), self._interval,
+                        self._max_series)
+        except (ValueError, KeyError, TypeError, RecursionError, AttributeError, OverflowError):
             return None  # not ours: it will be overwritten
 
     def _holder(self, key: str) -> str | None:
@@ -181,13 +186,14 @@ def dump(samples: model.PolicySamples, asked_at: float) -> str:
 
 
 def load(value: Any, policy: policies.Policy, since: float, now: float,
-         interval: float) -> model.PolicySamples | None:
+         interval: float, max_series: int) -> model.PolicySamples | None:
     """The answer in the cache; None if it is not of this interval.
 
     :param since: from when on the answer is wanted: ``asked_ago`` counts
         from there.
-    :raises ValueError, KeyError, TypeError, AttributeError: it is not one of
-        ours.
+    :param max_series: of one answer, as of one of Prometheus.
+    :raises ValueError, KeyError, TypeError, AttributeError, OverflowError: it
+        is not one of ours.
     """
     document = json.loads(value, parse_constant=_refuse)
     if document['version'] != VERSION or document['policy'] != policy.name:
@@ -195,14 +201,17 @@ def load(value: Any, policy: policies.Policy, since: float, now: float,
     asked_at = _number(document['asked_at'])
     if not 0.0 <= now - asked_at < interval:
         return None
-    results = {name: _result(document[name]) for name in RESULTS}
+    results = {name: _result(document[name], max_series) for name in RESULTS}
     imbalance = results['imbalance']
     if imbalance is None or imbalance.query != policy.imbalance_query:
         raise ValueError('it answers another query')
-    age = document['age']
+    age = None if document['age'] is None else _number(document['age'])
+    if age is not None and age < 0:
+        # It would make the scores last for ever.
+        raise ValueError('samples are not from the future')
     return model.PolicySamples(
         policy.name, imbalance, capacity=results['capacity'],
-        host_capacity=results['host_capacity'], age=None if age is None else _number(age),
+        host_capacity=results['host_capacity'], age=age,
         taken_at=_number(document['taken_at']), asked_ago=max(0.0, since - asked_at))
 
 
@@ -212,23 +221,30 @@ def _plain(result: model.QueryResult | None) -> dict[str, Any] | None:
         or value is None else dict(value) for field in dataclasses.fields(result)}
 
 
-def _result(found: Any) -> model.QueryResult | None:
+def _result(found: Any, max_series: int) -> model.QueryResult | None:
     if found is None:
         return None
     query, error = found['query'], found['error']
     if not isinstance(query, str) or not (error is None or isinstance(error, str)):
         raise ValueError('a result is malformed')
+    if len(found['series']) > max_series or (error is not None and found['series']):
+        raise ValueError('a result has more series than it may have')
     return model.QueryResult(
         query, model.Health(found['health']),
         series={name: _number(value) for name, value in found['series'].items()},
-        error=error, warnings=_texts(found['warnings']),
-        missing_labels=_texts(found['missing_labels']), duplicates=_texts(found['duplicates']))
+        error=None if error is None else answer.clean(error, MAX_TEXT),
+        warnings=_clean(found['warnings']), missing_labels=_clean(found['missing_labels']),
+        duplicates=_texts(found['duplicates']))
 
 
 def _texts(found: Any) -> tuple[str, ...]:
     if not isinstance(found, list) or not all(isinstance(text, str) for text in found):
         raise ValueError('a list of texts is malformed')
     return tuple(found)
+
+
+def _clean(found: Any) -> tuple[str, ...]:
+    return tuple(answer.clean(text, MAX_TEXT) for text in _texts(found))
 
 
 def _number(value: Any) -> float:

@@ -65,8 +65,9 @@ OPTS: list[cfg.Opt] = [
                      'does not work, each worker asks by itself.'),
     cfg.IntOpt('settle_seconds', default=300, min=0, max=3600,
                help='Seconds after which the metrics show a new instance in full; until then '
-                    'what they do not show is added to its host. Use the longest range in your '
-                    'queries, as for settle_seconds of the engine. 0: what was booted before a '
+                    'what they do not show is added to its host. A query whose own mean is '
+                    'longer needs as long; set this to ranges that are hidden in recording '
+                    'rules, as for settle_seconds of the engine. 0: what was booted before a '
                     'sample is in it.'),
     cfg.IntOpt('concurrent_boots', min=1, max=1024,
                help='Boots that are under way at once and see nothing of each other, in all '
@@ -101,10 +102,10 @@ OPTS: list[cfg.Opt] = [
                  help='With normalisation = tanh: the difference of headroom from the mean that '
                       'counts 0.38 of at most 0.5.'),
     cfg.BoolOpt('weigh_request', default=False,
-                help='Weigh the headroom that a host would have with the new instance on it: its '
-                     'vCPUs (or MiB) times what an allocated one uses. Of two equally full hosts '
-                     'the larger one is then preferred. Where all hosts are of one size it '
-                     'changes nothing and costs a little time.'),
+                help='Weigh the headroom that a host would have with the new instance on it: what '
+                     'its flavor uses, else its vCPUs (or MiB) times what an allocated one uses. '
+                     'Of two equally full hosts the larger one is then preferred. Where all '
+                     'hosts are of one size it changes nothing and costs a little time.'),
     cfg.ListOpt('scarcity_traits', default=['CUSTOM_*'],
                 help='Traits that KronosScarcityWeigher counts: patterns with * and ?; the last '
                      'one that fits decides, and one that begins with ! leaves out. HW_* would '

@@ -27,6 +27,7 @@ from kronos_nova import depletion
 from kronos_nova import memo
 from kronos_nova import scatter
 from kronos_nova import scoreboard
+from kronos_nova import scorecard
 from kronos_nova.weighers import normalisation
 
 LOG = logging.getLogger(__name__)
@@ -84,7 +85,7 @@ class KronosWeigher(weights.BaseHostWeigher):
             # thread's request has put here by then is as good.
             self._multipliers = {}
             door = boot.door()
-            number = scatter.ranking_of(str(getattr(weight_properties, 'instance_uuid', '')))
+            number = ranking_of(weight_properties, len(hosts))
             unknown = None if door.conf.kronos.unknown_hosts == 'mean' else self._worst
             found = weigh(door.look(hosts), hosts, chosen(weight_properties), number, unknown)
             if LOG.isEnabledFor(logging.DEBUG):
@@ -103,15 +104,26 @@ class KronosWeigher(weights.BaseHostWeigher):
         return 0.0
 
 
+def ranking_of(spec: Any, hosts: int) -> int | None:
+    """Which ranking a request uses; None: the plain one.
+
+    Instances of one request see each other. As many of them as there are
+    hosts fill these level, whatever others do at the same time.
+    """
+    if spec is not None and 'num_instances' in spec and spec.num_instances >= max(2, hosts):
+        return None
+    return scatter.ranking_of(str(getattr(spec, 'instance_uuid', '')))
+
+
 #: What a host without a score weighs when others have one; None: their mean.
 Unknown = Callable[[Any], float] | None
 
 
 #: Raw weights of a group, of one of its rankings.
-Weigh = Callable[[scoreboard.Group, int, Unknown], list[float]]
+Weigh = Callable[[scoreboard.Group, int | None, Unknown], list[float]]
 
 
-def weigh(groups: list[scoreboard.Group], hosts: list[Any], kind: Weigh, ranking: int = 0,
+def weigh(groups: list[scoreboard.Group], hosts: list[Any], kind: Weigh, ranking: int | None = 0,
           unknown: Unknown = None) -> list[float]:
     """The raw weights of all groups, in the order of the request's hosts."""
     if len(groups) == 1:
@@ -131,17 +143,21 @@ def tell(hosts: list[Any], weights: list[float], spec: Any) -> None:
               hosts[weights.index(most)].host)
 
 
-def relative(group: scoreboard.Group, ranking: int = 0,
+def relative(group: scoreboard.Group, ranking: int | None = 0,
              unknown: Unknown = None) -> list[float]:
     """Raw weights of the hosts that one policy file scores, in their order.
 
     :param ranking: which of the snapshot's, if it has several.
     """
-    hosts, snapshot = group.hosts, group.snapshot
-    if snapshot is None:
-        return [0.0] * len(hosts)
+    if group.snapshot is None:
+        return [0.0] * len(group.hosts)
+    return _whole(group.hosts, _shown(group.hosts, group.snapshot, ranking), unknown)
+
+
+def _shown(hosts: list[Any], snapshot: scorecard.Snapshot,
+           ranking: int | None) -> list[float | None]:
     loads, memory = snapshot.ranking(ranking)
-    return _whole(hosts, memory.of(hosts, loads), unknown)
+    return memory.of(hosts, loads)
 
 
 def _whole(hosts: list[Any], weights: list[float | None], unknown: Unknown) -> list[float]:
@@ -167,27 +183,39 @@ def chosen(spec: Any) -> Weigh:
     if kronos.normalisation == normalisation.FIXED and not kronos.weigh_request:
         return relative
 
-    def scaled(group: scoreboard.Group, ranking: int, unknown: Unknown) -> list[float]:
-        if group.snapshot is None:
-            return [0.0] * len(group.hosts)
-        weights = (expected(group, spec, ranking, unknown) if kronos.weigh_request
-                   else relative(group, ranking, unknown))
-        return normalisation.normalised(
-            weights, kronos.normalisation, kronos.normalisation_scale)
+    def scaled(group: scoreboard.Group, ranking: int | None, unknown: Unknown) -> list[float]:
+        hosts, snapshot = group.hosts, group.snapshot
+        if snapshot is None:
+            return [0.0] * len(hosts)
+        weights = (_expected(hosts, snapshot, spec, ranking) if kronos.weigh_request
+                   else _shown(hosts, snapshot, ranking))
+        # What an unknown host gets instead says nothing of how far the known
+        # are apart.
+        known = iter(normalisation.normalised(
+            [weight for weight in weights if weight is not None],
+            kronos.normalisation, kronos.normalisation_scale))
+        return _whole(hosts, [None if weight is None else next(known) for weight in weights],
+                      unknown)
 
     return scaled
 
 
-def expected(group: scoreboard.Group, spec: Any, ranking: int = 0,
+def expected(group: scoreboard.Group, spec: Any, ranking: int | None = 0,
              unknown: Unknown = None) -> list[float]:
-    """Like :func:`relative`, with what the request is expected to add itself.
+    """Like :func:`relative`, with what the request is expected to add itself:
+    what its flavor uses, else its vCPUs (or MiB) at the mean use.
 
     Of two hosts that are equally full the larger one has more headroom then;
     hosts of one size keep their order.
     """
-    hosts, snapshot = group.hosts, group.snapshot
-    if snapshot is None:
-        return [0.0] * len(hosts)
+    if group.snapshot is None:
+        return [0.0] * len(group.hosts)
+    return _whole(group.hosts, _expected(group.hosts, group.snapshot, spec, ranking), unknown)
+
+
+def _expected(hosts: list[Any], snapshot: scorecard.Snapshot, spec: Any,
+              ranking: int | None) -> list[float | None]:
     loads, _ = snapshot.ranking(ranking)
-    return _whole(hosts, memo.raw(depletion.projected(
-        hosts, loads, spec.vcpus, spec.memory_mb)), unknown)
+    more = snapshot.extras.of(spec.vcpus, spec.memory_mb)
+    return memo.raw(depletion.projected(
+        hosts, loads, spec.vcpus + more[0], spec.memory_mb + more[1]))

@@ -66,9 +66,12 @@ def _ours(filter_: Any, host: Any, spec: Any) -> str:
 
 
 def _too_full(host: Any, spec: Any) -> str:
-    group = boot.door().look([host])[0]
+    door = boot.door()
+    group = door.look([host])[0]
     if group.snapshot is None:
         return f'fail_closed is set and there are no scores: {group.reason}'
+    if door.conf.kronos.unknown_hosts == 'exclude' and host.host not in group.snapshot.loads:
+        return 'it has no score, and unknown_hosts is exclude'
     found = []
     for ceiling in group.snapshot.ceilings:
         load = depletion.projected([host], ceiling.loads,

@@ -23,6 +23,9 @@ from kronos_nova.conf import scheduler
 #: Where a name without a group is looked for, in this order.
 GROUPS = ('filter_scheduler', scheduler.GROUP.name)
 
+#: Options of ours that nova.conf may repeat.
+REPEATED = frozenset((scheduler.GROUP.name, opt.dest) for opt in scheduler.OPTS if opt.multi)
+
 #: (group, name, value) of options before they were overridden.
 Taken = list[tuple[str, str, Any]]
 
@@ -73,7 +76,7 @@ def apply(conf: cfg.ConfigOpts, wanted: Iterable[tuple[str, str, str]]) -> Taken
     for (group, name), values in lists.items():
         before = conf[group][name]
         # An option that may be repeated in nova.conf may be repeated here.
-        repeats = isinstance(before, list)
+        repeats = (group, name) in REPEATED
         try:
             conf.set_override(name, values if repeats else _typed(conf, group, name, values[-1]),
                               group)

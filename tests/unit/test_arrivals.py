@@ -101,6 +101,25 @@ def test_what_has_landed_is_remembered_while_it_is_published_and_told_from_a_new
     assert not host.arrivals
 
 
+def test_a_request_that_saw_the_host_before_does_not_take_a_landing_back():
+    """Two threads: the slower one has an older HostState."""
+    arrival = arrivals._Arrival(MOVE)
+    arrival.look(nova_fakes.HostState('a', num_instances=2), (4, 6000), 0.0, None)
+
+    class Slow(nova_fakes.HostState):
+        @property
+        def num_instances(self):
+            arrival.look(nova_fakes.HostState('a', num_instances=2), (6, 8048), 1.0, None)
+            return 2
+
+        @num_instances.setter
+        def num_instances(self, value):
+            pass
+
+    arrival.look(Slow('a'), (4, 6000), 1.0, None)
+    assert arrival.landed
+
+
 @pytest.mark.parametrize('to_host', ['c', 'b'])
 def test_another_host_s_growth_is_nothing(to_host):
     host = Watched(MOVE._replace(to_host=to_host))

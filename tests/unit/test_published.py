@@ -121,6 +121,8 @@ def usage_of(**fields):
     usage_of(shapes=[[0, 512, 1.0]]), usage_of(shapes=[[1, -1, 1.0]]),
     usage_of(shapes=[[True, 512, 1.0]]), usage_of(shapes=[[1.5, 512, 1.0]]),
     usage_of(shapes=[[1, 512, -1.0]]), usage_of(shapes=[[1, 512, float('nan')]]),
+    usage_of(shapes=[[1, 512, 1e308]]), usage_of(shapes=[[1, 512, 10 ** 400]]),
+    usage_of(moves=[['u', 'cn1', 1, 512, 0.0, 1e300]]),
     usage_of(shapes=[[1, 512, '1']]), usage_of(shapes=['abc']), usage_of(moves=None),
     usage_of(moves=[['u', 'cn1', 1, 512, 0.0]]), usage_of(moves=[[1, 'cn1', 1, 512, 0.0, None]]),
     usage_of(moves=[['u', None, 1, 512, 0.0, None]]),

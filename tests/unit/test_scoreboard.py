@@ -363,6 +363,34 @@ def test_a_window_keeps_what_a_new_sample_shows_in_part(board, source, clock):
         assert load == pytest.approx(0.4 + unshown * 4 / (6 - unshown) / 10)
 
 
+@pytest.mark.parametrize(('settle', 'query', 'shown'), [
+    (100, 'avg_over_time(x[1000s])', 0.5), (100, 'x', 1.0),
+    (2000, 'avg_over_time(x[1000s])', 0.25),
+    (100, 'avg_over_time(x[1000s] offset 250s)', 0.25), (100, 'max_over_time(x[1000s])', 1.0),
+    (0, 'avg_over_time(x[1000s])', 1.0)])
+@pytest.mark.parametrize('ceiling', [False, True])
+def test_a_longer_mean_shows_an_instance_as_slowly_as_it_does(
+        board, source, clock, settle, query, shown, ceiling):
+    """500 seconds after it has come."""
+    board.conf.set_override('settle_seconds', settle, 'kronos')
+    board.conf.set_override('staleness_threshold', 10000, 'prometheus')
+    fields = {'imbalance_query': 'other', 'capacity_query': query} if ceiling else {
+        'imbalance_query': query}
+    board.write(entry('cpu', **{'boot_ceiling': 0.9, **fields}))
+    sizes = {'vcpus_total': 10, 'total_usable_ram_mb': 1000, 'free_ram_mb': 500}
+    source.series = {query: {'cn1': 0.4}, 'other': {'cn1': 0.4}}
+    look(board, [host('cn1', vcpus_used=4, **sizes)])
+    grown = [host('cn1', vcpus_used=6, **sizes)]
+    look(board, grown)
+    clock.return_value += 500
+    board.refresh()
+    snapshot = look(board, grown)
+    [load] = scoreboard.depletion.projected(
+        grown, snapshot.ceilings[0].loads if ceiling else snapshot.loads)
+    unshown = 2 * (1 - shown)
+    assert load == pytest.approx(0.4 + unshown * 4 / (6 - unshown) / 10)
+
+
 SMALL, LARGE = flavors.Shape(1, 100), flavors.Shape(2, 50)
 SIZES = {'vcpus_total': 10, 'total_usable_ram_mb': 1000}
 

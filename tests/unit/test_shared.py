@@ -14,6 +14,7 @@
 """Workers of one host ask once for all of them, and by themselves if need be."""
 
 import contextlib
+import dataclasses
 import json
 import math
 import multiprocessing
@@ -34,6 +35,7 @@ from kronos_nova import policy as policies
 from kronos_nova import scoreboard
 from kronos_nova import shared
 from kronos_nova.conf import scheduler as scheduler_conf
+from kronos_nova.sources import answer
 from kronos_nova.sources import base
 from tests.fixtures import prometheus_api
 from tests.unit import nova_fakes
@@ -41,6 +43,7 @@ from tests.unit import nova_fakes
 WORKERS = 6
 POLICIES = ('cpu', 'memory')
 INTERVAL = 60.0
+MAX_SERIES = 50
 
 
 def policy_of(name='cpu', **fields):
@@ -56,7 +59,8 @@ def conf_of(directory, url='http://127.0.0.1:1', timeout=60.0):
     for group, options in {
             'kronos': {'share_scores': True, 'refresh_interval': INTERVAL,
                        'policies_file': [os.path.join(directory, 'policies.yaml')]},
-            'prometheus': {'url': url, 'timeout': timeout, 'max_retries': 0},
+            'prometheus': {'url': url, 'timeout': timeout, 'max_retries': 0,
+                           'max_series': MAX_SERIES},
             'cache': {'enabled': True, 'backend': 'dogpile.cache.dbm',
                       'backend_argument': [f'filename:{directory}/cache']}}.items():
         for name, value in options.items():
@@ -264,9 +268,12 @@ def imbalance_of(**change):
     json.dumps(good(asked_at=1000.0 - INTERVAL)), json.dumps(good(asked_at=math.nan)),
     json.dumps(good(asked_at=True)), json.dumps(good(imbalance=None)),
     json.dumps(good(imbalance=[])), json.dumps(good(capacity=3)),
-    json.dumps(good(age='old')), json.dumps(good(age=math.inf)),
+    json.dumps(good(age='old')), json.dumps(good(age=-1e9)), json.dumps(good(age=10 ** 400)),
+    json.dumps(good(age=math.inf)),
     json.dumps(imbalance_of(query='other')), json.dumps(imbalance_of(health='FINE')),
-    json.dumps(imbalance_of(error=1)), json.dumps(imbalance_of(series={'cn1': math.nan})),
+    json.dumps(imbalance_of(error=1)), json.dumps(imbalance_of(error='why')),
+    json.dumps(imbalance_of(series=dict.fromkeys(map(str, range(MAX_SERIES + 1)), 0.5))),
+    json.dumps(imbalance_of(series={'cn1': math.nan})),
     json.dumps(imbalance_of(series={'cn1': '0.5'})), json.dumps(imbalance_of(series=[1])),
     json.dumps(imbalance_of(warnings='w')), json.dumps(imbalance_of(duplicates=[1]))])
 def test_what_is_not_ours_or_not_of_this_interval_is_nothing(tmp_path, clock, value):
@@ -332,18 +339,28 @@ def test_an_error_of_the_source_ends_the_lease(tmp_path, clock):
     assert source._holder(source._key(policy_of())) is None
 
 
-texts = st.lists(st.text(max_size=5), max_size=2).map(tuple)
+text = st.text('abc \u00e4', min_size=1, max_size=5).map(lambda t: answer.clean(t))
+texts = st.lists(text, max_size=2).map(tuple)
 results = st.builds(
     model.QueryResult, query=st.just('cpu'), health=st.sampled_from(model.Health),
     series=st.dictionaries(st.text(max_size=5), st.floats(allow_nan=False, allow_infinity=False)),
-    error=st.none() | st.text(max_size=5), warnings=texts, missing_labels=texts,
-    duplicates=texts)
+    error=st.none() | text, warnings=texts, missing_labels=texts,
+    duplicates=texts).map(lambda r: r if r.error is None else dataclasses.replace(r, series={}))
 
 
 @given(results, st.none() | results, st.none() | st.floats(0, 1e6), st.floats(0, INTERVAL - 1))
 def test_what_is_read_is_what_was_written(imbalance, capacity, age, passed):
     samples = model.PolicySamples('cpu', imbalance, capacity=capacity, age=age, taken_at=5.0)
     since = 1000.0 + passed
-    found = shared.load(shared.dump(samples, 1000.0), policy_of(), since, since, INTERVAL)
+    found = shared.load(shared.dump(samples, 1000.0), policy_of(), since, since, INTERVAL,
+                        MAX_SERIES)
     assert found == model.PolicySamples('cpu', imbalance, capacity=capacity, age=age,
                                         taken_at=5.0, asked_ago=since - 1000.0)
+
+
+def test_texts_of_the_cache_are_one_line_in_the_log():
+    value = json.dumps(imbalance_of(series={}, error='a\nb' + 'x' * 2000, warnings=['c\x1b\nd']))
+    found = shared.load(value, policy_of(), 1000.0, 1000.0, INTERVAL, MAX_SERIES)
+    assert found.imbalance.error.startswith('a bx')
+    assert len(found.imbalance.error) == shared.MAX_TEXT
+    assert found.imbalance.warnings == ('c? d',)

@@ -23,6 +23,8 @@ import pytest
 
 from kronos_nova import boot
 from kronos_nova import depletion
+from kronos_nova import memo
+from kronos_nova import scatter
 from kronos_nova import scoreboard
 from kronos_nova import scorecard
 from kronos_nova.weighers import all_weighers
@@ -49,7 +51,7 @@ def final(values, multipliers=None, default=1.0, hosts=HOSTS):
     try:
         with door.opened():
             weighed = nova_weights.HostWeightHandler().get_weighed_objects(
-                [headroom.KronosWeigher()], states, mock.Mock())
+                [headroom.KronosWeigher()], states, nova_fakes.spec())
     finally:
         boot.CONF.clear_override('kronos_weight_multiplier', 'filter_scheduler')
     assert not door.faults.counts
@@ -206,6 +208,26 @@ def test_a_request_is_one_line_in_the_debug_log_and_costs_nothing_without(debug)
             [mock.Mock(obj=state) for state in states], nova_fakes.spec())
     assert [call.args[0] % call.args[1:] for call in said.call_args_list] == debug * [
         'kronos: instance u-new: raw weights of 6 hosts are -0.3 to 0.4, the largest is of a']
+
+
+@pytest.mark.parametrize(('fields', 'plain'), [
+    ({}, False), ({'num_instances': 1}, False), ({'num_instances': 2}, False),
+    ({'num_instances': 3}, True), ({'num_instances': 100}, True)])
+def test_as_many_instances_as_hosts_see_each_other_and_need_no_ranking(fields, plain):
+    """Rankings would turn the hosts' order round."""
+    loads = {h: depletion.Load(v, v) for h, v in zip('abc', (0.2, 0.4, 0.6), strict=True)}
+    turned = {h: depletion.Load(v, v) for h, v in zip('abc', (0.6, 0.4, 0.2), strict=True)}
+    snapshot = scorecard.Snapshot(dict.fromkeys(loads, 0.5), loads, rankings=tuple(
+        (turned, memo.Memo()) for _ in range(scatter.RANKINGS)))
+    with nova_fakes.FakeDoor(snapshot).opened():
+        found = headroom.KronosWeigher().weigh_objects(
+            [nova_fakes.Fields(obj=s) for s in nova_fakes.hosts(*'abc')],
+            nova_fakes.spec(**fields))
+    assert found == ([0.3, 0.1, -0.1] if plain else [-0.1, 0.1, 0.3])
+
+
+def test_one_host_and_one_instance_is_a_request_like_others():
+    assert headroom.ranking_of(nova_fakes.spec(num_instances=1), 1) is not None
 
 
 def test_no_hosts_and_no_request_are_nothing_to_tell():

@@ -20,6 +20,7 @@ import pytest
 
 from kronos_nova import boot
 from kronos_nova import depletion
+from kronos_nova import flavors
 from kronos_nova import scoreboard
 from kronos_nova import scorecard
 from kronos_nova.conf import scheduler as scheduler_conf
@@ -74,10 +75,10 @@ def test_the_options_choices_are_the_kinds():
 
 def weighed(kind, snapshot, states, spec=None, **options):
     """Raw weights of KronosWeigher under [kronos] options."""
-    options = {'normalisation': kind, **options}
+    options = {'normalisation': kind, 'unknown_hosts': 'mean', **options}
     for name, value in options.items():
         boot.CONF.set_override(name, value, 'kronos')
-    door = nova_fakes.FakeDoor(snapshot)
+    door = nova_fakes.FakeDoor(snapshot, unknown_hosts=options['unknown_hosts'])
     try:
         with door.opened():
             found = headroom.KronosWeigher().weigh_objects(
@@ -107,6 +108,37 @@ def test_an_unknown_host_is_between_the_known(kind, counted):
     low, middle, high = weighed(kind, snapshot_of(a=0.9, c=0.5), nova_fakes.hosts('a', 'b', 'c'),
                                 weigh_request=counted)
     assert low < middle < high and middle == pytest.approx(0.0, abs=1e-5)
+
+
+@pytest.mark.parametrize('kind', ['min-max', 'tanh'])
+@pytest.mark.parametrize('counted', [False, True])
+@pytest.mark.parametrize('what', ['penalty', 'exclude'])
+def test_an_unknown_host_does_not_bring_the_known_nearer_to_each_other(kind, counted, what):
+    snapshot = snapshot_of(a=0.51, c=0.50)
+    alone = weighed(kind, snapshot, nova_fakes.hosts('a', 'c'), weigh_request=counted)
+    low, unknown, high = weighed(kind, snapshot, nova_fakes.hosts('a', 'b', 'c'),
+                                 weigh_request=counted, unknown_hosts=what)
+    assert [low, high] == alone and low < high
+    assert unknown == -0.5
+
+
+@pytest.mark.parametrize('kind', normalisation.KINDS)
+def test_known_hosts_that_are_equal_stay_0_beside_an_unknown_one(kind):
+    weights = weighed(kind, snapshot_of(a=0.5, c=0.5), nova_fakes.hosts('a', 'b', 'c'),
+                      unknown_hosts='penalty')
+    assert weights == [0.0, -0.5, 0.0]
+
+
+def test_with_the_request_counted_its_flavor_s_use_counts():
+    """A flavor of 2 vCPUs that uses 4 cores, where others use 1 for each vCPU."""
+    snapshot = scorecard.Snapshot(
+        {'s': 0.5}, {'s': depletion.Load(0.5, 0.5 - 4 / 16, 1 / 16)},
+        extras=flavors.Extras({flavors.Shape(2, 1024): (2.0, 0.0)}))
+    states = [nova_fakes.HostState('s', vcpus_used=4)]
+    assert weighed('fixed', snapshot, states, nova_fakes.spec(vcpus=2, memory_mb=1024),
+                   weigh_request=True) == [-0.25]
+    assert weighed('fixed', snapshot, states, nova_fakes.spec(vcpus=2, memory_mb=512),
+                   weigh_request=True) == [-0.125]
 
 
 def test_the_headroom_is_scaled_as_configured():

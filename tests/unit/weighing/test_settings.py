@@ -61,6 +61,15 @@ def test_values_and_what_they_were():
                       CONF.kronos.policies_file)
 
 
+def test_a_list_is_written_as_in_nova_conf():
+    taken = settings.apply(CONF, settings.parse(CONF, [
+        'scarcity_traits=CUSTOM_A,!CUSTOM_B', 'scarcity_weights=VGPU:2']))
+    assert CONF.kronos.scarcity_traits == ['CUSTOM_A', '!CUSTOM_B']
+    assert CONF.kronos.scarcity_weights == {'VGPU': 2.0}
+    settings.restore(CONF, taken)
+    assert CONF.kronos.scarcity_traits == ['CUSTOM_*'] and CONF.kronos.scarcity_weights == {}
+
+
 @pytest.mark.parametrize('text', [
     'ram_weight_multiplier=much', 'hard_ceiling=maybe', 'settle_seconds=-1',
     'settle_seconds=9999'])
