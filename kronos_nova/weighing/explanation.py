@@ -60,6 +60,8 @@ def compare(conf: cfg.ConfigOpts, order: asking.Order, patience: float,
     :param wanted: (group, name, value), as of :func:`settings.parse`.
     :raises WeighError: as :func:`explain`, or a value is wrong.
     """
+    # How a request ranks hosts that are nearly equal depends on its instance.
+    plain = settings.apply(conf, [('kronos', 'concurrent_boots', '1')])
     taken: settings.Taken = []
     try:
         before = explain(order, patience)
@@ -72,6 +74,7 @@ def compare(conf: cfg.ConfigOpts, order: asking.Order, patience: float,
         return before, explain(order, patience)
     finally:
         settings.restore(conf, taken)
+        settings.restore(conf, plain)
         boot.close()
 
 

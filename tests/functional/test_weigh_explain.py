@@ -66,6 +66,7 @@ class ExplainTestCase(scores.ScoredTestCase):
         self.flags(shuffle_best_same_weighed_hosts=False, host_subset_size=1,
                    kronos_weight_multiplier=1.0, group='filter_scheduler')
         self.flags(max_attempts=len(self.hosts), group='scheduler')
+        self.flags(concurrent_boots=1, group='kronos')
 
     def arguments(self, *options, form='json'):
         parser = weigh.Explain(None, None).get_parser('kronos weigh explain')
