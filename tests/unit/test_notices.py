@@ -45,7 +45,7 @@ def test_what_was_read_holds_until_its_time_though_the_cache_is_away():
     channel = Channel((USAGE, now + 60), ConnectionError(), None)
     for _ in range(3):
         assert notices._usages(channel) == {'k': USAGE}
-    with mock.patch.object(time, 'time', return_value=now + 61):
+    with mock.patch.object(time, 'time', autospec=True, return_value=now + 61):
         assert notices._usages(Channel(None)) == {}
 
 
