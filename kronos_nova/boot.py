@@ -52,6 +52,7 @@ class NoticeBoard:
         self._scores = scores
         self._channel: tuple[threading.Thread, published.Channel] | None = None
         self._newest: published.Published | None = None
+        self._usage: dict[str, tuple[flavors.Usage, float]] = {}
         self._refresher = background.Refresher(
             'kronos-noticeboard', lambda: NOTICE_INTERVAL, self.refresh, faults)
 
@@ -76,8 +77,9 @@ class NoticeBoard:
             self._scores.learn(self._usages(self._channel[1]))
 
     def _usages(self, channel: published.Channel) -> dict[str, flavors.Usage]:
-        """By policy; one that cannot be read costs that policy alone."""
-        found = {}
+        """By policy; one that cannot be read costs that policy alone, and what was
+        read before holds until its time: a cache may be away for a moment."""
+        held, now = self._usage, time.time()
         for key in self._scores.keys:
             try:
                 usage = channel.read_usage(key)
@@ -85,8 +87,10 @@ class NoticeBoard:
                 self._faults.swallow('what the engine has measured', e)
             else:
                 if usage is not None:
-                    found[key] = usage[0]
-        return found
+                    held[key] = usage
+        self._usage = {key: (usage, until) for key, (usage, until) in held.items()
+                       if now < until and key in self._scores.keys}
+        return {key: usage for key, (usage, _) in self._usage.items()}
 
     def stop(self) -> None:
         self._refresher.stop()

@@ -185,8 +185,12 @@ class Scoreboard:
         usages = self._usages
         self._ledger.expect(move for usage in usages.values() for move in usage.moves)
         landed, tracks = self._ledger.landed, self._ledger.tracks()
+        problem: Exception | None = None
         for card in self._cards:
-            card.show(tracks, usages, landed)
+            try:
+                card.show(tracks, usages, landed)
+            except Exception as e:  # one file's does not cost the others'
+                problem = e
         for host, track in self._ledger.tracks().items():
             if track is not tracks.get(host):  # changed meanwhile
                 self._changed(host, track, track)
@@ -197,6 +201,8 @@ class Scoreboard:
             self._heard = {}
         self._report()
         self._tell_unknown(tracks)
+        if problem is not None:
+            raise problem
 
     def _tell_unknown(self, tracks: Mapping[str, depletion.Track]) -> None:
         """One line for all hosts that lost their scores, or never had any, while

@@ -36,7 +36,8 @@ TOP = Path(__file__).resolve().parent.parent
 BIN = Path(sys.executable).parent
 PYTHON = str(BIN / 'python')
 RESULTS = TOP / '.test'
-FAST_TESTS = ('tests/unit', 'tests/scenarios', 'tests/simulation')
+UNIT_TESTS = ('tests/unit', 'tests/scenarios')
+FAST_TESTS = (*UNIT_TESTS, 'tests/simulation')
 OTHER_PYTHONS = ('3.12', '3.13')
 CONTINUOUS_INTEGRATION = os.environ.get('CI', '').lower() in ('1', 'true', 'yes')
 PR_SET_CHILD_SUBREAPER = 36
@@ -225,7 +226,7 @@ def package(tally: Tally) -> None:
 
 
 def pythons(tally: Tally) -> None:
-    """the unit tests on the other supported Python versions that are here"""
+    """unit tests and scenarios on the other supported Python versions that are here"""
     for version in OTHER_PYTHONS:
         python = find_python(version)
         if python is None:
@@ -242,7 +243,8 @@ def pythons(tally: Tally) -> None:
         if status:
             tally.fail(f'no virtual environment for Python {version}')
             continue
-        pytest(tally, '-n', '2', *FAST_TESTS, name=f'python{version}',
+        # The simulation is half of the time, and the same on each of them.
+        pytest(tally, '-n', '2', *UNIT_TESTS, name=f'python{version}',
                python=str(venv / 'bin/python'))
 
 

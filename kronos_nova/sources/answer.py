@@ -74,19 +74,7 @@ def vector(query: str, label: str, body: bytes, max_series: int,
     :param sole: one series without the label is allowed; its key is ''.
     :raises Malformed: it is not a vector, or too large.
     """
-    data = success(body)
-    degraded = _degraded(_document(body))
-    if degraded:
-        raise Malformed(f'degraded answer: {degraded}')
-    if not isinstance(data, dict) or data.get('resultType') != 'vector':
-        kind = data.get('resultType') if isinstance(data, dict) else None
-        raise Malformed(f'the query returns a {clean(kind, 40)}, not an instant vector')
-    result = data.get('result')
-    if not isinstance(result, list):
-        raise Malformed('the answer has no list of series')
-    if len(result) > max_series:
-        raise Malformed(f'the answer has {len(result)} series, more than max_series '
-                        f'({max_series}); aggregate the query')
+    result = _result(body, 'vector', 'an instant vector', max_series)
     if not label:
         return model.QueryResult(query, model.Health.HEALTHY)
     if sole and len(result) == 1:
@@ -103,21 +91,27 @@ def matrix(body: bytes, max_series: int) -> list[tuple[dict[str, str], list[tupl
 
     :raises Malformed: it is not a matrix, or too large.
     """
+    result = _result(body, 'matrix', 'series over time', max_series)
+    return [(_metric(item), list(_points(item))) for item in result]
+
+
+def _result(body: bytes, kind: str, called: str, max_series: int) -> list[Any]:
+    """The series of a whole answer of one kind, decoded once."""
     document = _document(body)
     data = success(body, document)
     degraded = _degraded(document)
     if degraded:
         raise Malformed(f'degraded answer: {degraded}')
-    if not isinstance(data, dict) or data.get('resultType') != 'matrix':
-        kind = data.get('resultType') if isinstance(data, dict) else None
-        raise Malformed(f'the query returns a {clean(kind, 40)}, not series over time')
+    if not isinstance(data, dict) or data.get('resultType') != kind:
+        found = data.get('resultType') if isinstance(data, dict) else None
+        raise Malformed(f'the query returns a {clean(found, 40)}, not {called}')
     result = data.get('result')
     if not isinstance(result, list):
         raise Malformed('the answer has no list of series')
     if len(result) > max_series:
         raise Malformed(f'the answer has {len(result)} series, more than max_series '
                         f'({max_series}); aggregate the query')
-    return [(_metric(item), list(_points(item))) for item in result]
+    return result
 
 
 def _metric(item: Any) -> dict[str, str]:

@@ -21,9 +21,11 @@ import sys
 from typing import Any
 
 import fixtures
+import sqlalchemy as sa
 from testtools import content
 
 from kronos_nova import model
+from kronos_nova.rebalancer.store import tables
 from tests.functional import test_first_light
 
 
@@ -63,9 +65,10 @@ placement_endpoint_override = {self.placement_api.url}
 ''')
 
     @contextlib.contextmanager
-    def daemon(self, name: str, farewell: signal.Signals = signal.SIGTERM) -> Any:
+    def daemon(self, name: str, farewell: signal.Signals = signal.SIGTERM,
+               called: str | None = None) -> Any:
         """A daemon of ours; on leaving it must end well on ``farewell``."""
-        log = os.path.join(self.directory, name + '.log')
+        log = os.path.join(self.directory, f'{called or name}.log')
         with open(log, 'w') as out:
             process = subprocess.Popen(
                 [sys.executable, '-c', f'import sys; from kronos_nova.cmd import {name}; '
@@ -75,13 +78,14 @@ placement_endpoint_override = {self.placement_api.url}
         try:
             yield process
             process.send_signal(farewell)
-            self.assertEqual(0, process.wait(60), open(log).read()[-4000:])
+            expected = -farewell if farewell is signal.SIGKILL else 0
+            self.assertEqual(expected, process.wait(60), open(log).read()[-4000:])
         finally:
             if process.poll() is None:
                 process.kill()
                 process.wait()
             with open(log) as f:
-                self.addDetail(name, content.text_content(f.read()[-20000:]))
+                self.addDetail(called or name, content.text_content(f.read()[-20000:]))
 
     def test_engine_and_executor_move_an_instance_and_leave_on_sigterm_and_sigint(self) -> None:
         server = self.boot(host='host1')
@@ -99,6 +103,60 @@ placement_endpoint_override = {self.placement_api.url}
         self.assertRegex(name, r'^kronos-engine-snapshot-\d{8}T\d{6}Z$')
         with open(os.path.join(self.snapshots, name, 'nova', 'instances.json')) as f:
             self.assertIn(server['id'], f.read())
+
+    def lease(self) -> Any:
+        """Who plans the hosts of no aggregate; None: nobody ever has."""
+        with self.store.engine.connect() as connection:
+            return connection.execute(sa.select(tables.lease)).first()
+
+    def planned(self) -> Any:
+        """The lease once something has been planned under it."""
+        lease = self.lease()
+        return lease if lease is not None and lease.planned_at is not None else None
+
+    def test_an_engine_that_freezes_is_overtaken_at_once_and_writes_nothing_when_it_thaws(
+            self) -> None:
+        """Cycles are an hour apart: who waits for a scope does not wait for one."""
+        self.load({'host1': 0.5, 'host2': 0.5, 'host3': 0.5}, {})
+        with open(self.config) as f:
+            text = f.read().replace('evaluation_interval = 5', 'evaluation_interval = 3600')
+        with open(self.config, 'w') as f:
+            f.write(text)
+        with self.daemon('engine', called='first') as first:
+            held = self.wait_for(self.planned, 'the first engine to plan')
+            with self.daemon('engine', called='second'):
+                log = os.path.join(self.directory, 'second.log')
+                self.wait_for(lambda: 'Another engine plans' in open(log).read(),
+                              'the second engine to find the scope taken')
+                first.send_signal(signal.SIGSTOP)
+                taken = self.wait_for(
+                    lambda: (now := self.lease()).epoch > held.epoch and now, 'the takeover')
+                self.assertNotEqual(held.owner, taken.owner)
+                self.wait_for(lambda: self.lease().planned_at > held.planned_at,
+                              'the second engine to plan')
+                first.send_signal(signal.SIGCONT)
+                thawed = os.path.join(self.directory, 'first.log')
+                self.wait_for(lambda: 'was over before it was renewed' in open(thawed).read(),
+                              'the first engine to notice')
+                now = self.lease()
+                self.assertEqual((taken.owner, taken.epoch), (now.owner, now.epoch))
+
+    def test_an_engine_that_is_killed_is_overtaken(self) -> None:
+        self.load({'host1': 0.5, 'host2': 0.5, 'host3': 0.5}, {})
+        with open(self.config) as f:
+            text = f.read().replace('evaluation_interval = 5', 'evaluation_interval = 3600')
+        with open(self.config, 'w') as f:
+            f.write(text)
+        with self.daemon('engine', called='second'):
+            held = self.wait_for(self.planned, 'the engine to plan')
+        # It gave its scope back; the next one is killed and cannot.
+        with self.daemon('engine', signal.SIGKILL, called='killed'):
+            self.wait_for(lambda: self.lease().epoch > held.epoch, 'the next engine to plan')
+        killed_at = self.lease()
+        with self.daemon('engine', called='heir'):
+            taken = self.wait_for(
+                lambda: (now := self.lease()).epoch > killed_at.epoch and now, 'the takeover')
+        self.assertNotEqual(killed_at.owner, taken.owner)
 
     def test_once_prints_the_report_of_one_cycle_as_json(self) -> None:
         server = self.boot(host='host1')

@@ -12,6 +12,7 @@
 
 """The whole idea on a real Nova: boot by scores, plan, move, terminal row."""
 
+import dataclasses
 import os
 
 import fixtures
@@ -54,7 +55,9 @@ class RebalancedTestCase(scores.ScoredTestCase, api.ApiTestCase):
         self.results: list[tuple[str, model.Result]] = []
         self.worker = worker.Worker(
             self.store, nova_executor.NovaExecutor(self.conf, self.connection),
-            retry.settings(self.conf), lambda event, result: self.results.append((event, result)))
+            # What has just booted may move; what has just moved may not.
+            dataclasses.replace(retry.settings(self.conf), instance_cooldown=900.0),
+            lambda event, result: self.results.append((event, result)))
         self.engine = engine.Engine(
             self.conf, collector=collector.Collector(self.conf, self.connection),
             source=prometheus.PrometheusSource(self.conf), store=self.store)

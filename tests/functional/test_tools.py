@@ -44,6 +44,7 @@ dry_run = true
 policies_file = {self.policies_file}
 hypervisor_types = fake
 settle_seconds = 0
+instance_cooldown = 0
 aggregates = {aggregates}
 [prometheus]
 url = {self.prometheus.url}

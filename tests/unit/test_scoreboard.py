@@ -589,6 +589,19 @@ def test_a_file_that_cannot_be_believed_costs_its_own_hosts_only(boards, source)
     assert [g.snapshot is None for g in boards.look(PAIR)] == [True, False]
 
 
+def test_a_file_that_cannot_be_shown_costs_its_own_hosts_only(boards, source, monkeypatch):
+    headrooms(boards)
+
+    def show(*args):
+        raise RuntimeError('boom')
+    monkeypatch.setattr(boards._cards[0], 'show', show)
+    source.series['cpu'] = {'cn1': 0.5, 'cn2': 0.5}
+    with pytest.raises(RuntimeError):
+        boards.refresh()
+    assert {h.host: g.snapshot.headroom[h.host] for g in boards.look(PAIR) for h in g.hosts} == {
+        'cn1': pytest.approx(0.6), 'cn2': pytest.approx(0.5)}
+
+
 def test_a_file_that_was_never_valid_may_be_anyone_s(boards, tmp_path):
     (tmp_path / 'pack.yaml').write_text('policies: [')
     assert headrooms(boards)['cn2'] == pytest.approx(0.2)

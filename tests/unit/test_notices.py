@@ -1,0 +1,64 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+
+"""What the engine publishes, as a scheduler process holds it."""
+
+import time
+from unittest import mock
+
+from kronos_nova import background
+from kronos_nova import boot
+from kronos_nova import flavors
+
+USAGE = flavors.Usage({flavors.Shape(1, 512): 0.25})
+
+
+class Channel:
+    """Gives what it was told to."""
+
+    def __init__(self, *answers):
+        self.answers = list(answers)
+
+    def read_usage(self, key):
+        answer = self.answers.pop(0)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+
+def board():
+    return boot.NoticeBoard(mock.Mock(), background.Faults(), mock.Mock(keys={'k'}))
+
+
+def test_what_was_read_holds_until_its_time_though_the_cache_is_away():
+    notices, now = board(), time.time()
+    channel = Channel((USAGE, now + 60), ConnectionError(), None)
+    for _ in range(3):
+        assert notices._usages(channel) == {'k': USAGE}
+    with mock.patch.object(time, 'time', autospec=True, return_value=now + 61):
+        assert notices._usages(Channel(None)) == {}
+
+
+def test_what_is_read_anew_takes_its_place():
+    notices, now = board(), time.time()
+    newer = flavors.Usage({flavors.Shape(1, 512): 0.5})
+    channel = Channel((USAGE, now + 60), (newer, now + 60))
+    assert notices._usages(channel) == {'k': USAGE}
+    assert notices._usages(channel) == {'k': newer}
+
+
+def test_what_no_policy_asks_for_any_more_is_dropped():
+    notices = board()
+    assert notices._usages(Channel((USAGE, time.time() + 60))) == {'k': USAGE}
+    notices._scores.keys = set()
+    assert notices._usages(Channel()) == {} and not notices._usage
