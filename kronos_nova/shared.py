@@ -52,6 +52,8 @@ BOOT_ID = pathlib.Path('/proc/sys/kernel/random/boot_id')
 #: workers that take the lease at the same time see who has got it.
 POLL = 0.2
 SETTLE = 0.25
+#: Of a cache that has not been said to fail; later it has one.
+TRIES = 4
 #: Of a text in an answer; it gets into the log.
 MAX_TEXT = 1000
 RESULTS = ('imbalance', 'capacity', 'host_capacity')
@@ -87,7 +89,7 @@ class SharedSource(base.Source):
             return self._source.fetch(policy, profile=profile)
         since, key = time.monotonic(), self._key(policy)
         try:
-            if (found := self._wait(key, policy, since)) is not None:
+            if (found := self._shared(key, policy, since)) is not None:
                 return found
         except Exception as e:
             # What the cache does is no reason to have no scores.
@@ -105,6 +107,22 @@ class SharedSource(base.Source):
 
     def close(self) -> None:
         self._source.close()
+
+    def _shared(self, key: str, policy: policies.Policy,
+                since: float) -> model.PolicySamples | None:
+        """As ``_wait``; a cache that fails at first is asked again.
+
+        Workers start together, and the backends of files have no lock for
+        making the file: who comes second finds half of one.
+        """
+        for again in () if self._said else range(TRIES - 1):
+            try:
+                return self._wait(key, policy, since)
+            except Exception as e:
+                LOG.debug('kronos: the cache failed, attempt %s of %s: %s: %s',
+                          again + 1, TRIES, type(e).__name__, e)
+                time.sleep(POLL)
+        return self._wait(key, policy, since)
 
     def _wait(self, key: str, policy: policies.Policy,
               since: float) -> model.PolicySamples | None:

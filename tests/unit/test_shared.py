@@ -316,6 +316,24 @@ def test_who_took_the_lease_late_uses_the_answer_that_came_meanwhile(tmp_path, c
     assert (own.asked, others_own.asked) == (0, 1)
 
 
+@pytest.mark.parametrize('failures', [1, 3])
+def test_a_cache_that_another_worker_is_just_making_is_waited_for(tmp_path, failures):
+    made = []
+
+    def half_made(conf, region, real=shared.core.configure_cache_region):
+        made.append(region)
+        if len(made) <= failures:
+            raise OSError('db type could not be determined')
+        return real(conf, region)
+
+    source_of(tmp_path)[0].fetch(policy_of(), profile=False)
+    with mock.patch.object(shared, 'POLL', 0.0), mock.patch.object(
+            shared.core, 'configure_cache_region', autospec=True, side_effect=half_made):
+        source, own = source_of(tmp_path)
+        source.fetch(policy_of(), profile=False)
+    assert own.asked == 0 and len(made) == failures + 1
+
+
 @pytest.mark.parametrize('broken', [
     {'enabled': False}, {'backend_argument': ['filename:/nowhere/at/all']}])
 def test_a_cache_that_does_not_work_leaves_each_to_itself_and_is_said_once(tmp_path, broken):
