@@ -19,8 +19,10 @@ import uuid
 
 #: The pool of hosts in no aggregate is the other scope.
 AGGREGATE = 'blue'
-CORES = 8
+CORES = 10
 MEMORY_MB = 16384
+#: What an instance uses, in cores.
+LOADS = 0.3, 3.0
 #: Nova's statuses of a migration that is over.
 ENDED = frozenset({'completed', 'failed', 'error', 'cancelled'})
 
@@ -98,7 +100,7 @@ class Cloud:
         self.aggregates = {AGGREGATE: names[:2] if len(names) == 4 else names[:3]}
         for members in self.scopes().values():
             crowded = self.rng.choice(members)
-            for _ in range(self.rng.randint(3, 4)):
+            for _ in range(self.rng.randint(4, 5)):
                 host = crowded if self.rng.random() < 0.6 else self.rng.choice(members)
                 self._boot(host)
             # Destinations that are nearly full show whether both ends are charged.
@@ -124,7 +126,7 @@ class Cloud:
         if self.used(host)['VCPU'] + vcpus > CORES:
             return
         instance = Instance(self.uuid(), host, vcpus, 1024 * vcpus,
-                            self.rng.uniform(0.3, 1.8) if load is None else load)
+                            self.rng.uniform(*LOADS) if load is None else load)
         self.instances[instance.uuid] = instance
 
     # Questions.
@@ -198,6 +200,11 @@ class Cloud:
         return None
 
     # Changes by other hands.
+
+    def shift(self) -> None:
+        """What instances use is another thing tomorrow."""
+        for instance in self.instances.values():
+            instance.load = self.rng.uniform(*LOADS)
 
     def changed(self) -> None:
         self.foreign += 1

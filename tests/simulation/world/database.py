@@ -149,11 +149,10 @@ class Store(api.Store):
         found = super()._run(self._away(faulty))
         if run.raw.total_changes == before:
             return found
+        run.committed(process)
         if hit(f'{kind} crashes after a commit'):
-            run.committed(process)
             process.crash()
         if hit('database fails over after the commit'):
-            run.committed(process)
             with database.explained(self.engine):
                 raise _lost()
         process.may_freeze()

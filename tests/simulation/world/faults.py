@@ -86,22 +86,22 @@ FAULTS = {
     'message is forged': 0.3,
     'message is malformed': 0.3,
     # People. Drawn at each step.
-    'operator migrates an instance': 0.06,
-    'operator disables a host': 0.05,
-    'operator enables a host': 0.05,
-    'operator cancels a migration': 0.03,
-    'operator pauses a scope': 0.02,
-    'operator changes an aggregate': 0.03,
-    'operator changes the policies': 0.02,
-    'operator breaks the policy file': 0.02,
-    'user deletes an instance': 0.02,
-    'user locks an instance': 0.03,
-    'user stops an instance': 0.03,
-    'host goes down': 0.02,
+    'operator migrates an instance': 0.03,
+    'operator disables a host': 0.02,
+    'operator enables a host': 0.02,
+    'operator cancels a migration': 0.05,
+    'operator pauses a scope': 0.01,
+    'operator changes an aggregate': 0.01,
+    'operator changes the policies': 0.015,
+    'operator breaks the policy file': 0.005,
+    'user deletes an instance': 0.01,
+    'user locks an instance': 0.02,
+    'user stops an instance': 0.01,
+    'host goes down': 0.01,
 }
 
 #: A run has each fault with this chance.
-PRESENT = 0.3
+PRESENT = 0.2
 
 
 class Faults:

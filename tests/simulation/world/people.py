@@ -25,9 +25,12 @@ class People:
     def __init__(self, run: 'runs.Run') -> None:
         self.run, self.cloud, self.rng = run, run.cloud, run.rng
         self._up_again: dict[str, float] = {}
+        self._day_ends = run.now + 80
 
     def act(self) -> None:
         """One step's worth."""
+        if self._day_ends <= self.run.now:
+            self._next_day()
         for name, at in list(self._up_again.items()):
             if at <= self.run.now:
                 del self._up_again[name]
@@ -48,6 +51,15 @@ class People:
             if self.run.faults.hit(fault):
                 action()
                 self.cloud.changed()
+
+    def _next_day(self) -> None:
+        """No fault: there is other load, and mostly another host to drain."""
+        self._day_ends = self.run.now + self.rng.uniform(60, 120)
+        self.cloud.shift()
+        self.enable()
+        if self.rng.random() < 0.6:
+            self._disable()
+        self.cloud.changed()
 
     def _idle(self) -> cloud.Instance | None:
         return self.cloud.one(lambda i: i.status == 'ACTIVE' and i.task_state is None)

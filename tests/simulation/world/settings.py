@@ -49,8 +49,8 @@ OPTIONS = {
     'engine': {
         'dry_run': False, 'evaluation_interval': 60, 'aggregates': [cloud.AGGREGATE],
         'include_unassigned_hosts': True, 'evacuate_disabled_hosts': True,
-        'enforce_hard_affinity': True, 'instance_storage': 'shared', 'cooldown': 90,
-        'instance_cooldown': 240, 'instance_quarantine_seconds': 1800, 'settle_seconds': 20,
+        'enforce_hard_affinity': True, 'instance_storage': 'shared', 'cooldown': 60,
+        'instance_cooldown': 120, 'instance_quarantine_seconds': 1800, 'settle_seconds': 20,
         'max_drain_fraction': 0.5, 'max_down_fraction': 0.5, 'breaker_failure_rate': 1.0},
     'executor': {
         'max_concurrent_migrations': 2, 'max_concurrent_migrations_total': 3,
