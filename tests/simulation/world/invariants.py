@@ -13,8 +13,8 @@
 """What must hold, whatever fails: one function each, looked at all the time.
 
 A function returns what is wrong, or None. Those of ``AFTER_COMMIT`` see every
-change of the database, ``AT_REQUEST`` every request for a migration; the rest
-is called where its name says.
+change of the database, ``AFTER_PLAN`` those that brought a plan, ``AT_REQUEST`` every
+request for a migration, ``AT_ACCEPTANCE`` those that Nova has accepted.
 """
 
 from collections.abc import Callable
@@ -121,6 +121,36 @@ def trusted_metrics(run: 'runs.Run') -> Found:
     return None
 
 
+def plan_is_kept(run: 'runs.Run') -> Found:
+    """A plan's tasks are its moves, in its order."""
+    for plan in run.new_plans:
+        moves = [(m['instance_uuid'], m['from_host'], m['to_host'], list(m['requires']))
+                 for m in plan.moves]
+        tasks = [(t.instance, t.from_host, t.to_host, t.requires) for t in plan.tasks]
+        if sorted(moves) != sorted(tasks):
+            return f'plan {plan.plan_id} has the moves {moves} and the tasks {tasks}'
+    return None
+
+
+def plan_is_legal(run: 'runs.Run') -> Found:
+    """What may begin first worsens no hard group and overfills no host, by what
+    the engine was shown."""
+    for plan in run.new_plans:
+        if not isinstance(run.writer, processes.EngineProcess) or (
+                run.writer.saw != run.cloud.foreign):
+            continue
+        for task in plan.tasks:
+            instance = run.cloud.instances.get(task.instance)
+            if instance is None or task.requires:
+                continue
+            wrong = run.cloud.wrong(instance, task.to_host)
+            if wrong is None and (instance.locked or instance.status != 'ACTIVE'):
+                wrong = f'it is {instance.status}, locked: {instance.locked}'
+            if wrong is not None:
+                return f'{task.instance} is to move to {task.to_host}: {wrong}'
+    return None
+
+
 def slots(run: 'runs.Run') -> Found:
     """Whatever may be under way holds a slot of every cap."""
     flying = [t for t in run.tasks.values() if t.state in IN_FLIGHT]
@@ -148,8 +178,9 @@ def ended_cools(run: 'runs.Run') -> Found:
 
 
 AFTER_COMMIT: tuple[Callable[['runs.Run'], Found], ...] = (
-    one_live_task, states_follow, budget, cooldown, fenced, trusted_metrics, slots,
-    unknown_is_said, ended_cools)
+    one_live_task, states_follow, slots, unknown_is_said, ended_cools)
+AFTER_PLAN: tuple[Callable[['runs.Run'], Found], ...] = (
+    budget, cooldown, fenced, trusted_metrics, plan_is_kept, plan_is_legal)
 
 
 # At every request for a migration.
@@ -179,8 +210,8 @@ def in_order(run: 'runs.Run') -> Found:
 
 
 def wanted_still(run: 'runs.Run') -> Found:
-    """Nothing is asked for that was locked, stopped, quarantined or opted out
-    of when it was looked at."""
+    """Nothing is asked for that was locked, stopped, quarantined or paused when
+    it was looked at."""
     uuid = run.request[0]
     task, instance = run.live_task(uuid), run.cloud.instances.get(uuid)
     if instance is None or task is None or run.looked.get(task.task_id) != run.cloud.foreign:
@@ -189,6 +220,8 @@ def wanted_still(run: 'runs.Run') -> Found:
         return f'{uuid} is {instance.status}, locked: {instance.locked}'
     if records.quarantined(run.raw, uuid, run.now - SKEW, run.now + SKEW):
         return f'{uuid} is quarantined'
+    if records.paused(run.raw, task.scope, run.now + SKEW):
+        return f'{uuid}: {task.scope} is paused'
     return None
 
 
@@ -204,12 +237,27 @@ def caps(run: 'runs.Run') -> Found:
 
 
 def once_asked(run: 'runs.Run') -> Found:
-    """Nova never carries out two requests of one task after one another when
-    the first one moved the instance."""
-    newest = run.cloud.migrations[-1]
+    """Nova accepts no request of a task again after one that moved the
+    instance, or that somebody cancelled."""
+    *earlier, newest = run.cloud.migrations
     if run.moves[newest.task_id]:
         return f'task {newest.task_id} is asked for after its instance has moved'
+    if any(m.task_id == newest.task_id and m.status == 'cancelled' for m in earlier):
+        return f'task {newest.task_id} is asked for after it was cancelled'
     return None
+
+
+def one_of_a_group(run: 'runs.Run') -> Found:
+    """At most one member of any server group is on its way through us."""
+    flying = [m.instance_uuid for m in run.cloud.ours()]
+    for group, (_policy, members) in run.cloud.groups.items():
+        moving = members.intersection(flying)
+        if len(moving) > 1:
+            return f'{sorted(moving)} of server group {group} migrate at once'
+    return None
+
+
+AT_ACCEPTANCE: tuple[Callable[['runs.Run'], Found], ...] = (caps, once_asked, one_of_a_group)
 
 
 # When Nova schedules one.
@@ -275,7 +323,7 @@ ELSEWHERE = ('messages_change_nothing', 'no_defect')
 
 def names() -> list[str]:
     return [f.__name__ for f in (
-        *AFTER_COMMIT, *AT_REQUEST, caps, once_asked, destination_is_legal, once_moved,
+        *AFTER_COMMIT, *AFTER_PLAN, *AT_REQUEST, *AT_ACCEPTANCE, destination_is_legal, once_moved,
         *AT_END)] + list(ELSEWHERE)
 
 

@@ -308,8 +308,7 @@ class Nova:
             len(self.cloud.migrations) + 1, self.cloud.uuid(), uuid, instance.host, host,
             task_id, scope, known, ends_at=self.run.now + self.run.rng.uniform(0, 3)))
         if task_id:
-            self.run.check('caps')
-            self.run.check('once_asked')
+            self.run.accepted()
         return Response(None, 202)
 
     def by_operator(self, uuid: str, host: str) -> None:

@@ -25,7 +25,7 @@ class People:
     def __init__(self, run: 'runs.Run') -> None:
         self.run, self.cloud, self.rng = run, run.cloud, run.rng
         self._up_again: dict[str, float] = {}
-        self._day_ends = run.now + 80
+        self._day_ends = run.now + 60
 
     def act(self) -> None:
         """One step's worth."""
@@ -54,7 +54,7 @@ class People:
 
     def _next_day(self) -> None:
         """No fault: there is other load, and mostly another host to drain."""
-        self._day_ends = self.run.now + self.rng.uniform(60, 120)
+        self._day_ends = self.run.now + self.rng.uniform(40, 90)
         self.cloud.shift()
         self.enable()
         if self.rng.random() < 0.6:

@@ -15,6 +15,7 @@
 import dataclasses
 import json
 import sqlite3
+from typing import Any
 
 
 @dataclasses.dataclass
@@ -39,6 +40,7 @@ class Plan:
     plan_id: str
     scope: str
     epoch: int
+    moves: list[dict[str, Any]]
     tasks: list[Task]
 
 
@@ -51,12 +53,16 @@ def tasks(connection: sqlite3.Connection) -> dict[str, Task]:
     return found
 
 
-def plans(connection: sqlite3.Connection, after: int) -> tuple[int, list[tuple[str, str, int]]]:
+def plans(connection: sqlite3.Connection, after: int,
+          known: dict[str, Task]) -> tuple[int, list[Plan]]:
     """The plans that came after a row, and the last row."""
     found = connection.execute(
-        'SELECT rowid, plan_id, scope, epoch FROM plan WHERE rowid > ? AND NOT dry_run '
-        'ORDER BY rowid', (after,)).fetchall()
-    return (found[-1][0] if found else after), [row[1:] for row in found]
+        'SELECT rowid, plan_id, scope, epoch, document FROM plan WHERE rowid > ? '
+        'AND NOT dry_run ORDER BY rowid', (after,)).fetchall()
+    return (found[-1][0] if found else after), [
+        Plan(plan_id, scope, epoch, json.loads(document)['moves'],
+             [t for t in known.values() if t.plan_id == plan_id])
+        for _row, plan_id, scope, epoch, document in found]
 
 
 def lease(connection: sqlite3.Connection, scope: str) -> tuple[str, int, float] | None:
@@ -84,3 +90,9 @@ def forever(connection: sqlite3.Connection, instance: str) -> bool:
     return connection.execute(
         "SELECT 1 FROM quarantine WHERE kind = 'instance' AND name = ? AND until IS NULL",
         (instance,)).fetchone() is not None
+
+
+def paused(connection: sqlite3.Connection, scope: str, until: float) -> bool:
+    return connection.execute(
+        "SELECT 1 FROM pause WHERE (kind = 'cloud' OR name = ?) "
+        'AND (until IS NULL OR until > ?)', (scope, until)).fetchone() is not None

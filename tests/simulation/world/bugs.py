@@ -1,0 +1,440 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""Seeded bugs: changes of the real code that some run must notice.
+
+Each has the faults under which it shows, a seed that catches it, and the
+invariants that may say so first.
+"""
+
+from collections.abc import Callable
+import dataclasses
+import json
+import types
+from typing import Any
+
+import pytest
+
+from kronos_nova import constraints
+from kronos_nova import exception
+from kronos_nova import policy
+from kronos_nova.constraints import claims
+from kronos_nova.constraints import instance
+from kronos_nova.constraints import server_groups
+from kronos_nova.constraints import service_state
+from kronos_nova.model import TaskState
+from kronos_nova.rebalancer import checker
+from kronos_nova.rebalancer import cycle
+from kronos_nova.rebalancer import engine
+from kronos_nova.rebalancer.clients import api as clients_api
+from kronos_nova.rebalancer.clients import nova_api
+from kronos_nova.rebalancer.executors import base
+from kronos_nova.rebalancer.executors import nova as nova_executor
+from kronos_nova.rebalancer.executors import outcomes
+from kronos_nova.rebalancer.executors import retry
+from kronos_nova.rebalancer.executors import worker
+from kronos_nova.rebalancer.store import api
+from kronos_nova.rebalancer.store import leases
+from kronos_nova.rebalancer.store import pauses
+from kronos_nova.rebalancer.store import plans
+from kronos_nova.rebalancer.store import quarantine
+from kronos_nova.rebalancer.store import rows
+from kronos_nova.rebalancer.store import tables
+from kronos_nova.rebalancer.store import tasks
+from kronos_nova.sources import answer
+from kronos_nova.sources import prometheus
+from tests.simulation.world import faults
+
+Patch = pytest.MonkeyPatch
+BUGS: dict[str, 'Bug'] = {}
+EVERYTHING = frozenset(faults.FAULTS)
+
+
+@dataclasses.dataclass(frozen=True)
+class Bug:
+    """``seed`` catches it; ``only`` are the faults of that run, None: drawn."""
+
+    name: str
+    apply: Callable[[Patch], None]
+    seed: int
+    only: frozenset[str] | None
+
+
+def bug(seed: int, *only: str) -> Callable[[Callable[[Patch], None]], Callable[[Patch], None]]:
+    def register(apply: Callable[[Patch], None]) -> Callable[[Patch], None]:
+        name = (apply.__doc__ or '').rstrip('.')
+        BUGS[name] = Bug(name, apply, seed,
+                         None if only == ('drawn',) else frozenset(only))
+        return apply
+    return register
+
+
+def _altered(real: Callable[..., Any], **fixed: Any) -> Callable[..., Any]:
+    return lambda *args, **kw: real(*args, **{**kw, **fixed})
+
+
+# Leases, plans and what they leave behind.
+
+@bug(0, 'engine freezes beyond its lease')
+def no_fence(patch: Patch) -> None:
+    """The fence is dropped."""
+    patch.setattr(leases, 'fence', lambda *args: None)
+
+
+@bug(0, 'engine freezes beyond its lease')
+def expired_lease(patch: Patch) -> None:
+    """A lease that is over is as good as a live one."""
+    lease = tables.lease
+    patch.setattr(leases, '_held', lambda held, clock: (
+        lease.c.scope == held.scope, lease.c.epoch >= 0))
+
+
+@bug(0)
+def no_lease(patch: Patch) -> None:
+    """Planning without a lease."""
+    patch.setattr(engine.Engine, '_lease',
+                  lambda self, scope, policy_set: rows.Lease(scope, self._owner, 1))
+    patch.setattr(leases, 'fence', lambda *args: None)
+
+
+@bug(0, 'engine crashes after a commit')
+def no_cooldown(patch: Patch) -> None:
+    """Nothing is cooled."""
+    patch.setattr(plans, 'cool', lambda *args: None)
+
+
+@bug(0)
+def forgetful(patch: Patch) -> None:
+    """Cooldowns are not read back."""
+    real = plans.history
+    patch.setattr(plans, 'history', lambda *args: dataclasses.replace(
+        real(*args), cooling={}))
+
+
+@bug(0)
+def no_scope_cooldown(patch: Patch) -> None:
+    """A scope does not cool."""
+    real = plans.history
+    patch.setattr(plans, 'history', lambda *args: dataclasses.replace(
+        real(*args), scope_cooling=0.0))
+
+
+@bug(0)
+def cooled_at_planning_only(patch: Patch) -> None:
+    """Completion leaves no cooldown."""
+    real = tasks.finish
+    patch.setattr(tasks, 'finish', _altered(real, instance_cooldown=0.0))
+
+
+@bug(0)
+def two_tasks(patch: Patch) -> None:
+    """Live tasks are not seen, and not unique."""
+    real = rows.task_columns
+    patch.setattr(rows, 'task_columns', lambda task, now: {
+        **real(task, now), 'active_instance': task.task_id})
+    patch.setattr(plans, '_refuse_busy', lambda *args: None)
+    patch.setattr(plans, 'cool', lambda *args: None)
+    patch.setattr(api.Store, 'flights', lambda self: ())
+
+
+@bug(0)
+def no_budget(patch: Patch) -> None:
+    """A policy's budget is not heeded."""
+    patch.setattr(policy.PolicySet, 'budget', property(lambda self: 99))
+
+
+@bug(0)
+def fresh_budget(patch: Patch) -> None:
+    """Moves under way do not use the budget up."""
+    patch.setattr(cycle, 'run', _altered(cycle.run, busy=0))
+
+
+@bug(0)
+def requires_lost(patch: Patch) -> None:
+    """A task's requirements are not stored."""
+    real = rows.task_columns
+    patch.setattr(rows, 'task_columns', lambda task, now: {
+        **real(task, now), 'requires': '[]'})
+
+
+@bug(0)
+def wrong_way(patch: Patch) -> None:
+    """The first alternate is stored as the destination."""
+    real = rows.task_columns
+
+    def columns(task: Any, now: float) -> dict[str, Any]:
+        found = real(task, now)
+        to_hosts = json.loads(found['destinations'])
+        return {**found, 'to_host': to_hosts[-1]}
+    patch.setattr(rows, 'task_columns', columns)
+
+
+# Caps and claims.
+
+def _cap(name: str) -> Callable[[Patch], None]:
+    def apply(patch: Patch) -> None:
+        patch.setattr(tasks, 'claim', _altered(tasks.claim, **{name: 99}))
+    return apply
+
+
+for _name, _what, _seed in (('per_scope', 'a scope', 0), ('total', 'the cloud', 0),
+                            ('per_source', 'a source', 0),
+                            ('per_destination', 'a destination', 0)):
+    _apply = _cap(_name)
+    _apply.__doc__ = f'The cap of {_what} is not heeded.'
+    bug(_seed)(_apply)
+
+
+@bug(0)
+def only_submitted(patch: Patch) -> None:
+    """Only what is submitted holds a slot."""
+    patch.setattr(rows, 'IN_FLIGHT', (TaskState.SUBMITTED,))
+
+
+@bug(0)
+def unknown_is_free(patch: Patch) -> None:
+    """What is unknown holds no slot."""
+    patch.setattr(rows, 'IN_FLIGHT', tuple(
+        s for s in rows.IN_FLIGHT if s is not TaskState.UNKNOWN))
+
+
+@bug(0)
+def out_of_order(patch: Patch) -> None:
+    """A task does not wait for what it requires."""
+    patch.setattr(tasks, 'json', types.SimpleNamespace(loads=lambda text: []))
+    patch.setattr(tasks, 'requeue', lambda *args, **kw: False)
+
+
+@bug(0)
+def no_stagger(patch: Patch) -> None:
+    """not_before is not waited for."""
+    real, due = tasks._next, tasks.has_claimable
+    patch.setattr(tasks, '_next', lambda c, allowed, now, *rest: real(
+        c, allowed, now + 3600, *rest))
+    patch.setattr(tasks, 'has_claimable', lambda c, scopes, now, seconds: due(
+        c, scopes, now + 3600, seconds))
+
+
+@bug(0, 'operator pauses a scope')
+def no_pause(patch: Patch) -> None:
+    """A pause is not heeded."""
+    patch.setattr(pauses, 'lasting', lambda *args: [])
+
+
+@bug(0, 'executor freezes beyond its claim')
+def anybodys(patch: Patch) -> None:
+    """Whoever took a task may write on after it was taken over."""
+    task = tables.task
+
+    def mark(connection: Any, task_id: str, worker: str, states: Any, to_state: Any,
+             now: float, **fields: Any) -> bool:
+        connection.execute(task.update().where(task.c.task_id == task_id).values(
+            state=to_state.value, heartbeat_at=now, updated_at=now, **fields))
+        return True
+    patch.setattr(tasks, 'mark', mark)
+
+
+@bug(0, 'executor crashes after a POST')
+def orphans(patch: Patch) -> None:
+    """Nobody takes over from a crashed executor."""
+    patch.setattr(tasks, 'adopt', lambda *args: [])
+
+
+@bug(0, 'executor crashes after a POST')
+def begun_again(patch: Patch) -> None:
+    """Whoever takes over begins anew without a look."""
+    real = tasks.adopt
+
+    def adopt(connection: Any, *args: Any) -> Any:
+        found = real(connection, *args)
+        for row in found:
+            connection.execute(tables.task.update().where(
+                tables.task.c.task_id == row.task.task_id).values(state='claimed'))
+        return found
+    patch.setattr(tasks, 'adopt', adopt)
+
+
+@bug(0, 'migration fails')
+def dependents_stay(patch: Patch) -> None:
+    """What required a failed move stays queued."""
+    patch.setattr(tasks, '_cancel_dependents', lambda *args: [])
+
+
+# The executor.
+
+@bug(0)
+def post_first(patch: Patch) -> None:
+    """Nova is asked before submitting is committed."""
+    def start(self: Any, row: rows.TaskRow) -> None:
+        marker = self._driver.pre_flight(row.task, self._known(row.task))
+        self._driver.submit(row.task)
+        now = self._clock()
+        self._store.mark(row.task.task_id, self.name, [TaskState.CLAIMED],
+                         TaskState.SUBMITTING, now, marker=marker, submitted_at=now,
+                         deadline=retry.deadline(row.task, now, self._settings))
+    patch.setattr(worker.Worker, '_start', start)
+
+
+@bug(0, 'POST is lost on its way back')
+def again_when_in_doubt(patch: Patch) -> None:
+    """An ambiguous answer is taken for a refusal."""
+    real = nova_executor.NovaExecutor.submit
+
+    def submit(self: Any, task: Any) -> Any:
+        try:
+            return real(self, task)
+        except exception.AmbiguousSubmit as e:
+            raise exception.NovaClientError(
+                instance_uuid=task.instance_uuid, problem=str(e)) from None
+    patch.setattr(nova_executor.NovaExecutor, 'submit', submit)
+
+
+@bug(0, 'executor crashes after a POST', 'migration is slow')
+def not_looked_up(patch: Patch) -> None:
+    """os-migrations is not read again."""
+    patch.setattr(nova_executor.NovaExecutor, 'look',
+                  lambda *args: base.Progress(base.Stage.ABSENT))
+
+
+@bug(0, 'POST arrives late')
+def impatient(patch: Patch) -> None:
+    """A migration that does not show at once was never begun."""
+    patch.setattr(retry.Settings, 'absent_seconds', 0.0)
+
+
+@bug(0, *sorted(f for f in EVERYTHING if f.startswith(('operator', 'user'))))
+def no_pre_flight(patch: Patch) -> None:
+    """The rules are not judged again on fresh data."""
+    patch.setattr(nova_executor.NovaExecutor, '_judge', lambda *args: None)
+
+
+@bug(0)
+def others_unknown(patch: Patch) -> None:
+    """Pre-flight does not know what other executors have begun."""
+    patch.setattr(worker.Worker, '_known', lambda self, task: base.Known())
+
+
+@bug(0, 'migration is slow')
+def late_is_failed(patch: Patch) -> None:
+    """A task past its deadline has failed and frees its slot."""
+    def check(self: Any, row: rows.TaskRow) -> bool:
+        if row.task.deadline is None or self._clock() < row.task.deadline:
+            return False
+        self._outcomes.end(row, TaskState.FAILED, 'MigrationTimeout', 'too late')
+        return True
+    patch.setattr(worker.Worker, '_check_deadline', check)
+
+
+@bug(0, 'operator cancels a migration')
+def cancel_is_retried(patch: Patch) -> None:
+    """A migration that an operator cancelled is tried again."""
+    patch.setattr(base.Stage, 'CANCELLED', base.Stage.FAILED)
+
+
+@bug(0, 'migration ends with the instance in ERROR')
+def error_is_nothing(patch: Patch) -> None:
+    """An instance in ERROR is not quarantined."""
+    patch.setattr(quarantine, 'add', lambda *args: None)
+
+
+@bug(0, 'migration ends in error after the instance had moved')
+def error_is_failure(patch: Patch) -> None:
+    """An end in error is not compared with where the instance is."""
+    patch.setattr(nova_executor.NovaExecutor, '_failed',
+                  lambda self, task, migration, server: base.Progress(
+                      base.Stage.FAILED, 'error'))
+
+
+@bug(0, 'database fails over after the commit')
+def silent_doubt(patch: Patch) -> None:
+    """Nobody is told of a task in doubt."""
+    patch.setattr(worker.LOG, 'warning', lambda *args: None)
+    patch.setattr(outcomes.LOG, 'warning', lambda *args: None)
+
+
+# Rules.
+
+def _without(patch: Patch, *dropped: Any) -> None:
+    for name in ('RULES', 'PRE_FLIGHT'):
+        kept = tuple(r for r in getattr(constraints, name) if r not in dropped)
+        patch.setattr(constraints, name, kept)
+    defaults = tuple(r for r in constraints.check.__defaults__[0] if r not in dropped)
+    for function in (constraints.check, constraints.check_all):
+        patch.setattr(function, '__defaults__', (defaults,))
+
+
+def _rule(rule: Any) -> Callable[[Patch], None]:
+    return lambda patch: _without(patch, rule)
+
+
+for _rules, _what, _seed, _only in (
+        (server_groups.group_in_flight, 'Members of a group may be under way together', 0, ()),
+        (server_groups.anti_affinity, 'Anti-affinity is not judged', 0, ()),
+        (server_groups.affinity, 'Affinity is not judged', 0, ()),
+        (claims.claims, 'Claims are not judged', 0, ()),
+        (instance.state, 'Locks and states are not judged', 0, ('user locks an instance',)),
+        (service_state.service_state, 'Services are not judged', 0, ())):
+    _apply = _rule(_rules)
+    _apply.__doc__ = f'{_what}.'
+    bug(_seed, *_only)(_apply)
+
+
+# What is read.
+
+@bug(0, 'Prometheus gives stale samples')
+def stale(patch: Patch) -> None:
+    """Stale metrics are trusted."""
+    patch.setattr(prometheus, 'apply_ages', lambda imbalance, ages, staleness: (imbalance, 5.0))
+
+
+@bug(0, 'Prometheus gives a degraded answer')
+def degraded(patch: Patch) -> None:
+    """A degraded answer is trusted."""
+    patch.setattr(answer, '_degraded', lambda document: '')
+
+
+@bug(0, 'Prometheus misses hosts')
+def missing(patch: Patch) -> None:
+    """Any number of hosts may be missing."""
+    real = cycle.score
+
+    def score(cluster: Any, samples: Any, settings: Any, now: float) -> Any:
+        return real(cluster, samples, dataclasses.replace(
+            settings, options=dataclasses.replace(settings.options, max_missing_hosts=9)), now)
+    patch.setattr(cycle, 'score', score)
+
+
+@bug(0, 'Nova cannot read server groups')
+def no_groups(patch: Patch) -> None:
+    """Server groups that cannot be read are none."""
+    real = nova_api.NovaApi.server_groups
+
+    def server_groups_(self: Any) -> Any:
+        try:
+            return real(self)
+        except clients_api.ApiError:
+            return []
+    patch.setattr(nova_api.NovaApi, 'server_groups', server_groups_)
+
+
+@bug(0)
+def first_page(patch: Patch) -> None:
+    """Only the first page is read."""
+    patch.setattr(clients_api, '_next', lambda links: None)
+
+
+@bug(0)
+def unchecked(patch: Patch) -> None:
+    """The planner ignores server groups, and nobody checks the plan."""
+    _without(patch, server_groups.anti_affinity, server_groups.affinity)
+    patch.setattr(checker, 'check', lambda *args: [])
+    patch.setattr(planner, 'checker', None, raising=False)
