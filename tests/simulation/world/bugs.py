@@ -12,8 +12,8 @@
 
 """Seeded bugs: changes of the real code that some run must notice.
 
-Each has the faults under which it shows, a seed that catches it, and the
-invariants that may say so first.
+Each has the faults under which it shows; ``CAUGHT`` names a seed that catches it
+and the invariant that says so first (see ``tools/simulate_faults.py --bugs``).
 """
 
 from collections.abc import Callable
@@ -61,19 +61,17 @@ EVERYTHING = frozenset(faults.FAULTS)
 
 @dataclasses.dataclass(frozen=True)
 class Bug:
-    """``seed`` catches it; ``only`` are the faults of that run, None: drawn."""
+    """``only`` are the faults of the run that notices it."""
 
     name: str
     apply: Callable[[Patch], None]
-    seed: int
-    only: frozenset[str] | None
+    only: frozenset[str]
 
 
-def bug(seed: int, *only: str) -> Callable[[Callable[[Patch], None]], Callable[[Patch], None]]:
+def bug(*only: str) -> Callable[[Callable[[Patch], None]], Callable[[Patch], None]]:
     def register(apply: Callable[[Patch], None]) -> Callable[[Patch], None]:
         name = (apply.__doc__ or '').rstrip('.')
-        BUGS[name] = Bug(name, apply, seed,
-                         None if only == ('drawn',) else frozenset(only))
+        BUGS[name] = Bug(name, apply, frozenset(only))
         return apply
     return register
 
@@ -84,13 +82,13 @@ def _altered(real: Callable[..., Any], **fixed: Any) -> Callable[..., Any]:
 
 # Leases, plans and what they leave behind.
 
-@bug(0, 'engine freezes beyond its lease')
+@bug('engine freezes beyond its lease')
 def no_fence(patch: Patch) -> None:
     """The fence is dropped."""
     patch.setattr(leases, 'fence', lambda *args: None)
 
 
-@bug(0, 'engine freezes beyond its lease')
+@bug('engine freezes beyond its lease')
 def expired_lease(patch: Patch) -> None:
     """A lease that is over is as good as a live one."""
     lease = tables.lease
@@ -98,7 +96,7 @@ def expired_lease(patch: Patch) -> None:
         lease.c.scope == held.scope, lease.c.epoch >= 0))
 
 
-@bug(0)
+@bug()
 def no_lease(patch: Patch) -> None:
     """Planning without a lease."""
     patch.setattr(engine.Engine, '_lease',
@@ -106,13 +104,13 @@ def no_lease(patch: Patch) -> None:
     patch.setattr(leases, 'fence', lambda *args: None)
 
 
-@bug(0, 'engine crashes after a commit')
+@bug('engine crashes after a commit')
 def no_cooldown(patch: Patch) -> None:
     """Nothing is cooled."""
     patch.setattr(plans, 'cool', lambda *args: None)
 
 
-@bug(0)
+@bug()
 def forgetful(patch: Patch) -> None:
     """Cooldowns are not read back."""
     real = plans.history
@@ -120,22 +118,22 @@ def forgetful(patch: Patch) -> None:
         real(*args), cooling={}))
 
 
-@bug(0)
+@bug()
 def no_scope_cooldown(patch: Patch) -> None:
-    """A scope does not cool."""
+    """A scope neither cools nor waits for scores that show its last move."""
     real = plans.history
     patch.setattr(plans, 'history', lambda *args: dataclasses.replace(
-        real(*args), scope_cooling=0.0))
+        real(*args), scope_cooling=0.0, completed=()))
 
 
-@bug(0)
+@bug()
 def cooled_at_planning_only(patch: Patch) -> None:
     """Completion leaves no cooldown."""
     real = tasks.finish
     patch.setattr(tasks, 'finish', _altered(real, instance_cooldown=0.0))
 
 
-@bug(0)
+@bug()
 def two_tasks(patch: Patch) -> None:
     """Live tasks are not seen, and not unique."""
     real = rows.task_columns
@@ -146,19 +144,19 @@ def two_tasks(patch: Patch) -> None:
     patch.setattr(api.Store, 'flights', lambda self: ())
 
 
-@bug(0)
+@bug()
 def no_budget(patch: Patch) -> None:
     """A policy's budget is not heeded."""
     patch.setattr(policy.PolicySet, 'budget', property(lambda self: 99))
 
 
-@bug(0)
+@bug()
 def fresh_budget(patch: Patch) -> None:
     """Moves under way do not use the budget up."""
     patch.setattr(cycle, 'run', _altered(cycle.run, busy=0))
 
 
-@bug(0)
+@bug()
 def requires_lost(patch: Patch) -> None:
     """A task's requirements are not stored."""
     real = rows.task_columns
@@ -166,7 +164,7 @@ def requires_lost(patch: Patch) -> None:
         **real(task, now), 'requires': '[]'})
 
 
-@bug(0)
+@bug()
 def wrong_way(patch: Patch) -> None:
     """The first alternate is stored as the destination."""
     real = rows.task_columns
@@ -186,35 +184,34 @@ def _cap(name: str) -> Callable[[Patch], None]:
     return apply
 
 
-for _name, _what, _seed in (('per_scope', 'a scope', 0), ('total', 'the cloud', 0),
-                            ('per_source', 'a source', 0),
-                            ('per_destination', 'a destination', 0)):
+for _name, _what in (('per_scope', 'a scope'), ('total', 'the cloud'),
+                     ('per_source', 'a source'), ('per_destination', 'a destination')):
     _apply = _cap(_name)
     _apply.__doc__ = f'The cap of {_what} is not heeded.'
-    bug(_seed)(_apply)
+    bug()(_apply)
 
 
-@bug(0)
+@bug()
 def only_submitted(patch: Patch) -> None:
     """Only what is submitted holds a slot."""
     patch.setattr(rows, 'IN_FLIGHT', (TaskState.SUBMITTED,))
 
 
-@bug(0)
+@bug()
 def unknown_is_free(patch: Patch) -> None:
     """What is unknown holds no slot."""
     patch.setattr(rows, 'IN_FLIGHT', tuple(
         s for s in rows.IN_FLIGHT if s is not TaskState.UNKNOWN))
 
 
-@bug(0)
+@bug()
 def out_of_order(patch: Patch) -> None:
     """A task does not wait for what it requires."""
     patch.setattr(tasks, 'json', types.SimpleNamespace(loads=lambda text: []))
     patch.setattr(tasks, 'requeue', lambda *args, **kw: False)
 
 
-@bug(0)
+@bug()
 def no_stagger(patch: Patch) -> None:
     """not_before is not waited for."""
     real, due = tasks._next, tasks.has_claimable
@@ -224,13 +221,13 @@ def no_stagger(patch: Patch) -> None:
         c, scopes, now + 3600, seconds))
 
 
-@bug(0, 'operator pauses a scope')
+@bug('operator pauses a scope')
 def no_pause(patch: Patch) -> None:
     """A pause is not heeded."""
     patch.setattr(pauses, 'lasting', lambda *args: [])
 
 
-@bug(0, 'executor freezes beyond its claim')
+@bug('executor freezes beyond its claim')
 def anybodys(patch: Patch) -> None:
     """Whoever took a task may write on after it was taken over."""
     task = tables.task
@@ -243,13 +240,13 @@ def anybodys(patch: Patch) -> None:
     patch.setattr(tasks, 'mark', mark)
 
 
-@bug(0, 'executor crashes after a POST')
+@bug('executor crashes after a POST')
 def orphans(patch: Patch) -> None:
     """Nobody takes over from a crashed executor."""
     patch.setattr(tasks, 'adopt', lambda *args: [])
 
 
-@bug(0, 'executor crashes after a POST')
+@bug('executor crashes after a POST')
 def begun_again(patch: Patch) -> None:
     """Whoever takes over begins anew without a look."""
     real = tasks.adopt
@@ -263,7 +260,7 @@ def begun_again(patch: Patch) -> None:
     patch.setattr(tasks, 'adopt', adopt)
 
 
-@bug(0, 'migration fails')
+@bug('migration fails')
 def dependents_stay(patch: Patch) -> None:
     """What required a failed move stays queued."""
     patch.setattr(tasks, '_cancel_dependents', lambda *args: [])
@@ -271,7 +268,7 @@ def dependents_stay(patch: Patch) -> None:
 
 # The executor.
 
-@bug(0)
+@bug()
 def post_first(patch: Patch) -> None:
     """Nova is asked before submitting is committed."""
     def start(self: Any, row: rows.TaskRow) -> None:
@@ -284,7 +281,7 @@ def post_first(patch: Patch) -> None:
     patch.setattr(worker.Worker, '_start', start)
 
 
-@bug(0, 'POST is lost on its way back')
+@bug('POST is lost on its way back')
 def again_when_in_doubt(patch: Patch) -> None:
     """An ambiguous answer is taken for a refusal."""
     real = nova_executor.NovaExecutor.submit
@@ -298,32 +295,32 @@ def again_when_in_doubt(patch: Patch) -> None:
     patch.setattr(nova_executor.NovaExecutor, 'submit', submit)
 
 
-@bug(0, 'executor crashes after a POST', 'migration is slow')
+@bug('executor crashes after a POST', 'migration is slow')
 def not_looked_up(patch: Patch) -> None:
     """os-migrations is not read again."""
     patch.setattr(nova_executor.NovaExecutor, 'look',
                   lambda *args: base.Progress(base.Stage.ABSENT))
 
 
-@bug(0, 'POST arrives late')
+@bug('POST arrives late')
 def impatient(patch: Patch) -> None:
     """A migration that does not show at once was never begun."""
     patch.setattr(retry.Settings, 'absent_seconds', 0.0)
 
 
-@bug(0, *sorted(f for f in EVERYTHING if f.startswith(('operator', 'user'))))
+@bug(*sorted(f for f in EVERYTHING if f.startswith(('operator', 'user'))))
 def no_pre_flight(patch: Patch) -> None:
     """The rules are not judged again on fresh data."""
     patch.setattr(nova_executor.NovaExecutor, '_judge', lambda *args: None)
 
 
-@bug(0)
+@bug()
 def others_unknown(patch: Patch) -> None:
     """Pre-flight does not know what other executors have begun."""
     patch.setattr(worker.Worker, '_known', lambda self, task: base.Known())
 
 
-@bug(0, 'migration is slow')
+@bug('migration is slow')
 def late_is_failed(patch: Patch) -> None:
     """A task past its deadline has failed and frees its slot."""
     def check(self: Any, row: rows.TaskRow) -> bool:
@@ -334,19 +331,19 @@ def late_is_failed(patch: Patch) -> None:
     patch.setattr(worker.Worker, '_check_deadline', check)
 
 
-@bug(0, 'operator cancels a migration')
+@bug('operator cancels a migration')
 def cancel_is_retried(patch: Patch) -> None:
     """A migration that an operator cancelled is tried again."""
     patch.setattr(base.Stage, 'CANCELLED', base.Stage.FAILED)
 
 
-@bug(0, 'migration ends with the instance in ERROR')
+@bug('migration ends with the instance in ERROR')
 def error_is_nothing(patch: Patch) -> None:
     """An instance in ERROR is not quarantined."""
     patch.setattr(quarantine, 'add', lambda *args: None)
 
 
-@bug(0, 'migration ends in error after the instance had moved')
+@bug('migration ends in error after the instance had moved')
 def error_is_failure(patch: Patch) -> None:
     """An end in error is not compared with where the instance is."""
     patch.setattr(nova_executor.NovaExecutor, '_failed',
@@ -354,7 +351,7 @@ def error_is_failure(patch: Patch) -> None:
                       base.Stage.FAILED, 'error'))
 
 
-@bug(0, 'database fails over after the commit')
+@bug('database fails over after the commit')
 def silent_doubt(patch: Patch) -> None:
     """Nobody is told of a task in doubt."""
     patch.setattr(worker.LOG, 'warning', lambda *args: None)
@@ -376,33 +373,33 @@ def _rule(rule: Any) -> Callable[[Patch], None]:
     return lambda patch: _without(patch, rule)
 
 
-for _rules, _what, _seed, _only in (
-        (server_groups.group_in_flight, 'Members of a group may be under way together', 0, ()),
-        (server_groups.anti_affinity, 'Anti-affinity is not judged', 0, ()),
-        (server_groups.affinity, 'Affinity is not judged', 0, ()),
-        (claims.claims, 'Claims are not judged', 0, ()),
-        (instance.state, 'Locks and states are not judged', 0, ('user locks an instance',)),
-        (service_state.service_state, 'Services are not judged', 0, ())):
-    _apply = _rule(_rules)
+for _judge, _what, _only in (
+        (server_groups.group_in_flight, 'Members of a group may be under way together', ()),
+        (server_groups.anti_affinity, 'Anti-affinity is not judged', ()),
+        (server_groups.affinity, 'Affinity is not judged', ()),
+        (claims.claims, 'Claims are not judged', ()),
+        (instance.state, 'Locks and states are not judged', ('user locks an instance',)),
+        (service_state.service_state, 'Services are not judged', ())):
+    _apply = _rule(_judge)
     _apply.__doc__ = f'{_what}.'
-    bug(_seed, *_only)(_apply)
+    bug(*_only)(_apply)
 
 
 # What is read.
 
-@bug(0, 'Prometheus gives stale samples')
+@bug('Prometheus gives stale samples')
 def stale(patch: Patch) -> None:
     """Stale metrics are trusted."""
     patch.setattr(prometheus, 'apply_ages', lambda imbalance, ages, staleness: (imbalance, 5.0))
 
 
-@bug(0, 'Prometheus gives a degraded answer')
+@bug('Prometheus gives a degraded answer')
 def degraded(patch: Patch) -> None:
     """A degraded answer is trusted."""
     patch.setattr(answer, '_degraded', lambda document: '')
 
 
-@bug(0, 'Prometheus misses hosts')
+@bug('Prometheus misses hosts')
 def missing(patch: Patch) -> None:
     """Any number of hosts may be missing."""
     real = cycle.score
@@ -413,7 +410,7 @@ def missing(patch: Patch) -> None:
     patch.setattr(cycle, 'score', score)
 
 
-@bug(0, 'Nova cannot read server groups')
+@bug('Nova cannot read server groups')
 def no_groups(patch: Patch) -> None:
     """Server groups that cannot be read are none."""
     real = nova_api.NovaApi.server_groups
@@ -426,15 +423,20 @@ def no_groups(patch: Patch) -> None:
     patch.setattr(nova_api.NovaApi, 'server_groups', server_groups_)
 
 
-@bug(0)
+@bug()
 def first_page(patch: Patch) -> None:
     """Only the first page is read."""
     patch.setattr(clients_api, '_next', lambda links: None)
 
 
-@bug(0)
+@bug()
 def unchecked(patch: Patch) -> None:
     """The planner ignores server groups, and nobody checks the plan."""
     _without(patch, server_groups.anti_affinity, server_groups.affinity)
     patch.setattr(checker, 'check', lambda *args: [])
     patch.setattr(planner, 'checker', None, raising=False)
+
+
+#: Bug -> (a seed that catches it, the invariant that is broken first).
+CAUGHT: dict[str, tuple[int, str]] = {
+}

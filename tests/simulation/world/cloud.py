@@ -78,7 +78,7 @@ class Migration:
 
 
 class Cloud:
-    """Two scopes of two or three hosts, a handful of instances, two groups."""
+    """Two scopes of two or three hosts, a handful of instances, three groups."""
 
     def __init__(self, rng: random.Random) -> None:
         self.rng = rng
@@ -121,6 +121,14 @@ class Cloud:
             self.groups[group] = (policy, members)
             for member in members:
                 self.instances[member].group = group
+        # Members of one that may share a host still move one after the other.
+        together = [i for i in self.instances.values() if i.group is None]
+        crowded = self.rng.choice(list(self.hosts))
+        together.sort(key=lambda i: i.host != crowded)
+        group = self.uuid()
+        self.groups[group] = ('soft-anti-affinity', {i.uuid for i in together[:3]})
+        for instance in together[:3]:
+            instance.group = group
 
     def _boot(self, host: str, vcpus: int = 2, load: float | None = None) -> None:
         if self.used(host)['VCPU'] + vcpus > CORES:

@@ -262,11 +262,12 @@ AT_ACCEPTANCE: tuple[Callable[['runs.Run'], Found], ...] = (caps, once_asked, on
 
 # When Nova schedules one.
 
-def destination_is_legal(run: 'runs.Run', migration: cloud.Migration, wrong: str) -> Found:
+def destination_is_legal(run: 'runs.Run', migration: cloud.Migration,
+                         wrong: str | None) -> Found:
     """No hard group is worsened and no destination overfilled at any
     intermediate state, both ends charged; nothing goes to a host that is
     closed. What others changed after our last look is Nova's to refuse."""
-    if migration.known == run.cloud.foreign:
+    if wrong is not None and migration.known == run.cloud.foreign:
         return f'{migration.instance_uuid} to {migration.to_host}: {wrong}'
     return None
 

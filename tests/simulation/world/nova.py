@@ -334,8 +334,8 @@ class Nova:
             return
         wrong = ('it is there already' if migration.to_host == migration.from_host else
                  self.cloud.wrong(instance, migration.to_host))
-        if wrong and migration.task_id:
-            self.run.judge_refusal(migration, wrong)
+        if migration.task_id:
+            self.run.scheduled(migration, wrong)
         if wrong or self.run.faults.hit('migration is refused by the scheduler'):
             migration.status = 'error'
             instance.task_state = None

@@ -22,10 +22,10 @@ if TYPE_CHECKING:
 
 
 class People:
-    def __init__(self, run: 'runs.Run') -> None:
+    def __init__(self, run: 'runs.Run', days: bool) -> None:
         self.run, self.cloud, self.rng = run, run.cloud, run.rng
         self._up_again: dict[str, float] = {}
-        self._day_ends = run.now + 60
+        self._day_ends = run.now + 60 if days else float('inf')
 
     def act(self) -> None:
         """One step's worth."""

@@ -68,10 +68,12 @@ class Run:
     """Two engines and two or three executors on one database, in one cloud.
 
     :param only: the faults that it has; None draws some.
+    :param days: the load changes from time to time, and a host is to be drained.
     """
 
     def __init__(self, seed: int, *, only: frozenset[str] | None = None,
-                 engines: int = 2) -> None:
+                 engines: int = 2,
+                 days: bool = True) -> None:
         self.seed = seed
         self.rng = random.Random(seed)
         self.now = database.START
@@ -90,7 +92,7 @@ class Run:
             self.write_policies(number, settings.POLICIES[2])
         self.nova = nova.Nova(self)
         self.broker = broker.Broker(self)
-        self.people = people.People(self)
+        self.people = people.People(self, days)
         self.current: processes.Process | None = None
         self.engines = [processes.EngineProcess(self, n) for n in range(engines)]
         self.executors = [processes.ExecutorProcess(self, n) for n in range(self.rng.choice([2, 3]))]
@@ -130,6 +132,13 @@ class Run:
                 self._judge_by(rule)
             self._raise()
         return self
+
+    def go_on(self, seconds: float) -> None:
+        """Some more time, without an end."""
+        with patches.around(self), self._listening():
+            end = self.now + seconds
+            while self.now < end:
+                self.step()
 
     def _clean_up(self) -> None:
         """Operators put things right, and plan no more."""
@@ -273,7 +282,8 @@ class Run:
             return '?', '?', -1
         return task.task_id, task.scope, self.looked.get(task.task_id, -1)
 
-    def judge_refusal(self, migration: cloud.Migration, wrong: str) -> None:
+    def scheduled(self, migration: cloud.Migration, wrong: str | None) -> None:
+        """Nova finds room for a migration of ours, or something wrong with it."""
         self._judge_by(invariants.destination_is_legal, migration, wrong)
 
     def moved(self, migration: cloud.Migration) -> None:
