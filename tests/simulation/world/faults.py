@@ -36,6 +36,7 @@ FAULTS = {
     'process is restarted in order': 0.01,
     'clock steps forward': 0.01,
     'clock steps back': 0.01,
+    'clock of an engine steps far': 0.02,
     # The database. Drawn at each transaction.
     'database is away': 0.01,
     'database fails over within a transaction': 0.02,

@@ -75,6 +75,7 @@ class Process:
         raise NotImplementedError
 
     def start(self) -> None:
+        self.skew = max(-WRONG, min(WRONG, self.skew))
         self.name = f'{self.kind}-{self.number}-{self.run.cloud.uuid()}'
         self._start()
         self.starts_at = None
@@ -94,6 +95,8 @@ class Process:
         for name, sign in (('clock steps forward', 1), ('clock steps back', -1)):
             if hit(name):
                 self.skew = sign * rng.uniform(0, WRONG)
+        if self.kind == 'engine' and hit('clock of an engine steps far'):
+            self.skew = rng.choice([-1, 1]) * rng.uniform(31, 5000)
         try:
             if self.starts_at is not None:
                 self.start()

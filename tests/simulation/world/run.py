@@ -85,8 +85,12 @@ class Run:
         self.store = api.Store(engine=database.engine(), clock=lambda: self.now)
         self.confs = [settings.conf(n) for n in range(2)]
         objective = self.rng.choice(['kronos', 'kronos', 'balanced'])
+        # Of its own chance: what else happens does not hang on it.
+        per_scope, total = random.Random(f'caps {seed}').choice([(2, 3), (1, 2), (2, 1)])
         for conf in self.confs:
             conf.set_override('objective', objective, 'engine')
+            conf.set_override('max_concurrent_migrations', per_scope, 'executor')
+            conf.set_override('max_concurrent_migrations_total', total, 'executor')
         self.largest_budget = 2
         for number in range(engines):
             self.write_policies(number, settings.POLICIES[2])
@@ -95,7 +99,8 @@ class Run:
         self.people = people.People(self, days)
         self.current: processes.Process | None = None
         self.engines = [processes.EngineProcess(self, n) for n in range(engines)]
-        self.executors = [processes.ExecutorProcess(self, n) for n in range(self.rng.choice([2, 3]))]
+        self.executors = [processes.ExecutorProcess(self, n)
+                          for n in range(self.rng.choice([2, 3]))]
         # What invariants look at.
         self.tasks: dict[str, records.Task] = {}
         self.steps: dict[str, tuple[str | None, str]] = {}

@@ -53,7 +53,6 @@ OPTIONS = {
         'instance_cooldown': 150, 'instance_quarantine_seconds': 1800, 'settle_seconds': 20,
         'max_drain_fraction': 0.5, 'max_down_fraction': 0.5, 'breaker_failure_rate': 1.0},
     'executor': {
-        'max_concurrent_migrations': 2, 'max_concurrent_migrations_total': 3,
         'max_concurrent_per_source': 1, 'max_concurrent_per_destination': 1,
         'migration_timeout': 60, 'seconds_per_gib': 0.0, 'migration_poll_interval': 8,
         'claim_seconds': 40, 'stagger_seconds': 30, 'max_retries': 1, 'retry_backoff': 5.0},
