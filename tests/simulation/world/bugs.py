@@ -150,7 +150,7 @@ def no_budget(patch: Patch) -> None:
     patch.setattr(policy.PolicySet, 'budget', property(lambda self: 99))
 
 
-@bug()
+@bug('migration is slow')
 def fresh_budget(patch: Patch) -> None:
     """Moves under way do not use the budget up."""
     patch.setattr(cycle, 'run', _altered(cycle.run, busy=0))
@@ -188,16 +188,16 @@ for _name, _what in (('per_scope', 'a scope'), ('total', 'the cloud'),
                      ('per_source', 'a source'), ('per_destination', 'a destination')):
     _apply = _cap(_name)
     _apply.__doc__ = f'The cap of {_what} is not heeded.'
-    bug()(_apply)
+    bug('migration is slow')(_apply)
 
 
-@bug()
+@bug('migration is slow')
 def only_submitted(patch: Patch) -> None:
     """Only what is submitted holds a slot."""
     patch.setattr(rows, 'IN_FLIGHT', (TaskState.SUBMITTED,))
 
 
-@bug()
+@bug('migration is slow')
 def unknown_is_free(patch: Patch) -> None:
     """What is unknown holds no slot."""
     patch.setattr(rows, 'IN_FLIGHT', tuple(
@@ -314,7 +314,7 @@ def no_pre_flight(patch: Patch) -> None:
     patch.setattr(nova_executor.NovaExecutor, '_judge', lambda *args: None)
 
 
-@bug()
+@bug('migration is slow')
 def others_unknown(patch: Patch) -> None:
     """Pre-flight does not know what other executors have begun."""
     patch.setattr(worker.Worker, '_known', lambda self, task: base.Known())
@@ -374,7 +374,8 @@ def _rule(rule: Any) -> Callable[[Patch], None]:
 
 
 for _judge, _what, _only in (
-        (server_groups.group_in_flight, 'Members of a group may be under way together', ()),
+        (server_groups.group_in_flight, 'Members of a group may be under way together',
+         ('migration is slow',)),
         (server_groups.anti_affinity, 'Anti-affinity is not judged', ()),
         (server_groups.affinity, 'Affinity is not judged', ()),
         (claims.claims, 'Claims are not judged', ()),

@@ -66,7 +66,7 @@ FAULTS = {
     'POST gets 409': 0.1,
     # What becomes of it.
     'migration is refused by the scheduler': 0.12,
-    'migration is slow': 0.15,
+    'migration is slow': 0.4,
     'migration fails': 0.2,
     'migration is cancelled': 0.12,
     'migration ends with the instance in ERROR': 0.1,

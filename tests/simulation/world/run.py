@@ -86,11 +86,12 @@ class Run:
         self.confs = [settings.conf(n) for n in range(2)]
         objective = self.rng.choice(['kronos', 'kronos', 'balanced'])
         # Of its own chance: what else happens does not hang on it.
-        per_scope, total = random.Random(f'caps {seed}').choice([(2, 3), (1, 2), (2, 1)])
+        caps = random.Random(f'caps {seed}').choice([
+            (2, 3, 1, 1), (1, 3, 2, 2), (2, 1, 2, 2), (2, 3, 2, 1), (2, 3, 1, 2)])
         for conf in self.confs:
             conf.set_override('objective', objective, 'engine')
-            conf.set_override('max_concurrent_migrations', per_scope, 'executor')
-            conf.set_override('max_concurrent_migrations_total', total, 'executor')
+            for name, value in zip(settings.CAPS, caps, strict=True):
+                conf.set_override(name, value, 'executor')
         self.largest_budget = 2
         for number in range(engines):
             self.write_policies(number, settings.POLICIES[2])

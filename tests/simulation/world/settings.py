@@ -45,6 +45,10 @@ def _policies(threshold: float, moves: int) -> str:
 #: Policy files by the budget that they give.
 POLICIES = {2: _policies(0.08, 2), 3: _policies(0.06, 3)}
 
+#: Drawn by each run: of a scope, the cloud, a source, a destination.
+CAPS = ('max_concurrent_migrations', 'max_concurrent_migrations_total',
+        'max_concurrent_per_source', 'max_concurrent_per_destination')
+
 OPTIONS = {
     'engine': {
         'dry_run': False, 'evaluation_interval': 50, 'aggregates': [cloud.AGGREGATE],
@@ -53,9 +57,8 @@ OPTIONS = {
         'instance_cooldown': 150, 'instance_quarantine_seconds': 1800, 'settle_seconds': 20,
         'max_drain_fraction': 0.5, 'max_down_fraction': 0.5, 'breaker_failure_rate': 1.0},
     'executor': {
-        'max_concurrent_per_source': 1, 'max_concurrent_per_destination': 1,
         'migration_timeout': 60, 'seconds_per_gib': 0.0, 'migration_poll_interval': 8,
-        'claim_seconds': 40, 'stagger_seconds': 30, 'max_retries': 1, 'retry_backoff': 5.0},
+        'claim_seconds': 40, 'stagger_seconds': 25, 'max_retries': 1, 'retry_backoff': 5.0},
     'prometheus': {'url': 'http://prometheus:9090'},
 }
 
