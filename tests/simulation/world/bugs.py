@@ -32,9 +32,11 @@ from kronos_nova.constraints import instance
 from kronos_nova.constraints import server_groups
 from kronos_nova.constraints import service_state
 from kronos_nova.model import TaskState
+from kronos_nova.rebalancer import board
 from kronos_nova.rebalancer import checker
 from kronos_nova.rebalancer import cycle
 from kronos_nova.rebalancer import engine
+from kronos_nova.rebalancer import masks
 from kronos_nova.rebalancer.clients import api as clients_api
 from kronos_nova.rebalancer.clients import nova_api
 from kronos_nova.rebalancer.executors import base
@@ -216,9 +218,9 @@ def no_stagger(patch: Patch) -> None:
     """not_before is not waited for."""
     real, due = tasks._next, tasks.has_claimable
     patch.setattr(tasks, '_next', lambda c, allowed, now, *rest: real(
-        c, allowed, now + 3600, *rest))
+        c, allowed, now + 600, *rest))
     patch.setattr(tasks, 'has_claimable', lambda c, scopes, now, seconds: due(
-        c, scopes, now + 3600, seconds))
+        c, scopes, now + 600, seconds))
 
 
 @bug('operator pauses a scope')
@@ -331,10 +333,17 @@ def late_is_failed(patch: Patch) -> None:
     patch.setattr(worker.Worker, '_check_deadline', check)
 
 
-@bug('operator cancels a migration')
+@bug('operator cancels a migration', 'migration is slow')
 def cancel_is_retried(patch: Patch) -> None:
     """A migration that an operator cancelled is tried again."""
-    patch.setattr(base.Stage, 'CANCELLED', base.Stage.FAILED)
+    real = nova_executor.NovaExecutor.look
+
+    def look(self: Any, task: Any, marker: str) -> base.Progress:
+        found = real(self, task, marker)
+        if found.stage is base.Stage.CANCELLED:
+            return dataclasses.replace(found, stage=base.Stage.FAILED)
+        return found
+    patch.setattr(nova_executor.NovaExecutor, 'look', look)
 
 
 @bug('migration ends with the instance in ERROR')
@@ -361,27 +370,34 @@ def silent_doubt(patch: Patch) -> None:
 # Rules.
 
 def _without(patch: Patch, *dropped: Any) -> None:
-    for name in ('RULES', 'PRE_FLIGHT'):
-        kept = tuple(r for r in getattr(constraints, name) if r not in dropped)
-        patch.setattr(constraints, name, kept)
-    defaults = tuple(r for r in constraints.check.__defaults__[0] if r not in dropped)
-    for function in (constraints.check, constraints.check_all):
-        patch.setattr(function, '__defaults__', (defaults,))
+    """Rules, and the masks of the same name, are dropped wherever they are kept."""
+    def kept(rules: Any) -> Any:
+        return tuple(r for r in rules if r not in dropped)
+
+    for module, name in ((constraints, 'RULES'), (constraints, 'PRE_FLIGHT'),
+                         (checker, '_RULES'), (board, '_RULES'), (masks, 'QUICK'),
+                         (masks, 'MASKS'), (masks, 'FILLING')):
+        patch.setattr(module, name, kept(getattr(module, name)))
+    for function in (constraints.check, constraints.check_all, masks.permitted):
+        patch.setattr(function, '__defaults__', tuple(
+            kept(d) for d in function.__defaults__ or ()))
 
 
-def _rule(rule: Any) -> Callable[[Patch], None]:
-    return lambda patch: _without(patch, rule)
+def _rule(*dropped: Any) -> Callable[[Patch], None]:
+    return lambda patch: _without(patch, *dropped)
 
 
-for _judge, _what, _only in (
-        (server_groups.group_in_flight, 'Members of a group may be under way together',
-         ('migration is slow',)),
-        (server_groups.anti_affinity, 'Anti-affinity is not judged', ()),
-        (server_groups.affinity, 'Affinity is not judged', ()),
-        (claims.claims, 'Claims are not judged', ()),
-        (instance.state, 'Locks and states are not judged', ('user locks an instance',)),
-        (service_state.service_state, 'Services are not judged', ())):
-    _apply = _rule(_judge)
+for _dropped, _what, _only in (
+        ((server_groups.group_in_flight, masks.groups.still),
+         'Members of a group may be under way together', ('migration is slow',)),
+        ((server_groups.anti_affinity, masks.groups.hard_groups),
+         'Anti-affinity is not judged', ()),
+        ((server_groups.affinity, masks.groups.hard_groups), 'Affinity is not judged', ()),
+        ((claims.claims, masks.claims.room), 'Claims are not judged', ()),
+        ((instance.state,), 'Locks and states are not judged', ('user locks an instance',)),
+        ((service_state.service_state, masks.hosts.receiving),
+         'Services are not judged', ())):
+    _apply = _rule(*_dropped)
     _apply.__doc__ = f'{_what}.'
     bug(*_only)(_apply)
 
