@@ -28,13 +28,10 @@ from kronos_nova import constraints
 from kronos_nova import exception
 from kronos_nova import policy
 from kronos_nova.constraints import claims
-from kronos_nova.constraints import instance
 from kronos_nova.constraints import server_groups
-from kronos_nova.constraints import service_state
 from kronos_nova.model import TaskState
 from kronos_nova.rebalancer import board
 from kronos_nova.rebalancer import checker
-from kronos_nova.rebalancer import cycle
 from kronos_nova.rebalancer import engine
 from kronos_nova.rebalancer import masks
 from kronos_nova.rebalancer.clients import api as clients_api
@@ -121,14 +118,6 @@ def forgetful(patch: Patch) -> None:
 
 
 @bug()
-def no_scope_cooldown(patch: Patch) -> None:
-    """A scope neither cools nor waits for scores that show its last move."""
-    real = plans.history
-    patch.setattr(plans, 'history', lambda *args: dataclasses.replace(
-        real(*args), scope_cooling=0.0, completed=()))
-
-
-@bug()
 def cooled_at_planning_only(patch: Patch) -> None:
     """Completion leaves no cooldown."""
     real = tasks.finish
@@ -150,12 +139,6 @@ def two_tasks(patch: Patch) -> None:
 def no_budget(patch: Patch) -> None:
     """A policy's budget is not heeded."""
     patch.setattr(policy.PolicySet, 'budget', property(lambda self: 99))
-
-
-@bug('migration is slow')
-def fresh_budget(patch: Patch) -> None:
-    """Moves under way do not use the budget up."""
-    patch.setattr(cycle, 'run', _altered(cycle.run, busy=0))
 
 
 @bug()
@@ -317,12 +300,6 @@ def no_pre_flight(patch: Patch) -> None:
 
 
 @bug('migration is slow')
-def others_unknown(patch: Patch) -> None:
-    """Pre-flight does not know what other executors have begun."""
-    patch.setattr(worker.Worker, '_known', lambda self, task: base.Known())
-
-
-@bug('migration is slow')
 def late_is_failed(patch: Patch) -> None:
     """A task past its deadline has failed and frees its slot."""
     def check(self: Any, row: rows.TaskRow) -> bool:
@@ -388,15 +365,10 @@ def _rule(*dropped: Any) -> Callable[[Patch], None]:
 
 
 for _dropped, _what, _only in (
-        ((server_groups.group_in_flight, masks.groups.still),
-         'Members of a group may be under way together', ('migration is slow',)),
         ((server_groups.anti_affinity, masks.groups.hard_groups),
          'Anti-affinity is not judged', ()),
         ((server_groups.affinity, masks.groups.hard_groups), 'Affinity is not judged', ()),
-        ((claims.claims, masks.claims.room), 'Claims are not judged', ()),
-        ((instance.state,), 'Locks and states are not judged', ('user locks an instance',)),
-        ((service_state.service_state, masks.hosts.receiving),
-         'Services are not judged', ())):
+        ((claims.claims, masks.claims.room), 'Claims are not judged', ())):
     _apply = _rule(*_dropped)
     _apply.__doc__ = f'{_what}.'
     bug(*_only)(_apply)
@@ -416,17 +388,6 @@ def degraded(patch: Patch) -> None:
     patch.setattr(answer, '_degraded', lambda document: '')
 
 
-@bug('Prometheus misses hosts')
-def missing(patch: Patch) -> None:
-    """Any number of hosts may be missing."""
-    real = cycle.score
-
-    def score(cluster: Any, samples: Any, settings: Any, now: float) -> Any:
-        return real(cluster, samples, dataclasses.replace(
-            settings, options=dataclasses.replace(settings.options, max_missing_hosts=9)), now)
-    patch.setattr(cycle, 'score', score)
-
-
 @bug('Nova cannot read server groups')
 def no_groups(patch: Patch) -> None:
     """Server groups that cannot be read are none."""
@@ -444,13 +405,6 @@ def no_groups(patch: Patch) -> None:
 def first_page(patch: Patch) -> None:
     """Only the first page is read."""
     patch.setattr(clients_api, '_next', lambda links: None)
-
-
-@bug()
-def unchecked(patch: Patch) -> None:
-    """The planner ignores server groups, and nobody checks the plan."""
-    _without(patch, server_groups.anti_affinity, server_groups.affinity)
-    patch.setattr(checker, 'check', lambda *args: [])
 
 
 #: Bug -> (a seed that catches it, the invariant that is broken first).
@@ -486,7 +440,13 @@ CAUGHT: dict[str, tuple[int, str]] = {
     'A task past its deadline has failed and frees its slot': (1, 'table_tells_the_truth'),
     'A migration that an operator cancelled is tried again': (2, 'once_asked'),
     'An instance in ERROR is not quarantined': (1, 'error_is_left_alone'),
+    'An end in error is not compared with where the instance is': (1, 'table_tells_the_truth'),
     'Nobody is told of a task in doubt': (2, 'unknown_is_said'),
+    'Anti-affinity is not judged': (0, 'plan_is_legal'),
+    'Affinity is not judged': (0, 'plan_is_legal'),
+    'Claims are not judged': (12, 'plan_is_legal'),
+    'Stale metrics are trusted': (1, 'trusted_metrics'),
     'A degraded answer is trusted': (1, 'trusted_metrics'),
     'Server groups that cannot be read are none': (2, 'plan_is_legal'),
+    'Only the first page is read': (0, 'plan_is_legal'),
 }
