@@ -67,9 +67,11 @@ FAMILIES = sorted({name.split()[0] for name in faults.FAULTS})
 
 
 @pytest.mark.parametrize('family', FAMILIES)
-def test_each_fault_really_happens(family):
+def test_each_fault_really_happens(family, monkeypatch):
     """All of a kind at once, in a few runs, and none else."""
     wanted = frozenset(name for name in faults.FAULTS if name.split()[0] == family)
+    for name in wanted:
+        monkeypatch.setitem(faults.FAULTS, name, min(0.2, 2 * faults.FAULTS[name]))
     seen = collections.Counter()
     for seed in range(60):
         seen.update(runs.Run(seed, only=wanted).go().counts)
