@@ -28,9 +28,9 @@ import fixtures
 from keystoneauth1 import exceptions as ks_exceptions
 from keystoneauth1 import session as ks_session
 from keystoneauth1 import token_endpoint
+from nova import policies as nova_policies
 import nova.api.auth
 import nova.context
-from nova import policies as nova_policies
 import nova.policy
 from openstack import connection
 from placement import context as placement_context
@@ -42,6 +42,7 @@ import yaml
 from kronos_nova import exception
 from kronos_nova import model
 from kronos_nova.rebalancer import collector
+from kronos_nova.rebalancer.clients import api as client_api
 from kronos_nova.rebalancer.clients import nova_api
 from kronos_nova.rebalancer.executors import base as executors
 from kronos_nova.rebalancer.executors import nova as nova_executor
@@ -126,8 +127,9 @@ class Case(api.ApiTestCase):
 
     def as_role(self, roles: str, project: str = OURS) -> connection.Connection:
         """A connection whose user has these roles in a project and no others."""
-        identity = {_REAL: 'yes', 'HTTP_X_IDENTITY_STATUS': 'Confirmed', 
-                    'HTTP_X_USER_ID': 'kronos', 'HTTP_X_PROJECT_ID': project, 'HTTP_X_ROLES': roles}
+        identity = {_REAL: 'yes', 'HTTP_X_IDENTITY_STATUS': 'Confirmed',
+                    'HTTP_X_USER_ID': 'kronos', 'HTTP_X_PROJECT_ID': project,
+                    'HTTP_X_ROLES': roles}
         compute = self.useFixture(api.Api(self.api_fixture.app(), identity, '/v2.1'))
         placement = self.useFixture(api.Api(
             deploy.deploy(self.placement.fixture.conf_fixture.conf),
@@ -335,7 +337,8 @@ class OthersTestCase(Case):
     def a_member_does_what_a_member_did(self, server: dict[str, Any]) -> None:
         found = self.as_role(MEMBER, self.api_fixture.project_id)
         compute = nova_api.NovaApi(found)
-        self.assertRaises(Exception, compute.server, server['id'])  # its host is not shown
+        error = self.assertRaises(client_api.ApiError, compute.server, server['id'])
+        self.assertIn('its host is not shown', str(error))
         answer = found.compute.post(f'/servers/{server["id"]}/action', json={'os-stop': None},
                                     microversion='2.72', raise_exc=False)
         self.assertEqual(202, answer.status_code)
