@@ -86,7 +86,8 @@ def test_wheel_installs_the_files_of_etc(wheel):
             ('etc/kronos/', 'etc/'), ('etc/systemd/', 'systemd/')) for name in _tracked(folder)}
     installed = {name.removeprefix('etc/') for name in installed}
     assert {'kronos.conf.sample', 'nova-scheduler.conf.sample', 'policies.yaml',
-            'nova-policy.yaml', 'placement-policy.yaml', 'systemd/kronos-engine.service'} <= installed
+            'nova-policy.yaml', 'placement-policy.yaml',
+            'systemd/kronos-engine.service'} <= installed
 
 
 def test_every_entry_point_of_setup_cfg_is_in_the_wheel_and_leads_to_a_file(wheel):
