@@ -105,8 +105,13 @@ def deadline(task: model.Task, submitted_at: float, chosen: Settings) -> float:
 
     Nova allows live_migration_completion_timeout per GiB of memory and
     copied disk, counted from when it runs; we add time to wait in its queue.
+    A cold migration copies no memory, and Nova sets it no limit.
+
+    Source: nova.virt.libvirt.driver, _live_migration_data_gb, which takes
+    memory and each disk for 2 GiB at least.
     """
-    gib = task.memory_mb / 1024 + task.disk_gb
+    memory = task.memory_mb / 1024 if task.method is model.Method.LIVE else 0.0
+    gib = sum(max(2.0, part) for part in (memory, task.disk_gb) if part)
     return submitted_at + chosen.migration_timeout + chosen.seconds_per_gib * gib
 
 

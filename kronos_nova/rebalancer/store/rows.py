@@ -87,7 +87,8 @@ def task_columns(task: model.Task, now: float) -> dict[str, Any]:
         'retry_count': task.retry_count, 'not_before': task.not_before,
         'created_at': task.created_at or now, 'updated_at': now,
         'expires_at': now + BEGIN_WITHIN if task.deadline is None else task.deadline,
-        'state': task.state.value, 'memory_mb': task.memory_mb, 'disk_gb': task.disk_gb}
+        'state': task.state.value, 'memory_mb': task.memory_mb, 'disk_gb': task.disk_gb,
+        'method': task.method.value}
 
 
 def task_row(row: sa.RowMapping) -> TaskRow:
@@ -102,7 +103,8 @@ def task_row(row: sa.RowMapping) -> TaskRow:
         max_retries=row['max_retries'], retry_count=row['retry_count'],
         not_before=row['not_before'], created_at=row['created_at'],
         deadline=row['expires_at'] if row['deadline'] is None else row['deadline'],
-        state=TaskState(row['state']), memory_mb=row['memory_mb'], disk_gb=row['disk_gb'])
+        state=TaskState(row['state']), memory_mb=row['memory_mb'], disk_gb=row['disk_gb'],
+        method=model.Method(row['method']))
     return TaskRow(task=task, **{
         name: row[name] for name in (
             'attempt', 'worker', 'heartbeat_at', 'marker', 'reference', 'submitted_at',

@@ -81,6 +81,15 @@ def test_the_deadline_grows_with_memory_and_copied_disk():
     assert retry.deadline(task, NOW, retry.Settings()) == NOW + 600 + 800 * 12
 
 
+@pytest.mark.parametrize(('method', 'memory_mb', 'disk_gb', 'gib'), [
+    ('live', 512, 0, 2), ('live', 512, 1, 4), ('live', 65536, 100, 164), ('cold', 65536, 0, 0),
+    ('cold', 65536, 100, 100)])
+def test_the_deadline_counts_what_is_copied_as_nova_does(method, memory_mb, disk_gb, gib):
+    task = model.Task('t', 'p', 's', 'i', 'h1', 'h2', model.Phase.EVACUATE, memory_mb=memory_mb,
+                      disk_gb=disk_gb, method=model.Method(method))
+    assert retry.deadline(task, NOW, retry.Settings()) == NOW + 600 + 800 * gib
+
+
 def changed(rule, of):
     error = exception.PreFlightError(instance_uuid='i', problem='p', rule=rule)
     return retry.after_failure(of, error, NOW, SETTINGS)

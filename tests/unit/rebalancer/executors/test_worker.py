@@ -292,7 +292,7 @@ def test_defect_14_a_migration_past_its_deadline_keeps_its_slot(bench):
     bench.plan(*[lambda p, s: cases.make_task(p, s, memory_mb=1024)] * 2)
     one = bench.new_worker('one', retry.Settings(per_scope=1))
     bench.passes(3, by=one)
-    bench.now = cases.NOW + 600 + 800 + 1
+    bench.now = cases.NOW + 600 + 1600 + 1
     bench.passes(2, by=one)
     row = next(r for r in (bench.row(0), bench.row(1)) if r.worker)
     assert (row.task.state, row.error_type) == (TaskState.UNKNOWN, 'MigrationTimeout')
