@@ -162,9 +162,10 @@ def options(conf: cfg.ConfigOpts) -> model.Options:
     """The planner's options as a frozen value."""
     group = conf.engine
     values = {name: getattr(group, name) for name in (
-        'dry_run', 'evacuate_disabled_hosts', 'cold_migrate_stopped', 'drain_reason_regex', 'enforce_hard_affinity',
-        'enforce_soft_affinity', 'enforce_placement_claims', 'enforce_placement_disk',
-        'require_cpu_compatibility', 'restrict_to_az', 'allow_disk_copy', 'instance_storage',
-        'max_down_fraction', 'max_drain_fraction', 'max_missing_hosts', 'objective',
-        'soft_affinity_weight', 'minimum_gain', 'max_alternates', 'settle_seconds')}
+        'dry_run', 'evacuate_disabled_hosts', 'cold_migrate_stopped', 'drain_reason_regex',
+        'enforce_hard_affinity', 'enforce_soft_affinity', 'enforce_placement_claims',
+        'enforce_placement_disk', 'require_cpu_compatibility', 'restrict_to_az',
+        'allow_disk_copy', 'instance_storage', 'max_down_fraction', 'max_drain_fraction',
+        'max_missing_hosts', 'objective', 'soft_affinity_weight', 'minimum_gain',
+        'max_alternates', 'settle_seconds')}
     return model.Options(pinned_instances=frozenset(group.pinned_instances), **values)

@@ -144,8 +144,8 @@ class MoveTestCase(ExecutorCase):
         error = self.assertRaises(exception.PreFlightError, self.executor.submit, task)
         self.assertIn('deleted', str(error))
         self.assertIs(Stage.ABSENT, self.executor.look(task, marker).stage)
-        error = self.assertRaises(exception.MigrationFailed, self.executor.post_flight, task)
-        self.assertIn('deleted', str(error))
+        error = self.assertRaises(exception.PreFlightError, self.executor.post_flight, task)
+        self.assertEqual('no-such-instance', error.kwargs['rule'])
 
     def test_a_lost_answer_is_ambiguous_and_looked_up(self) -> None:
         server = self.boot(host='host1')

@@ -33,7 +33,8 @@ class DryRunExecutor(base.Executor):
 
     def submit(self, task: model.Task) -> str | None:
         LOG.info('Instance %s: dry run: would be moved (%s) from %s to %s (%s, task %s)',
-                 task.instance_uuid, task.method, task.from_host, task.to_host, task.phase, task.task_id)
+                 task.instance_uuid, task.method, task.from_host, task.to_host, task.phase,
+                 task.task_id)
         return None
 
     def look(self, task: model.Task, marker: str) -> base.Progress:

@@ -53,6 +53,8 @@ class Outcomes:
         """The next destination, a retry, or the end (see :mod:`retry`)."""
         now = self._clock()
         task = row.task
+        if error.kwargs.get('rule') == retry.GONE:
+            return self.end(row, TaskState.CANCELLED, CANCELLED_TYPE, str(error))
         verdict = retry.after_failure(row, error, now, self._settings)
         if not verdict.again:
             broken = isinstance(error, exception.InstanceInError)

@@ -620,7 +620,8 @@ def an_open_breaker_pauses_and_forgives(store):
 
 ALL = [
     models_and_migration_agree, concurrent_upgrades_are_safe,
-    upgrades_lose_nothing_from_any_earlier_revision, how_a_task_is_moved_is_kept, a_pause_holds_claims_until_it_ends,
+    upgrades_lose_nothing_from_any_earlier_revision, how_a_task_is_moved_is_kept,
+    a_pause_holds_claims_until_it_ends,
     a_pause_holds_a_silent_worker_s_claim_too, a_pause_is_history_with_who_and_why,
     what_came_of_a_plan_is_kept_beside_what_it_foresaw,
     a_plan_that_moved_nothing_or_was_overtaken_is_not_judged,
