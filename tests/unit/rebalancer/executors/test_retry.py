@@ -101,7 +101,7 @@ def test_what_changed_around_the_instance_does_not_quarantine_it(rule):
     assert not verdict.again and not verdict.quarantine and not verdict.refused
 
 
-@pytest.mark.parametrize('rule', ['copies-disk', 'quarantined'])
+@pytest.mark.parametrize('rule', ['copies-disk', 'quarantined', 'locked', 'method-changed'])
 def test_what_no_destination_and_no_wait_changes_ends_without_a_quarantine(rule):
     assert changed(rule, row()) == retry.Verdict(again=False)
 
@@ -123,7 +123,7 @@ def test_a_destination_that_was_disabled_gives_way_to_the_next():
     assert verdict.again and verdict.attempt == 1 and not verdict.refused
 
 
-@pytest.mark.parametrize('rule', ['locked', 'not-active', 'moved-away', None])
+@pytest.mark.parametrize('rule', ['not-active', 'moved-away', None])
 def test_what_is_wrong_with_the_instance_itself_quarantines_it(rule):
     verdict = changed(rule, row(alternates=('c',)))
     assert not verdict.again and verdict.quarantine
