@@ -143,7 +143,7 @@ class MoveTestCase(ExecutorCase):
         self.assert_refused('no-such-instance', task)
         error = self.assertRaises(exception.PreFlightError, self.executor.submit, task)
         self.assertIn('deleted', str(error))
-        self.assertIs(Stage.ABSENT, self.executor.look(task, marker).stage)
+        self.assertIs(Stage.CANCELLED, self.executor.look(task, marker).stage)
         error = self.assertRaises(exception.PreFlightError, self.executor.post_flight, task)
         self.assertEqual('no-such-instance', error.kwargs['rule'])
 

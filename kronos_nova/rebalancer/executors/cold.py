@@ -88,7 +88,7 @@ class ColdMigration:
     def _absent(migrations: list[nova_api.Migration], server: model.Instance | None,
                 after: int) -> base.Progress:
         if server is None:
-            return base.Progress(base.Stage.ABSENT, 'the instance is gone')
+            return base.Progress(base.Stage.CANCELLED, 'the instance was deleted')
         foreign = [m for m in migrations if m.id > after and not m.ended]
         if foreign:
             return base.Progress(base.Stage.ABSENT, 'Nova carries out another migration of it, '

@@ -227,7 +227,7 @@ class NovaExecutor(base.Executor):
     def _absent(migrations: list[nova_api.Migration], server: model.Instance | None,
                 after: int) -> base.Progress:
         if server is None:
-            return base.Progress(base.Stage.ABSENT, 'the instance is gone')
+            return base.Progress(base.Stage.CANCELLED, 'the instance was deleted')
         if server.task_state != collector.MIGRATING:
             return base.Progress(base.Stage.ABSENT, 'Nova has no migration of ours')
         foreign = [m for m in migrations if m.id > after and not m.ended]

@@ -32,7 +32,7 @@ LOG = logging.getLogger(__name__)
 
 COMPLETED = 'migration.completed'
 FAILED = 'migration.failed'
-CANCELLED_TYPE = 'MigrationCancelled'
+CANCELLED_TYPE = rows.CANCELLED_TYPE
 
 #: Told of each result: event type and result.
 Notify = Callable[[str, model.Result], object]

@@ -26,8 +26,12 @@ from kronos_nova.model import TaskState
 IN_FLIGHT = (TaskState.CLAIMED, TaskState.SUBMITTING, TaskState.SUBMITTED, TaskState.UNKNOWN)
 #: States in which a request may have reached Nova: look before anything else.
 MAYBE_IN_NOVA = (TaskState.SUBMITTING, TaskState.SUBMITTED, TaskState.UNKNOWN)
+#: States in which Nova has certainly not been asked.
+NOT_IN_NOVA = (TaskState.PENDING, TaskState.QUEUED, TaskState.CLAIMED)
 #: A task that nobody began within this time of its planning is out of date.
 BEGIN_WITHIN = 6 * 3600.0
+#: ``error_type`` of what an operator ended, here or in Nova.
+CANCELLED_TYPE = 'MigrationCancelled'
 LIVE = tuple(state for state in TaskState if not state.terminal)
 
 

@@ -517,6 +517,32 @@ def how_a_task_is_moved_is_kept(store):
     assert claim(store).task.method is model.Method.COLD
 
 
+def an_operator_cancels_what_has_not_begun_and_what_requires_it(store):
+    plan_id, made, _ = save(store, [
+        lambda p, s: make_task(p, s, instance_uuid='first'),
+        lambda p, s: make_task(p, s, requires=('first',), from_host='h5', to_host='h6')])
+    claimed = claim(store)
+    assert claimed.task.instance_uuid == 'first'
+    how = {'cancelled_by': 'me@here', 'reason': 'why', 'instance_cooldown': 5000.0}
+    ended = store.cancel(claimed.task.task_id, NOW, **how)
+    assert [t.task_id for t in ended] == [t.task_id for t in made]
+    assert {r.task.state for r in store.tasks(plan_id)} == {TaskState.CANCELLED}
+    assert store.task(claimed.task.task_id).error == 'Cancelled by me@here: why'
+    assert not store.mark(claimed.task.task_id, 'w', [TaskState.CLAIMED], TaskState.SUBMITTING,
+                          NOW), 'who is judging it asks Nova for nothing'
+    history = store.history('blue', NOW)
+    assert history.cooling['first'] == 5000.0 and history.quarantined == {}
+    assert store.flights() == () and claim(store) is None
+    _, (task,), _ = save(store)
+    assert store.cancel('nobody', NOW, **how) is None
+    for state in (TaskState.SUBMITTING, TaskState.SUBMITTED, TaskState.UNKNOWN):
+        if state is TaskState.SUBMITTING:
+            claim(store)
+        store.mark(task.task_id, 'w', list(TaskState), state, NOW)
+        assert store.cancel(task.task_id, NOW, **how) is None
+    assert store.task(task.task_id).task.state is TaskState.UNKNOWN
+
+
 def a_pause_holds_claims_until_it_ends(store):
     save(store, scope='blue')
     save(store, scope='red')
@@ -621,6 +647,7 @@ def an_open_breaker_pauses_and_forgives(store):
 ALL = [
     models_and_migration_agree, concurrent_upgrades_are_safe,
     upgrades_lose_nothing_from_any_earlier_revision, how_a_task_is_moved_is_kept,
+    an_operator_cancels_what_has_not_begun_and_what_requires_it,
     a_pause_holds_claims_until_it_ends,
     a_pause_holds_a_silent_worker_s_claim_too, a_pause_is_history_with_who_and_why,
     what_came_of_a_plan_is_kept_beside_what_it_foresaw,
