@@ -176,7 +176,7 @@ class ColdMigrationTestCase(DrainCase):
 
         marker = self.pre_flight(task)
         with mock.patch.object(self.computes['host2'].driver, 'finish_migration',
-                               side_effect=RuntimeError('no disk')):
+                               autospec=True, side_effect=RuntimeError('no disk')):
             self.executor.submit(task)
             progress = self.watched(task, marker)
         self.assertIs(Stage.FAILED, progress.stage, progress)

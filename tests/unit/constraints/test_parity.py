@@ -21,9 +21,9 @@ import datetime
 import random
 import types
 
+from nova import objects
 from nova.api.openstack import common
 from nova.compute import api as compute_api
-from nova import objects
 from nova.scheduler import host_manager
 from nova.scheduler.filters import affinity_filter
 from nova.scheduler.filters import compute_filter
