@@ -12,12 +12,14 @@
 
 """Stopped and paused instances on a drain, and what is aborted, in a real Nova."""
 
+import time
 from typing import Any
 from unittest import mock
 
 from kronos_nova import exception
 from kronos_nova import model
 from kronos_nova.model import TaskState
+from kronos_nova.rebalancer import collector
 from kronos_nova.rebalancer.executors import base as executors
 from kronos_nova.rebalancer.executors import nova
 from kronos_nova.rebalancer.executors import retry
@@ -42,6 +44,7 @@ class DrainCase(test_nova_executor.ExecutorCase):
     def setUp(self) -> None:
         super().setUp()
         self.conf.set_override('cold_migrate_stopped', True, 'engine')
+        self.collector = collector.Collector(self.conf, self.connection)
         auth = self.connection.session.auth
         auth.get_user_id = lambda session, **kw: 'kronos'
         service = self.service_id('host1')
@@ -90,10 +93,15 @@ class ColdMigrationTestCase(DrainCase):
 
     def test_a_stopped_instance_is_moved_confirmed_and_still_stopped(self) -> None:
         server = self.drained()
+        seen = self.collector.collect(time.time()).instances[server['id']]
+        self.assertEqual(('SHUTOFF', 'host1'), (seen.status, seen.host))
         task = self.task(server)
         marker = self.pre_flight(task)
         self.assertIs(Stage.ABSENT, self.executor.look(task, marker).stage)
         marker = self.requested(task)
+        flight, = self.collector.collect(time.time()).flights
+        self.assertEqual((server['id'], 'host1', 'host2'),
+                         (flight.instance_uuid, flight.from_host, flight.to_host))
         error = self.assertRaises(exception.MigrationFailed, self.executor.post_flight, task)
         self.assertIn('but VERIFY_RESIZE', str(error))
         second = self.assertRaises(exception.AmbiguousSubmit, self.executor.submit, task)

@@ -93,7 +93,7 @@ class Outcomes:
                         self._settings.host_quarantine_seconds)
 
     def lost(self, task: model.Task) -> None:
-        LOG.warning('Instance %s: task %s was taken over by another executor; it is left to it',
+        LOG.warning('Instance %s: task %s was taken over by another executor, or cancelled',
                     task.instance_uuid, task.task_id)
 
     def end(self, row: rows.TaskRow, state: TaskState, error_type: str | None = None,

@@ -677,7 +677,9 @@ def test_settings_come_from_the_configuration():
     conf([], default_config_files=[])
     assert retry.settings(conf) == retry.Settings(begin=False)
     conf.set_override('aggregates', ['blue', model.UNASSIGNED], 'executor')
-    assert retry.settings(conf).scopes == {'blue', model.UNASSIGNED}
+    conf.set_override('abort_at_deadline', True, 'executor')
+    found = retry.settings(conf)
+    assert found.scopes == {'blue', model.UNASSIGNED} and found.abort_at_deadline
 
 
 def test_without_begin_nothing_is_asked_for_but_what_is_under_way_is_seen_to_its_end(bench):
