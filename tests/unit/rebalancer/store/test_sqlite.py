@@ -25,6 +25,7 @@ from kronos_nova.conf import opts
 from kronos_nova.rebalancer.store import api
 from kronos_nova.rebalancer.store import database
 from tests.unit.rebalancer.store import cases
+from tests.unit.rebalancer.store import faults
 
 
 @pytest.fixture
@@ -35,7 +36,7 @@ def store(tmp_path):
     store.close()
 
 
-@pytest.mark.parametrize('case', cases.ALL, ids=lambda case: case.__name__)
+@pytest.mark.parametrize('case', cases.ALL + faults.ALL, ids=lambda case: case.__name__)
 def test_on_sqlite(store, case):
     case(store)
 
