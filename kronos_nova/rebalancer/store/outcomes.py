@@ -102,11 +102,14 @@ def realised(connection: sa.Connection, scope: str, limit: int) -> list[breakers
 
 def counted(connection: sa.Connection, limit: int) -> set[str]:
     """The plans that a breaker goes by, or will: each scope's newest ones
-    since it tripped last, and those whose end nobody has seen yet."""
-    found = set(connection.scalars(
-        sa.select(_outcome.c.plan_id).where(_outcome.c.realised_at.is_(None))))
+    since it tripped last, and the newest whose end nobody has seen yet."""
+    found = set()
     for scope in list(connection.scalars(sa.select(_outcome.c.scope).distinct())):
         found.update(outcome.plan_id for outcome in realised(connection, scope, limit))
+        found.update(connection.scalars(
+            sa.select(_outcome.c.plan_id)
+            .where(_outcome.c.scope == scope, _outcome.c.realised_at.is_(None))
+            .order_by(_outcome.c.planned_at.desc(), _outcome.c.plan_id).limit(1)))
     return found
 
 

@@ -582,9 +582,9 @@ def a_plan_that_moved_nothing_or_was_overtaken_is_not_judged(store):
 
 def load_that_grows_everywhere_is_no_harm_of_a_plan(store):
     """Foreseen and found are compared under the load of when it is judged."""
-    for grown, before in ((0.8, 1.0), (0.2, 0.5), (None, 0.5)):
+    for number, (grown, before) in enumerate(((0.8, 1.0), (0.2, 0.5), (None, 0.5))):
         plan_id = spread(store, NOW, load=0.4)
-        came = store.realise(lease_of(store), 0.6, NOW + 60, load=grown)
+        came = store.realise(lease_of(store), 0.6, NOW + 60 + number, load=grown)
         assert came == store.outcomes('blue', 1)[0]
         assert came == breakers.Outcome(plan_id, before, before * 0.4, 0.6)
         assert store.plan(plan_id).plan.combined_before == 0.5
