@@ -35,7 +35,7 @@ def check(context: base.Context) -> Iterator[base.Item]:
     where = ', '.join(f'{host.hostname}:{host.port}' for host in url.hosts)
     problem = _problem(context.conf, SECONDS * len(url.hosts))
     if problem is None:
-        yield base.ok('broker', f'{url.transport} at {where}')
+        yield _queues(context.conf, f'{url.transport} at {where}', url.transport)
         return
     text = f'{url.transport} at {where}: {problem}'
     remedy = ('See that it runs, and correct host, port, user, password and virtual host in '
@@ -44,6 +44,20 @@ def check(context: base.Context) -> Iterator[base.Item]:
         yield base.warning('broker', f'{text}; a dry run does without', remedy)
     else:
         yield base.failed('broker', text, remedy)
+
+
+def _queues(conf: Any, text: str, driver: str) -> base.Item:
+    from kronos_nova.rebalancer import transport
+
+    if driver not in ('rabbit', 'kombu'):
+        return base.ok('broker', text)
+    kind = transport.queues(conf)
+    if kind is None:
+        return base.warning(
+            'broker', f'{text}: its queues are neither quorum queues nor durable, and what is in '
+            'them is lost when the broker restarts',
+            'Set rabbit_quorum_queue = true in [oslo_messaging_rabbit], as for other services.')
+    return base.ok('broker', f'{text}, {kind} queues')
 
 
 def address(conf: Any) -> Any:

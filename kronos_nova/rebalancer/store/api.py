@@ -286,6 +286,19 @@ class Store:
         found = self._read(lambda c: tasks.find(c, tables.task.c.task_id == task_id))
         return found[0] if found else None
 
+    def doubt(self, task: model.Task) -> str | None:
+        """Why a task that somebody sent is not one of this table's, or None."""
+        row = self.task(task.task_id)
+        if row is None:
+            return 'is not in the database'
+        if row.task.state.terminal:
+            return f'is of a task that has ended ({row.task.state})'
+        ours, known = row.task, {row.task.to_host, *row.task.alternates}
+        for field in ('plan_id', 'aggregate', 'instance_uuid', 'from_host'):
+            if getattr(task, field) != getattr(ours, field):
+                return f'is of a task with another {field}'
+        return None if task.to_host in known else 'is of a task with another to_host'
+
     def in_states(self, states: Sequence[TaskState], scopes: Collection[str] | None = None, *,
                   worker: str | None = None) -> list[TaskRow]:
         """Tasks in these states, of these scopes (None: all), in order."""

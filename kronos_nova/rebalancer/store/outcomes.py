@@ -103,7 +103,7 @@ def realised(connection: sa.Connection, scope: str, limit: int) -> list[breakers
 def counted(connection: sa.Connection, limit: int) -> set[str]:
     """The plans that a breaker goes by, or will: each scope's newest ones
     since it tripped last, and the newest whose end nobody has seen yet."""
-    found = set()
+    found: set[str] = set()
     for scope in list(connection.scalars(sa.select(_outcome.c.scope).distinct())):
         found.update(outcome.plan_id for outcome in realised(connection, scope, limit))
         found.update(connection.scalars(

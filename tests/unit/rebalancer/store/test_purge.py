@@ -142,7 +142,7 @@ def test_a_breaker_s_evidence_outlives_a_purge(store):
     """Two bad plans, an impatient operator, and a third: three in a row."""
     CLOCK.now = 1_700_000_000.0
     kept = []
-    for number in range(5):
+    for _ in range(5):
         cases.spread(store, CLOCK.now, lease=cases.lease_of(store, 'blue'))
         CLOCK.now += DAY
         came = store.realise(cases.lease_of(store, 'blue'), 0.9, CLOCK.now)
