@@ -24,6 +24,9 @@ SECONDS = 5.0
 
 #: Nobody listens to it: what is sent there is dropped by the broker.
 TOPIC = 'kronos.test_config'
+_CONNECTION = (
+    'See that it runs, and correct host, port, user, password and virtual host in '
+    'transport_url. For TLS set ssl = true and ssl_ca_file in [oslo_messaging_rabbit].')
 
 
 def check(context: base.Context) -> Iterator[base.Item]:
@@ -38,8 +41,11 @@ def check(context: base.Context) -> Iterator[base.Item]:
         yield _queues(context.conf, f'{url.transport} at {where}', url.transport)
         return
     text = f'{url.transport} at {where}: {problem}'
-    remedy = ('See that it runs, and correct host, port, user, password and virtual host in '
-              'transport_url. For TLS set ssl = true and ssl_ca_file in [oslo_messaging_rabbit].')
+    if 'PRECONDITION_FAILED' in text:
+        remedy = ('Give Kronos a virtual host of its own, or the queue options of '
+                  '[oslo_messaging_rabbit] that the other services of this one have.')
+    else:
+        remedy = _CONNECTION
     if context.conf.engine.dry_run:
         yield base.warning('broker', f'{text}; a dry run does without', remedy)
     else:

@@ -20,6 +20,7 @@ from oslo_config import cfg
 import pytest
 
 from kronos_nova import exception
+from kronos_nova.cmd.checks import broker
 from kronos_nova.conf import opts
 from kronos_nova.rebalancer import messages
 from kronos_nova.rebalancer import transport
@@ -99,6 +100,19 @@ def test_queues_outlive_the_broker_unless_the_configuration_says_otherwise(
     conf([], default_config_files=[str(path)])
     assert transport.queues(conf) == kind
     assert conf.oslo_messaging_rabbit.rabbit_quorum_queue == (kind == 'quorum')
+
+
+@pytest.mark.parametrize(('line', 'status', 'words'), [
+    ('', 'ok', 'at here, quorum queues'), ('amqp_durable_queues = true', 'ok', 'durable queues'),
+    ('rabbit_quorum_queue = false', 'warning', 'lost when the broker restarts')])
+def test_queues_that_a_restart_of_the_broker_empties_are_warned_of(tmp_path, line, status, words):
+    path = tmp_path / 'kronos.conf'
+    path.write_text(f'[oslo_messaging_rabbit]\n{line}\n')
+    conf = cfg.ConfigOpts()
+    conf([], default_config_files=[str(path)])
+    item = broker._queues(conf, 'at here', 'rabbit')
+    assert item.status == status and words in item.text
+    assert broker._queues(conf, 'at here', 'kafka').text == 'at here'
 
 
 def test_names_of_queues_fit_amqp_whatever_the_aggregate_and_the_host_are_called(monkeypatch):
