@@ -26,6 +26,7 @@ from kronos_nova.conf import opts
 from kronos_nova.rebalancer.store import api
 from kronos_nova.rebalancer.store import database
 from tests.unit.rebalancer.store import cases
+from tests.unit.rebalancer.store import exact
 from tests.unit.rebalancer.store import faults
 
 
@@ -37,7 +38,8 @@ def store(tmp_path):
     store.close()
 
 
-@pytest.mark.parametrize('case', cases.ALL + faults.ALL, ids=lambda case: case.__name__)
+@pytest.mark.parametrize('case', cases.ALL + faults.ALL + exact.ALL,
+                         ids=lambda case: case.__name__)
 def test_on_sqlite(store, case):
     case(store)
 
