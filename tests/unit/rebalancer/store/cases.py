@@ -501,6 +501,37 @@ def purge_forgets_no_running_cooldown_and_no_live_task(store):
     assert store.acquire_lease('blue', 'engine', 30, 'hash').epoch == 1
 
 
+def how_a_task_is_moved_is_kept(store):
+    save(store, [lambda p, s: make_task(p, s, method=model.Method.COLD)])
+    assert claim(store).task.method is model.Method.COLD
+
+
+def an_operator_cancels_what_has_not_begun_and_what_requires_it(store):
+    plan_id, made, _ = save(store, [
+        lambda p, s: make_task(p, s, instance_uuid='first'),
+        lambda p, s: make_task(p, s, requires=('first',), from_host='h5', to_host='h6')])
+    claimed = claim(store)
+    assert claimed.task.instance_uuid == 'first'
+    how = {'cancelled_by': 'me@here', 'reason': 'why', 'instance_cooldown': 5000.0}
+    ended = store.cancel(claimed.task.task_id, NOW, **how)
+    assert [t.task_id for t in ended] == [t.task_id for t in made]
+    assert {r.task.state for r in store.tasks(plan_id)} == {TaskState.CANCELLED}
+    assert store.task(claimed.task.task_id).error == 'Cancelled by me@here: why'
+    assert not store.mark(claimed.task.task_id, 'w', [TaskState.CLAIMED], TaskState.SUBMITTING,
+                          NOW), 'who is judging it asks Nova for nothing'
+    history = store.history('blue', NOW)
+    assert history.cooling['first'] == 5000.0 and history.quarantined == {}
+    assert store.flights() == () and claim(store) is None
+    _, (task,), _ = save(store)
+    assert store.cancel('nobody', NOW, **how) is None
+    for state in (TaskState.SUBMITTING, TaskState.SUBMITTED, TaskState.UNKNOWN):
+        if state is TaskState.SUBMITTING:
+            claim(store)
+        store.mark(task.task_id, 'w', list(TaskState), state, NOW)
+        assert store.cancel(task.task_id, NOW, **how) is None
+    assert store.task(task.task_id).task.state is TaskState.UNKNOWN
+
+
 def a_pause_holds_claims_until_it_ends(store):
     save(store, scope='blue')
     save(store, scope='red')
@@ -661,6 +692,7 @@ def an_open_breaker_pauses_and_forgives(store):
 
 ALL = [
     models_and_migration_agree, concurrent_upgrades_are_safe,
+    how_a_task_is_moved_is_kept, an_operator_cancels_what_has_not_begun_and_what_requires_it,
     a_pause_holds_claims_until_it_ends,
     a_pause_holds_a_silent_worker_s_claim_too, a_pause_is_history_with_who_and_why,
     what_came_of_a_plan_is_kept_beside_what_it_foresaw,
@@ -674,6 +706,7 @@ ALL = [
     another_policies_file_is_refused, a_fenced_epoch_writes_nothing,
     a_plan_comes_back_as_it_was, names_differ_by_case, a_plan_leaves_cooldowns_and_drains,
     dry_run_writes_the_plan_alone, an_empty_plan_is_stored_when_its_reason_is_new,
+    a_reason_in_which_only_the_seconds_run_down_is_not_new,
     a_busy_instance_stops_the_whole_plan, one_of_many_plans_gets_an_instance,
     an_instance_can_move_again_after_its_task_ended, claims_go_by_time_then_priority,
     claims_keep_to_scopes_and_caps, claims_keep_to_the_caps_of_each_host,
