@@ -122,6 +122,13 @@ def queues(conf: cfg.ConfigOpts) -> str | None:
     return 'durable' if rabbit.amqp_durable_queues else None
 
 
+def set_defaults() -> None:
+    """For oslo-config-generator: oslo.messaging's options as :func:`queues` has them."""
+    from oslo_messaging._drivers import impl_rabbit
+
+    cfg.set_defaults(impl_rabbit.rabbit_opts, rabbit_quorum_queue=True)
+
+
 def this_host() -> str:
     """What queues of this host's daemons are told apart by: the same after a
     restart, so that no queue is left behind, and short enough for AMQP."""

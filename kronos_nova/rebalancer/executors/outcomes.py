@@ -54,7 +54,8 @@ class Outcomes:
         now = self._clock()
         task = row.task
         if error.kwargs.get('rule') == retry.GONE:
-            return self.end(row, TaskState.CANCELLED, CANCELLED_TYPE, str(error))
+            self.end(row, TaskState.CANCELLED, CANCELLED_TYPE, str(error))
+            return None
         verdict = retry.after_failure(row, error, now, self._settings)
         if not verdict.again:
             broken = isinstance(error, exception.InstanceInError)

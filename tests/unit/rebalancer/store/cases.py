@@ -706,6 +706,7 @@ ALL = [
     another_policies_file_is_refused, a_fenced_epoch_writes_nothing,
     a_plan_comes_back_as_it_was, names_differ_by_case, a_plan_leaves_cooldowns_and_drains,
     dry_run_writes_the_plan_alone, an_empty_plan_is_stored_when_its_reason_is_new,
+    a_reason_in_which_only_the_seconds_run_down_is_not_new,
     a_busy_instance_stops_the_whole_plan, one_of_many_plans_gets_an_instance,
     an_instance_can_move_again_after_its_task_ended, claims_go_by_time_then_priority,
     claims_keep_to_scopes_and_caps, claims_keep_to_the_caps_of_each_host,

@@ -13,6 +13,7 @@
 
 """The store on SQLite: every case, and what is SQLite's own."""
 
+import inspect
 import os
 import sqlite3
 import stat
@@ -26,6 +27,7 @@ from kronos_nova.conf import opts
 from kronos_nova.rebalancer.store import api
 from kronos_nova.rebalancer.store import database
 from tests.unit.rebalancer.store import cases
+from tests.unit.rebalancer.store import exact
 from tests.unit.rebalancer.store import faults
 
 
@@ -37,9 +39,19 @@ def store(tmp_path):
     store.close()
 
 
-@pytest.mark.parametrize('case', cases.ALL + faults.ALL, ids=lambda case: case.__name__)
+@pytest.mark.parametrize('case', cases.ALL + faults.ALL + exact.ALL,
+                         ids=lambda case: case.__name__)
 def test_on_sqlite(store, case):
     case(store)
+
+
+@pytest.mark.parametrize('module', [cases, faults, exact], ids=lambda module: module.__name__)
+def test_every_case_is_run(module):
+    helpers = {'dump', 'fill', 'stored', 'table_of_tasks'}
+    written = {name for name, found in inspect.getmembers(module, inspect.isfunction)
+               if found.__module__ == module.__name__ and not name.startswith('_')
+               and list(inspect.signature(found).parameters) == ['store']}
+    assert written - helpers == {case.__name__ for case in module.ALL}
 
 
 def test_the_file_and_its_new_directory_are_private(store, tmp_path):
