@@ -45,7 +45,8 @@ policies:
   - {name: cpu, weight: 1.0, imbalance_query: cpu, vm_profile_query: vm}
 '''
 COMMANDS = {
-    'test-config': ('kronos_nova.cmd.test_config', ['--debug', '--format', 'json', '--config-file', 'CONF']),
+    'test-config': ('kronos_nova.cmd.test_config', [
+        '--debug', '--format', 'json', '--config-file', 'CONF']),
     'engine': ('kronos_nova.cmd.engine', ['--debug', '--once', '--config-file', 'CONF']),
     'executor': ('kronos_nova.cmd.executor', ['--debug', '--config-file', 'CONF']),
     'record': ('kronos_nova.cmd.record', ['--debug', '--config-file', 'CONF', 'OUT']),
