@@ -18,6 +18,7 @@ policy, as in production. The executor's user is nobody's project member.
 """
 
 import copy
+import dataclasses
 import functools
 import json
 import pathlib
@@ -245,7 +246,7 @@ class ExecutorTestCase(Case):
             self.assertLessEqual({'host', 'details'}, set(events[0]), 'nothing is hidden')
         self.assert_only_what_is_named(EXECUTOR)
         with self.subTest('a cold migration, and its confirmation'):
-            self.move_cold(server, found.compute)
+            self.move_cold(server, found)
         self.assert_only_what_is_named(EXECUTOR)
         self.assertEqual(set(), grants(NOVA_FILE, EXECUTOR) - {r for r, ok in self.decisions if ok}
                          - NOT_HERE, 'every right is used')
@@ -266,16 +267,28 @@ class ExecutorTestCase(Case):
             self.assert_refused(found, method, path, body)
         self.assert_refused(found, 'DELETE', f'/allocations/{server["id"]}', None, 'placement')
 
-    def move_cold(self, server: dict[str, Any], compute: Any) -> None:
+    def move_cold(self, server: dict[str, Any], found: connection.Connection) -> None:
+        """A drain of a disabled host, by the driver, to its confirmation."""
+        self.conf.set_override('cold_migrate_stopped', True, 'engine')
         self.admin_api.post_server_action(server['id'], {'os-stop': None})
         self._wait_for_state_change(server, 'SHUTOFF')
-        for action, status in (({'migrate': {'host': 'host1'}}, 'VERIFY_RESIZE'),
-                               ({'confirmResize': None}, 'SHUTOFF')):
-            answer = compute.post(f'/servers/{server["id"]}/action', json=action,
-                                  microversion='2.72', raise_exc=False)
-            self.assertIn(answer.status_code, (202, 204), answer.text)
-            self._wait_for_state_change(server, status)
+        driver = nova_executor.NovaExecutor(self.conf, found)
+        task = dataclasses.replace(self.task(server), from_host='host2', to_host='host1',
+                                   phase=model.Phase.EVACUATE, method=model.Method.COLD)
+        with self.disabled('host2'):
+            marker = driver.pre_flight(task, executors.Known(draining=frozenset({'host2'})))
+            driver.submit(task)
+            for stage in (executors.Stage.UNCONFIRMED, executors.Stage.COMPLETED):
+                self.wait_for(functools.partial(self.reached, driver, task, marker, stage), stage)
+                if stage is executors.Stage.UNCONFIRMED:
+                    driver.confirm(task, marker)
+            driver.post_flight(task)
         self.assertEqual('host1', self.host_of(server))
+
+    @staticmethod
+    def reached(driver: nova_executor.NovaExecutor, task: model.Task, marker: str,
+                stage: executors.Stage) -> bool:
+        return driver.look(task, marker).stage is stage
 
     def sent(self, found: connection.Connection) -> list[Any]:
         """The JSON of every POST from now on."""
@@ -305,10 +318,12 @@ class AbortTestCase(Case):
         path = f'/servers/{server["id"]}/migrations/{running["id"]}'
         for roles in (ENGINE, NEITHER, MEMBER):
             self.assert_refused(self.as_role(roles), 'DELETE', path, statuses=(403, 404))
-        answer = self.as_role(EXECUTOR).compute.delete(path, microversion='2.72')
-        self.assertEqual(202, answer.status_code)
+        driver = nova_executor.NovaExecutor(self.conf, self.as_role(EXECUTOR))
+        marker = json.dumps({'migration_id': 0, 'time': 0})
+        self.assertTrue(driver.abort(self.task(server), marker))
         self.wait_for(lambda: [m for m in self.migrations(server) if m['status'] == 'cancelled'],
                       'the abort')
+        self.assertIn(('os_compute_api:servers:migrations:delete', True), self.decisions)
 
 
 class OthersTestCase(Case):
