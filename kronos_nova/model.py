@@ -408,7 +408,8 @@ class Plan:
     ``reason`` says why there are no moves and is None when there are some.
     ``rejections`` counts candidate moves refused, by rule, and instances that
     nothing could be done with. ``held`` names the first of these. ``draining`` are
-    hosts whose drain goes on in the next cycle.
+    hosts whose drain goes on in the next cycle. ``load`` is the weighted mean of
+    the scores that it was made on: what an imbalance is compared with later.
     """
 
     scope: str
@@ -422,6 +423,7 @@ class Plan:
     reason: str | None = None
     draining: frozenset[str] = frozenset()
     truncated: bool = False
+    load: float | None = None
 
 
 class TaskState(enum.StrEnum):

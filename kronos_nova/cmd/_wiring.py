@@ -25,6 +25,7 @@ from typing import Any
 from oslo_config import cfg
 from oslo_log import log as logging
 
+from kronos_nova import exception
 from kronos_nova import flavors
 from kronos_nova import model
 from kronos_nova import plugins
@@ -151,11 +152,16 @@ def caster(conf: cfg.ConfigOpts) -> Any:
 
 
 def results(conf: cfg.ConfigOpts, scopes: Sequence[str], heard: Callable[..., None]) -> Any:
-    """Hears of results; None in a dry run or without a broker."""
+    """Hears of results, of all of them: each engine has a pool of its own. None in
+    a dry run or without a broker."""
+    from kronos_nova.rebalancer import messages
     from kronos_nova.rebalancer import transport
 
     found = None if conf.engine.dry_run else transport.get(conf)
-    return None if found is None else transport.Results(found, scopes, heard)
+    if found is None:
+        return None
+    name = messages.slug(conf.engine.name) if conf.engine.name else transport.this_host()
+    return transport.Results(found, scopes, heard, pool=f'kronos.engine.{name}')
 
 
 def worker(conf: cfg.ConfigOpts, scopes: Sequence[str]) -> tuple[Any, Any]:
@@ -185,4 +191,12 @@ def worker(conf: cfg.ConfigOpts, scopes: Sequence[str]) -> tuple[Any, Any]:
     if found is None:
         return built, None
     heard = sorted(chosen.scopes or {*conf.engine.aggregates, model.UNASSIGNED})
-    return built, transport.WakeUps(found, heard, built.name, built.wake.set)
+
+    def doubt(task: model.Task) -> str | None:
+        try:
+            found: str | None = opened.doubt(task)
+        except exception.StoreError:
+            return None  # the worker looks for itself when the database is back
+        return found
+
+    return built, transport.WakeUps(found, heard, transport.this_host(), built.wake.set, doubt)

@@ -54,6 +54,10 @@ OPTS: list[cfg.Opt] = [
                 help='Repair violated affinity and anti-affinity server groups.'),
     cfg.BoolOpt('enforce_soft_affinity', default=False,
                 help='Repair violated soft-affinity and soft-anti-affinity server groups.'),
+    cfg.StrOpt('name', default='',
+               help='What tells this engine from others at the broker, where each has a queue '
+                    'of its own for results. Default: the name of its host. Several engines of '
+                    'one host each need a name, which must not change.'),
     cfg.StrOpt('snapshot_dir', default='',
                help='Directory into which SIGUSR1 writes a snapshot of all that the engine sees. '
                     'Empty: the signal only logs that there is no directory.'),

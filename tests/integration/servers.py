@@ -228,6 +228,13 @@ class RabbitMQ:
             self._server.stop()
             self._server = None
 
+    def control(self, *arguments):
+        """What rabbitmqctl prints."""
+        tool = program('/usr/lib/rabbitmq/bin/rabbitmqctl', 'rabbitmqctl')
+        return subprocess.run(
+            [tool, *arguments], check=True, capture_output=True, text=True, timeout=180,
+            env={**os.environ, **self._env}).stdout
+
     def close(self):
         self.stop()
         # The Erlang port mapper on our own port; it outlives the broker.

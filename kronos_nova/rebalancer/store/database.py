@@ -40,6 +40,16 @@ from kronos_nova import exception
 BUSY_SECONDS = 30
 _UPGRADE_LOCK = 'kronos_upgrade'
 _UPGRADE_LOCK_NUMBER = 0x6B726F6E
+_SQLITE_REMEDIES = {
+    'is locked': f'Another process has been writing to it for more than {BUSY_SECONDS} s: see '
+                 'which one has the file open (fuser -v FILE) and hangs.',
+    'readonly': 'Give the user of the daemons the right to write to the file and its directory, '
+                'and see that their file system is not mounted read-only.',
+    'is full': 'Make room on the file system of the file. What was committed is not harmed.',
+    'disk I/O error': 'See the kernel\'s log for the disk of the file, and its free space.',
+    'malformed': 'The file is damaged: stop the daemons and restore a backup.',
+    'not a database': 'Give [database] connection another file, or restore a backup of this one.',
+}
 _CHECK_CONNECTION = 'Check [database] connection and that the server runs.'
 
 
@@ -190,10 +200,18 @@ def explained(engine: sa.Engine) -> Iterator[None]:
             problem=f'{_where(engine)} does not exist ({_brief(e)})',
             remedy='Create it and grant its user all rights on it.') from None
     except (db_exception.DBError, sa_exc.SQLAlchemyError) as e:
+        brief = _brief(e)
         raise exception.StoreError(
-            problem=f'{_where(engine)} refused a statement ({_brief(e)})',
-            remedy='See the database server\'s log; check rights, disk space and the '
-                   'schema revision.') from None
+            problem=f'{_where(engine)} refused a statement ({brief})',
+            remedy=_remedy(engine, brief)) from None
+
+
+def _remedy(engine: sa.Engine, brief: str) -> str:
+    if engine.dialect.name == 'sqlite':
+        for words, remedy in _SQLITE_REMEDIES.items():
+            if words in brief:
+                return remedy
+    return "See the database server's log; check rights, disk space and the schema revision."
 
 
 def _where(engine: sa.Engine) -> str:

@@ -123,7 +123,7 @@ def plan_document(plan: model.Plan) -> str:
         'combined_before': plan.combined_before, 'combined_after': plan.combined_after,
         'rejections': dict(plan.rejections), 'warnings': plan.warnings,
         'held': [dataclasses.asdict(no) for no in plan.held],
-        'draining': sorted(plan.draining), 'truncated': plan.truncated})
+        'draining': sorted(plan.draining), 'truncated': plan.truncated, 'load': plan.load})
 
 
 def plan_row(row: sa.RowMapping) -> PlanRow:

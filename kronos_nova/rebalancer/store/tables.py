@@ -164,7 +164,8 @@ pause = table(
     sa.Column('reason', text(), nullable=False),
 )
 
-#: What a plan foresaw of the combined imbalance, and what came of it.
+#: What a plan foresaw of the combined imbalance, and what came of it. When that is
+#: known, ``before`` and ``foreseen`` are as they would be under the load of then.
 outcome = table(
     'outcome',
     sa.Column('plan_id', sa.String(36), sa.ForeignKey('plan.plan_id', name='outcome_plan'),

@@ -278,6 +278,23 @@ def test_a_destination_that_refuses_everybody_is_quarantined_not_the_instances(b
     assert history.quarantined_hosts == {'h2'} and history.quarantined == {}
 
 
+@pytest.mark.parametrize('wire_type', [exception.MigrationFailed, exception.PreFlightError])
+@pytest.mark.parametrize('retries', [0, 3])
+def test_an_executor_that_was_overtaken_counts_no_refusal(bench, wire_type, retries):
+    """It learns of a refusal, or that disks are local, after its claim has passed on."""
+    def overtaken(task):
+        bench.now += 61
+        assert cases.claim(bench.store, 'w2', now=bench.now)
+        raise wire_type(instance_uuid='i', problem='no', rule='copies-disk')
+
+    bench.driver.answers['pre_flight'] = [overtaken]
+    bench.plan(lambda p, s: cases.make_task(p, s, max_retries=retries, alternates=()))
+    bench.passes(1)
+    assert bench.row().worker == 'w2' and bench.state is TaskState.CLAIMED
+    assert bench.store.quarantines(bench.now) == []
+    assert not bench.store.refused('h2', bench.now, limit=2, seconds=60, reason='the first')
+
+
 @pytest.mark.parametrize('found', ['look', 'post_flight'])
 def test_an_instance_in_error_is_quarantined_for_ever_and_alarmed(bench, caplog, found):
     if found == 'look':
@@ -671,6 +688,24 @@ def test_run_wakes_up_survives_the_database_and_stops(bench):
     assert failing.wait(30)
     worker_.wake.set()
     assert done.wait(30), 'the wake-up was not heard'
+    worker_.stop()
+    thread.join(30)
+    assert not thread.is_alive() and bench.state is TaskState.COMPLETED
+
+
+def test_a_task_whose_wake_up_was_lost_is_found_by_looking(bench):
+    """Nobody sets the wake-up; the table is looked at all the same."""
+    done = threading.Event()
+    worker_ = bench.new_worker('w', retry.Settings(poll_interval=0.1, look_interval=0))
+    worker_._outcomes._notify = lambda event, result: done.set()
+    looked = threading.Event()
+    expire = bench.store.expire
+    bench.store.expire = lambda *args: looked.set() or expire(*args)
+    thread = threading.Thread(target=worker_.run)
+    thread.start()
+    assert looked.wait(30)
+    bench.plan()
+    assert done.wait(30)
     worker_.stop()
     thread.join(30)
     assert not thread.is_alive() and bench.state is TaskState.COMPLETED
