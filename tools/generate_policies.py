@@ -45,11 +45,11 @@ READ = frozenset(_ALL + name for name in (
 WATCH = frozenset(_ALL + name for name in (
     'os-instance-actions:events', 'os-instance-actions:events:details',
     'os-instance-actions:list', 'os-instance-actions:show', 'os-server-groups:show'))
-#: ... and does: a live migration and its abort; a cold one and its end.
+#: ... and does: a live migration and its abort; a cold one to a named host and
+#: its confirmation.
 ACT = frozenset(_ALL + name for name in (
-    'os-migrate-server:migrate', 'os-migrate-server:migrate:host',
-    'os-migrate-server:migrate_live:host', 'servers:confirm_resize',
-    'servers:migrations:delete', 'servers:revert_resize'))
+    'os-migrate-server:migrate:host', 'os-migrate-server:migrate_live:host',
+    'servers:confirm_resize', 'servers:migrations:delete'))
 
 _PLACEMENT = 'placement:'
 PLACEMENT_READ = frozenset(_PLACEMENT + name for name in (

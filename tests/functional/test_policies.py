@@ -18,6 +18,7 @@ policy, as in production. The executor's user is nobody's project member.
 """
 
 import copy
+import dataclasses
 import functools
 import json
 import pathlib
@@ -244,8 +245,8 @@ class ExecutorTestCase(Case):
             events = compute.action_events(server['id'], request_id)
             self.assertLessEqual({'host', 'details'}, set(events[0]), 'nothing is hidden')
         self.assert_only_what_is_named(EXECUTOR)
-        with self.subTest('a cold migration, reverted and confirmed'):
-            self.move_cold(server, found.compute)
+        with self.subTest('a cold migration, and its confirmation'):
+            self.move_cold(server, found)
         self.assert_only_what_is_named(EXECUTOR)
         self.assertEqual(set(), grants(NOVA_FILE, EXECUTOR) - {r for r, ok in self.decisions if ok}
                          - NOT_HERE, 'every right is used')
@@ -254,7 +255,9 @@ class ExecutorTestCase(Case):
                        {'os-resetState': {'state': 'error'}}, {'evacuate': {}},
                        {'resize': {'flavorRef': self.flavor['id']}}, {'rescue': {}},
                        {'reboot': {'type': 'HARD'}}, {'forceDelete': None},
-                       {'shelve': None}, {'os-getConsoleOutput': {}}):
+                       {'shelve': None}, {'os-getConsoleOutput': {}}, {'migrate': None},
+                       {'os-migrateLive': {'host': None, 'block_migration': 'auto'}},
+                       {'revertResize': None}):
             self.assert_refused(found, 'POST', f'/servers/{server["id"]}/action', action)
         service = self.admin_api.get_services(host='host1', binary='nova-compute')[0]['id']
         for method, path, body in (
@@ -264,20 +267,28 @@ class ExecutorTestCase(Case):
             self.assert_refused(found, method, path, body)
         self.assert_refused(found, 'DELETE', f'/allocations/{server["id"]}', None, 'placement')
 
-    def move_cold(self, server: dict[str, Any], compute: Any) -> None:
+    def move_cold(self, server: dict[str, Any], found: connection.Connection) -> None:
+        """A drain of a disabled host, by the driver, to its confirmation."""
+        self.conf.set_override('cold_migrate_stopped', True, 'engine')
         self.admin_api.post_server_action(server['id'], {'os-stop': None})
         self._wait_for_state_change(server, 'SHUTOFF')
-        for body, end, host in (({'migrate': {'host': 'host1'}}, 'revertResize', 'host2'),
-                                ({'migrate': None}, 'confirmResize', None)):
-            for action in (body, {end: None}):
-                answer = compute.post(f'/servers/{server["id"]}/action', json=action,
-                                      microversion='2.72', raise_exc=False)
-                self.assertIn(answer.status_code, (202, 204), answer.text)
-                self._wait_for_state_change(
-                    server, 'VERIFY_RESIZE' if 'migrate' in action else 'SHUTOFF')
-            if host is not None:
-                self.assertEqual(host, self.host_of(server))
-        self.assertNotEqual('host2', self.host_of(server))
+        driver = nova_executor.NovaExecutor(self.conf, found)
+        task = dataclasses.replace(self.task(server), from_host='host2', to_host='host1',
+                                   phase=model.Phase.EVACUATE, method=model.Method.COLD)
+        with self.disabled('host2'):
+            marker = driver.pre_flight(task, executors.Known(draining=frozenset({'host2'})))
+            driver.submit(task)
+            for stage in (executors.Stage.UNCONFIRMED, executors.Stage.COMPLETED):
+                self.wait_for(functools.partial(self.reached, driver, task, marker, stage), stage)
+                if stage is executors.Stage.UNCONFIRMED:
+                    driver.confirm(task, marker)
+            driver.post_flight(task)
+        self.assertEqual('host1', self.host_of(server))
+
+    @staticmethod
+    def reached(driver: nova_executor.NovaExecutor, task: model.Task, marker: str,
+                stage: executors.Stage) -> bool:
+        return driver.look(task, marker).stage is stage
 
     def sent(self, found: connection.Connection) -> list[Any]:
         """The JSON of every POST from now on."""
@@ -307,10 +318,12 @@ class AbortTestCase(Case):
         path = f'/servers/{server["id"]}/migrations/{running["id"]}'
         for roles in (ENGINE, NEITHER, MEMBER):
             self.assert_refused(self.as_role(roles), 'DELETE', path, statuses=(403, 404))
-        answer = self.as_role(EXECUTOR).compute.delete(path, microversion='2.72')
-        self.assertEqual(202, answer.status_code)
+        driver = nova_executor.NovaExecutor(self.conf, self.as_role(EXECUTOR))
+        marker = json.dumps({'migration_id': 0, 'time': 0})
+        self.assertTrue(driver.abort(self.task(server), marker))
         self.wait_for(lambda: [m for m in self.migrations(server) if m['status'] == 'cancelled'],
                       'the abort')
+        self.assertIn(('os_compute_api:servers:migrations:delete', True), self.decisions)
 
 
 class OthersTestCase(Case):

@@ -33,6 +33,7 @@ from oslo_log import log as logging
 
 from kronos_nova import exception
 from kronos_nova import model
+from kronos_nova.conf import masking
 from kronos_nova.model import TaskState
 from kronos_nova.rebalancer.executors import base
 from kronos_nova.rebalancer.executors import outcomes
@@ -357,7 +358,8 @@ class Worker:
 
 def _unexpected(task: model.Task, error: Exception) -> UnexpectedError:
     return UnexpectedError(instance_uuid=task.instance_uuid, problem=(
-        f'the executor driver failed unexpectedly ({type(error).__name__}: {error}); '
+        f'the executor driver failed unexpectedly ({type(error).__name__}: '
+        f'{masking.masked(str(error))}); '
         'report this with the log'))
 
 

@@ -45,14 +45,16 @@ policies:
   - {name: cpu, weight: 1.0, imbalance_query: cpu, vm_profile_query: vm}
 '''
 COMMANDS = {
-    'test-config': ('kronos_nova.cmd.test_config', ['--debug', '--format', 'json']),
-    'engine': ('kronos_nova.cmd.engine', ['--debug', '--once']),
-    'executor': ('kronos_nova.cmd.executor', ['--debug']),
-    'record': ('kronos_nova.cmd.record', ['--debug', 'out']),
-    'replay': ('kronos_nova.cmd.replay', ['--debug', 'doc/examples/replay/snapshot']),
-    'manage': ('kronos_nova.cmd.manage', ['--debug', 'db', 'sync']),
-    'status': ('kronos_nova.cmd.status', ['--debug', 'upgrade', 'check']),
-    'pause': ('kronos_nova.cli.app', ['--debug', 'pause', 'list'])}
+    'test-config': ('kronos_nova.cmd.test_config', [
+        '--debug', '--format', 'json', '--config-file', 'CONF']),
+    'engine': ('kronos_nova.cmd.engine', ['--debug', '--once', '--config-file', 'CONF']),
+    'executor': ('kronos_nova.cmd.executor', ['--debug', '--config-file', 'CONF']),
+    'record': ('kronos_nova.cmd.record', ['--debug', '--config-file', 'CONF', 'OUT']),
+    'replay': ('kronos_nova.cmd.replay', [
+        '--debug', '--config-file', 'CONF', 'doc/examples/replay/snapshot']),
+    'manage': ('kronos_nova.cmd.manage', ['--debug', '--config-file', 'CONF', 'db', 'sync']),
+    'status': ('kronos_nova.cmd.status', ['--debug', '--config-file', 'CONF', 'upgrade', 'check']),
+    'pause': ('kronos_nova.cli.app', ['--debug', 'pause', 'list', '--config-file', 'CONF'])}
 
 
 @pytest.fixture(scope='module')
@@ -133,14 +135,13 @@ def test_no_command_shows_a_secret_whatever_fails(tmp_path, closed_port):
         for command in commands:
             module, arguments = COMMANDS[command]
             cases[f'{command}: {fault}'] = module, [
-                str(tmp_path / a) if a == 'out' else a
-                for a in (*arguments, '--config-file', str(path))]
+                {'CONF': str(path), 'OUT': str(tmp_path / 'out')}.get(a, a) for a in arguments]
     outputs = leaks.run(cases)
     assert [name for name, text in outputs.items() if CANARY in text] == []
     for name, text in outputs.items():
         assert 'exit ' in text, name
         assert 'Traceback' not in re.sub(r'(?s)DEBUG .*?(?=\n\d{4}-|\nexit)', '', text), name
-        assert len(text) > 40, f'{name} says nothing of what is wrong'
+        assert len(text) > 40 and 'usage:' not in text, f'{name}: {text}'
     assert b'c4n4ry' not in b''.join(
         p.read_bytes() for p in tmp_path.rglob('*') if p.is_file() and p.suffix != '.conf')
 

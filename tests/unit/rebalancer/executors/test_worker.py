@@ -133,6 +133,21 @@ def bench():
     bench.store.close()
 
 
+@pytest.mark.parametrize('step', ['pre_flight', 'submit'])
+def test_what_a_foreign_driver_says_is_kept_and_told_without_secrets(bench, caplog, step):
+    bench.plan()
+    bench.driver.answers[step] = [RuntimeError(
+        'POST http://u:c4n4ry@h X-Auth-Token: c4n4ry {"Authorization": "Bearer c4n4ry"} '
+        'gAAAAABc4n4ryc4n4ryc4n4ryc4n4ry')]
+    bench.driver.answers['look'] = [base.Stage.ABSENT]
+    with caplog.at_level('DEBUG'):
+        bench.passes(3, 700.0)
+    rows = str([bench.row(), *bench.store.quarantines(bench.now)])
+    assert 'RuntimeError' in rows + str(bench.told) + caplog.text
+    for text in (rows, str(bench.told), caplog.text):
+        assert 'c4n4ry' not in text
+
+
 def test_a_move_goes_through_all_states_and_is_told_after_its_commit(bench):
     seen = []
     bench.driver.answers['submit'] = [lambda task: seen.append(bench.row()) or 'req-1']
