@@ -28,6 +28,8 @@ from keystoneauth1 import exceptions as ks_exceptions
 from openstack import exceptions as sdk_exceptions
 from urllib3 import exceptions as urllib3_exceptions
 
+from kronos_nova.conf import masking
+
 #: Statuses that a second reading can cure: what was listed a moment ago is
 #: gone, also as the marker of the next page (400).
 PASSING = (400, 404, 409)
@@ -60,8 +62,9 @@ class ApiError(Exception):
 
 
 def printable(text: object) -> str:
-    """One line of bounded length of what somebody else wrote."""
-    line = ' '.join(str(text).split())
+    """One line of bounded length of what somebody else wrote, who may repeat
+    our token."""
+    line = masking.masked(' '.join(str(text).split()))
     return ''.join(c for c in line if c.isprintable())[:_MESSAGE_LENGTH]
 
 
