@@ -13,50 +13,53 @@
 
 """kill -9 and SIGSTOP at named points, and restarts of database and broker."""
 
+from concurrent import futures
+import contextlib
+
 import pytest
 
 from tests.integration import servers
 from tests.integration.crash import harness
-from tests.integration.crash.harness import Fall
+from tests.integration.crash import processes
+from tests.integration.crash.processes import Fall
 
 
 @pytest.fixture(scope='module')
-def cloud(tmp_path_factory):
-    cloud = harness.Cloud(tmp_path_factory.mktemp('cloud'))
-    yield cloud
-    cloud.close()
+def world(tmp_path_factory):
+    """Everything that outlives a run; it starts at the same time."""
+    with contextlib.ExitStack() as stack:
+        def begin(kind, name):
+            made = kind(tmp_path_factory.mktemp(name))
+            stack.callback(made.close)
+            made.start()
+            return made
 
-
-@pytest.fixture(scope='module')
-def broker(tmp_path_factory):
-    with servers.rabbitmq(tmp_path_factory.mktemp('rabbitmq')) as broker:
-        yield broker
-
-
-@pytest.fixture(scope='module')
-def databases(tmp_path_factory):
-    """The servers by name, each started when it is first asked for."""
-    class Databases(dict):
-        def __missing__(self, name):
-            kind = {'mariadb': servers.MariaDB, 'postgresql': servers.PostgreSQL}[name]
-            self[name] = server = kind(tmp_path_factory.mktemp(name))
-            server.start()
-            return server
-
-    found = Databases()
-    yield found
-    for server in found.values():
-        server.close()
+        cloud, nursery = (stack.enter_context(contextlib.closing(
+            processes.Process(name, tmp_path_factory.mktemp(name)))) for name in ('cloud', 'child'))
+        with futures.ThreadPoolExecutor() as pool:
+            kinds = {'broker': servers.RabbitMQ, 'mariadb': servers.MariaDB,
+                     'postgresql': servers.PostgreSQL}
+            begun = {name: pool.submit(begin, kind, name) for name, kind in kinds.items()}
+        yield harness.World(
+            cloud=cloud, nursery=nursery, broker=begun.pop('broker').result(),
+            databases={name: server.result() for name, server in begun.items()})
 
 
 @pytest.fixture
-def run(cloud, broker, databases, tmp_path):
-    def run(database, **falls):
-        return harness.Run(cloud, databases[database], broker, tmp_path, **falls).go()
-    return run
+def run(world, tmp_path):
+    return lambda database, **falls: harness.Run(world, database, tmp_path, **falls).go()
 
 
 def test_killed_on_mariadb(run):
-    run('mariadb', engines=(Fall('in-plan', 'kill'), Fall('after-plan', 'kill')),
-        executors=(Fall('after-submitting', 'kill'), Fall('post-sent', 'kill'),
-                   Fall('in-end', 'kill')))
+    run('mariadb', engines=(Fall('in-plan', 'kill'),),
+        executors=(Fall('post-sent', 'kill'), Fall('in-end', 'kill')))
+
+
+def test_frozen_on_postgresql(run):
+    run('postgresql', engines=(Fall('before-plan', 'stop'),),
+        executors=(Fall('in-claim', 'stop'), Fall('after-submitting', 'stop')))
+
+
+def test_restarted(run):
+    run('mariadb', engines=(Fall('after-plan', 'stop', meanwhile='restart_broker'),),
+        executors=(Fall('after-post', 'stop', meanwhile='restart_database'),))

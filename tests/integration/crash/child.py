@@ -11,22 +11,21 @@
 # under the License.
 
 
-"""A daemon that falls at a named point; run as a process by the harness.
+"""Daemons that fall at named points; run as a process by the harness.
 
-``python -m tests.integration.crash.child engine|executor [POINT NTH HOW] --
-ARGUMENT...`` runs the console entry point of that daemon with these arguments.
-When the NTH passage of POINT comes, the process kills (``kill``) or stops
-(``stop``) itself. Production code knows nothing of it: the functions of a point
-are wrapped here. What takes a minute in production takes seconds (TIMES).
-
-It imports what it needs, says ``ready``, and begins at the first line on
-standard input.
+It imports what daemons need, once, and then forks one for each command that it
+is given, as JSON, one a line, on standard input. The child runs the console
+entry point of its daemon. When the n-th passage of its point comes, it kills
+(``kill``) or stops (``stop``) itself. Production code knows nothing of it: the
+functions of a point are wrapped here. What takes a minute in production takes
+seconds. Ends, with all its children, at the end of its input.
 """
 
 from collections.abc import Callable
 import dataclasses
 import functools
 import importlib
+import json
 import os
 import signal
 import sys
@@ -34,10 +33,10 @@ from typing import Any
 
 BEFORE, AFTER = 'before', 'after'
 
-#: Seconds, in place of 30, 8, 60, 60, 60 and 30: everything is ten times as fast.
-LEASE, BEAT, CLAIM, ABSENT, INTERVAL, BROKER_PAUSE = 4, 1.0, 5, 5.0, 2, 3.0
+#: Seconds, in place of 30, 8, 60, 60, 60 and 30.
+LEASE, BEAT, CLAIM, ABSENT, INTERVAL, BROKER_PAUSE = 3, 0.8, 3, 3.0, 2, 3.0
 #: In place of 20: how long a frozen process keeps a transaction open.
-IDLE = 4
+IDLE = 3
 
 
 def _any(arguments: tuple[Any, ...], result: Any) -> bool:
@@ -160,28 +159,68 @@ def hurry() -> None:
             opt.type.min = 1
 
 
-def main() -> int:
-    role, rest = sys.argv[1], sys.argv[2:]
-    crash, arguments = rest[:rest.index('--')], rest[rest.index('--') + 1:]
+def load() -> None:
+    """Import what daemons need, without starting a thread."""
     from kronos_nova.cmd import _signals
 
     _signals.block()  # before NumPy is imported, as the daemons do
     from kronos_nova.cmd import _tool
 
     _tool.native_threads()
-    daemon = importlib.import_module(f'kronos_nova.cmd.{role}')
-    for name in ('kronos_nova.rebalancer.collector', 'kronos_nova.sources.prometheus',
-                 'kronos_nova.rebalancer.executors.nova', 'kronos_nova.rebalancer.engine'):
-        importlib.import_module(name)
+    for name in ('cmd.engine', 'cmd.executor', 'cmd._wiring', 'rebalancer.collector',
+                 'rebalancer.engine', 'rebalancer.executors.nova', 'sources.prometheus'):
+        importlib.import_module(f'kronos_nova.{name}')
     hurry()
-    if crash:
-        name, nth, how = crash
-        arm(POINTS[role][name], int(nth), how)
-    print('ready', flush=True)
-    if not sys.stdin.readline():
-        return 0
-    return daemon.main(arguments)
+
+
+def run(role: str, log: str, arguments: list[str], fall: list[Any]) -> int:
+    """The child."""
+    out = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    for number, target in ((nothing, 0), (out, 1), (out, 2)):
+        os.dup2(number, target)
+    if fall:
+        name, nth, how = fall
+        arm(POINTS[role][name], nth, how)
+    return int(importlib.import_module(f'kronos_nova.cmd.{role}').main(arguments))
+
+
+def leave(**command: Any) -> None:
+    """Run, and leave nothing of this process to the child."""
+    status = 1
+    try:
+        status = run(**command)
+    except SystemExit as e:
+        status = e.code if isinstance(e.code, int) else 1
+    except BaseException:
+        import traceback
+
+        traceback.print_exc()
+    finally:
+        sys.stderr.flush()
+        os._exit(status)
+
+
+def main() -> None:
+    load()
+    children = set()
+    try:
+        for line in sys.stdin:
+            command = json.loads(line)
+            if 'look_at' in command:
+                pid, status = os.waitpid(command['look_at'], os.WNOHANG)
+                answer = os.waitstatus_to_exitcode(status) if pid else None
+                children.discard(pid)
+            else:
+                answer = os.fork()
+                if not answer:
+                    leave(**command)
+                children.add(answer)
+            print(json.dumps(answer), flush=True)
+    finally:
+        for pid in children:
+            os.kill(pid, signal.SIGKILL)
 
 
 if __name__ == '__main__':
-    sys.exit(main())
+    main()

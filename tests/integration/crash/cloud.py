@@ -24,9 +24,10 @@ import sys
 from typing import Any
 import unittest
 
+from tests.fixtures import prometheus_api
+
 # Before Nova is imported: see there.
 from tests.functional import api
-from tests.fixtures import prometheus_api
 
 HOSTS = ('host1', 'host2', 'host3')
 
@@ -51,8 +52,13 @@ class Cloud(api.ApiTestCase):
         ANSWERS.write(json.dumps(document) + '\n')
         ANSWERS.flush()
 
-    def _service(self) -> str:
-        return str(self.admin_api.get_services(host='host1', binary='nova-compute')[0]['id'])
+    def do_disable(self, host: str | None) -> None:
+        """That host alone."""
+        for service in self.admin_api.get_services(binary='nova-compute'):
+            wanted = 'disabled' if service['host'] == host else 'enabled'
+            if service['status'] != wanted:
+                reason = {'disabled_reason': 'maintenance'} if wanted == 'disabled' else {}
+                self.admin_api.put_service(service['id'], {'status': wanted, **reason})
 
     def do_begin(self, count: int) -> list[str]:
         """New instances on host1, which is then disabled; what was there is gone."""
@@ -66,14 +72,13 @@ class Cloud(api.ApiTestCase):
             return ([s['id'] for s in servers]
                     if [s['status'] for s in servers] == ['ACTIVE'] * count else None)
         uuids: list[str] = self.wait_for(active, f'{count} instances')
-        self.admin_api.put_service(
-            self._service(), {'status': 'disabled', 'disabled_reason': 'maintenance'})
+        self.do_disable('host1')
         self.nova_api.door.requests.clear()
         return uuids
 
     def do_end(self) -> None:
         self.prometheus.requests.clear()
-        self.admin_api.put_service(self._service(), {'status': 'enabled'})
+        self.do_disable(None)
         for server in self.admin_api.get_servers():
             self.admin_api.delete_server(server['id'])
         self.wait_for(lambda: not self.admin_api.get_servers(), 'the instances to go')

@@ -11,21 +11,21 @@
 # under the License.
 
 
-"""One run: a drain of four instances while daemons, database and broker fall.
+"""One run: a drain of three instances while daemons, database and broker fall.
 
 Engines and executors are real processes, each started when its predecessor has
 fallen; the last of each is well. A stopped one thaws when the last one has
-taken over. Then the load turns so that the cloud would be balanced the other
-way at once, which only the cooldown of the instances forbids.
+taken over. Then a host that has received them is disabled: it would be drained
+at once, which only the cooldown of the instances forbids.
 """
 
+import contextlib
 import dataclasses
+import functools
 import json
 import os
 import pathlib
 import signal
-import subprocess
-import sys
 import time
 from typing import Any
 
@@ -37,9 +37,10 @@ from kronos_nova.model import TaskState
 from kronos_nova.rebalancer.store import api
 from kronos_nova.rebalancer.store import tables
 from tests.integration.crash import child
+from tests.integration.crash import processes
+from tests.integration.crash.processes import Fall
 
-TOP = pathlib.Path(__file__).resolve().parents[3]
-COUNT = 4
+COUNT = 3
 #: Seconds for anything that takes a few.
 PATIENCE = 180
 #: Cycles of the last engine in which it could move something twice.
@@ -57,166 +58,60 @@ POLICIES = """policies:
 
 
 @dataclasses.dataclass(frozen=True)
-class Fall:
-    """A daemon's end at a point; ``how`` is ``kill`` or ``stop``.
+class World:
+    """What outlives a run: the processes :mod:`cloud` and :mod:`child`, a
+    RabbitMQ, and database servers by name."""
 
-    A stop inside ``meanwhile`` (a method of :class:`Run`) is no fall: the
-    process goes on when that has returned.
-    """
+    cloud: processes.Process
+    nursery: processes.Process
+    broker: Any
+    databases: dict[str, Any]
 
-    point: str
-    how: str
-    nth: int = 0
-    meanwhile: str = ''
-
-    def __str__(self) -> str:
-        return f'{self.point}-{self.how}{self.meanwhile and "-" + self.meanwhile}'
-
-
-class Process:
-    """A process of ours; its log is kept."""
-
-    def __init__(self, name: str, arguments: list[str], directory: pathlib.Path) -> None:
-        self.name = name
-        self.log = directory / f'{name}.log'
-        with open(self.log, 'ab') as out:
-            self.popen = subprocess.Popen(
-                [sys.executable, '-W', 'ignore', '-m', *arguments], stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE, stderr=out, text=True, cwd=TOP,
-                env={**os.environ, 'PYTHONPATH': str(TOP), 'OPENBLAS_NUM_THREADS': '1',
-                     'OS_NOVA_DISABLE_EVENTLET_PATCHING': '1'})
-
-    def tell(self, text: str) -> None:
-        self.popen.stdin.write(text + '\n')
-        self.popen.stdin.flush()
-
-    def hear(self) -> str:
-        line = self.popen.stdout.readline()
-        assert line, f'{self.name} has ended: {self.text()[-3000:]}'
-        return line
-
-    def text(self) -> str:
-        return self.log.read_text(errors='replace')
-
-    def signal(self, number: int) -> None:
-        if self.popen.poll() is None:
-            self.popen.send_signal(number)
-
-    @property
-    def stopped(self) -> bool:
-        try:
-            stat = pathlib.Path(f'/proc/{self.popen.pid}/stat').read_text()
-        except OSError:
-            return False
-        return stat.rpartition(')')[2].split()[0] in 'Tt'
-
-    def close(self) -> None:
-        self.signal(signal.SIGKILL)
-        self.popen.wait(60)
-        for pipe in (self.popen.stdin, self.popen.stdout):
-            pipe.close()
-
-
-class Daemon(Process):
-    """An engine or executor of a run, and how it falls."""
-
-    def __init__(self, name: str, role: str, fall: Fall | None, config: pathlib.Path,
-                 directory: pathlib.Path) -> None:
-        self.fall = fall
-        self.begun = self.fell = self.thawed = False
-        crash = []
-        if fall is not None:
-            point = child.POINTS[role][fall.point]
-            crash = [fall.point, str(fall.nth or point.nth), fall.how]
-        super().__init__(name, ['tests.integration.crash.child', role, *crash, '--',
-                                '--config-file', str(config)], directory)
-
-    def begin(self) -> None:
-        assert self.hear() == 'ready\n'
-        self.tell('go')
-        self.begun = True
-
-    def look(self) -> None:
-        """Whether it has fallen by now; a wrong end is an error."""
-        status = self.popen.poll()
-        if self.fall is None or self.fell:
-            assert status is None or (self.fell and self.fall.how == 'kill'), (
-                f'{self.name} has ended by itself ({status}): {self.text()[-3000:]}')
-        elif status is not None:
-            assert (self.fall.how, status) == ('kill', -signal.SIGKILL), self.text()[-3000:]
-            self.fell = True
-        elif self.stopped:
-            assert self.fall.how == 'stop'
-            self.fell = True
-
-    def thaw(self) -> None:
-        if self.fall is not None and self.fall.how == 'stop' and not self.thawed:
-            self.signal(signal.SIGCONT)
-            self.thawed = True
-
-    def leave(self) -> None:
-        """SIGTERM ends it well, also what had been frozen."""
-        if self.begun and self.popen.poll() is None:
-            self.signal(signal.SIGTERM)
-            assert self.popen.wait(PATIENCE) == 0, f'{self.name}: {self.text()[-3000:]}'
-
-    def owns(self, name: str | None) -> bool:
-        """Whether it is the owner or worker of that name (see store.owners)."""
-        return name is not None and name.split(':')[-2] == str(self.popen.pid)
-
-
-class Cloud(Process):
-    """The process of :mod:`cloud`."""
-
-    def __init__(self, directory: pathlib.Path) -> None:
-        super().__init__('cloud', ['tests.integration.crash.cloud'], directory)
-        self._urls: dict[str, str] = {}
-
-    @property
+    @functools.cached_property
     def urls(self) -> dict[str, str]:
-        if not self._urls:
-            self._urls = json.loads(self.hear())
-        return self._urls
+        """Of Nova, Placement and Prometheus, once they are there."""
+        found: dict[str, str] = self.cloud.hear()
+        return found
 
     def do(self, what: str, **arguments: Any) -> Any:
         assert self.urls
-        self.tell(json.dumps({'do': what, **arguments}))
-        return json.loads(self.hear())
+        return self.cloud.ask(do=what, **arguments)
 
 
 class Run:
     """One drain.
 
-    :param database: a server with ``create(name)``, ``stop`` and ``start``.
-    :param broker: a RabbitMQ.
+    :param database: its server, by name.
+    :param engines: how they fall, one after the other; ``executors`` too.
     """
 
     number = 0
 
-    def __init__(self, cloud: Cloud, database: Any, broker: Any, directory: pathlib.Path, *,
+    def __init__(self, world: World, database: str, directory: pathlib.Path, *,
                  engines: tuple[Fall, ...] = (), executors: tuple[Fall, ...] = (),
                  instance_cooldown: int = 900) -> None:
         Run.number += 1
-        self.cloud, self.database, self.broker = cloud, database, broker
-        self.url = database.create(f'kronos_{os.getpid()}_{Run.number}')
-        self.store = api.Store.from_url(self.url)
+        self._world = world
+        self._database = world.databases[database]
+        self._url = self._database.create(f'kronos_{os.getpid()}_{Run.number}')
+        self.store = api.Store.from_url(self._url)
         self._cooldown = instance_cooldown
         self._directory = directory
-        config = directory / 'kronos.conf'
-        config.write_text(self._config())
+        (directory / 'kronos.conf').write_text(self._config())
         (directory / 'policies.yaml').write_text(POLICIES)
         self.daemons = {
-            role: [Daemon(f'{role}-{n}', role, fall, config, directory)
-                   for n, fall in enumerate((*falls, None))]
+            role: [processes.Daemon(world.nursery, f'{role}-{n}', role, fall, directory)
+                   for n, fall in enumerate(_with_heir(falls))]
             for role, falls in (('engine', engines), ('executor', executors))}
-        self.uuids = cloud.do('begin', count=COUNT)
-        self._load(host1=0.5, host2=0.1, host3=0.1)
+        self.uuids = world.do('begin', count=COUNT)
+        world.do('load', hosts={'host1': 0.5, 'host2': 0.1, 'host3': 0.1},
+                 instances=dict.fromkeys(self.uuids, 0.1))
 
     def _config(self) -> str:
-        urls = self.cloud.urls
+        urls = self._world.urls
         return f"""[DEFAULT]
 debug = true
-transport_url = {self.broker.url}
+transport_url = {self._world.broker.url}
 [engine]
 dry_run = false
 policies_file = {self._directory}/policies.yaml
@@ -235,7 +130,7 @@ retry_backoff = 1
 [prometheus]
 url = {urls['prometheus']}
 [database]
-connection = {self.url}
+connection = {self._url}
 [nova]
 auth_type = admin_token
 endpoint = {urls['nova']}
@@ -244,11 +139,8 @@ endpoint_override = {urls['nova']}
 placement_endpoint_override = {urls['placement']}
 """
 
-    def _load(self, **hosts: float) -> None:
-        self.cloud.do('load', hosts=hosts, instances=dict.fromkeys(self.uuids, 0.2))
-
     @property
-    def everyone(self) -> list[Daemon]:
+    def everyone(self) -> list[processes.Daemon]:
         return [d for chain in self.daemons.values() for d in chain]
 
     # What happens.
@@ -259,22 +151,24 @@ placement_endpoint_override = {urls['placement']}
         :raises AssertionError: something was lost, or done twice.
         """
         started = time.monotonic()
+        def note(what):
+            print('%6.1f' % (time.monotonic() - started), what)
         try:
             for chain in self.daemons.values():
                 chain[0].begin()
+            note('begun')
             self.wait(self._drained, 'every instance to leave host1 and every fall to happen')
             for daemon in self.everyone:
                 daemon.thaw()
-            # In whatever order the last ones went, both must still be at work.
+            note('drained')
             self._turn()
-            self.verdict()
-            for daemon in self.everyone:
-                daemon.leave()
+            note('turned')
             self.verdict()
             for daemon in self.everyone:
                 text = daemon.text()
                 assert 'Traceback' not in text and 'defect of ours' not in text, (
                     f'{daemon.name}: {text[-6000:]}')
+            note('left')
             return {'seconds': time.monotonic() - started, **self.counted}
         except BaseException:
             for daemon in self.everyone:
@@ -289,11 +183,10 @@ placement_endpoint_override = {urls['placement']}
         until = time.monotonic() + PATIENCE
         while True:
             self._advance()
-            try:
+            # It has been killed, or has no tables yet.
+            with contextlib.suppress(exception.StoreError):
                 if holds():
                     return
-            except exception.StoreError:
-                pass  # it has been killed, or has no tables yet
             assert time.monotonic() < until, f'waited {PATIENCE} s in vain for {what}'
             time.sleep(0.1)
 
@@ -302,26 +195,19 @@ placement_endpoint_override = {urls['placement']}
         for chain in self.daemons.values():
             for one, after in zip(chain, [*chain[1:], None], strict=True):
                 one.look()
-                if one.fell and one.fall.meanwhile:
-                    if not one.thawed:
-                        getattr(self, one.fall.meanwhile)()
-                        one.thaw()
-                    if after is not None and not after.begun:
-                        after.begin()
+                if one.fell and one.fall.meanwhile and not one.thawed:
+                    getattr(self, one.fall.meanwhile)()
+                    one.thaw()
                 elif one.fell and after is not None and not after.begun:
                     after.begin()
             last = chain[-1]
             if last.begun and any(d.fell and not d.thawed for d in chain):
-                try:
-                    taken = self._has_taken_over(last)
-                except exception.StoreError:
-                    taken = False
-                if taken:
-                    for daemon in chain:
-                        if daemon.fell:
+                with contextlib.suppress(exception.StoreError):
+                    if self._has_taken_over(last):
+                        for daemon in chain:
                             daemon.thaw()
 
-    def _has_taken_over(self, last: Daemon) -> bool:
+    def _has_taken_over(self, last: processes.Daemon) -> bool:
         if 'engine' in last.name:
             return any(last.owns(lease.owner) for lease in self.leases()) and bool(self.tasks())
         return any(last.owns(row.worker) for row in self.tasks())
@@ -334,8 +220,8 @@ placement_endpoint_override = {urls['placement']}
                 and all(row.task.state.terminal for row in rows))
 
     def _turn(self) -> None:
-        """Let the load wish them elsewhere, for some cycles of a well engine."""
-        self._load(host1=0.0, host2=0.9, host3=0.1)
+        """Wish some of them elsewhere, for some cycles of a well engine."""
+        self._world.do('disable', host=self.tasks()[0].task.to_host)
         for _ in range(MORE_CYCLES):
             before = [lease.planned_at for lease in self.leases()]
             self.wait(lambda b=before: [lease.planned_at for lease in self.leases()] != b,
@@ -343,14 +229,14 @@ placement_endpoint_override = {urls['placement']}
         self.wait(lambda: not self.store.flights(), 'the last tasks to end')
 
     def restart_database(self) -> None:
-        self.database.stop(signal.SIGKILL)
+        self._database.stop(signal.SIGKILL)
         time.sleep(2)
-        self.database.start()
+        self._database.start()
 
     def restart_broker(self) -> None:
-        self.broker.stop(signal.SIGKILL)
+        self._world.broker.stop(signal.SIGKILL)
         time.sleep(2)
-        self.broker.start()
+        self._world.broker.start()
 
     # What is seen.
 
@@ -366,7 +252,7 @@ placement_endpoint_override = {urls['placement']}
         """Each instance migrated exactly once, none lost, every task ended in a
         known state, no second plan in the cooldown."""
         rows = self.tasks()
-        seen = self.cloud.do('look')
+        seen = self._world.do('look')
         story = json.dumps({'nova': seen, 'tasks': [str(row) for row in rows]}, indent=1)
         assert sorted(row.task.instance_uuid for row in rows) == sorted(self.uuids), (
             f'an instance was planned twice, or never: {story}')
@@ -396,6 +282,10 @@ placement_endpoint_override = {urls['placement']}
         """What cannot be fenced: a freeze between the last look and the request."""
         return sum(1 for d in self.daemons['executor'] if d.fall is not None
                    and (d.fall.point, d.fall.how) == ('before-post', 'stop'))
+
+
+def _with_heir(falls: tuple[Fall, ...]) -> tuple[Fall | None, ...]:
+    return falls if falls and falls[-1].meanwhile else (*falls, None)
 
 
 def skip_without(fall: Fall, role: str, dialect: str) -> None:
