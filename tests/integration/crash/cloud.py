@@ -18,9 +18,12 @@ on loopback. Commands come as JSON, one a line, on standard input; each is
 answered by one line on standard output. Ends at the end of its input.
 """
 
+import faulthandler
 import json
 import os
+import signal
 import sys
+import traceback
 from typing import Any
 import unittest
 
@@ -45,7 +48,11 @@ class Cloud(api.ApiTestCase):
                      'prometheus': self.prometheus.url})
         for line in sys.stdin:
             command = json.loads(line)
-            self.answer(getattr(self, f'do_{command.pop("do")}')(**command))
+            try:
+                answer = getattr(self, f'do_{command.pop("do")}')(**command)
+            except Exception:
+                answer = {'error': traceback.format_exc()}
+            self.answer(answer)
 
     @staticmethod
     def answer(document: Any) -> None:
@@ -101,6 +108,7 @@ class Cloud(api.ApiTestCase):
 
 if __name__ == '__main__':
     # Whatever prints goes to standard error: the answers have a way of their own.
+    faulthandler.register(signal.SIGUSR1)
     ANSWERS = os.fdopen(os.dup(1), 'w')
     os.dup2(2, 1)
     result = unittest.TestResult()

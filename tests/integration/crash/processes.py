@@ -18,6 +18,7 @@ import dataclasses
 import json
 import os
 import pathlib
+import select
 import signal
 import subprocess
 import sys
@@ -26,6 +27,8 @@ from typing import Any
 
 from tests.integration.crash import child
 
+#: Seconds for anything that takes a few.
+PATIENCE = 90
 TOP = pathlib.Path(__file__).resolve().parents[3]
 
 
@@ -60,8 +63,14 @@ class Process:
                      'OS_NOVA_DISABLE_EVENTLET_PATCHING': '1'})
 
     def hear(self) -> Any:
-        line = self._popen.stdout.readline()
-        assert line, f'{self.name} has ended: {self._log.read_text(errors="replace")[-3000:]}'
+        """Its next line; they are short and come whole."""
+        answered, _, _ = select.select([self._popen.stdout], [], [], PATIENCE)
+        if not answered:
+            self._popen.send_signal(signal.SIGUSR1)  # it prints where it stands
+            time.sleep(1)
+        line = self._popen.stdout.readline() if answered else ''
+        assert line, (f'{self.name} does not answer: '
+                      f'{self._log.read_text(errors="replace")[-20000:]}')
         return json.loads(line)
 
     def ask(self, **command: Any) -> Any:
