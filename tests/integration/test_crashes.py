@@ -26,6 +26,8 @@ from tests.integration.crash import harness
 from tests.integration.crash import processes
 from tests.integration.crash.processes import Fall
 
+pytestmark = pytest.mark.timeout(1500)
+
 #: Of all runs.
 COUNTED = collections.Counter()
 

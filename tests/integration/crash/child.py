@@ -34,7 +34,7 @@ from typing import Any
 BEFORE, AFTER = 'before', 'after'
 
 #: Seconds, in place of 30, 8, 60, 60, 60 and 30.
-LEASE, BEAT, CLAIM, ABSENT, INTERVAL, BROKER_PAUSE = 3, 0.8, 3, 3.0, 2, 3.0
+LEASE, BEAT, CLAIM, ABSENT, INTERVAL, BROKER_PAUSE = 3, 0.8, 3, 3.0, 3, 3.0
 #: In place of 20: how long a frozen process keeps a transaction open.
 IDLE = 3
 

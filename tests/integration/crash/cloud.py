@@ -29,9 +29,11 @@ import unittest
 
 from tests.fixtures import prometheus_api
 
-# Before Nova is imported: see there.
+# Before anything of OpenStack is imported: see there.
 from tests.functional import api
+from tests.functional import base
 
+POOL = 'executor_thread_pool_size'
 HOSTS = ('host1', 'host2', 'host3')
 
 
@@ -39,6 +41,15 @@ class Cloud(api.ApiTestCase):
     """``host1`` is what is drained."""
 
     hosts = HOSTS
+
+    def configure(self) -> None:
+        super().configure()
+        from oslo_messaging import opts as messaging
+
+        # Each of 5 services would keep 64 threads that look for work all the time.
+        base.CONF.register_opts([
+            opt for _group, opts in messaging.list_opts() for opt in opts if opt.name == POOL])
+        self.flags(**{POOL: 8})
 
     def serve(self) -> None:
         self.prometheus = prometheus_api.PrometheusAPI()
