@@ -131,7 +131,8 @@ PROMQL = st.lists(st.sampled_from([
     '(', ')', '[5m]', '[1.2.3m]', '[5m:1m]', '[', ']', 'offset 5m', 'offset -1.2.3d', 'rate(',
     'avg by (x) (', 'quantile_over_time(', '0.9', '1e999', '.', '-', '+', ' ', 'x', '{a="b"}', '{',
     '"', "'", '`', '@ 5', '@ end()', '#', '\n', ',', '[99999999999999999999y]', 'max_over_time(',
-    '1.2.3', 'nan', '0x1f', '[' + '9' * 400 + 'y]']) | st.text(max_size=3), max_size=14).map(''.join)
+    '1.2.3', 'nan', '0x1f', '[' + '9' * 400 + 'y]'])
+                  | st.text(max_size=3), max_size=14).map(''.join)
 
 
 @junk.examples(300)
