@@ -35,7 +35,8 @@ def test_registering_twice_changes_nothing():
     assert conf.engine.evaluation_interval == 60
 
 
-def test_a_broken_drain_reason_regex_is_named_at_the_start():
+@pytest.mark.parametrize('regex', ['(', 'x{9999999999}', '(' * 2000 + ')' * 2000])
+def test_a_broken_drain_reason_regex_is_named_at_the_start(regex):
     conf = _conf()
-    conf.set_override('drain_reason_regex', '(', 'engine')
+    conf.set_override('drain_reason_regex', regex, 'engine')
     assert ['[engine] drain_reason_regex'] == [e.kwargs['field'] for e in opts.wrong_values(conf)]
