@@ -43,6 +43,13 @@ class Phase(enum.StrEnum):
     PACK = 'pack'
 
 
+class Method(enum.StrEnum):
+    """How Nova moves an instance."""
+
+    LIVE = 'live'
+    COLD = 'cold'
+
+
 class GroupPolicy(enum.StrEnum):
     """Nova's server group policies."""
 
@@ -437,7 +444,11 @@ class TaskState(enum.StrEnum):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Task:
-    """A move being carried out; field names are Kronos's wire names."""
+    """A move being carried out; field names are Kronos's wire names.
+
+    ``memory_mb`` and ``disk_gb`` are what is copied at most. ``method``: a
+    stopped instance is moved cold.
+    """
 
     task_id: str
     plan_id: str
@@ -461,6 +472,7 @@ class Task:
     state: TaskState = TaskState.QUEUED
     memory_mb: int = 0
     disk_gb: int = 0
+    method: Method = Method.LIVE
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -491,6 +503,7 @@ class Options:
 
     dry_run: bool = True
     evacuate_disabled_hosts: bool = False
+    cold_migrate_stopped: bool = False
     drain_reason_regex: str = ''
     enforce_hard_affinity: bool = False
     enforce_soft_affinity: bool = False

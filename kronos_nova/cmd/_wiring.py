@@ -32,6 +32,7 @@ from kronos_nova import policy as policies
 from kronos_nova import published
 from kronos_nova import version
 from kronos_nova.cmd import _tool
+from kronos_nova.conf import masking
 from kronos_nova.conf import opts
 
 LOG = logging.getLogger(__name__)
@@ -57,7 +58,7 @@ def configure(prog: str, argv: Sequence[str] | None = None,
         conf(list(sys.argv[1:] if argv is None else argv), project='kronos', prog=prog,
              version=version.release())
     except cfg.Error as e:
-        _tool.fail(prog, f'{e} Correct the configuration file or the command line.')
+        _tool.fail(prog, f'{opts.sentence(e)} Correct the configuration file or the command line.')
     if wrong := opts.wrong_values(conf):
         _tool.fail(prog, str(wrong[0]))
     conf.set_default('use_stderr', True)
@@ -65,6 +66,7 @@ def configure(prog: str, argv: Sequence[str] | None = None,
     logging.set_defaults(default_log_levels=[
         *logging.get_default_log_levels(), 'sqlalchemy.pool=CRITICAL'])
     logging.setup(conf, 'kronos')
+    masking.guard(conf)
     return conf
 
 

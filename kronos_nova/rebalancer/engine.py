@@ -425,7 +425,7 @@ class Engine:
             outcome.plan, outcome.cluster, tuple(p.name for p in policy_set.enabled),
             plan_id=plan_id, now=now, stagger_seconds=conf.executor.stagger_seconds,
             max_retries=conf.executor.max_retries, new_id=uuidutils.generate_uuid,
-            cooldown=conf.engine.cooldown)
+            cooldown=conf.engine.cooldown, options=engine_conf.options(conf))
         self._store.save_plan(
             lease, outcome.plan, rows, plan_id=plan_id, now=now, dry_run=dry_run,
             cooldown=conf.engine.cooldown, instance_cooldown=conf.engine.instance_cooldown)
@@ -488,9 +488,9 @@ def _hash(policy_set: policies.PolicySet) -> str:
 def _log(row: Mapping[str, Any]) -> None:
     """The decisions, one line each, keyed by UUID."""
     for move in row['moves']:
-        LOG.info('Instance %s: %s from %s to %s (wave %d, improvement %.4f%s)',
+        LOG.info('Instance %s: %s from %s to %s (%swave %d, improvement %.4f%s)',
                  move['instance_uuid'], move['phase'], move['from_host'], move['to_host'],
-                 move['wave'], move['improvement'],
+                 'cold, ' if move['method'] == 'cold' else '', move['wave'], move['improvement'],
                  '' if move['from_zone'] == move['to_zone'] else
                  f', zone {move["from_zone"]} to {move["to_zone"]}')
     for policy in row['policies']:

@@ -54,11 +54,31 @@ def url(conf: cfg.ConfigOpts) -> str | None:
     return messaging_conf.transport_url(conf)
 
 
+def address(conf: cfg.ConfigOpts) -> Any:
+    """oslo.messaging's TransportURL; without a broker, of its default.
+
+    :raises ConfigError: the URL cannot be understood. What oslo.messaging
+        says of it may hold a part of the password.
+    """
+    try:
+        return oslo_messaging.TransportURL.parse(conf, url(conf))
+    except (oslo_messaging.InvalidTransportURL, ValueError) as e:
+        raise _unusable(e) from None
+
+
+def _unusable(error: Exception) -> exception.ConfigError:
+    return exception.ConfigError(
+        path='kronos.conf', field='transport_url',
+        problem=f'it cannot be used ({type(error).__name__})',
+        remedy='Write it as rabbit://user:password@host:5672/vhost, with special characters of '
+               'user and password quoted: %40 for @, %2F for /.')
+
+
 def retries(conf: cfg.ConfigOpts) -> int:
     """How often to try again, so that every broker of the URL gets its turn:
     oslo.messaging begins with any of them and takes the next at each retry.
     """
-    return max(RETRY, len(oslo_messaging.TransportURL.parse(conf, url(conf)).hosts) - 1)
+    return max(RETRY, len(address(conf).hosts) - 1)
 
 
 def get(conf: cfg.ConfigOpts) -> Any | None:
@@ -80,10 +100,7 @@ def get(conf: cfg.ConfigOpts) -> Any | None:
         return oslo_messaging.get_rpc_transport(conf, url=found)
     except (oslo_messaging.InvalidTransportURL, oslo_messaging.DriverLoadFailure,
             ValueError) as e:
-        raise exception.ConfigError(
-            path='kronos.conf', field='transport_url',
-            problem=f'it cannot be used ({type(e).__name__})',
-            remedy='Write it as rabbit://user:password@host:5672/vhost.') from None
+        raise _unusable(e) from None
 
 
 class _Breaker:

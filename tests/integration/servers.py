@@ -139,6 +139,20 @@ class MariaDB:
 
 
 @contextlib.contextmanager
+def memcached(directory, port=None):
+    """Yields its port."""
+    port = port or free_port()
+    user = ['-u', 'nobody'] if os.geteuid() == 0 else []
+    server = Server([program('memcached'), '-l', '127.0.0.1', '-p', str(port), '-U', '0',
+                     *user], directory / 'memcached.log')
+    try:
+        server.wait_for(lambda: connects(port))
+        yield port
+    finally:
+        server.stop()
+
+
+@contextlib.contextmanager
 def mariadb(directory):
     """Yields a URL of an empty database."""
     server = MariaDB(directory)

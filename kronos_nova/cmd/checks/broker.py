@@ -49,19 +49,16 @@ def check(context: base.Context) -> Iterator[base.Item]:
 def address(conf: Any) -> Any:
     """oslo.messaging's TransportURL; None where no broker is configured.
 
-    :raises oslo_messaging.InvalidTransportURL: transport_url is not one.
+    :raises ConfigError: transport_url is not one.
     """
     from oslo_service import backend
 
     if backend.get_backend_type() is None:
         # Before oslo.messaging, which would choose eventlet.
         backend.init_backend(backend.BackendType.THREADING)
-    import oslo_messaging
-
     from kronos_nova.rebalancer import transport
 
-    text = transport.url(conf)
-    return None if text is None else oslo_messaging.TransportURL.parse(conf, text)
+    return None if transport.url(conf) is None else transport.address(conf)
 
 
 def _problem(conf: Any, seconds: float) -> str | None:
@@ -77,7 +74,7 @@ def _problem(conf: Any, seconds: float) -> str | None:
             opened = transport.get(conf)
             assert opened is not None, 'address() has found a broker'
             client = oslo_messaging.get_rpc_client(opened, oslo_messaging.Target(topic=TOPIC))
-            several = len(oslo_messaging.TransportURL.parse(conf, transport.url(conf)).hosts) > 1
+            several = len(transport.address(conf).hosts) > 1
             client.prepare(retry=transport.retries(conf) if several else 0).cast({}, 'ping')
             outcome.append(None)
             opened.cleanup()

@@ -32,7 +32,7 @@ LOG = logging.getLogger(__name__)
 
 COMPLETED = 'migration.completed'
 FAILED = 'migration.failed'
-CANCELLED_TYPE = 'MigrationCancelled'
+CANCELLED_TYPE = rows.CANCELLED_TYPE
 
 #: Told of each result: event type and result.
 Notify = Callable[[str, model.Result], object]
@@ -53,6 +53,8 @@ class Outcomes:
         """The next destination, a retry, or the end (see :mod:`retry`)."""
         now = self._clock()
         task = row.task
+        if error.kwargs.get('rule') == retry.GONE:
+            return self.end(row, TaskState.CANCELLED, CANCELLED_TYPE, str(error))
         verdict = retry.after_failure(row, error, now, self._settings)
         if not verdict.again:
             broken = isinstance(error, exception.InstanceInError)
@@ -91,7 +93,7 @@ class Outcomes:
                         self._settings.host_quarantine_seconds)
 
     def lost(self, task: model.Task) -> None:
-        LOG.warning('Instance %s: task %s was taken over by another executor; it is left to it',
+        LOG.warning('Instance %s: task %s was taken over by another executor, or cancelled',
                     task.instance_uuid, task.task_id)
 
     def end(self, row: rows.TaskRow, state: TaskState, error_type: str | None = None,

@@ -347,6 +347,18 @@ class Store:
             c, task, result, state, now, worker=worker, instance_cooldown=instance_cooldown,
             quarantine_seconds=quarantine_seconds))
 
+    def cancel(self, task_id: str, now: float, *, cancelled_by: str, reason: str,
+               instance_cooldown: float) -> list[model.Task] | None:
+        """An operator ends a task that Nova has not been asked for; an executor
+        that is judging it finds out before it asks.
+
+        :returns: the task and those that required it; None: nothing was
+            written, since Nova may have been asked, or it is over or unknown.
+        """
+        return self._run(lambda c: tasks.cancel(
+            c, task_id, now, error_type=rows.CANCELLED_TYPE,
+            error=f'Cancelled by {cancelled_by}: {reason}', instance_cooldown=instance_cooldown))
+
     def expire(self, scopes: Collection[str] | None, now: float,
                claim_seconds: float) -> list[model.Task]:
         """Cancel tasks that did not begin in time, and what requires them."""

@@ -88,7 +88,7 @@ def sqlite_file(text: str | None) -> str | None:
     """The path of the file, when the URL is one of a SQLite file."""
     try:
         url = sa.engine.make_url(text or '')
-    except sa_exc.ArgumentError:
+    except (sa_exc.ArgumentError, ValueError):
         return None
     if url.get_backend_name() != 'sqlite' or url.database in (None, '', ':memory:'):
         return None
@@ -117,11 +117,13 @@ def from_url(text: str, **options: Any) -> sa.Engine:
     try:
         url = sa.engine.make_url(text)
         url.get_dialect()
-    except (sa_exc.ArgumentError, sa_exc.NoSuchModuleError):
+    except (sa_exc.ArgumentError, sa_exc.NoSuchModuleError, ValueError):
+        url = None
+    if url is None or '@' in (url.host or ''):
         raise exception.StoreError(
             problem='URL in [database] connection cannot be understood',
-            remedy='Write it as sqlite:////path/file or mysql+pymysql://user:password@host/name.'
-        ) from None
+            remedy='Write it as sqlite:////path/file or mysql+pymysql://user:password@host/name, '
+                   'with special characters of the password quoted: %40 for @, %2F for /.')
     if url.get_backend_name() == 'sqlite':
         _create_file(url.database)
     elif url.get_backend_name() in ('mysql', 'mariadb') and 'charset' not in url.query:
@@ -216,7 +218,12 @@ def explained(engine: sa.Engine) -> Iterator[None]:
 
 
 def _where(engine: sa.Engine) -> str:
-    return engine.url.render_as_string(hide_password=True)
+    return shown(engine.url)
+
+
+def shown(url: sa.URL) -> str:
+    """Without the password, and without parameters, where another may be."""
+    return url.set(query={}).render_as_string(hide_password=True)
 
 
 def _brief(error: BaseException) -> str:

@@ -465,6 +465,19 @@ def purge_forgets_no_running_cooldown_and_no_live_task(store):
     assert store.acquire_lease('blue', 'engine', 30, 'hash').epoch == 1
 
 
+_OLD_PLAN = """
+    INSERT INTO plan (plan_id, scope, epoch, created_at, dry_run, moves, reason, document)
+    VALUES ('p1', 'blue', 7, 1.0, false, 1, NULL, '{}')"""
+_OLD_TASK = f"""
+    INSERT INTO task (
+        task_id, plan_id, scope, instance_uuid, active_instance, instance_name, from_host, to_host,
+        destinations, attempt, phase, policy_names, improvement, priority, wave, requires,
+        max_retries, retry_count, not_before, created_at, updated_at, expires_at, state,
+        memory_mb, disk_gb)
+    VALUES ('t1', 'p1', 'blue', 'i1', 'i1', 'name', 'h1', 'h2', '["h2", "h3"]', 0, 'evacuate',
+            '["cpu"]', 0.0, 1, 0, '[]', 3, 0, 1.0, 1.0, 1.0, {NOW + 3600}, 'queued', 1024, 10)"""
+
+
 def upgrades_lose_nothing_from_any_earlier_revision(store):
     """Rows of the first release's tables, carried to this one's."""
     revisions = [r.revision for r in script.ScriptDirectory.from_config(
@@ -484,7 +497,8 @@ def upgrades_lose_nothing_from_any_earlier_revision(store):
                     "VALUES ('blue', 'e1', 7, 0.0, 'hash')",
                     "INSERT INTO cooldown VALUES ('scope', 'blue', 4000000000.0)",
                     "INSERT INTO quarantine VALUES ('host', 'h1', NULL, 1.0, 3, 'refused')",
-                    "INSERT INTO drain VALUES ('blue', 'h2', 1.0)"):
+                    "INSERT INTO drain VALUES ('blue', 'h2', 1.0)",
+                    _OLD_PLAN, _OLD_TASK):
                 connection.execute(sa.text(statement))
         store.upgrade()
         store.check()
@@ -493,7 +507,40 @@ def upgrades_lose_nothing_from_any_earlier_revision(store):
         assert found.scope_cooling > 0 and found.quarantined_hosts == {'h1'}
         assert found.draining == {'h2'} and found.paused is None
         assert store.acquire_lease('blue', 'e2', 30, 'hash').epoch == 8
-        assert claim(store) is None
+        row = claim(store, per_scope=1)
+        assert row.task.method is model.Method.LIVE and row.task.to_host == 'h2'
+        assert claim(store, per_scope=1) is None
+
+
+def how_a_task_is_moved_is_kept(store):
+    save(store, [lambda p, s: make_task(p, s, method=model.Method.COLD)])
+    assert claim(store).task.method is model.Method.COLD
+
+
+def an_operator_cancels_what_has_not_begun_and_what_requires_it(store):
+    plan_id, made, _ = save(store, [
+        lambda p, s: make_task(p, s, instance_uuid='first'),
+        lambda p, s: make_task(p, s, requires=('first',), from_host='h5', to_host='h6')])
+    claimed = claim(store)
+    assert claimed.task.instance_uuid == 'first'
+    how = {'cancelled_by': 'me@here', 'reason': 'why', 'instance_cooldown': 5000.0}
+    ended = store.cancel(claimed.task.task_id, NOW, **how)
+    assert [t.task_id for t in ended] == [t.task_id for t in made]
+    assert {r.task.state for r in store.tasks(plan_id)} == {TaskState.CANCELLED}
+    assert store.task(claimed.task.task_id).error == 'Cancelled by me@here: why'
+    assert not store.mark(claimed.task.task_id, 'w', [TaskState.CLAIMED], TaskState.SUBMITTING,
+                          NOW), 'who is judging it asks Nova for nothing'
+    history = store.history('blue', NOW)
+    assert history.cooling['first'] == 5000.0 and history.quarantined == {}
+    assert store.flights() == () and claim(store) is None
+    _, (task,), _ = save(store)
+    assert store.cancel('nobody', NOW, **how) is None
+    for state in (TaskState.SUBMITTING, TaskState.SUBMITTED, TaskState.UNKNOWN):
+        if state is TaskState.SUBMITTING:
+            claim(store)
+        store.mark(task.task_id, 'w', list(TaskState), state, NOW)
+        assert store.cancel(task.task_id, NOW, **how) is None
+    assert store.task(task.task_id).task.state is TaskState.UNKNOWN
 
 
 def a_pause_holds_claims_until_it_ends(store):
@@ -599,7 +646,9 @@ def an_open_breaker_pauses_and_forgives(store):
 
 ALL = [
     models_and_migration_agree, concurrent_upgrades_are_safe,
-    upgrades_lose_nothing_from_any_earlier_revision, a_pause_holds_claims_until_it_ends,
+    upgrades_lose_nothing_from_any_earlier_revision, how_a_task_is_moved_is_kept,
+    an_operator_cancels_what_has_not_begun_and_what_requires_it,
+    a_pause_holds_claims_until_it_ends,
     a_pause_holds_a_silent_worker_s_claim_too, a_pause_is_history_with_who_and_why,
     what_came_of_a_plan_is_kept_beside_what_it_foresaw,
     a_plan_that_moved_nothing_or_was_overtaken_is_not_judged,
