@@ -11,6 +11,7 @@
 # under the License.
 
 from oslo_config import cfg
+import pytest
 
 from kronos_nova.conf import opts
 
