@@ -96,7 +96,7 @@ class PlacementApi:
                          f'allocations on provider {uuid}', _POLICY + 'allocations:list')
         allocations = self._record(uuid, body).part('allocations')
         return {consumer: allocations.part(consumer).amounts('resources')
-                for consumer in self._record(uuid, body).mapping('allocations')}
+                for consumer in self._record(uuid, body).identities('allocations')}
 
     def allocations_of(self, consumer: str) -> dict[str, Resources]:
         """What a consumer has, by provider; empty when it has nothing."""
@@ -106,7 +106,7 @@ class PlacementApi:
                                 identity='uuid')
         by_provider = record.part('allocations')
         return {provider: by_provider.part(provider).amounts('resources')
-                for provider in record.mapping('allocations')}
+                for provider in record.identities('allocations')}
 
     def _inventories(self, uuid: str) -> tuple[dict[str, model.Inventory], int]:
         body = self._get(f'/resource_providers/{uuid}/inventories',

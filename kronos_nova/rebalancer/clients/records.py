@@ -38,7 +38,7 @@ class Record:
 
     def bad(self, problem: str) -> api.ApiError:
         """The error that this record has a problem."""
-        return api.ApiError(self._service, self._what, problem)
+        return api.ApiError(self._service, self._what, api.printable(problem))
 
     def has(self, key: str) -> bool:
         return key in self._data
@@ -116,8 +116,15 @@ class Record:
     def part(self, key: str) -> 'Record':
         """An object inside the record; its problems name the record."""
         inner = Record(self._service, '', self.mapping(key))
-        inner._what = f'{self._what}, {key}'
+        inner._what = f'{self._what}, {api.printable(key)}'
         return inner
+
+    def identities(self, key: str) -> list[str]:
+        """The keys of an object that are UUIDs."""
+        found = list(self.mapping(key))
+        if not all(_IDENTITY.fullmatch(name) for name in found):
+            raise self.bad(f'field {key!r} has a key that is not a UUID')
+        return found
 
     def amounts(self, key: str) -> dict[str, int]:
         """Non-negative integers by name."""

@@ -160,6 +160,17 @@ def test_an_inventory_that_cannot_be_counted_with_is_refused(field, value):
         placement_api.PlacementApi(connection({**PLACEMENT, path: body})).provider(NODE)
 
 
+@pytest.mark.parametrize('key', ['../x', 'a' * 5000, '', 'a b'])
+def test_an_allocation_of_what_is_no_uuid_is_refused_in_a_short_line(key):
+    body = {'allocations': {key: {'resources': {'VCPU': 2}}}}
+    made = placement_api.PlacementApi(connection({
+        **PLACEMENT, f'/resource_providers/{NODE}/allocations': body,
+        f'/allocations/{VM}': body}))
+    for one in (lambda: made.allocations_on(NODE), lambda: made.allocations_of(VM)):
+        with pytest.raises(api.ApiError, match='not a UUID'):
+            one()
+
+
 @pytest.mark.parametrize('uuid', ['../../x', 'a/b', 'a?b=c', '', 'a' * 256, 'ä', 'a\nb', '.'])
 def test_a_server_that_leaves_its_place_in_a_path_is_refused(uuid):
     with pytest.raises(api.ApiError, match="'id'"):
