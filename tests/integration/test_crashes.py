@@ -123,6 +123,13 @@ def test_restarts(run, database, number):
 
 
 @pytest.mark.long
+@pytest.mark.parametrize('database', ['mariadb', 'postgresql', 'sqlite'])
+def test_a_request_that_comes_when_another_has_moved_the_instance_moves_it_no_more(
+        run, database):
+    run(database, executors=(Fall('before-post', 'stop', late=True),))
+
+
+@pytest.mark.long
 def test_without_a_cooldown_it_is_seen_that_instances_move_twice(run):
     with pytest.raises(AssertionError, match='planned twice'):
         run('postgresql', instance_cooldown=0)

@@ -200,7 +200,8 @@ placement_endpoint_override = {urls['placement']}
                 with contextlib.suppress(exception.StoreError):
                     if self._has_taken_over(last):
                         for daemon in chain:
-                            daemon.thaw()
+                            if daemon.fell and not daemon.fall.late:
+                                daemon.thaw()
 
     def _has_taken_over(self, last: processes.Daemon) -> bool:
         if 'engine' in last.name:

@@ -37,13 +37,14 @@ class Fall:
     """A daemon's end at a point; ``how`` is ``kill`` or ``stop``.
 
     A stop for what happens ``meanwhile`` (a method of :class:`Run`) is none: the
-    process goes on after it and needs no heir.
+    process goes on after it and needs no heir. ``late``: it thaws when all is over.
     """
 
     point: str
     how: str
     nth: int = 0
     meanwhile: str = ''
+    late: bool = False
 
     def __str__(self) -> str:
         return f'{self.point}-{self.how}{self.meanwhile and "-" + self.meanwhile}'
