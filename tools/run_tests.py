@@ -257,6 +257,8 @@ def pythons(tally: Tally) -> None:
 def long(tally: Tally) -> None:
     """what takes too long for every run"""
     pytest(tally, '-m', 'long', 'tests', name='long', minutes=120)
+    os.environ.setdefault('KRONOS_TEST_EXAMPLES', '20')
+    pytest(tally, 'tests/unit/fuzz', name='long-fuzz', minutes=60)
 
 
 def find_python(version: str) -> str | None:

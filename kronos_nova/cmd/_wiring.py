@@ -63,6 +63,9 @@ def configure(prog: str, argv: Sequence[str] | None = None,
     if wrong := opts.wrong_values(conf):
         _tool.fail(prog, str(wrong[0]))
     conf.set_default('use_stderr', True)
+    # Of a database that went away the pool logs a traceback; the store says it.
+    logging.set_defaults(default_log_levels=[
+        *logging.get_default_log_levels(), 'sqlalchemy.pool=CRITICAL'])
     logging.setup(conf, 'kronos')
     masking.guard(conf)
     return conf

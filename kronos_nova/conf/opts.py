@@ -64,7 +64,7 @@ def wrong_values(conf: cfg.ConfigOpts) -> list[exception.ConfigError]:
     if not found:
         try:
             re.compile(conf.engine.drain_reason_regex)
-        except re.error as e:
+        except (re.error, OverflowError, RecursionError) as e:
             found.append(exception.ConfigError(
                 path='the configuration', field='[engine] drain_reason_regex',
                 problem=f'it is not a regular expression ({e})',

@@ -255,9 +255,12 @@ class _Reader:
                 moment = datetime.datetime.fromisoformat(value)
                 if moment.tzinfo is None:
                     moment = moment.replace(tzinfo=datetime.UTC)
-                return moment.timestamp()
+                seconds = moment.timestamp()
+                if not 0 <= seconds <= _LATEST:
+                    raise ValueError
+                return seconds
             except (ValueError, OverflowError):
-                raise ValueError('must be an ISO 8601 time') from None
+                raise ValueError('must be an ISO 8601 time since 1970') from None
         return float(self._take(field, convert, default))
 
     def items(self, field: str, convert: Callable[[object], str]) -> tuple[str, ...]:

@@ -72,7 +72,7 @@ def message_of(response: Any) -> str:
     """The message in an OpenStack error body; empty when there is none."""
     try:
         body = response.json()
-    except ValueError:
+    except (ValueError, RecursionError):
         return ''
     if not isinstance(body, dict):
         return ''
@@ -181,7 +181,7 @@ class Api:
                            response.status_code)
         try:
             body = response.json()
-        except ValueError:
+        except (ValueError, RecursionError):
             body = None
         if not isinstance(body, dict):
             raise ApiError(self.service, what, 'the answer is not a JSON object')
@@ -263,8 +263,11 @@ class Api:
         seen: set[Any] = set()
         while True:
             body = self.get(path, what, policy, version, query)
-            fresh = [r for r in self.records(body, key, what) if r.get(identity) not in seen]
-            seen.update(r.get(identity) for r in fresh)
+            found = self.records(body, key, what)
+            if not all(isinstance(r.get(identity), str | int) for r in found):
+                raise ApiError(self.service, what, f'the answer has a record without {identity}')
+            fresh = [r for r in found if r[identity] not in seen]
+            seen.update(r[identity] for r in fresh)
             yield from fresh
             following = _next(body.get(f'{key}_links'))
             if following is None:
@@ -279,5 +282,9 @@ def _next(links: Any) -> dict[str, str] | None:
         return None
     for link in links:
         if isinstance(link, dict) and link.get('rel') == 'next':
-            return dict(parse.parse_qsl(parse.urlsplit(str(link.get('href'))).query))
+            href = link.get('href')
+            try:
+                return dict(parse.parse_qsl(parse.urlsplit(href).query)) if href else {}
+            except (TypeError, ValueError, AttributeError):
+                return {}
     return None

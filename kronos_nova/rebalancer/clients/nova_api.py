@@ -344,7 +344,7 @@ def service(data: Mapping[str, Any]) -> model.Service:
 
 def hypervisor(data: Mapping[str, Any]) -> Hypervisor:
     record = records.Record('Nova', 'hypervisor', data)
-    return Hypervisor(uuid=record.text('id'), hostname=record.text('hypervisor_hostname'),
+    return Hypervisor(uuid=record.identity('id'), hostname=record.text('hypervisor_hostname'),
                       host=record.part('service').text('host'),
                       type=record.text('hypervisor_type'))
 
@@ -357,9 +357,9 @@ def server_group(data: Mapping[str, Any]) -> model.ServerGroup:
     except ValueError:
         raise record.bad(f'its policy {api.printable(data["policy"])!r} is unknown') from None
     rules = record.part('rules')
-    limit = rules.integer('max_server_per_host') if rules.has('max_server_per_host') else 1
+    limit = rules.amount('max_server_per_host', 1) if rules.has('max_server_per_host') else 1
     return model.ServerGroup(
-        uuid=record.text('id'), policy=policy, members=frozenset(record.texts('members')),
+        uuid=record.identity('id'), policy=policy, members=frozenset(record.texts('members')),
         max_server_per_host=limit, name=record.optional_text('name') or '')
 
 
@@ -372,7 +372,7 @@ def instance(data: Mapping[str, Any]) -> model.Instance:
     config drive, and a root disk as large as its image, as 1.
     """
     record = records.Record('Nova', 'server', data)
-    uuid, status = record.text('id'), record.text('status')
+    uuid, status = record.identity('id'), record.text('status')
     if status == 'UNKNOWN':
         raise record.bad('its cell does not answer Nova')
     if not record.has(_ATTRIBUTES + 'host'):
@@ -380,15 +380,15 @@ def instance(data: Mapping[str, Any]) -> model.Instance:
                          f'{_POLICY}os-extended-server-attributes allows')
     flavor = record.part('flavor')
     pinned = 'pinned_availability_zone'
-    swap_gb = -(-flavor.integer('swap') // 1024)
+    swap_gb = -(-flavor.amount('swap') // 1024)
     return model.Instance(
         uuid=uuid, status=status,
         host=record.optional_text(_ATTRIBUTES + 'host') or '',
         name=record.optional_text('name') or '',
         internal_name=record.optional_text(_ATTRIBUTES + 'instance_name') or '',
-        vcpus=flavor.integer('vcpus'), memory_mb=flavor.integer('ram'),
-        disk_gb=flavor.integer('disk') + flavor.integer('ephemeral') + swap_gb,
-        local_disk_gb=(_root_gb(record, flavor) + flavor.integer('ephemeral') + swap_gb
+        vcpus=flavor.amount('vcpus'), memory_mb=flavor.amount('ram'),
+        disk_gb=flavor.amount('disk') + flavor.amount('ephemeral') + swap_gb,
+        local_disk_gb=(_root_gb(record, flavor) + flavor.amount('ephemeral') + swap_gb
                        + int(record.optional_text('config_drive') is not None)),
         task_state=record.optional_text('OS-EXT-STS:task_state'),
         locked=record.flag('locked'),
@@ -409,7 +409,7 @@ def _launched(value: Any) -> float | None:
 def _root_gb(record: records.Record, flavor: records.Record) -> int:
     """The image of a server that boots from a volume is the empty text."""
     if record.has_value('image'):
-        return max(1, flavor.integer('disk'))
+        return max(1, flavor.amount('disk'))
     return 0
 
 
@@ -417,8 +417,8 @@ def migration(data: Mapping[str, Any]) -> Migration:
     """:raises ApiError: also when policy hides the hosts."""
     record = records.Record('Nova', 'migration', data)
     found = Migration(
-        id=record.integer('id'), uuid=record.text('uuid'),
-        instance_uuid=record.text('instance_uuid'), type=record.text('migration_type'),
+        id=record.amount('id'), uuid=record.identity('uuid'),
+        instance_uuid=record.identity('instance_uuid'), type=record.text('migration_type'),
         status=record.text('status'), from_host=record.optional_text('source_compute'),
         to_host=record.optional_text('dest_compute'))
     if found.from_host is None and not found.ended:

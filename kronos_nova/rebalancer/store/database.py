@@ -38,6 +38,9 @@ from kronos_nova import exception
 
 #: How long one writer waits for another on SQLite.
 BUSY_SECONDS = 30
+#: A server ends a transaction in which nothing was said for so long (seconds):
+#: a process that is frozen in one keeps from others what it has locked.
+IDLE_SECONDS = 20
 _UPGRADE_LOCK = 'kronos_upgrade'
 _UPGRADE_LOCK_NUMBER = 0x6B726F6E
 _SQLITE_REMEDIES = {
@@ -145,6 +148,8 @@ def from_url(text: str, **options: Any) -> sa.Engine:
             remedy='Install it or choose another in [database] connection.') from None
     if url.get_backend_name() == 'sqlite':
         _prepare_sqlite(engine)
+    else:
+        _prepare_server(engine)
     return engine  # type: ignore[no-any-return]
 
 
@@ -184,6 +189,22 @@ def _prepare_sqlite(engine: sa.Engine) -> None:
     @sqlalchemy.event.listens_for(engine, 'commit')
     def mark(connection: sa.Connection) -> None:
         connection.info['in_transaction'] = True
+
+
+def _prepare_server(engine: sa.Engine) -> None:
+    """MySQL has no such limit and reads the comment as one; MariaDB obeys it."""
+    text = {
+        'postgresql': f"SET idle_in_transaction_session_timeout = '{IDLE_SECONDS}s'",
+        'mysql': f'SET @kronos = 1 /*M!, SESSION idle_transaction_timeout = {IDLE_SECONDS} */',
+    }.get('mysql' if engine.dialect.name == 'mariadb' else engine.dialect.name)
+    if text is None:
+        return
+
+    @sqlalchemy.event.listens_for(engine, 'connect')
+    def limit(connection: Any, record: Any) -> None:
+        with contextlib.closing(connection.cursor()) as cursor:
+            cursor.execute(text)
+        connection.commit()  # else the end of a transaction could undo it
 
 
 @contextlib.contextmanager
