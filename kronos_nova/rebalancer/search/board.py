@@ -21,6 +21,7 @@ server group at most one member moves, so what groups permit stays as it was.
 
 from collections import Counter
 from collections.abc import Mapping
+import math
 
 import numpy as np
 import numpy.typing as npt
@@ -112,7 +113,7 @@ class Board:
 
     def cost(self) -> float:
         """The moves' prices."""
-        return sum(float(self.price[column, row]) for row, column in self.plan.items())
+        return math.fsum(self.price[column, row] for row, column in self.plan.items())
 
     def fits(self, row: int, column: int) -> bool:
         """The claims have room."""

@@ -107,7 +107,7 @@ class Variants:
         barred = np.repeat(np.bincount(self._mates[list(board.plan)].ravel(),
                                        minlength=hosts * width + 1)[None], count, axis=0)
         np.subtract.at(barred, (who[:, None], self._mates[rows]), 1)
-        cost = np.full(count, board.cost())
+        cost = np.full(count, board.cost(), dtype=np.float64)
         np.subtract.at(cost, who, board.price[columns, rows])
         self._shift(score, left, who, rows, columns, -1.0)
         for _ in range(size - len(plans[0])):
@@ -129,12 +129,12 @@ class Variants:
                columns: sim.Ints, sign: float) -> None:
         board = self._board
         source, destination = board.source[rows], board.columns[columns]
-        np.subtract.at(score, (who, slice(None), source), sign * board.leaving[:, rows].T)
-        np.add.at(score, (who, slice(None), destination), sign * board.share[:, columns, rows].T)
-        if board.tight:
-            need = sign * board.need[:, rows].T
-            np.add.at(left, (who, slice(None), source), need)
-            np.subtract.at(left, (who, slice(None), destination), need)
+        for p, values in enumerate(score.swapaxes(0, 1)):
+            np.subtract.at(values, (who, source), sign * board.leaving[p, rows])
+            np.add.at(values, (who, destination), sign * board.share[p, columns, rows])
+        for r, values in enumerate(left.swapaxes(0, 1)) if board.tight else ():
+            np.add.at(values, (who, source), sign * board.need[r, rows])
+            np.subtract.at(values, (who, destination), sign * board.need[r, rows])
 
     def _best(self, score: sim.Floats, left: sim.Floats, barred: sim.Ints,
               scales: sim.Floats) -> tuple[sim.Ints, sim.Ints, sim.Ints]:
@@ -162,16 +162,16 @@ class Variants:
         upper += (total_high + smooth.TINY)[..., None]
         lower += (total_low + smooth.TINY)[..., None]
         # V x P x destinations x candidates, in single precision from here on
-        shape = (count, len(weights), 1, -1)
-        come = (usage.astype(SINGLE).reshape(shape)
+        flat = (count, len(weights), 1, -1)
+        come = (usage.astype(SINGLE).reshape(flat)
                 * _at(self._per[None], cold).astype(SINGLE)[..., None])
         np.minimum(come, SINGLE(smooth.CAP), out=come)
         x = np.expm1(come)
         x *= _at(near_high, cold).astype(SINGLE)[..., None]
-        x += upper.astype(SINGLE).reshape(shape)
+        x += upper.astype(SINGLE).reshape(flat)
         y = np.expm1(np.negative(come, out=come), out=come)
         y *= _at(near_low, cold).astype(SINGLE)[..., None]
-        y += lower.astype(SINGLE).reshape(shape)
+        y += lower.astype(SINGLE).reshape(flat)
         x *= y
         np.log(x, out=x)
         # the higher one of two lines, as in :mod:`smooth`
@@ -182,8 +182,7 @@ class Variants:
         x *= (weight * scale).astype(SINGLE)[..., None]
         x += (weight * (span - part)).astype(SINGLE)[..., None]
         total = np.maximum(x, y, out=x).sum(axis=1)
-        shape = (count, self._wide, -1)
-        total += self._bias[column[:, :, None], hot[:, None, :]].reshape(shape)
+        total += self._bias[column[:, :, None], hot[:, None, :]].reshape(total.shape)
         v = np.arange(count)[:, None]
         hosts, width = self._rows.shape
         taken = barred[:, :-1].reshape(count, hosts, width)[v, hot].reshape(count, 1, -1) > 0
@@ -192,9 +191,9 @@ class Variants:
             need = needs[hot].reshape(count, 1, -1)
             np.copyto(total, SINGLE(np.inf),
                       where=(need > left[v, r, cold][..., None]) & (need > 0.0))
-        flat = total.reshape(count, -1)
-        best = flat.argmin(axis=1)
-        who = np.flatnonzero(flat[v[:, 0], best] < np.inf)
+        total = total.reshape(count, -1)
+        best = total.argmin(axis=1)
+        who = np.flatnonzero(total[v[:, 0], best] < np.inf)
         c, candidate = np.divmod(best[who], self._sources * width)
         s, w = np.divmod(candidate, width)
         return who, self._rows[hot[who, s], w], column[who, c]
