@@ -41,8 +41,9 @@ from kronos_nova.rebalancer.search import variants
 STARTS = (0.5, 0.2, 0.1, 0.05)
 #: Scale while plans are worked on, as a part of the best one's imbalance.
 SCALE = 0.15
-#: At the beginning plans worse by this part are kept, on average.
-HEAT = 0.1
+#: At the beginning plans worse by this part are kept, on average; and where the
+#: best of several variants is asked, which is seldom worse.
+HEAT, HOTTER = 0.1, 0.25
 #: Most moves that are taken back at once: a part of the budget, and some more.
 DEPTH, DEEPER = 0.3, 2
 #: Candidates that one addition looks at.
@@ -56,10 +57,9 @@ PRICE, RISE = 0.01, 1.03
 CHEAPEST, DEAREST = 1e-4, 10.0
 #: So many changes may lack room on their way; the others never do.
 SOFT = 0.8
-
 #: Variants of a plan that are worked on at once, and how many of their
 #: additions take as long as one that looks at the whole board.
-VARIANTS, CHEAPER = 16, 3.5
+VARIANTS, CHEAPER = 16, 4.0
 
 #: See :meth:`Search._worth`.
 Worth = tuple[int, int, float]
@@ -132,7 +132,7 @@ class Search:
             self._left -= VARIANTS * added / CHEAPER
             scales = SCALE * self._combined * WIDE ** np.array(
                 [rng.uniform(-1.0, 1.0) for _ in ruins])
-            heat = HEAT * abs(value[2]) * max(0.0, self._left) / self._total
+            heat = HOTTER * abs(value[2]) * max(0.0, self._left) / self._total
             best: tuple[Worth, dict[int, int]] | None = None
             for found in several.tried(ruins, size, scales):
                 new = int(not found.reached), len(found.plan) * found.reached, found.value
