@@ -58,8 +58,9 @@ CHEAPEST, DEAREST = 1e-4, 10.0
 #: So many changes may lack room on their way; the others never do.
 SOFT = 0.8
 #: Variants of a plan that are worked on at once, and how many of their
-#: additions take as long as one that looks at the whole board.
-VARIANTS, CHEAPER = 16, 4.0
+#: additions take as long as one that looks at the whole board; fewer with more
+#: policies than these.
+VARIANTS, CHEAPER, POLICIES = 16, 4.0, 2
 
 #: See :meth:`Search._worth`.
 Worth = tuple[int, int, float]
@@ -123,13 +124,14 @@ class Search:
         """Several variants of a plan at once; the best one, if it will do."""
         board, rng = self._board, self._rng
         several = variants.Variants(board)
+        each = max(1.0, len(board.score) / POLICIES) / CHEAPER
         size = self._shrunk(len(self.best))
         value = self._worth()
         while self._left > 0 and size > 0 and not self._stop():
             count = rng.randint(1, DEEPER + int(DEPTH * size))
             ruins = [rng.choice(RUINS)(board, rng, count) for _ in range(VARIANTS)]
             added = max(1, size - len(board.plan) + len(ruins[0]))
-            self._left -= VARIANTS * added / CHEAPER
+            self._left -= each * VARIANTS * added
             scales = SCALE * self._combined * WIDE ** np.array(
                 [rng.uniform(-1.0, 1.0) for _ in ruins])
             heat = HOTTER * abs(value[2]) * max(0.0, self._left) / self._total
