@@ -15,7 +15,8 @@
 
 A start is built greedily on the smooth measure, at several scales. Then, again
 and again, a few of its moves are taken back (a *ruin*) and as many are added,
-each the best by the smooth measure. The result is kept when it is better, or a
+each the best by the smooth measure. Several such changes of a plan are tried at
+once, and the best of those that change anything is kept when it is better, or a
 little worse: how much worse falls to nothing with the work that is left. When
 a plan brings every policy to its threshold, the search goes on with one move
 less.
@@ -23,7 +24,7 @@ less.
 Where room is scarce, two instances can often only change places, and the first
 of the two finds none. So a plan may lack room while it is worked on, for a
 price that rises and falls until half of the plans do; only a plan whose moves
-can be made in some order is kept.
+can be made in some order is kept. There, changes are tried one by one.
 """
 
 from collections.abc import Callable
@@ -131,10 +132,12 @@ class Search:
             count = rng.randint(1, DEEPER + int(DEPTH * size))
             ruins = [rng.choice(RUINS)(board, rng, count) for _ in range(VARIANTS)]
             added = max(1, size - len(board.plan) + len(ruins[0]))
+            if each * VARIANTS * added > self._left:
+                return
             self._left -= each * VARIANTS * added
             scales = SCALE * self._combined * WIDE ** np.array(
                 [rng.uniform(-1.0, 1.0) for _ in ruins])
-            heat = HOTTER * abs(value[2]) * max(0.0, self._left) / self._total
+            heat = HOTTER * abs(value[2]) * self._left / self._total
             best: tuple[Worth, dict[int, int]] | None = None
             for found in several.tried(ruins, size, scales):
                 new = int(not found.reached), len(found.plan) * found.reached, found.value
