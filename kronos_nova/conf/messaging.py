@@ -37,6 +37,14 @@ OPTS: list[cfg.Opt] = [
 ]
 
 
+def set_defaults() -> None:
+    """For oslo-config-generator: oslo.messaging's options as we use them. See
+    :func:`kronos_nova.rebalancer.transport.queues`."""
+    from oslo_messaging._drivers import impl_rabbit
+
+    cfg.set_defaults(impl_rabbit.rabbit_opts, rabbit_quorum_queue=True)
+
+
 def transport_url(conf: cfg.ConfigOpts) -> str | None:
     """The URL that [messaging] stands for, or None when it is not used.
 

@@ -96,6 +96,20 @@ def connects(port):
 
 
 @contextlib.contextmanager
+def memcached(directory, port=None):
+    """Yields its port."""
+    port = port or free_port()
+    user = ['-u', 'nobody'] if os.geteuid() == 0 else []
+    server = Server([program('memcached'), '-l', '127.0.0.1', '-p', str(port), '-U', '0',
+                     *user], directory / 'memcached.log')
+    try:
+        server.wait_for(lambda: connects(port))
+        yield port
+    finally:
+        server.stop()
+
+
+@contextlib.contextmanager
 def mariadb(directory):
     """Yields a URL of an empty database."""
     daemon, install = program('mariadbd'), program('mariadb-install-db')
@@ -213,6 +227,13 @@ class RabbitMQ:
         if self._server is not None:
             self._server.stop()
             self._server = None
+
+    def control(self, *arguments):
+        """What rabbitmqctl prints."""
+        tool = program('/usr/lib/rabbitmq/bin/rabbitmqctl', 'rabbitmqctl')
+        return subprocess.run(
+            [tool, *arguments], check=True, capture_output=True, text=True, timeout=180,
+            env={**os.environ, **self._env}).stdout
 
     def close(self):
         self.stop()

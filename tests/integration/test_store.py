@@ -20,6 +20,7 @@ from kronos_nova.rebalancer.store import api
 from tests.integration import servers
 from tests.simulation import executor_world
 from tests.unit.rebalancer.store import cases
+from tests.unit.rebalancer.store import faults
 
 
 @pytest.fixture(scope='module', params=['mariadb', 'postgresql'])
@@ -45,7 +46,7 @@ def store(url):
     store.close()
 
 
-@pytest.mark.parametrize('case', cases.ALL, ids=lambda case: case.__name__)
+@pytest.mark.parametrize('case', cases.ALL + faults.ALL, ids=lambda case: case.__name__)
 def test_on_a_server(store, case):
     case(store)
 

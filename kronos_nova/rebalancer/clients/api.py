@@ -28,6 +28,8 @@ from keystoneauth1 import exceptions as ks_exceptions
 from openstack import exceptions as sdk_exceptions
 from urllib3 import exceptions as urllib3_exceptions
 
+from kronos_nova.conf import masking
+
 #: Statuses that a second reading can cure: what was listed a moment ago is
 #: gone, also as the marker of the next page (400).
 PASSING = (400, 404, 409)
@@ -60,8 +62,9 @@ class ApiError(Exception):
 
 
 def printable(text: object) -> str:
-    """One line of bounded length of what somebody else wrote."""
-    line = ' '.join(str(text).split())
+    """One line of bounded length of what somebody else wrote, who may repeat
+    our token."""
+    line = masking.masked(' '.join(str(text).split()))
     return ''.join(c for c in line if c.isprintable())[:_MESSAGE_LENGTH]
 
 
@@ -191,6 +194,25 @@ class Api:
         :returns: the response, whatever its status.
         :raises ApiError: no answer; ``sent`` tells whether it may be at work.
         """
+        return self._send('POST', path, what, version, json=body)
+
+    def delete(self, path: str, what: str, version: str) -> Any:
+        """As :meth:`post`, without a body."""
+        return self._send('DELETE', path, what, version)
+
+    def user_id(self) -> str | None:
+        """Whom Keystone takes us for; None with an authentication that has no
+        users.
+
+        :raises ApiError: it could not be asked.
+        """
+        try:
+            found = self.proxy.session.get_user_id()
+        except (ks_exceptions.ClientException, sdk_exceptions.SDKException) as exc:
+            raise self._failed('own user', exc) from None
+        return str(found) if found else None
+
+    def _send(self, method: str, path: str, what: str, version: str, **body: Any) -> Any:
         try:
             proxy = self.proxy
             proxy.get_endpoint()
@@ -198,9 +220,9 @@ class Api:
         except (ks_exceptions.ClientException, sdk_exceptions.SDKException) as exc:
             raise self._failed(what, exc) from None
         try:
-            return proxy.post(
-                path, json=body, microversion=version, raise_exc=False, redirect=False,
-                connect_retries=0, status_code_retries=0)
+            return proxy.request(
+                path, method, microversion=version, raise_exc=False, redirect=False,
+                connect_retries=0, status_code_retries=0, **body)
         except (ks_exceptions.ClientException, sdk_exceptions.SDKException) as exc:
             lost = not never_sent(exc)
             broke = lost and isinstance(exc, ks_exceptions.ConnectFailure)

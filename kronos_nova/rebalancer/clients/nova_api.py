@@ -40,7 +40,11 @@ UNDER_WAY = ('accepted', 'queued', 'preparing', 'pre-migrating', 'running',
              'running (post-copy)', 'migrating', 'post-migrating', 'finished',
              'confirming', 'reverting')
 
+#: Types of migrations; those of live ones are also the name of their action.
 LIVE_MIGRATION = 'live-migration'
+MIGRATION = 'migration'
+#: The action that asks for a cold migration.
+MIGRATE = 'migrate'
 _SINCE = '%Y-%m-%dT%H:%M:%SZ'
 
 _ATTRIBUTES = 'OS-EXT-SRV-ATTR:'
@@ -264,6 +268,32 @@ class NovaApi:
             f'/servers/{instance_uuid}/action', f'live migration of {instance_uuid}',
             _text(BASE), {'os-migrateLive': {
                 'host': host, 'block_migration': 'auto' if copy_disks else False}})
+
+    def abort_live_migration(self, instance_uuid: str, migration_id: int) -> Any:
+        """Ask once for the end of a live migration; as :meth:`live_migrate`."""
+        return self._api.delete(
+            f'/servers/{instance_uuid}/migrations/{migration_id}',
+            f'abort of the live migration of {instance_uuid}', _text(BASE))
+
+    def cold_migrate(self, instance_uuid: str, host: str) -> Any:
+        """Ask once for a cold migration to a host that the scheduler must
+        admit (2.56); as :meth:`live_migrate`."""
+        return self._api.post(
+            f'/servers/{instance_uuid}/action', f'cold migration of {instance_uuid}',
+            _text(BASE), {'migrate': {'host': host}})
+
+    def confirm_resize(self, instance_uuid: str) -> Any:
+        """Confirm a cold migration; as :meth:`live_migrate`."""
+        return self._api.post(
+            f'/servers/{instance_uuid}/action', f'confirmation of {instance_uuid}',
+            _text(BASE), {'confirmResize': None})
+
+    def user_id(self) -> str | None:
+        """Who we are, None where Keystone does not say.
+
+        :raises ApiError: it could not be asked.
+        """
+        return self._api.user_id()
 
     def actions(self, instance_uuid: str) -> list[dict[str, Any]]:
         """The instance's newest actions, newest first."""
