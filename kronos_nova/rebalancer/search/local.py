@@ -44,7 +44,7 @@ STARTS = (0.5, 0.2, 0.1, 0.05)
 SCALE = 0.15
 #: At the beginning plans worse by this part are kept, on average; and where the
 #: best of several variants is asked, which is seldom worse.
-HEAT, HOTTER = 0.1, 0.25
+HEAT, HOTTER = 0.1, 0.15
 #: Most moves that are taken back at once: a part of the budget, and some more.
 DEPTH, DEEPER = 0.3, 2
 #: Candidates that one addition looks at.
