@@ -63,6 +63,8 @@ LEASE_SECONDS = 30
 HUNG_SECONDS = 900.0
 #: So many seconds after an engine's last plan another one goes on at once.
 REMEMBERED_SECONDS = 600.0
+#: A clock that differs from the database's by more (seconds) is wrong.
+CLOCK_SECONDS = 30.0
 #: Failures of the last so many seconds open the circuit breaker.
 FAILURE_SECONDS = 3600.0
 #: Old plans are looked for so many seconds apart.
@@ -410,8 +412,20 @@ class Engine:
         :param window: over which queries look back at most, seconds.
         """
         found = self._store.history(scope, now, settling.remembered(window))
-        paused = found.paused or engine_conf.frozen(self._conf, now) or self._unsure(scope, now)
+        paused = (found.paused or engine_conf.frozen(self._conf, now) or self._wrong_clock()
+                  or self._unsure(scope, now))
         return dataclasses.replace(found, paused=paused)
+
+    def _wrong_clock(self) -> str | None:
+        """Cooldowns are epoch times: by a clock that has stepped they would be
+        over too soon, or last too long. The database's clock is the truth."""
+        if self._conf.engine.dry_run:
+            return None
+        ahead = self._clock() - self._store.now()
+        if abs(ahead) <= CLOCK_SECONDS:
+            return None
+        return (f'the clock of this machine is {abs(ahead):.0f} s '
+                f'{"ahead of" if ahead > 0 else "behind"} the database\'s: set both by NTP')
 
     def _unsure(self, scope: str, now: float) -> str | None:
         """After a start, or long silence, the first cycle only looks: whoever

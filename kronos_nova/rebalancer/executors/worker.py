@@ -339,8 +339,13 @@ class Worker:
     def _absent(self, row: rows.TaskRow) -> None:
         now = self._clock()
         if row.doubt_since is None:
-            state = (TaskState.UNKNOWN if row.task.state is TaskState.SUBMITTING
-                     else row.task.state)
+            state = row.task.state
+            if state is TaskState.SUBMITTING:
+                state = TaskState.UNKNOWN
+                LOG.warning('Instance %s: task %s: it is not known whether its migration was '
+                            'asked for, and Nova shows none; it is watched for %.0f s',
+                            row.task.instance_uuid, row.task.task_id,
+                            self._settings.absent_seconds)
             self._mark(row, state, [row.task.state], doubt_since=now)
         elif now - row.doubt_since > self._settings.absent_seconds:
             self._outcomes.failed(row, exception.NovaClientError(

@@ -109,6 +109,20 @@ def test_a_plan_becomes_tasks_and_casts(world):
     assert world.store.history(model.UNASSIGNED, world.clock()).cooling == {A0: 900.0}
 
 
+@pytest.mark.parametrize(('step', 'said'), [(3600.0, '3600 s ahead of'), (-40.0, '40 s behind')])
+def test_an_engine_whose_clock_has_stepped_moves_nothing(world, step, said):
+    """By such a clock cooldowns would be over too soon, or never."""
+    world.engine().run_cycle()
+    assert len(world.casts) == 1
+    engine = world.engine()
+    engine._clock = lambda: world.clock() + step
+    row, = engine.run_cycle()
+    assert row['moves'] == [] and said in row['reason']
+    assert len(world.casts) == 1
+    engine._clock = lambda: world.clock() + 20.0
+    assert 'the clock' not in str(engine.run_cycle()[0]['reason'])
+
+
 def test_plans_that_ended_long_ago_are_forgotten(world):
     world.conf.set_override('keep_days', 2, 'engine')
     world.conf.set_override('breaker_worse_plans', 0, 'engine')

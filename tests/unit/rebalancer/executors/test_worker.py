@@ -561,6 +561,27 @@ def test_an_executor_held_up_before_the_request_does_not_send_it(bench):
     assert bench.state is TaskState.SUBMITTING and bench.steps('submit') == []
 
 
+def test_a_task_in_doubt_after_a_lost_commit_is_spoken_of(bench, caplog):
+    """The database fails over as it says that submitting is committed: nobody
+    knows whether Nova was asked."""
+    bench.driver.answers['look'] = [base.Stage.ABSENT]
+    bench.plan()
+    mark = bench.store.mark
+
+    def lost_answer(*args, **kw):
+        mark(*args, **kw)
+        raise exception.StoreError(problem='is away', remedy='Wait.')
+    bench.store.mark = lost_answer
+    with pytest.raises(exception.StoreError):
+        bench.passes(1)
+    bench.store.mark = mark
+    bench.now += 10
+    bench.passes(1)
+    assert bench.state is TaskState.UNKNOWN and bench.steps('submit') == []
+    said = [r.getMessage() for r in caplog.records if r.levelname == 'WARNING']
+    assert any(bench.tasks[0].task_id in text and 'not known' in text for text in said)
+
+
 def test_post_flight_may_be_late_but_not_for_ever(bench):
     bench.driver.answers['post_flight'] = [error(exception.MigrationFailed), None]
     bench.plan()

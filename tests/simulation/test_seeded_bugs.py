@@ -1,0 +1,45 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""Bugs put into the real code on purpose: each is noticed by a run.
+
+The seed that catches a bug is in the table, so that each costs one run; a seed
+that no longer does (the world has changed) is looked for again with
+``tools/simulate_faults.py --bugs``.
+"""
+
+import functools
+
+import pytest
+
+from tests.simulation.world import bugs
+from tests.simulation.world import run as runs
+
+
+@functools.cache
+def unharmed(seed, only):
+    """The code as it is passes the same run."""
+    runs.Run(seed, only=only).go()
+
+
+@pytest.mark.parametrize('bug', bugs.BUGS.values(), ids=lambda b: b.name)
+def test_a_seeded_bug_is_caught(bug, monkeypatch):
+    seed, name = bugs.CAUGHT[bug.name]
+    unharmed(seed, bug.only)
+    bug.apply(monkeypatch)
+    with pytest.raises(runs.Broken) as caught:
+        runs.Run(seed, only=bug.only).go()
+    assert caught.value.name == name
+
+
+def test_there_are_bugs_enough():
+    assert len(bugs.BUGS) >= 30

@@ -1,0 +1,172 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""The whole rebalancer in a simulated cloud in which much fails, seed by seed."""
+
+import collections
+import os
+
+import pytest
+
+from kronos_nova.rebalancer import collector
+from kronos_nova.rebalancer import engine
+from tests.simulation.world import database
+from tests.simulation.world import faults
+from tests.simulation.world import invariants
+from tests.simulation.world import nova
+from tests.simulation.world import patches
+from tests.simulation.world import processes
+from tests.simulation.world import prometheus
+from tests.simulation.world import run as runs
+from tests.simulation.world import settings
+
+SEEDS = int(os.environ.get('KRONOS_WORLD_SEEDS', '2000'))
+#: The first of them; the command tools/simulate_faults.py goes further.
+FIRST = int(os.environ.get('KRONOS_WORLD_FIRST', '0'))
+CHUNK = 25
+#: What `tools/test long` adds.
+LONG_SEEDS = 10000
+
+#: Seeds that have found something, and what; kept for ever. A change of the world
+#: changes what a seed does: then the fault it needs is named as well.
+FOUND_SEEDS = [
+    pytest.param(seed, frozenset(only), id=what) for seed, only, what in (
+        (2, ['database fails over after the commit'],
+         'doubt-after-a-lost-commit-was-not-spoken-of'),
+    )]
+
+
+@pytest.mark.parametrize('first', range(FIRST, FIRST + SEEDS, CHUNK))
+def test_every_invariant_holds_whatever_fails(first):
+    for seed in range(first, min(first + CHUNK, FIRST + SEEDS)):
+        runs.Run(seed).go()
+
+
+@pytest.mark.long
+@pytest.mark.parametrize('first', range(2000, 2000 + LONG_SEEDS, CHUNK))
+def test_every_invariant_holds_in_many_more_runs(first):
+    for seed in range(first, first + CHUNK):
+        runs.Run(seed).go()
+
+
+@pytest.mark.parametrize(('seed', 'only'), FOUND_SEEDS)
+def test_what_was_found_once_does_not_come_back(seed, only):
+    runs.Run(seed, only=only).go()
+
+
+FAMILIES = sorted({name.split()[0] for name in faults.FAULTS})
+
+
+@pytest.mark.parametrize('family', FAMILIES)
+def test_each_fault_really_happens(family):
+    """All of a kind at once, in a few runs, and none else."""
+    wanted = frozenset(name for name in faults.FAULTS if name.split()[0] == family)
+    seen = collections.Counter()
+    for seed in range(60):
+        seen.update(runs.Run(seed, only=wanted).go().counts)
+        if all(seen[name] for name in wanted):
+            assert wanted.issuperset(set(seen).intersection(faults.FAULTS))
+            return
+    raise AssertionError(f'never: {[name for name in wanted if not seen[name]]}')
+
+
+def test_there_are_faults_enough():
+    assert len(faults.FAULTS) >= 25
+
+
+def test_each_invariant_is_really_looked_at():
+    checks = collections.Counter()
+    for seed in range(200):
+        checks.update(runs.Run(seed).go().checks)
+        if all(checks[name] for name in invariants.names()):
+            return
+    raise AssertionError([name for name in invariants.names() if not checks[name]])
+
+
+def test_one_seed_is_one_run():
+    def trace(seed):
+        run = runs.Run(seed).go()
+        return run.counts, run.checks, run.now, run.tasks
+    assert trace(7) == trace(7)
+
+
+# Without any fault.
+
+def test_a_converged_cluster_under_constant_load_stays_still_for_100_cycles():
+    moved = 0
+    for seed in (0, 1):
+        run = runs.Run(seed, only=frozenset(), engines=1, days=False)
+        run.go_on(600)
+        moved += run.counts['moves']
+        before = run.counts['cycles'], run.counts['queued tasks']
+        run.go_on(102 * settings.OPTIONS['engine']['evaluation_interval'])
+        assert run.counts['cycles'] >= before[0] + 100
+        assert run.counts['queued tasks'] == before[1], 'something moves again'
+    assert moved, 'there was nothing to converge'
+
+
+def test_a_dry_run_writes_nothing():
+    for seed in range(3):
+        run = runs.Run(seed, only=frozenset(), engines=1)
+        try:
+            run.confs[0].set_override('dry_run', True, 'engine')
+            run.go()
+        finally:
+            run.confs[0].set_override('dry_run', False, 'engine')
+        assert run.counts['cycles'] > 2 and not run.counts['requests']
+        for table in ('task', 'cooldown', 'quarantine', 'budget', 'drain', 'outcome', 'wish'):
+            assert run.raw.execute(f'SELECT count(*) FROM "{table}"').fetchone() == (0,), table
+        assert run.raw.execute(
+            "SELECT count(*) FROM lease WHERE owner != 'earlier'").fetchone() == (0,)
+        planned = run.raw.execute('SELECT sum(moves), min(dry_run) FROM plan').fetchone()
+        assert planned[0] > 0 and planned[1] == 1, 'its plans are kept, and marked'
+
+
+def test_a_thawed_zombie_writes_nothing_and_the_other_engine_had_taken_over():
+    """The lease of an engine that stands still passes within 60 s."""
+    run = runs.Run(1, only=frozenset(), days=False)
+    with patches.around(run):
+        one, two = run.engines
+        for process in (one, two):
+            process.start()
+        first = one.engine.run_cycle()
+        assert all(row['hosts'] is not None for row in first)
+        assert {records[0] for records in run.raw.execute('SELECT owner FROM lease')} == {
+            one.name}
+        run.now += engine.LEASE_SECONDS + processes.BEAT_SECONDS
+        two.engine.keep_leases()
+        two.engine.run_cycle()
+        assert {records[0] for records in run.raw.execute('SELECT owner FROM lease')} == {
+            two.name}
+        changes = run.raw.total_changes
+        lease = next(iter(one.engine._leases.values()))
+        assert not one.engine._store.renew(lease, 30)
+        assert run.raw.total_changes == changes
+    assert engine.LEASE_SECONDS + processes.BEAT_SECONDS <= 60
+
+
+def test_the_world_is_read_by_the_real_collector_and_source():
+    run = runs.Run(5, only=frozenset())
+    with patches.around(run):
+        process = run.engines[0]
+        cluster = collector.Collector(
+            run.confs[0], nova.Connection(run, process)).collect(run.now)
+        assert set(cluster.instances) == set(run.cloud.instances)
+        assert {g.uuid for g in cluster.groups} == set(run.cloud.groups)
+        for host in run.cloud.hosts:
+            assert cluster.hosts[host].provider.used == run.cloud.used(host)
+        process.start()
+        [policy] = process.engine._watch.current.enabled
+        samples = prometheus.Source(run.confs[0], run, process).fetch(policy)
+        assert set(samples.imbalance.series) == set(run.cloud.hosts)
+        assert samples.age == 5
+    assert database.START <= run.now

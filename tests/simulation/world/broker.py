@@ -1,0 +1,84 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""Messages between engines and executors, which may be lost, late or lies."""
+
+from typing import Any, TYPE_CHECKING
+
+from kronos_nova import model
+from kronos_nova.rebalancer import messages
+from kronos_nova.rebalancer import transport
+
+if TYPE_CHECKING:
+    from tests.simulation.world import run as runs
+
+#: What nobody but a fool or a foe would send.
+MALFORMED: tuple[Any, ...] = (
+    None, [], 'task', {}, {'task_id': 1}, {'version': '9.9'}, {'to_host': 'x' * 300})
+
+
+class Broker:
+    """Delivers wake-ups to any executor, results to every engine."""
+
+    def __init__(self, run: 'runs.Run') -> None:
+        self.run = run
+        self._queue: list[tuple[float, str, Any]] = []
+
+    def cast(self, task: model.Task) -> None:
+        self._send('wake', messages.to_wire(task))
+
+    def notify(self, event: str, result: model.Result) -> None:
+        self._send(event, messages.to_payload(result))
+
+    def _send(self, kind: str, payload: dict[str, Any]) -> None:
+        hit, rng = self.run.faults.hit, self.run.rng
+        if hit('message is dropped'):
+            return
+        at = self.run.now
+        if hit('message is delayed'):
+            at += rng.uniform(30, 1500)
+        if hit('message is forged'):
+            payload = {**payload, 'to_host': rng.choice(list(self.run.cloud.hosts)),
+                       'instance_uuid': rng.choice(list(self.run.cloud.instances)),
+                       'task_id': self.run.cloud.uuid()}
+        elif hit('message is malformed'):
+            payload = rng.choice(MALFORMED)
+        where = len(self._queue)
+        if self._queue and hit('message is reordered'):
+            where = rng.randrange(where)
+        self._queue.insert(where, (at, kind, payload))
+        if hit('message is duplicated'):
+            self._queue.append((at + rng.uniform(0, 60), kind, payload))
+
+    def advance(self) -> None:
+        due = [m for m in self._queue if m[0] <= self.run.now]
+        if not due:
+            return
+        self._queue = [m for m in self._queue if m[0] > self.run.now]
+        before = self.run.raw.total_changes
+        for _at, kind, payload in due:
+            if kind == 'wake':
+                self._wake(payload)
+            else:
+                self._tell(kind, payload)
+        self.run.judge('messages_change_nothing', self.run.raw.total_changes == before,
+                       'a message changed the database')
+
+    def _wake(self, payload: Any) -> None:
+        process = self.run.rng.choice(self.run.executors)
+        scope = payload.get('aggregate', '') if isinstance(payload, dict) else ''
+        transport._WakeUp(scope, process.wake).execute_migration({}, payload)
+
+    def _tell(self, event: str, payload: Any) -> None:
+        for process in self.run.engines:
+            if process.engine is not None:
+                transport._Heard(process.engine.on_result).info({}, 'p', event, payload, {})

@@ -1,0 +1,452 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""Seeded bugs: changes of the real code that some run must notice.
+
+Each has the faults under which it shows; ``CAUGHT`` names a seed that catches it
+and the invariant that says so first (see ``tools/simulate_faults.py --bugs``).
+"""
+
+from collections.abc import Callable
+import dataclasses
+import json
+import types
+from typing import Any
+
+import pytest
+
+from kronos_nova import constraints
+from kronos_nova import exception
+from kronos_nova import policy
+from kronos_nova.constraints import claims
+from kronos_nova.constraints import server_groups
+from kronos_nova.model import TaskState
+from kronos_nova.rebalancer import board
+from kronos_nova.rebalancer import checker
+from kronos_nova.rebalancer import engine
+from kronos_nova.rebalancer import masks
+from kronos_nova.rebalancer.clients import api as clients_api
+from kronos_nova.rebalancer.clients import nova_api
+from kronos_nova.rebalancer.executors import base
+from kronos_nova.rebalancer.executors import nova as nova_executor
+from kronos_nova.rebalancer.executors import outcomes
+from kronos_nova.rebalancer.executors import retry
+from kronos_nova.rebalancer.executors import worker
+from kronos_nova.rebalancer.store import api
+from kronos_nova.rebalancer.store import leases
+from kronos_nova.rebalancer.store import pauses
+from kronos_nova.rebalancer.store import plans
+from kronos_nova.rebalancer.store import quarantine
+from kronos_nova.rebalancer.store import rows
+from kronos_nova.rebalancer.store import tables
+from kronos_nova.rebalancer.store import tasks
+from kronos_nova.sources import answer
+from kronos_nova.sources import prometheus
+from tests.simulation.world import faults
+
+Patch = pytest.MonkeyPatch
+BUGS: dict[str, 'Bug'] = {}
+EVERYTHING = frozenset(faults.FAULTS)
+
+
+@dataclasses.dataclass(frozen=True)
+class Bug:
+    """``only`` are the faults of the run that notices it."""
+
+    name: str
+    apply: Callable[[Patch], None]
+    only: frozenset[str]
+
+
+def bug(*only: str) -> Callable[[Callable[[Patch], None]], Callable[[Patch], None]]:
+    def register(apply: Callable[[Patch], None]) -> Callable[[Patch], None]:
+        name = (apply.__doc__ or '').rstrip('.')
+        BUGS[name] = Bug(name, apply, frozenset(only))
+        return apply
+    return register
+
+
+def _altered(real: Callable[..., Any], **fixed: Any) -> Callable[..., Any]:
+    return lambda *args, **kw: real(*args, **{**kw, **fixed})
+
+
+# Leases, plans and what they leave behind.
+
+@bug('engine freezes beyond its lease')
+def no_fence(patch: Patch) -> None:
+    """The fence is dropped."""
+    patch.setattr(leases, 'fence', lambda *args: None)
+
+
+@bug('engine freezes beyond its lease')
+def expired_lease(patch: Patch) -> None:
+    """A lease that is over is as good as a live one."""
+    lease = tables.lease
+    patch.setattr(leases, '_held', lambda held, clock: (
+        lease.c.scope == held.scope, lease.c.epoch >= 0))
+
+
+@bug()
+def no_lease(patch: Patch) -> None:
+    """Planning without a lease."""
+    patch.setattr(engine.Engine, '_lease',
+                  lambda self, scope, policy_set: rows.Lease(scope, self._owner, 1))
+    patch.setattr(leases, 'fence', lambda *args: None)
+
+
+@bug('engine crashes after a commit')
+def no_cooldown(patch: Patch) -> None:
+    """Nothing is cooled."""
+    patch.setattr(plans, 'cool', lambda *args: None)
+
+
+@bug()
+def forgetful(patch: Patch) -> None:
+    """Cooldowns are not read back."""
+    real = plans.history
+    patch.setattr(plans, 'history', lambda *args: dataclasses.replace(
+        real(*args), cooling={}))
+
+
+@bug()
+def cooled_at_planning_only(patch: Patch) -> None:
+    """Completion leaves no cooldown."""
+    real = tasks.finish
+    patch.setattr(tasks, 'finish', _altered(real, instance_cooldown=0.0))
+
+
+@bug()
+def two_tasks(patch: Patch) -> None:
+    """Live tasks are not seen, and not unique."""
+    real = rows.task_columns
+    patch.setattr(rows, 'task_columns', lambda task, now: {
+        **real(task, now), 'active_instance': task.task_id})
+    patch.setattr(plans, '_refuse_busy', lambda *args: None)
+    patch.setattr(plans, 'cool', lambda *args: None)
+    patch.setattr(api.Store, 'flights', lambda self: ())
+
+
+@bug()
+def no_budget(patch: Patch) -> None:
+    """A policy's budget is not heeded."""
+    patch.setattr(policy.PolicySet, 'budget', property(lambda self: 99))
+
+
+@bug()
+def requires_lost(patch: Patch) -> None:
+    """A task's requirements are not stored."""
+    real = rows.task_columns
+    patch.setattr(rows, 'task_columns', lambda task, now: {
+        **real(task, now), 'requires': '[]'})
+
+
+@bug()
+def wrong_way(patch: Patch) -> None:
+    """The first alternate is stored as the destination."""
+    real = rows.task_columns
+
+    def columns(task: Any, now: float) -> dict[str, Any]:
+        found = real(task, now)
+        to_hosts = json.loads(found['destinations'])
+        return {**found, 'to_host': to_hosts[-1]}
+    patch.setattr(rows, 'task_columns', columns)
+
+
+# Caps and claims.
+
+def _cap(name: str) -> Callable[[Patch], None]:
+    def apply(patch: Patch) -> None:
+        patch.setattr(tasks, 'claim', _altered(tasks.claim, **{name: 99}))
+    return apply
+
+
+for _name, _what in (('per_scope', 'a scope'), ('total', 'the cloud'),
+                     ('per_source', 'a source'), ('per_destination', 'a destination')):
+    _apply = _cap(_name)
+    _apply.__doc__ = f'The cap of {_what} is not heeded.'
+    bug('migration is slow')(_apply)
+
+
+@bug('migration is slow')
+def only_submitted(patch: Patch) -> None:
+    """Only what is submitted holds a slot."""
+    patch.setattr(rows, 'IN_FLIGHT', (TaskState.SUBMITTED,))
+
+
+@bug('migration is slow')
+def unknown_is_free(patch: Patch) -> None:
+    """What is unknown holds no slot."""
+    patch.setattr(rows, 'IN_FLIGHT', tuple(
+        s for s in rows.IN_FLIGHT if s is not TaskState.UNKNOWN))
+
+
+@bug()
+def out_of_order(patch: Patch) -> None:
+    """A task does not wait for what it requires."""
+    patch.setattr(tasks, 'json', types.SimpleNamespace(loads=lambda text: []))
+    patch.setattr(tasks, 'requeue', lambda *args, **kw: False)
+
+
+@bug()
+def no_stagger(patch: Patch) -> None:
+    """not_before is not waited for."""
+    real, due = tasks._next, tasks.has_claimable
+    patch.setattr(tasks, '_next', lambda c, allowed, now, *rest: real(
+        c, allowed, now + 600, *rest))
+    patch.setattr(tasks, 'has_claimable', lambda c, scopes, now, seconds: due(
+        c, scopes, now + 600, seconds))
+
+
+@bug('operator pauses a scope')
+def no_pause(patch: Patch) -> None:
+    """A pause is not heeded."""
+    patch.setattr(pauses, 'lasting', lambda *args: [])
+
+
+@bug('executor freezes beyond its claim')
+def anybodys(patch: Patch) -> None:
+    """Whoever took a task may write on after it was taken over."""
+    task = tables.task
+
+    def mark(connection: Any, task_id: str, worker: str, states: Any, to_state: Any,
+             now: float, **fields: Any) -> bool:
+        connection.execute(task.update().where(task.c.task_id == task_id).values(
+            state=to_state.value, heartbeat_at=now, updated_at=now, **fields))
+        return True
+    patch.setattr(tasks, 'mark', mark)
+
+
+@bug('executor crashes after a POST')
+def orphans(patch: Patch) -> None:
+    """Nobody takes over from a crashed executor."""
+    patch.setattr(tasks, 'adopt', lambda *args: [])
+
+
+@bug('executor crashes after a POST')
+def begun_again(patch: Patch) -> None:
+    """Whoever takes over begins anew without a look."""
+    real = tasks.adopt
+
+    def adopt(connection: Any, *args: Any) -> Any:
+        found = real(connection, *args)
+        for row in found:
+            connection.execute(tables.task.update().where(
+                tables.task.c.task_id == row.task.task_id).values(state='claimed'))
+        return found
+    patch.setattr(tasks, 'adopt', adopt)
+
+
+@bug('migration fails')
+def dependents_stay(patch: Patch) -> None:
+    """What required a failed move stays queued."""
+    patch.setattr(tasks, '_cancel_dependents', lambda *args: [])
+
+
+# The executor.
+
+@bug()
+def post_first(patch: Patch) -> None:
+    """Nova is asked before submitting is committed."""
+    def start(self: Any, row: rows.TaskRow) -> None:
+        marker = self._driver.pre_flight(row.task, self._known(row.task))
+        self._driver.submit(row.task)
+        now = self._clock()
+        self._store.mark(row.task.task_id, self.name, [TaskState.CLAIMED],
+                         TaskState.SUBMITTING, now, marker=marker, submitted_at=now,
+                         deadline=retry.deadline(row.task, now, self._settings))
+    patch.setattr(worker.Worker, '_start', start)
+
+
+@bug('POST is lost on its way back')
+def again_when_in_doubt(patch: Patch) -> None:
+    """An ambiguous answer is taken for a refusal."""
+    real = nova_executor.NovaExecutor.submit
+
+    def submit(self: Any, task: Any) -> Any:
+        try:
+            return real(self, task)
+        except exception.AmbiguousSubmit as e:
+            raise exception.NovaClientError(
+                instance_uuid=task.instance_uuid, problem=str(e)) from None
+    patch.setattr(nova_executor.NovaExecutor, 'submit', submit)
+
+
+@bug('executor crashes after a POST', 'migration is slow')
+def not_looked_up(patch: Patch) -> None:
+    """os-migrations is not read again."""
+    patch.setattr(nova_executor.NovaExecutor, 'look',
+                  lambda *args: base.Progress(base.Stage.ABSENT))
+
+
+@bug('POST arrives late')
+def impatient(patch: Patch) -> None:
+    """A migration that does not show at once was never begun."""
+    patch.setattr(retry.Settings, 'absent_seconds', 0.0)
+
+
+@bug(*sorted(f for f in EVERYTHING if f.startswith(('operator', 'user'))))
+def no_pre_flight(patch: Patch) -> None:
+    """The rules are not judged again on fresh data."""
+    patch.setattr(nova_executor.NovaExecutor, '_judge', lambda *args: None)
+
+
+@bug('migration is slow')
+def late_is_failed(patch: Patch) -> None:
+    """A task past its deadline has failed and frees its slot."""
+    def check(self: Any, row: rows.TaskRow) -> bool:
+        if row.task.deadline is None or self._clock() < row.task.deadline:
+            return False
+        self._outcomes.end(row, TaskState.FAILED, 'MigrationTimeout', 'too late')
+        return True
+    patch.setattr(worker.Worker, '_check_deadline', check)
+
+
+@bug('operator cancels a migration', 'migration is slow')
+def cancel_is_retried(patch: Patch) -> None:
+    """A migration that an operator cancelled is tried again."""
+    real = nova_executor.NovaExecutor.look
+
+    def look(self: Any, task: Any, marker: str) -> base.Progress:
+        found = real(self, task, marker)
+        if found.stage is base.Stage.CANCELLED:
+            return dataclasses.replace(found, stage=base.Stage.FAILED)
+        return found
+    patch.setattr(nova_executor.NovaExecutor, 'look', look)
+
+
+@bug('migration ends with the instance in ERROR')
+def error_is_nothing(patch: Patch) -> None:
+    """An instance in ERROR is not quarantined."""
+    patch.setattr(quarantine, 'add', lambda *args: None)
+
+
+@bug('migration ends in error after the instance had moved')
+def error_is_failure(patch: Patch) -> None:
+    """An end in error is not compared with where the instance is."""
+    patch.setattr(nova_executor.NovaExecutor, '_failed',
+                  lambda self, task, migration, server: base.Progress(
+                      base.Stage.FAILED, 'error'))
+
+
+@bug('database fails over after the commit')
+def silent_doubt(patch: Patch) -> None:
+    """Nobody is told of a task in doubt."""
+    patch.setattr(worker.LOG, 'warning', lambda *args: None)
+    patch.setattr(outcomes.LOG, 'warning', lambda *args: None)
+
+
+# Rules.
+
+def _without(patch: Patch, *dropped: Any) -> None:
+    """Rules, and the masks of the same name, are dropped wherever they are kept."""
+    def kept(rules: Any) -> Any:
+        return tuple(r for r in rules if r not in dropped)
+
+    for module, name in ((constraints, 'RULES'), (constraints, 'PRE_FLIGHT'),
+                         (checker, '_RULES'), (board, '_RULES'), (masks, 'QUICK'),
+                         (masks, 'MASKS'), (masks, 'FILLING')):
+        patch.setattr(module, name, kept(getattr(module, name)))
+    for function in (constraints.check, constraints.check_all, masks.permitted):
+        patch.setattr(function, '__defaults__', tuple(
+            kept(d) for d in function.__defaults__ or ()))
+
+
+def _rule(*dropped: Any) -> Callable[[Patch], None]:
+    return lambda patch: _without(patch, *dropped)
+
+
+for _dropped, _what, _only in (
+        ((server_groups.anti_affinity, masks.groups.hard_groups),
+         'Anti-affinity is not judged', ()),
+        ((server_groups.affinity, masks.groups.hard_groups), 'Affinity is not judged', ()),
+        ((claims.claims, masks.claims.room), 'Claims are not judged', ())):
+    _apply = _rule(*_dropped)
+    _apply.__doc__ = f'{_what}.'
+    bug(*_only)(_apply)
+
+
+# What is read.
+
+@bug('Prometheus gives stale samples')
+def stale(patch: Patch) -> None:
+    """Stale metrics are trusted."""
+    patch.setattr(prometheus, 'apply_ages', lambda imbalance, ages, staleness: (imbalance, 5.0))
+
+
+@bug('Prometheus gives a degraded answer')
+def degraded(patch: Patch) -> None:
+    """A degraded answer is trusted."""
+    patch.setattr(answer, '_degraded', lambda document: '')
+
+
+@bug('Nova cannot read server groups')
+def no_groups(patch: Patch) -> None:
+    """Server groups that cannot be read are none."""
+    real = nova_api.NovaApi.server_groups
+
+    def server_groups_(self: Any) -> Any:
+        try:
+            return real(self)
+        except clients_api.ApiError:
+            return []
+    patch.setattr(nova_api.NovaApi, 'server_groups', server_groups_)
+
+
+@bug()
+def first_page(patch: Patch) -> None:
+    """Only the first page is read."""
+    patch.setattr(clients_api, '_next', lambda links: None)
+
+
+#: Bug -> (a seed that catches it, the invariant that is broken first).
+CAUGHT: dict[str, tuple[int, str]] = {
+    'The fence is dropped': (6, 'fenced'),
+    'A lease that is over is as good as a live one': (0, 'fenced'),
+    'Planning without a lease': (0, 'fenced'),
+    'Nothing is cooled': (0, 'ended_cools'),
+    'Cooldowns are not read back': (1, 'cooldown'),
+    'Completion leaves no cooldown': (0, 'ended_cools'),
+    'Live tasks are not seen, and not unique': (0, 'ended_cools'),
+    "A policy's budget is not heeded": (8, 'budget'),
+    "A task's requirements are not stored": (5, 'plan_is_kept'),
+    'The first alternate is stored as the destination': (10, 'plan_is_kept'),
+    'The cap of a scope is not heeded': (15, 'slots'),
+    'The cap of the cloud is not heeded': (0, 'slots'),
+    'The cap of a source is not heeded': (7, 'slots'),
+    'The cap of a destination is not heeded': (14, 'slots'),
+    'Only what is submitted holds a slot': (1, 'every_task_ends'),
+    'What is unknown holds no slot': (1, 'every_task_ends'),
+    'A task does not wait for what it requires': (5, 'in_order'),
+    'not_before is not waited for': (10, 'in_order'),
+    'A pause is not heeded': (22, 'wanted_still'),
+    'Whoever took a task may write on after it was taken over': (2, 'states_follow'),
+    'Nobody takes over from a crashed executor': (2, 'every_task_ends'),
+    'Whoever takes over begins anew without a look': (2, 'states_follow'),
+    'What required a failed move stays queued': (6, 'every_task_ends'),
+    'Nova is asked before submitting is committed': (0, 'submitting_first'),
+    'An ambiguous answer is taken for a refusal': (2, 'table_tells_the_truth'),
+    'os-migrations is not read again': (0, 'table_tells_the_truth'),
+    'A migration that does not show at once was never begun': (10, 'table_tells_the_truth'),
+    'The rules are not judged again on fresh data': (19, 'destination_is_legal'),
+    'A task past its deadline has failed and frees its slot': (1, 'table_tells_the_truth'),
+    'A migration that an operator cancelled is tried again': (2, 'once_asked'),
+    'An instance in ERROR is not quarantined': (1, 'error_is_left_alone'),
+    'An end in error is not compared with where the instance is': (1, 'table_tells_the_truth'),
+    'Nobody is told of a task in doubt': (2, 'unknown_is_said'),
+    'Anti-affinity is not judged': (0, 'plan_is_legal'),
+    'Affinity is not judged': (0, 'plan_is_legal'),
+    'Claims are not judged': (12, 'plan_is_legal'),
+    'Stale metrics are trusted': (1, 'trusted_metrics'),
+    'A degraded answer is trusted': (1, 'trusted_metrics'),
+    'Server groups that cannot be read are none': (2, 'plan_is_legal'),
+    'Only the first page is read': (0, 'plan_is_legal'),
+}

@@ -1,0 +1,124 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""What goes wrong, in one table, and how often.
+
+A run draws which faults it has at all (a few at a time find more than all at
+once), and then each of them at its rate whenever it could happen.
+"""
+
+import collections
+import random
+
+#: Fault -> chance each time that it could happen.
+FAULTS = {
+    # A process is gone: nothing after it runs. Drawn at each transaction that writes.
+    'engine crashes before a commit': 0.03,
+    'engine crashes after a commit': 0.03,
+    'executor crashes before a commit': 0.03,
+    'executor crashes after a commit': 0.03,
+    'executor crashes before a POST': 0.15,
+    'executor crashes after a POST': 0.15,
+    # A process stands still and goes on later, believing what it believed. Drawn at
+    # each transaction and at each request that reads.
+    'engine freezes beyond its lease': 0.01,
+    'executor freezes beyond its claim': 0.006,
+    'engine is slow but alive': 0.01,
+    'process is restarted in order': 0.01,
+    'clock steps forward': 0.01,
+    'clock steps back': 0.01,
+    'clock of an engine steps far': 0.02,
+    # The database. Drawn at each transaction.
+    'database is away': 0.01,
+    'database fails over within a transaction': 0.02,
+    'database fails over after the commit': 0.02,
+    'database is read-only': 0.02,
+    'database has a full disk': 0.02,
+    'database sees a deadlock': 0.02,
+    # Reads of Nova and Placement.
+    'Nova answers 503': 0.01,
+    'Nova answers 403': 0.005,
+    'Nova does not answer': 0.01,
+    'Nova answers no JSON': 0.005,
+    'Nova loses the marker of a page': 0.1,
+    'Nova cannot read server groups': 0.1,
+    'Nova cannot reach a cell': 0.05,
+    'Placement answers 500': 0.01,
+    'Placement changes between two reads': 0.1,
+    # The request for a migration.
+    'POST is refused a connection': 0.1,
+    'POST is lost on its way': 0.1,
+    'POST is lost on its way back': 0.1,
+    'POST arrives late': 0.1,
+    'POST gets 500 and had no effect': 0.08,
+    'POST gets 500 and had an effect': 0.08,
+    'POST gets 400': 0.1,
+    'POST gets 403': 0.1,
+    'POST gets 409': 0.1,
+    # What becomes of it.
+    'migration is refused by the scheduler': 0.12,
+    'migration is slow': 0.4,
+    'migration fails': 0.2,
+    'migration is cancelled': 0.12,
+    'migration ends with the instance in ERROR': 0.1,
+    'migration ends in error after the instance had moved': 0.08,
+    # Prometheus. Drawn at each cycle's questions.
+    'Prometheus is down': 0.3,
+    'Prometheus gives stale samples': 0.3,
+    'Prometheus gives a degraded answer': 0.3,
+    'Prometheus gives NaN': 0.3,
+    'Prometheus misses hosts': 0.3,
+    'Prometheus uses other labels': 0.3,
+    'Prometheus gives a host twice': 0.3,
+    # The broker. Drawn at each message.
+    'message is dropped': 0.3,
+    'message is delayed': 0.3,
+    'message is duplicated': 0.3,
+    'message is reordered': 0.3,
+    'message is forged': 0.3,
+    'message is malformed': 0.3,
+    # People. Drawn at each step.
+    'operator migrates an instance': 0.03,
+    'operator disables a host': 0.02,
+    'operator enables a host': 0.02,
+    'operator cancels a migration': 0.05,
+    'operator pauses a scope': 0.01,
+    'operator changes an aggregate': 0.01,
+    'operator changes the policies': 0.015,
+    'operator breaks the policy file': 0.005,
+    'user deletes an instance': 0.01,
+    'user locks an instance': 0.02,
+    'user stops an instance': 0.01,
+    'host goes down': 0.01,
+}
+
+#: A run has each fault with this chance.
+PRESENT = 0.2
+
+
+class Faults:
+    """Draws the faults of one run and counts them."""
+
+    def __init__(self, rng: random.Random, counts: 'collections.Counter[str]',
+                 only: frozenset[str] | None = None) -> None:
+        self._rng = rng
+        self._counts = counts
+        self.present = frozenset(
+            name for name in FAULTS if rng.random() < PRESENT) if only is None else only
+        self.active = True
+
+    def hit(self, name: str) -> bool:
+        """Whether it happens now."""
+        if self.active and name in self.present and self._rng.random() < FAULTS[name]:
+            self._counts[name] += 1
+            return True
+        return False

@@ -1,0 +1,342 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""What must hold, whatever fails: one function each, looked at all the time.
+
+A function returns what is wrong, or None. Those of ``AFTER_COMMIT`` see every
+change of the database, ``AFTER_PLAN`` those that brought a plan, ``AT_REQUEST`` every
+request for a migration, ``AT_ACCEPTANCE`` those that Nova has accepted.
+"""
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from kronos_nova.model import TaskState
+from tests.simulation.world import cloud
+from tests.simulation.world import processes
+from tests.simulation.world import records
+
+if TYPE_CHECKING:
+    from tests.simulation.world import run as runs
+
+TERMINAL = frozenset(state.value for state in TaskState if state.terminal)
+IN_FLIGHT = ('claimed', 'submitting', 'submitted', 'unknown')
+IMBALANCE = ('spread', 'pack')
+#: Between two clocks.
+SKEW = 2 * processes.WRONG
+#: The states that may follow one.
+NEXT = {
+    None: {'queued'},
+    'queued': {'claimed', 'cancelled'},
+    'claimed': {'claimed', 'submitting', 'queued', 'failed', 'cancelled'},
+    'submitting': {'submitted', 'unknown', 'queued', *TERMINAL},
+    'submitted': {'unknown', 'queued', *TERMINAL},
+    'unknown': {'submitted', 'queued', *TERMINAL},
+}
+
+Found = str | None
+
+
+# After every commit.
+
+def one_live_task(run: 'runs.Run') -> Found:
+    """At most one live task per instance."""
+    seen = set()
+    for task in run.tasks.values():
+        if task.state not in TERMINAL:
+            if task.instance in seen:
+                return f'instance {task.instance} has two live tasks'
+            seen.add(task.instance)
+    return None
+
+
+def states_follow(run: 'runs.Run') -> Found:
+    """A task's states follow one another; what has ended stays ended."""
+    for task_id, (before, after) in run.steps.items():
+        if before != after and after not in NEXT.get(before, ()):
+            return f'task {task_id} went from {before} to {after}'
+    return None
+
+
+def budget(run: 'runs.Run') -> Found:
+    """A cycle orders no more than its budget, counting what is under way."""
+    for plan in run.new_plans:
+        live = sum(t.scope == plan.scope and t.state not in TERMINAL
+                   for t in run.tasks.values())
+        if plan.tasks and live > run.largest_budget:
+            return f'{live} tasks in {plan.scope}, budget {run.largest_budget}'
+    return None
+
+
+def cooldown(run: 'runs.Run') -> Found:
+    """What was planned or has moved is left alone for its cooldown, also after
+    a crash; and so is a scope after a plan that followed scores."""
+    seconds = run.confs[0].engine.instance_cooldown - SKEW
+    pause = run.confs[0].engine.cooldown - SKEW
+    for plan in run.new_plans:
+        for task in plan.tasks:
+            left = run.touched.get(task.instance, float('-inf')) + seconds - run.now
+            if left > 0:
+                return f'instance {task.instance} is planned {left:.0f} s too early'
+        if any(t.phase in IMBALANCE for t in plan.tasks):
+            left = run.balanced.get(plan.scope, float('-inf')) + pause - run.now
+            if left > 0:
+                return f'scope {plan.scope} is planned {left:.0f} s too early'
+    return None
+
+
+def fenced(run: 'runs.Run') -> Found:
+    """Only the holder of the live lease, in its epoch, writes a plan."""
+    for plan in run.new_plans:
+        lease = records.lease(run.raw, plan.scope)
+        writer = run.writer.name if run.writer is not None else ''
+        if lease is None or lease != (writer, plan.epoch, lease[2]) or lease[2] <= run.now:
+            return f'{writer} wrote a plan of epoch {plan.epoch} under the lease {lease}'
+    return None
+
+
+def trusted_metrics(run: 'runs.Run') -> Found:
+    """Untrusted metrics mean no imbalance moves, and none from or to a host
+    of unknown load."""
+    for plan in run.new_plans:
+        moves = [t for t in plan.tasks if t.phase in IMBALANCE]
+        if not moves or not isinstance(run.writer, processes.EngineProcess):
+            continue
+        assert run.writer.source is not None
+        bad = run.writer.source.bad
+        hosts = run.writer.scope_hosts.get(plan.scope, ())
+        if len(bad & set(hosts)) > 1 and run.writer.saw == run.cloud.foreign:
+            return f'{plan.scope} is balanced although {sorted(bad)} have no score'
+        if any(bad & {t.from_host, t.to_host} for t in moves):
+            return f'a move from or to a host without a score: {sorted(bad)}'
+    return None
+
+
+def plan_is_kept(run: 'runs.Run') -> Found:
+    """A plan's tasks are its moves, in its order."""
+    for plan in run.new_plans:
+        moves = [(m['instance_uuid'], m['from_host'], m['to_host'], list(m['requires']))
+                 for m in plan.moves]
+        tasks = [(t.instance, t.from_host, t.to_host, t.requires) for t in plan.tasks]
+        if sorted(moves) != sorted(tasks):
+            return f'plan {plan.plan_id} has the moves {moves} and the tasks {tasks}'
+    return None
+
+
+def plan_is_legal(run: 'runs.Run') -> Found:
+    """What may begin first worsens no hard group and overfills no host, by what
+    the engine was shown."""
+    for plan in run.new_plans:
+        if not isinstance(run.writer, processes.EngineProcess) or (
+                run.writer.saw != run.cloud.foreign):
+            continue
+        for task in plan.tasks:
+            instance = run.cloud.instances.get(task.instance)
+            if instance is None or task.requires:
+                continue
+            wrong = run.cloud.wrong(instance, task.to_host)
+            if wrong is None and (instance.locked or instance.status != 'ACTIVE'):
+                wrong = f'it is {instance.status}, locked: {instance.locked}'
+            if wrong is not None:
+                return f'{task.instance} is to move to {task.to_host}: {wrong}'
+    return None
+
+
+def slots(run: 'runs.Run') -> Found:
+    """Whatever may be under way holds a slot of every cap."""
+    flying = [t for t in run.tasks.values() if t.state in IN_FLIGHT]
+    return _over(run, [(t.scope, t.from_host, t.to_host) for t in flying], 'tasks')
+
+
+def unknown_is_said(run: 'runs.Run') -> Found:
+    """A task that is unknown was spoken of in a warning."""
+    for task_id, (_before, after) in run.steps.items():
+        if after == 'unknown' and not run.said(task_id, run.tasks[task_id].instance):
+            return f'task {task_id} is unknown and nobody was told'
+    return None
+
+
+def ended_cools(run: 'runs.Run') -> Found:
+    """Whatever ends after it was begun leaves a cooldown behind."""
+    for task_id, (before, after) in run.steps.items():
+        if after in TERMINAL and before in IN_FLIGHT and before != 'claimed':
+            task = run.tasks[task_id]
+            until = records.cooldown(run.raw, task.instance)
+            wanted = run.now + run.confs[0].engine.instance_cooldown - SKEW
+            if until < wanted:
+                return f'instance {task.instance} cools {wanted - until:.0f} s too short'
+    return None
+
+
+AFTER_COMMIT: tuple[Callable[['runs.Run'], Found], ...] = (
+    one_live_task, states_follow, slots, unknown_is_said, ended_cools)
+AFTER_PLAN: tuple[Callable[['runs.Run'], Found], ...] = (
+    budget, cooldown, fenced, trusted_metrics, plan_is_kept, plan_is_legal)
+
+
+# At every request for a migration.
+
+def submitting_first(run: 'runs.Run') -> Found:
+    """No POST without its committed ``submitting``, by who holds the task."""
+    uuid, host, process = run.request
+    task = run.live_task(uuid)
+    if (task is None or task.state != 'submitting' or task.worker != process.name
+            or task.to_host != host or not task.marker):
+        return f'a request for {uuid} to {host} by {process.name} under {task}'
+    return None
+
+
+def in_order(run: 'runs.Run') -> Found:
+    """What a task requires has completed, and its time has come."""
+    task = run.live_task(run.request[0])
+    if task is None:
+        return None
+    for required in task.requires:
+        if not any(t.plan_id == task.plan_id and t.instance == required
+                   and t.state == 'completed' for t in run.tasks.values()):
+            return f'{task.instance} moves before {required}'
+    if run.now < task.not_before - SKEW:
+        return f'{task.instance} moves {task.not_before - run.now:.0f} s early'
+    return None
+
+
+def wanted_still(run: 'runs.Run') -> Found:
+    """Nothing is asked for that was locked, stopped, quarantined or paused when
+    it was looked at."""
+    uuid = run.request[0]
+    task, instance = run.live_task(uuid), run.cloud.instances.get(uuid)
+    if instance is None or task is None or run.looked.get(task.task_id) != run.cloud.foreign:
+        return None
+    if instance.locked or instance.status != 'ACTIVE':
+        return f'{uuid} is {instance.status}, locked: {instance.locked}'
+    if records.quarantined(run.raw, uuid, run.now - SKEW, run.now + SKEW):
+        return f'{uuid} is quarantined'
+    if records.paused(run.raw, task.scope, run.now + SKEW):
+        return f'{uuid}: {task.scope} is paused'
+    return None
+
+
+AT_REQUEST: tuple[Callable[['runs.Run'], Found], ...] = (submitting_first, in_order, wanted_still)
+
+
+# When Nova accepts one.
+
+def caps(run: 'runs.Run') -> Found:
+    """Migrations of ours in Nova: by scope, source, destination and cloud."""
+    return _over(run, [(m.scope, m.from_host, m.to_host) for m in run.cloud.ours()],
+                 'migrations')
+
+
+def once_asked(run: 'runs.Run') -> Found:
+    """Nova accepts no request of a task again after one that moved the
+    instance, or that somebody cancelled."""
+    *earlier, newest = run.cloud.migrations
+    if run.moves[newest.task_id]:
+        return f'task {newest.task_id} is asked for after its instance has moved'
+    if any(m.task_id == newest.task_id and m.status == 'cancelled' for m in earlier):
+        return f'task {newest.task_id} is asked for after it was cancelled'
+    return None
+
+
+def one_of_a_group(run: 'runs.Run') -> Found:
+    """At most one member of any server group is on its way through us."""
+    flying = [m.instance_uuid for m in run.cloud.ours()]
+    for group, (_policy, members) in run.cloud.groups.items():
+        moving = members.intersection(flying)
+        if len(moving) > 1:
+            return f'{sorted(moving)} of server group {group} migrate at once'
+    return None
+
+
+AT_ACCEPTANCE: tuple[Callable[['runs.Run'], Found], ...] = (caps, once_asked, one_of_a_group)
+
+
+# When Nova schedules one.
+
+def destination_is_legal(run: 'runs.Run', migration: cloud.Migration,
+                         wrong: str | None) -> Found:
+    """No hard group is worsened and no destination overfilled at any
+    intermediate state, both ends charged; nothing goes to a host that is
+    closed. What others changed after our last look is Nova's to refuse."""
+    if wrong is not None and migration.known == run.cloud.foreign:
+        return f'{migration.instance_uuid} to {migration.to_host}: {wrong}'
+    return None
+
+
+# When an instance has moved.
+
+def once_moved(run: 'runs.Run', migration: cloud.Migration) -> Found:
+    """Each instance moves at most once per decision."""
+    if run.moves[migration.task_id] > 1:
+        return f'instance {migration.instance_uuid} moved twice for task {migration.task_id}'
+    return None
+
+
+# At the end.
+
+def every_task_ends(run: 'runs.Run') -> Found:
+    """Nothing is live, in the table or in Nova, and what ended says how."""
+    for task in run.tasks.values():
+        if task.state not in TERMINAL:
+            return f'task {task.task_id} of {task.instance} stays {task.state}: {task.error}'
+        if task.state != 'completed' and not task.error:
+            return f'task {task.task_id} {task.state} without a word'
+    if run.cloud.ours():
+        return f'Nova goes on with {run.cloud.ours()}'
+    return None
+
+
+def table_tells_the_truth(run: 'runs.Run') -> Found:
+    """Completed means that Nova moved it; anything else that it did not."""
+    for task in run.tasks.values():
+        moved = run.moves[task.task_id] == 1
+        if (task.state == 'completed') != moved and task.instance in run.cloud.instances and (
+                task.state != 'failed' or not run.disturbed(task)):
+            return f'task {task.task_id} {task.state} ({task.error}), but moved: {moved}'
+    return None
+
+
+def error_is_left_alone(run: 'runs.Run') -> Found:
+    """An instance that our migration left in ERROR is quarantined for ever."""
+    for migration in run.cloud.migrations:
+        instance = run.cloud.instances.get(migration.instance_uuid)
+        if (instance is not None and instance.status == 'ERROR' and migration.end == 'ERROR'
+                and migration.task_id and not records.forever(run.raw, instance.uuid)):
+            return f'instance {instance.uuid} is in ERROR and not quarantined for ever'
+    return None
+
+
+AT_END: tuple[Callable[['runs.Run'], Found], ...] = (
+    every_task_ends, table_tells_the_truth, error_is_left_alone)
+
+#: Judged where they can be seen; see Run.judge.
+ELSEWHERE = ('messages_change_nothing', 'no_defect')
+
+
+def names() -> list[str]:
+    return [f.__name__ for f in (
+        *AFTER_COMMIT, *AFTER_PLAN, *AT_REQUEST, *AT_ACCEPTANCE, destination_is_legal, once_moved,
+        *AT_END)] + list(ELSEWHERE)
+
+
+def _over(run: 'runs.Run', flying: list[tuple[str, str, str]], what: str) -> Found:
+    conf = run.confs[0].executor
+    if len(flying) > conf.max_concurrent_migrations_total:
+        return f'{len(flying)} {what} in the cloud'
+    for scope, from_host, to_host in flying:
+        for end, limit, name in ((0, conf.max_concurrent_migrations, scope),
+                                 (1, conf.max_concurrent_per_source, from_host),
+                                 (2, conf.max_concurrent_per_destination, to_host)):
+            count = sum(f[end] == name for f in flying)
+            if count > limit:
+                return f'{count} {what} of {name}, {limit} allowed'
+    return None

@@ -1,0 +1,374 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""The HTTP APIs of Nova and Placement, as an openstacksdk connection.
+
+One connection for each process: what a request does depends on who asks.
+"""
+
+from collections.abc import Callable
+import re
+import types
+from typing import Any, TYPE_CHECKING
+
+from keystoneauth1 import exceptions as ks_exceptions
+from urllib3 import exceptions as urllib3_exceptions
+
+from tests.simulation.world import cloud
+
+if TYPE_CHECKING:
+    from tests.simulation.world import processes
+    from tests.simulation.world import run as runs
+
+PAGE = 5
+PROJECT = 'p'
+
+
+class Response:
+    def __init__(self, body: Any, status: int = 200) -> None:
+        self.body = body
+        self.status_code = status
+        self.headers = {'x-openstack-request-id': 'req-1'}
+
+    def json(self) -> Any:
+        if self.body is None:
+            raise ValueError('not JSON')
+        return self.body
+
+
+def error(status: int, message: str = 'no') -> Response:
+    return Response({'fault': {'message': message}}, status)
+
+
+class Connection:
+    """Stands for openstacksdk's connection of one process."""
+
+    def __init__(self, run: 'runs.Run', process: 'processes.Process') -> None:
+        self.compute = Compute(run, process)
+        self.placement = Placement(run, process)
+        self.session = types.SimpleNamespace(get_auth_headers=dict, invalidate=lambda: None)
+        for proxy in (self.compute, self.placement):
+            proxy.session = self.session
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+
+class _Proxy:
+    maximum = '2.96'
+    session: Any
+
+    def __init__(self, run: 'runs.Run', process: 'processes.Process') -> None:
+        self.run, self.process, self.cloud = run, process, run.cloud
+
+    def get_endpoint_data(self) -> Any:
+        return types.SimpleNamespace(max_microversion=self.maximum)
+
+    def get_endpoint(self) -> str:
+        return 'http://nova'
+
+
+class Compute(_Proxy):
+    def get(self, path: str, params: dict[str, Any], **_rest: Any) -> Response:
+        self.process.may_freeze()
+        hit = self.run.faults.hit
+        if hit('Nova does not answer'):
+            raise ks_exceptions.ConnectTimeout('no answer')
+        if hit('Nova answers 503'):
+            return error(503)
+        if hit('Nova answers 403'):
+            return error(403)
+        if hit('Nova answers no JSON'):
+            return Response(None)
+        for pattern, method in self._routes:
+            found = pattern.fullmatch(path)
+            if found:
+                return method(self, params, *found.groups())
+        raise AssertionError(f'no such path: {path}')
+
+    def _services(self, params: dict[str, Any]) -> Response:
+        cut = self.run.faults.hit('Nova cannot reach a cell')
+        return Response({'services': [
+            {'host': h.name, 'binary': 'nova-compute',
+             'status': 'UNKNOWN' if cut else 'enabled' if h.enabled else 'disabled',
+             'state': 'up' if h.up else 'down', 'forced_down': False,
+             'disabled_reason': h.reason, 'zone': 'az'}
+            for h in self.cloud.hosts.values() if params.get('host') in (None, h.name)]})
+
+    def _hypervisors(self, params: dict[str, Any]) -> Response:
+        wanted = params.get('hypervisor_hostname_pattern', '')
+        return Response({'hypervisors': [
+            {'id': h.uuid, 'hypervisor_hostname': f'{h.name}.example.org',
+             'hypervisor_type': 'QEMU', 'service': {'host': h.name}}
+            for h in self.cloud.hosts.values() if wanted in h.name]})
+
+    def _aggregates(self, params: dict[str, Any]) -> Response:
+        self.process.saw_scopes()
+        return Response({'aggregates': [{'id': n, 'name': name, 'hosts': list(hosts)}
+                                        for n, (name, hosts) in enumerate(
+                                            self.cloud.aggregates.items())]})
+
+    def _server(self, instance: cloud.Instance) -> dict[str, Any]:
+        return {
+            'id': instance.uuid, 'name': 'a', 'status': instance.status, 'tenant_id': PROJECT,
+            'locked': instance.locked, 'image': '', 'config_drive': '',
+            'flavor': {'vcpus': instance.vcpus, 'ram': instance.memory_mb, 'disk': 1,
+                       'ephemeral': 0, 'swap': 0},
+            'OS-EXT-SRV-ATTR:host': instance.host,
+            'OS-EXT-SRV-ATTR:instance_name': 'instance-1',
+            'OS-EXT-STS:task_state': instance.task_state,
+            'OS-SRV-USG:launched_at': '2001-09-09T01:46:40.000000',
+            'server_groups': [instance.group] if instance.group else [],
+            'pinned_availability_zone': None}
+
+    def _servers(self, params: dict[str, Any]) -> Response:
+        found = [i for i in self.cloud.instances.values()
+                 if params.get('uuid') in (None, i.uuid)]
+        begin = 0
+        if 'marker' in params:
+            if self.run.faults.hit('Nova loses the marker of a page'):
+                return error(400, 'marker not found')
+            names = [i.uuid for i in found]
+            if params['marker'] not in names:
+                return error(400, 'marker not found')
+            begin = names.index(params['marker']) + 1
+        page = found[begin:begin + PAGE]
+        body: dict[str, Any] = {'servers': [self._server(i) for i in page]}
+        if begin + PAGE < len(found):
+            body['servers_links'] = [{
+                'rel': 'next',
+                'href': f'http://x/servers/detail?all_tenants=1&marker={page[-1].uuid}'}]
+        return Response(body)
+
+    def _one_server(self, params: dict[str, Any], uuid: str) -> Response:
+        instance = self.cloud.instances.get(uuid)
+        return error(404) if instance is None else Response({'server': self._server(instance)})
+
+    def _group(self, uuid: str) -> dict[str, Any]:
+        policy, members = self.cloud.groups[uuid]
+        return {'id': uuid, 'name': 'g', 'policy': policy, 'members': sorted(
+            members & self.cloud.instances.keys()), 'rules': {}}
+
+    def _groups(self, params: dict[str, Any]) -> Response:
+        if self.run.faults.hit('Nova cannot read server groups'):
+            return error(500)
+        return Response({'server_groups': [
+            self._group(g) for g in list(self.cloud.groups)[int(params['offset']):]]})
+
+    def _one_group(self, params: dict[str, Any], uuid: str) -> Response:
+        if self.run.faults.hit('Nova cannot read server groups'):
+            return error(500)
+        return Response({'server_group': self._group(uuid)})
+
+    def _migrations(self, params: dict[str, Any]) -> Response:
+        def wanted(m: cloud.Migration) -> bool:
+            return (params.get('instance_uuid') in (None, m.instance_uuid)
+                    and params.get('status') in (None, m.status)
+                    and params.get('host') in (None, m.from_host, m.to_host))
+        return Response({'migrations': [
+            {'id': m.id, 'uuid': m.uuid, 'instance_uuid': m.instance_uuid,
+             'migration_type': 'live-migration', 'status': m.status,
+             'source_compute': m.from_host,
+             'dest_compute': None if m.status in ('accepted', 'error') else m.to_host}
+            for m in reversed(self.cloud.migrations) if wanted(m)]})
+
+    def _actions(self, params: dict[str, Any], uuid: str) -> Response:
+        return Response({'instanceActions': [{
+            'action': 'live-migration', 'request_id': 'req-1', 'message': 'Error'}]})
+
+    def _action(self, params: dict[str, Any], uuid: str, request: str) -> Response:
+        return Response({'instanceAction': {'events': []}})
+
+    _routes: list[tuple['re.Pattern[str]', Callable[..., Response]]] = [
+        (re.compile('/os-services'), _services),
+        (re.compile('/os-hypervisors/detail'), _hypervisors),
+        (re.compile('/os-aggregates'), _aggregates),
+        (re.compile('/servers/detail'), _servers),
+        (re.compile('/servers/([^/]+)'), _one_server),
+        (re.compile('/os-server-groups'), _groups),
+        (re.compile('/os-server-groups/([^/]+)'), _one_group),
+        (re.compile('/os-migrations'), _migrations),
+        (re.compile('/servers/([^/]+)/os-instance-actions'), _actions),
+        (re.compile('/servers/([^/]+)/os-instance-actions/([^/]+)'), _action),
+    ]
+
+    def post(self, path: str, json: dict[str, Any], **_rest: Any) -> Response:
+        """os-migrateLive, and what a network makes of it."""
+        uuid = path.split('/')[2]
+        host = json['os-migrateLive']['host']
+        run, process = self.run, self.process
+        hit = run.faults.hit
+        if hit('executor crashes before a POST'):
+            process.crash()
+        run.asked(uuid, host, process)
+        if hit('POST is refused a connection'):
+            raise ks_exceptions.ConnectFailure('refused') from (
+                urllib3_exceptions.NewConnectionError(None, 'refused'))  # type: ignore[arg-type]
+        for status in (400, 403, 409):
+            if hit(f'POST gets {status}'):
+                return error(status)
+        if hit('POST gets 500 and had no effect'):
+            return error(500)
+        if hit('POST is lost on its way'):
+            raise ks_exceptions.ConnectFailure('reset')
+        if hit('POST arrives late'):
+            run.nova.later(uuid, host, process)
+            raise ks_exceptions.ConnectTimeout('no answer')
+        response = run.nova.live_migrate(uuid, host, process)
+        if hit('executor crashes after a POST'):
+            process.crash()
+        if hit('POST is lost on its way back'):
+            raise ks_exceptions.ConnectFailure('reset')
+        if hit('POST gets 500 and had an effect'):
+            return error(500)
+        return response
+
+
+class Placement(_Proxy):
+    maximum = '1.39'
+
+    def get(self, path: str, params: dict[str, Any], **_rest: Any) -> Response:
+        self.process.may_freeze()
+        if self.run.faults.hit('Placement answers 500'):
+            return Response({'errors': [{'detail': 'no'}]}, 500)
+        if path == '/resource_providers':
+            return Response({'resource_providers': [
+                {'uuid': h.uuid, 'name': f'{h.name}.example.org', 'root_provider_uuid': h.uuid,
+                 'generation': h.generation} for h in self.cloud.hosts.values()
+                if params.get('in_tree') in (None, h.uuid)]})
+        kind, uuid, *rest = path.strip('/').split('/')
+        if kind == 'allocations':
+            return Response({'allocations': {
+                h.uuid: {'resources': claims} for h in self.cloud.hosts.values()
+                for consumer, claims in self.cloud.consumers(h.name).items()
+                if consumer == uuid}})
+        host = next(h for h in self.cloud.hosts.values() if h.uuid == uuid)
+        if self.run.faults.hit('Placement changes between two reads'):
+            host.generation += 1
+        return self._of_provider(host, rest[0])
+
+    def _of_provider(self, host: cloud.Host, what: str) -> Response:
+        generation = {'resource_provider_generation': host.generation}
+        match what:
+            case 'inventories':
+                plain = {'reserved': 0, 'allocation_ratio': 1.0, 'min_unit': 1, 'step_size': 1}
+                return Response({'inventories': {
+                    name: {**plain, 'total': total, 'max_unit': total} for name, total in (
+                        ('VCPU', cloud.CORES), ('MEMORY_MB', cloud.MEMORY_MB),
+                        ('DISK_GB', 1000))}, **generation})
+            case 'usages':
+                return Response({'usages': self.cloud.used(host.name), **generation})
+            case 'allocations':
+                return Response({'allocations': {
+                    consumer: {'resources': claims}
+                    for consumer, claims in self.cloud.consumers(host.name).items()},
+                    **generation})
+        return Response({'traits': [], **generation})
+
+
+class Nova:
+    """Carries out migrations as time passes."""
+
+    def __init__(self, run: 'runs.Run') -> None:
+        self.run, self.cloud = run, run.cloud
+        self._late: list[tuple[float, str, str, tuple[str, str, int]]] = []
+
+    def later(self, uuid: str, host: str, process: 'processes.Process') -> None:
+        # Less than absent_seconds: a request that is under way for longer is
+        # one that nobody can wait for.
+        at = self.run.now + self.run.rng.uniform(1, 40)
+        self._late.append((at, uuid, host, self.run.task_of(uuid)))
+
+    @property
+    def waits(self) -> bool:
+        return bool(self._late)
+
+    def live_migrate(self, uuid: str, host: str, process: 'processes.Process') -> Response:
+        return self._accept(uuid, host, self.run.task_of(uuid))
+
+    def _accept(self, uuid: str, host: str, task: tuple[str, str, int]) -> Response:
+        """202 says no more than that the request is understood."""
+        instance = self.cloud.instances.get(uuid)
+        if instance is None:
+            return error(404)
+        if instance.status != 'ACTIVE' or instance.task_state is not None:
+            return error(409, 'Cannot live-migrate while it is migrating or not active')
+        task_id, scope, known = task
+        instance.task_state = 'migrating'
+        self.cloud.migrations.append(cloud.Migration(
+            len(self.cloud.migrations) + 1, self.cloud.uuid(), uuid, instance.host, host,
+            task_id, scope, known, ends_at=self.run.now + self.run.rng.uniform(0, 3)))
+        if task_id:
+            self.run.accepted()
+        return Response(None, 202)
+
+    def by_operator(self, uuid: str, host: str) -> None:
+        self._accept(uuid, host, ('', '', 0))
+
+    def advance(self) -> None:
+        now = self.run.now
+        for entry in [e for e in self._late if e[0] <= now]:
+            self._late.remove(entry)
+            self._accept(*entry[1:])
+        for migration in self.cloud.active():
+            if migration.ends_at > now:
+                continue
+            if migration.status == 'accepted':
+                self._schedule(migration)
+            else:
+                self._end(migration)
+
+    def _schedule(self, migration: cloud.Migration) -> None:
+        instance = self.cloud.instances.get(migration.instance_uuid)
+        if instance is None:
+            migration.status = 'error'
+            return
+        wrong = ('it is there already' if migration.to_host == migration.from_host else
+                 self.cloud.wrong(instance, migration.to_host))
+        if migration.task_id:
+            self.run.scheduled(migration, wrong)
+        if wrong or self.run.faults.hit('migration is refused by the scheduler'):
+            migration.status = 'error'
+            instance.task_state = None
+            return
+        migration.status = 'running'
+        hit = self.run.faults.hit
+        for name, end in (('migration fails', 'failed'), ('migration is cancelled', 'cancelled'),
+                          ('migration ends with the instance in ERROR', 'ERROR'),
+                          ('migration ends in error after the instance had moved', 'moved')):
+            if hit(name):
+                migration.end = end
+                break
+        slow = hit('migration is slow')
+        migration.ends_at = self.run.now + self.run.rng.uniform(
+            *((100, 200) if slow else (2, 40)))
+        for host in (migration.from_host, migration.to_host):
+            self.cloud.hosts[host].generation += 1
+        if not migration.task_id:
+            self.cloud.changed()
+
+    def _end(self, migration: cloud.Migration) -> None:
+        instance = self.cloud.instances.get(migration.instance_uuid)
+        migration.status = {'ERROR': 'error', 'moved': 'error'}.get(
+            migration.end, migration.end)
+        for host in (migration.from_host, migration.to_host):
+            self.cloud.hosts[host].generation += 1
+        if instance is None:
+            return
+        instance.task_state = None
+        if migration.end in ('completed', 'moved'):
+            instance.host = migration.to_host
+            self.run.moved(migration)
+        elif migration.end == 'ERROR':
+            instance.status = 'ERROR'
+        if not migration.task_id:
+            self.cloud.changed()

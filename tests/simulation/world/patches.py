@@ -1,0 +1,99 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""What reaches around the arguments of the real code: time, threads, chance."""
+
+from collections.abc import Callable
+from collections.abc import Iterator
+from concurrent import futures
+import contextlib
+import functools
+import types
+from typing import Any, TYPE_CHECKING
+from unittest import mock
+
+import tenacity.nap
+
+from kronos_nova import plugins
+from kronos_nova.conf import policies
+from kronos_nova.conf import policy_watch
+from kronos_nova.rebalancer import engine
+from kronos_nova.rebalancer import transport
+from kronos_nova.rebalancer.clients import reading
+from kronos_nova.rebalancer.executors import nova as nova_executor
+from kronos_nova.sources import prometheus
+
+if TYPE_CHECKING:
+    from tests.simulation.world import run as runs
+
+
+class Reading(reading.Reading):
+    """Reads at once and in order, as a pool of one thread without delay."""
+
+    def __init__(self, seconds: float, option: str = '') -> None:
+        self._seconds, self._end = seconds, float('inf')
+
+    def __exit__(self, *_exc: object) -> None:
+        """There is no pool."""
+
+    def start(self, read: Callable[[], Any]) -> 'futures.Future[Any]':
+        return _done(lambda: reading.again(read))
+
+    def result(self, future: 'futures.Future[Any]', service: str, what: str) -> Any:
+        return future.result(0)
+
+    def each(self, service: str, what: str, read: Callable[[str], Any], keys: Any) -> Any:
+        return {key: read(key) for key in keys}
+
+
+def _done(read: Callable[[], Any]) -> 'futures.Future[Any]':
+    found: futures.Future[Any] = futures.Future()
+    try:
+        found.set_result(read())
+    except Exception as e:
+        found.set_exception(e)
+    return found
+
+
+_load = functools.cache(plugins.load)
+_names = functools.cache(plugins.names)
+
+
+def _cached_policies(real: Callable[[str], Any]) -> Callable[[str], Any]:
+    known: dict[bytes, Any] = {}
+
+    def load(path: str) -> Any:
+        with open(path, 'rb') as f:
+            text = f.read()
+        if text not in known:
+            known[text] = real(path)
+        return known[text]
+    return load
+
+
+_load_policies = _cached_policies(policies.load)
+
+
+@contextlib.contextmanager
+def around(run: 'runs.Run') -> Iterator[None]:
+    time = types.SimpleNamespace(time=run.time, monotonic=lambda: run.now)
+    with contextlib.ExitStack() as stack:
+        for target, name, value in (
+                (nova_executor, 'time', time), (prometheus, 'time', time),
+                (transport, 'time', time), (reading, 'Reading', Reading),
+                (tenacity.nap, 'time', types.SimpleNamespace(sleep=lambda _s: None)),
+                (engine, 'uuidutils', types.SimpleNamespace(generate_uuid=run.cloud.uuid)),
+                (engine, 'plugins', types.SimpleNamespace(
+                    load=_load, names=_names, STRATEGIES=plugins.STRATEGIES)),
+                (policy_watch, 'policies', types.SimpleNamespace(load=_load_policies))):
+            stack.enter_context(mock.patch.object(target, name, value))
+        yield

@@ -1,0 +1,98 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""The database as it is, read without any code of ours."""
+
+import dataclasses
+import json
+import sqlite3
+from typing import Any
+
+
+@dataclasses.dataclass
+class Task:
+    task_id: str
+    plan_id: str
+    scope: str
+    instance: str
+    from_host: str
+    to_host: str
+    phase: str
+    state: str
+    worker: str | None
+    requires: list[str]
+    not_before: float
+    marker: str | None
+    error: str | None
+
+
+@dataclasses.dataclass
+class Plan:
+    plan_id: str
+    scope: str
+    epoch: int
+    moves: list[dict[str, Any]]
+    tasks: list[Task]
+
+
+def tasks(connection: sqlite3.Connection) -> dict[str, Task]:
+    found = {}
+    for row in connection.execute(
+            'SELECT task_id, plan_id, scope, instance_uuid, from_host, to_host, phase, state, '
+            'worker, requires, not_before, marker, error FROM task ORDER BY task_id'):
+        found[row[0]] = Task(*row[:9], json.loads(row[9]), *row[10:])
+    return found
+
+
+def plans(connection: sqlite3.Connection, after: int,
+          known: dict[str, Task]) -> tuple[int, list[Plan]]:
+    """The plans that came after a row, and the last row."""
+    found = connection.execute(
+        'SELECT rowid, plan_id, scope, epoch, document FROM plan WHERE rowid > ? '
+        'AND NOT dry_run ORDER BY rowid', (after,)).fetchall()
+    return (found[-1][0] if found else after), [
+        Plan(plan_id, scope, epoch, json.loads(document)['moves'],
+             [t for t in known.values() if t.plan_id == plan_id])
+        for _row, plan_id, scope, epoch, document in found]
+
+
+def lease(connection: sqlite3.Connection, scope: str) -> tuple[str, int, float] | None:
+    found: tuple[str, int, float] | None = connection.execute(
+        'SELECT owner, epoch, until FROM lease WHERE scope = ?', (scope,)).fetchone()
+    return found
+
+
+def cooldown(connection: sqlite3.Connection, instance: str) -> float:
+    found = connection.execute(
+        "SELECT until FROM cooldown WHERE kind = 'instance' AND name = ?",
+        (instance,)).fetchone()
+    return float('-inf') if found is None else float(found[0])
+
+
+def quarantined(connection: sqlite3.Connection, instance: str, since: float,
+                until: float) -> bool:
+    """From long enough ago, for long enough."""
+    return connection.execute(
+        "SELECT 1 FROM quarantine WHERE kind = 'instance' AND name = ? AND since < ? "
+        'AND (until IS NULL OR until > ?)', (instance, since, until)).fetchone() is not None
+
+
+def forever(connection: sqlite3.Connection, instance: str) -> bool:
+    return connection.execute(
+        "SELECT 1 FROM quarantine WHERE kind = 'instance' AND name = ? AND until IS NULL",
+        (instance,)).fetchone() is not None
+
+
+def paused(connection: sqlite3.Connection, scope: str, until: float) -> bool:
+    return connection.execute(
+        "SELECT 1 FROM pause WHERE (kind = 'cloud' OR name = ?) "
+        'AND (until IS NULL OR until > ?)', (scope, until)).fetchone() is not None

@@ -1,0 +1,321 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""One seeded run of the whole rebalancer."""
+
+import collections
+from collections.abc import Callable
+from collections.abc import Iterator
+import contextlib
+import logging
+import os
+import random
+
+from kronos_nova.rebalancer.store import api
+from tests.simulation.world import broker
+from tests.simulation.world import cloud
+from tests.simulation.world import database
+from tests.simulation.world import faults
+from tests.simulation.world import invariants
+from tests.simulation.world import nova
+from tests.simulation.world import patches
+from tests.simulation.world import people
+from tests.simulation.world import processes
+from tests.simulation.world import records
+from tests.simulation.world import settings
+
+#: Seconds of troubles, and seconds within which the last task must then end: less
+#: than a task is kept that nobody begins.
+TROUBLED = 180.0
+QUIET = 900.0
+LOG = logging.getLogger('kronos_nova')
+
+
+class Broken(AssertionError):
+    """An invariant does not hold; ``name`` says which."""
+
+    def __init__(self, seed: int, name: str, what: str) -> None:
+        super().__init__(f'seed {seed}: {name}: {what}')
+        self.name = name
+
+
+class _Said(logging.Handler):
+    """Keeps the warnings that operators would read."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.WARNING)
+        self.texts: list[str] = []
+        self.defects: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        text = record.getMessage()
+        self.texts.append(text)
+        if 'defect of ours' in text or 'failed unexpectedly' in text:
+            why = record.exc_info[1] if record.exc_info else None
+            self.defects.append(f'{text} {why!r}')
+
+
+class Run:
+    """Two engines and two or three executors on one database, in one cloud.
+
+    :param only: the faults that it has; None draws some.
+    :param days: the load changes from time to time, and a host is to be drained.
+    """
+
+    def __init__(self, seed: int, *, only: frozenset[str] | None = None,
+                 engines: int = 2,
+                 days: bool = True) -> None:
+        self.seed = seed
+        self.rng = random.Random(seed)
+        self.now = database.START
+        self.counts: collections.Counter[str] = collections.Counter()
+        self.checks: collections.Counter[str] = collections.Counter()
+        self.faults = faults.Faults(self.rng, self.counts, only)
+        self.cloud = cloud.Cloud(self.rng)
+        self.raw = database.fresh(tuple(self.cloud.scopes()))
+        self.store = api.Store(engine=database.engine(), clock=lambda: self.now)
+        self.confs = [settings.conf(n) for n in range(2)]
+        objective = self.rng.choice(['kronos', 'kronos', 'balanced'])
+        # Of its own chance: what else happens does not hang on it.
+        caps = random.Random(f'caps {seed}').choice([
+            (2, 3, 1, 1), (1, 3, 2, 2), (2, 1, 2, 2), (2, 3, 2, 1), (2, 3, 1, 2)])
+        for conf in self.confs:
+            conf.set_override('objective', objective, 'engine')
+            for name, value in zip(settings.CAPS, caps, strict=True):
+                conf.set_override(name, value, 'executor')
+        self.largest_budget = 2
+        for number in range(engines):
+            self.write_policies(number, settings.POLICIES[2])
+        self.nova = nova.Nova(self)
+        self.broker = broker.Broker(self)
+        self.people = people.People(self, days)
+        self.current: processes.Process | None = None
+        self.engines = [processes.EngineProcess(self, n) for n in range(engines)]
+        self.executors = [processes.ExecutorProcess(self, n)
+                          for n in range(self.rng.choice([2, 3]))]
+        # What invariants look at.
+        self.tasks: dict[str, records.Task] = {}
+        self.steps: dict[str, tuple[str | None, str]] = {}
+        self.new_plans: list[records.Plan] = []
+        self.writer: processes.Process | None = None
+        self.request: tuple[str, str, processes.Process] = ('', '', self.executors[0])
+        self.looked: dict[str, int] = {}
+        self.touched: dict[str, float] = {}
+        self.balanced: dict[str, float] = {}
+        self.moves: collections.Counter[str] = collections.Counter()
+        self._last_plan = 0
+        self._changes = self.raw.total_changes
+        self._broken: Broken | None = None
+        self._log = _Said()
+
+    # Time.
+
+    def time(self) -> float:
+        """The clock of the process at work."""
+        return self.now if self.current is None else self.current.time()
+
+    def go(self) -> 'Run':
+        """:raises Broken: an invariant does not hold."""
+        with patches.around(self), self._listening():
+            end = self.now + TROUBLED
+            while self.now < end:
+                self.step()
+            self.faults.active = False
+            self._clean_up()
+            end = self.now + QUIET
+            while self.now < end and not self._over():
+                self.step(quiet=True)
+            for rule in invariants.AT_END:
+                self._judge_by(rule)
+            self._raise()
+        return self
+
+    def go_on(self, seconds: float) -> None:
+        """Some more time, without an end."""
+        with patches.around(self), self._listening():
+            end = self.now + seconds
+            while self.now < end:
+                self.step()
+
+    def _clean_up(self) -> None:
+        """Operators put things right, and plan no more."""
+        self.people.enable()
+        for host in self.cloud.hosts.values():
+            host.up = True
+        for process in self.engines:
+            process.starts_at = float('inf')
+
+    def _over(self) -> bool:
+        return not (self.nova.waits or self.cloud.active() or self.live)
+
+    def step(self, quiet: bool = False) -> None:
+        """A few seconds, in which whoever's turn has come acts."""
+        wait = min([p.due for p in self._free()], default=self.now) - self.now
+        self.now += max(self.rng.uniform(0.5, 4), min(wait, 8.0))
+        self.nova.advance()
+        self.broker.advance()
+        if not quiet:
+            self.people.act()
+        due = [p for p in self._free() if p.due <= self.now]
+        if due:
+            self._turn(self.rng.choice(due))
+        self._raise()
+
+    def _free(self) -> list[processes.Process]:
+        return [p for p in (*self.engines, *self.executors) if not p.inside]
+
+    def _turn(self, process: processes.Process) -> None:
+        before, self.current = self.current, process
+        process.inside = True
+        try:
+            process.act()
+        finally:
+            process.inside = False
+            self.current = before
+
+    def stand_still(self, process: processes.Process, seconds: float,
+                    meanwhile: Callable[[], None] = lambda: None) -> None:
+        """The process does; the others go on."""
+        if len(self._free()) < 3:
+            return
+        end = self.now + seconds
+        self.current = None
+        try:
+            while self.now < end:
+                self.step()
+                meanwhile()
+        finally:
+            self.current = process
+
+    @contextlib.contextmanager
+    def undisturbed(self) -> Iterator[None]:
+        active, self.faults.active = self.faults.active, False
+        try:
+            yield
+        finally:
+            self.faults.active = active
+
+    def write_policies(self, number: int, text: str) -> None:
+        path = settings.policies_file(number)
+        with open(f'{path}.new', 'w') as f:
+            f.write(text)
+        os.replace(f'{path}.new', path)
+        for moves, policies in settings.POLICIES.items():
+            if policies == text:
+                self.largest_budget = max(self.largest_budget, moves)
+
+    # What is looked at, and when.
+
+    def judge(self, name: str, holds: bool, what: str) -> None:
+        """Count a check of an invariant, and remember the first that fails."""
+        self.checks[name] += 1
+        if not holds and self._broken is None:
+            self._broken = Broken(self.seed, name, what)
+
+    def _judge_by(self, rule: Callable[..., str | None], *args: object) -> None:
+        found = rule(self, *args)
+        self.judge(rule.__name__, found is None, found or '')
+
+    def accepted(self) -> None:
+        """Nova has said 202 to a request of ours."""
+        for rule in invariants.AT_ACCEPTANCE:
+            self._judge_by(rule)
+
+    def _raise(self) -> None:
+        if self._log.defects:
+            self.judge('no_defect', False, self._log.defects[0])
+        else:
+            self.checks['no_defect'] += 1
+        if self._broken is not None:
+            raise self._broken
+
+    def committed(self, process: processes.Process) -> None:
+        """Look at the database; called after each transaction that may write."""
+        if self.raw.total_changes == self._changes:
+            return
+        self._changes = self.raw.total_changes
+        self.writer = process
+        before, self.tasks = self.tasks, records.tasks(self.raw)
+        self.steps = {
+            task_id: (before[task_id].state if task_id in before else None, task.state)
+            for task_id, task in self.tasks.items()
+            if task_id not in before or before[task_id].state != task.state}
+        self._last_plan, self.new_plans = records.plans(self.raw, self._last_plan, self.tasks)
+        for rule in invariants.AFTER_COMMIT:
+            self._judge_by(rule)
+        for rule in invariants.AFTER_PLAN if self.new_plans else ():
+            self._judge_by(rule)
+        for plan in self.new_plans:
+            for task in plan.tasks:
+                self.touched[task.instance] = self.now
+                self.counts[f'{task.phase} tasks'] += 1
+            if any(t.phase in invariants.IMBALANCE for t in plan.tasks):
+                self.balanced[plan.scope] = self.now
+        for task_id, (_before, after) in self.steps.items():
+            self.counts[f'{after} tasks'] += 1
+            if after in invariants.TERMINAL and _before not in ('queued', 'claimed'):
+                self.touched[self.tasks[task_id].instance] = self.now
+
+    @property
+    def live(self) -> bool:
+        """Whether any task is not over."""
+        return any(t.state not in invariants.TERMINAL for t in self.tasks.values())
+
+    def live_task(self, instance: str) -> records.Task | None:
+        return next((t for t in records.tasks(self.raw).values() if t.instance == instance
+                     and t.state not in invariants.TERMINAL), None)
+
+    def asked(self, uuid: str, host: str, process: processes.Process) -> None:
+        """A request for a migration leaves the process."""
+        self.counts['requests'] += 1
+        self.request = uuid, host, process
+        for rule in invariants.AT_REQUEST:
+            self._judge_by(rule)
+
+    def task_of(self, instance: str) -> tuple[str, str, int]:
+        """Whose request it is: task, scope, and what of the cloud it knew."""
+        task = self.live_task(instance)
+        if task is None:
+            return '?', '?', -1
+        return task.task_id, task.scope, self.looked.get(task.task_id, -1)
+
+    def scheduled(self, migration: cloud.Migration, wrong: str | None) -> None:
+        """Nova finds room for a migration of ours, or something wrong with it."""
+        self._judge_by(invariants.destination_is_legal, migration, wrong)
+
+    def moved(self, migration: cloud.Migration) -> None:
+        self.counts['moves'] += 1
+        if migration.task_id:
+            self.moves[migration.task_id] += 1
+            self._judge_by(invariants.once_moved, migration)
+
+    def disturbed(self, task: records.Task) -> bool:
+        """Others had a hand in the instance after its task was made."""
+        return any(m.instance_uuid == task.instance and m.task_id != task.task_id
+                   for m in self.cloud.migrations) or (
+            self.cloud.instances[task.instance].status != 'ACTIVE')
+
+    def said(self, *words: str) -> bool:
+        return any(word in text for text in self._log.texts for word in words)
+
+    @contextlib.contextmanager
+    def _listening(self) -> Iterator[None]:
+        level, propagate = LOG.level, LOG.propagate
+        LOG.addHandler(self._log)
+        LOG.setLevel(logging.WARNING)
+        LOG.propagate = False
+        try:
+            yield
+        finally:
+            LOG.removeHandler(self._log)
+            LOG.setLevel(level)
+            LOG.propagate = propagate

@@ -1,0 +1,119 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""Runs the simulation of the whole rebalancer for many seeds, and counts.
+
+    tools/simulate_faults.py --seeds 100000 --first 2000
+
+prints what went wrong how often, how often each invariant was looked at, and
+the seeds that broke one, if any (exit status 1). ``--bugs`` looks for a seed
+that catches each seeded bug instead.
+"""
+
+import argparse
+import collections
+import concurrent.futures
+import multiprocessing
+import os
+import sys
+import time
+import traceback
+
+sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+
+CHUNK = 50
+
+
+def simulate(first, count):
+    """(counts, checks, CPU seconds, what was broken) of some seeds."""
+    from tests.simulation.world import run as runs
+
+    counts, checks, broken = collections.Counter(), collections.Counter(), []
+    began = time.process_time()
+    for seed in range(first, first + count):
+        run = runs.Run(seed)
+        try:
+            run.go()
+        except runs.Broken as e:
+            broken.append(str(e))
+        except Exception:
+            broken.append(f'seed {seed}: {traceback.format_exc(limit=-3)}')
+        counts.update(run.counts)
+        checks.update(run.checks)
+    return counts, checks, time.process_time() - began, broken
+
+
+def many(args):
+    """Exit status 1 when an invariant was broken."""
+    from tests.simulation.world import faults
+
+    counts, checks, cpu, done = collections.Counter(), collections.Counter(), 0.0, 0
+    broken = []
+    with concurrent.futures.ProcessPoolExecutor(
+            args.processes, multiprocessing.get_context('spawn')) as pool:
+        waiting = [pool.submit(simulate, first, min(CHUNK, args.first + args.seeds - first))
+                   for first in range(args.first, args.first + args.seeds, CHUNK)]
+        for future in concurrent.futures.as_completed(waiting):
+            found = future.result()
+            counts.update(found[0])
+            checks.update(found[1])
+            cpu += found[2]
+            broken += found[3]
+            for text in found[3]:
+                print(text, flush=True)
+    done = args.seeds
+    print(f'{done} seeds from {args.first}: {len(broken)} broken, '
+          f'{1000 * cpu / done:.0f} ms of CPU each')
+    for title, names in (('Faults', list(faults.FAULTS)), ('Invariants', sorted(checks)),
+                         ('What happened', sorted(set(counts).difference(faults.FAULTS)))):
+        print(f'\n{title}')
+        for name in names:
+            print(f'{(checks if title == "Invariants" else counts)[name]:12d}  {name}')
+    return int(bool(broken))
+
+
+def look_for_bugs(args):
+    """A seed for each bug, and what noticed it."""
+    import pytest
+
+    from tests.simulation.world import bugs
+    from tests.simulation.world import run as runs
+
+    missed = 0
+    for bug in bugs.BUGS.values():
+        found = None
+        with pytest.MonkeyPatch.context() as patch:
+            bug.apply(patch)
+            for seed in range(args.first, args.first + args.seeds):
+                try:
+                    runs.Run(seed, only=bug.only).go()
+                except runs.Broken as e:
+                    found = e
+                    break
+        missed += found is None
+        print(f'{bug.name}: {found or "not caught"}', flush=True)
+    return int(bool(missed))
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument('--seeds', type=int, default=2000, help='how many')
+    parser.add_argument('--first', type=int, default=0, help='the first of them')
+    parser.add_argument('--processes', type=int, default=2)
+    parser.add_argument('--bugs', action='store_true',
+                        help='find a seed for each seeded bug')
+    args = parser.parse_args()
+    return look_for_bugs(args) if args.bugs else many(args)
+
+
+if __name__ == '__main__':
+    sys.exit(main())
