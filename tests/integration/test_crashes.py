@@ -52,8 +52,10 @@ def world(tmp_path_factory):
             made.start()
             return made
 
-        cloud, nursery = (stack.enter_context(contextlib.closing(
-            processes.Process(name, tmp_path_factory.mktemp(name)))) for name in ('cloud', 'child'))
+        cloud, nursery = (
+            stack.enter_context(contextlib.closing(made)) for made in (
+                harness.Cloud(tmp_path_factory.mktemp('cloud')),
+                processes.Process('child', tmp_path_factory.mktemp('child'))))
         with futures.ThreadPoolExecutor() as pool:
             kinds = {'broker': servers.RabbitMQ, 'mariadb': servers.MariaDB,
                      'postgresql': servers.PostgreSQL}

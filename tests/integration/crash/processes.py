@@ -63,9 +63,9 @@ class Process:
                 env={**os.environ, 'PYTHONPATH': str(TOP), 'OPENBLAS_NUM_THREADS': '1',
                      'OS_NOVA_DISABLE_EVENTLET_PATCHING': '1'})
 
-    def hear(self) -> Any:
+    def hear(self, patience: float = PATIENCE) -> Any:
         """Its next line; they are short and come whole."""
-        answered, _, _ = select.select([self._popen.stdout], [], [], PATIENCE)
+        answered, _, _ = select.select([self._popen.stdout], [], [], patience)
         if not answered:
             self._popen.send_signal(signal.SIGUSR1)  # it prints where it stands
             time.sleep(1)
@@ -74,17 +74,17 @@ class Process:
                       f'{self._log.read_text(errors="replace")[-20000:]}')
         return json.loads(line)
 
-    def ask(self, **command: Any) -> Any:
+    def ask(self, patience: float = PATIENCE, **command: Any) -> Any:
         self._popen.stdin.write(json.dumps(command) + '\n')
         self._popen.stdin.flush()
-        return self.hear()
+        return self.hear(patience)
 
-    def close(self) -> None:
+    def close(self, seconds: float = 60) -> None:
         """The end of its input ends it."""
         with contextlib.suppress(OSError):
             self._popen.stdin.close()
         try:
-            self._popen.wait(60)
+            self._popen.wait(seconds)
         except subprocess.TimeoutExpired:
             self._popen.kill()
             self._popen.wait(60)
