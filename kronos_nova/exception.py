@@ -165,7 +165,7 @@ class NovaClientError(MigrationError):
 class AmbiguousSubmit(MigrationError):
     """The request may or may not have reached Nova: look, never repeat."""
 
-    msg_fmt = ('Instance %(instance_uuid)s: Nova did not answer the live migration request '
+    msg_fmt = ('Instance %(instance_uuid)s: Nova did not answer the request to migrate it '
                '(%(problem)s). It may be running; it is looked up before anything else is done.')
     code = 'kronos.migration.ambiguous'
     wire_type = 'NovaClientError'

@@ -23,6 +23,8 @@ import re
 
 _UNITS = {'ms': 0.001, 's': 1.0, 'm': 60.0, 'h': 3600.0, 'd': 86400.0, 'w': 604800.0,
           'y': 31536000.0}
+#: Seconds; what Prometheus can tell (2**63 ns).
+LONGEST = 9.2e9
 _TEXT = r'''"(?:\\.|[^"\\])*" | '(?:\\.|[^'\\])*' | `[^`]*`'''
 _TOKEN = re.compile(rf'''
       \#[^\n]*                                               # to the end of the line
@@ -182,11 +184,12 @@ def longest(query: str) -> float:
 
 
 def seconds(duration: str) -> float:
-    """A PromQL duration such as ``5m``, ``1h30m``, or a number of seconds."""
+    """A PromQL duration such as ``5m``, ``1h30m``, or a number of seconds; 0 for
+    what is none, or longer than LONGEST: Prometheus refuses it too."""
     parts = _PART.findall(duration)
-    if parts:
-        return sum(float(number) * _UNITS[unit] for number, unit in parts)
     try:
-        return float(duration)
+        found = (sum(float(number) * _UNITS[unit] for number, unit in parts) if parts
+                 else float(duration))
     except ValueError:
         return 0.0
+    return found if abs(found) <= LONGEST else 0.0

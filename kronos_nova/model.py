@@ -43,6 +43,13 @@ class Phase(enum.StrEnum):
     PACK = 'pack'
 
 
+class Method(enum.StrEnum):
+    """How Nova moves an instance."""
+
+    LIVE = 'live'
+    COLD = 'cold'
+
+
 class GroupPolicy(enum.StrEnum):
     """Nova's server group policies."""
 
@@ -401,7 +408,8 @@ class Plan:
     ``reason`` says why there are no moves and is None when there are some.
     ``rejections`` counts candidate moves refused, by rule, and instances that
     nothing could be done with. ``held`` names the first of these. ``draining`` are
-    hosts whose drain goes on in the next cycle.
+    hosts whose drain goes on in the next cycle. ``load`` is the weighted mean of
+    the scores that it was made on: what an imbalance is compared with later.
     """
 
     scope: str
@@ -415,6 +423,7 @@ class Plan:
     reason: str | None = None
     draining: frozenset[str] = frozenset()
     truncated: bool = False
+    load: float | None = None
 
 
 class TaskState(enum.StrEnum):
@@ -437,7 +446,11 @@ class TaskState(enum.StrEnum):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Task:
-    """A move being carried out; field names are Kronos's wire names."""
+    """A move being carried out; field names are Kronos's wire names.
+
+    ``memory_mb`` and ``disk_gb`` are what is copied at most. ``method``: a
+    stopped instance is moved cold.
+    """
 
     task_id: str
     plan_id: str
@@ -461,6 +474,7 @@ class Task:
     state: TaskState = TaskState.QUEUED
     memory_mb: int = 0
     disk_gb: int = 0
+    method: Method = Method.LIVE
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -491,6 +505,7 @@ class Options:
 
     dry_run: bool = True
     evacuate_disabled_hosts: bool = False
+    cold_migrate_stopped: bool = False
     drain_reason_regex: str = ''
     enforce_hard_affinity: bool = False
     enforce_soft_affinity: bool = False

@@ -105,7 +105,7 @@ class Policy(pydantic.BaseModel):
             return None
         try:
             groups = re.compile(value).groups
-        except re.error as e:
+        except (re.error, OverflowError, RecursionError) as e:
             raise ValueError(f'not a regular expression: {e}') from None
         if groups < 1:
             raise ValueError('it needs one group, which captures the Nova host')
@@ -254,10 +254,16 @@ def _field(loc: tuple[int | str, ...], mapping: Mapping[str, Any]) -> str:
             node = None
         if isinstance(part, int):
             name = node.get('name') if isinstance(node, Mapping) else None
-            out += f'[{part}]' + (f' ({name})' if isinstance(name, str) and name[:128] else '')
+            out += f'[{part}]' + (f' ({_short(name)})' if isinstance(name, str) and name else '')
         else:
-            out += f'.{part}' if out else str(part)
+            out += f'.{_short(part)}' if out else _short(part)
     return out or 'policies'
+
+
+def _short(text: str) -> str:
+    """On one line, whatever it is."""
+    line = ''.join(c if c.isprintable() else '?' for c in text[:128])
+    return line if len(text) <= 128 else f'{line}...'
 
 
 def _problem(error: Any) -> str:
@@ -269,7 +275,10 @@ def _problem(error: Any) -> str:
         return 'the list is empty'
     if kind == 'missing':
         return 'the field is missing'
-    shown = repr(error.get('input'))
+    try:
+        shown = repr(error.get('input'))
+    except ValueError:  # a whole number of thousands of digits
+        return message
     if kind == 'value_error' or len(shown) > 80:
         return message
     return f'{message[0].lower()}{message[1:]}, not {shown}'

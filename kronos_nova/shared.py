@@ -145,10 +145,21 @@ class SharedSource(base.Source):
         """Put the answer into the cache, if there is one, and end the lease."""
         try:
             if text is not None:
-                self._region.set(key, text)
+                self._keep(key, text)
+        except Exception as e:
+            self._say(e)
+        try:
+            # Whatever became of the answer: the others wait for this.
             self._region.delete(_lease(key))
         except Exception as e:
             self._say(e)
+
+    def _keep(self, key: str, text: str) -> None:
+        self._region.set(key, text)
+        if self._region.get(key) != text:
+            # Some clients of memcached drop what is too large for it, and tell nobody.
+            raise LookupError(f'it does not keep an answer of {len(text)} bytes; let it keep '
+                              'larger items (memcached -I 8m)')
 
     def _read(self, key: str, policy: policies.Policy,
               since: float) -> model.PolicySamples | None:

@@ -38,6 +38,8 @@ PYTHON = str(BIN / 'python')
 RESULTS = TOP / '.test'
 UNIT_TESTS = ('tests/unit', 'tests/scenarios')
 FAST_TESTS = (*UNIT_TESTS, 'tests/simulation')
+#: One more than the cores: some tests mostly wait for a daemon.
+WORKERS = ('-n', '3')
 OTHER_PYTHONS = ('3.12', '3.13')
 CONTINUOUS_INTEGRATION = os.environ.get('CI', '').lower() in ('1', 'true', 'yes')
 PR_SET_CHILD_SUBREAPER = 36
@@ -193,7 +195,7 @@ def lint(tally: Tally) -> None:
 
 def unit(tally: Tally) -> None:
     """unit tests, scenarios and simulation"""
-    pytest(tally, '-n', '2', *FAST_TESTS, name='unit')
+    pytest(tally, *WORKERS, *FAST_TESTS, name='unit')
 
 
 def functional(tally: Tally) -> None:
@@ -227,30 +229,36 @@ def package(tally: Tally) -> None:
 
 def pythons(tally: Tally) -> None:
     """unit tests and scenarios on the other supported Python versions that are here"""
+    found = {}
     for version in OTHER_PYTHONS:
         python = find_python(version)
-        if python is None:
-            remark = f'Python {version} is not installed'
-            if CONTINUOUS_INTEGRATION:
-                tally.fail(remark)
-            else:
-                tally.skip(remark)
-            continue
-        venv = TOP / '.pythons' / version
-        venv.parent.mkdir(exist_ok=True)
-        status, _ = execute(['bash', '-c', '. tools/bootstrap.sh; make_venv "$1" "$2"', 'bash',
-                             python, str(venv)], minutes=15)
-        if status:
-            tally.fail(f'no virtual environment for Python {version}')
-            continue
+        if python is not None:
+            found[version] = (python, TOP / '.pythons' / version)
+        elif CONTINUOUS_INTEGRATION:
+            tally.fail(f'Python {version} is not installed')
+        else:
+            tally.skip(f'Python {version} is not installed')
+    (TOP / '.pythons').mkdir(exist_ok=True)
+    # All at once: pip waits for the network and the disk most of the time.
+    status, _ = execute(
+        ['bash', '-c', '. tools/bootstrap.sh; made=() good=0; while [ $# -gt 0 ]; do '
+         'make_venv "$1" "$2" & made+=($!); shift 2; done; '
+         'for each in "${made[@]}"; do wait "$each" || good=1; done; exit $good', 'bash',
+         *(str(part) for pair in found.values() for part in pair)], minutes=15)
+    if status:
+        tally.fail(f'no virtual environments for Python {", ".join(found)}')
+        return
+    for version, (_, venv) in found.items():
         # The simulation is half of the time, and the same on each of them.
-        pytest(tally, '-n', '2', *UNIT_TESTS, name=f'python{version}',
+        pytest(tally, *WORKERS, *UNIT_TESTS, name=f'python{version}',
                python=str(venv / 'bin/python'))
 
 
 def long(tally: Tally) -> None:
     """what takes too long for every run"""
     pytest(tally, '-m', 'long', 'tests', name='long', minutes=120)
+    os.environ.setdefault('KRONOS_TEST_EXAMPLES', '20')
+    pytest(tally, 'tests/unit/fuzz', name='long-fuzz', minutes=60)
 
 
 def find_python(version: str) -> str | None:

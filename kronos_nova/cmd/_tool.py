@@ -33,6 +33,7 @@ import yaml
 
 from kronos_nova import exception
 from kronos_nova import version
+from kronos_nova.conf import masking
 from kronos_nova.conf import opts
 
 LOG = logging.getLogger(__name__)
@@ -52,7 +53,7 @@ def configure(conf: cfg.ConfigOpts, prog: str, argv: Sequence[str] | None,
         conf(list(sys.argv[1:] if argv is None else argv), project='kronos', prog=prog,
              version=version.release(), description=description)
     except cfg.Error as e:
-        fail(prog, f'{_sentence(e)} Correct the configuration file or the command line.')
+        fail(prog, f'{opts.sentence(e)} Correct the configuration file or the command line.')
     if strict and (wrong := opts.wrong_values(conf)):
         fail(prog, str(wrong[0]))
     for name, value in (('log_config_append', None), ('log_file', None), ('log_dir', None),
@@ -61,6 +62,7 @@ def configure(conf: cfg.ConfigOpts, prog: str, argv: Sequence[str] | None,
     logging.set_defaults(default_log_levels=[
         *logging.get_default_log_levels(), 'alembic.runtime.plugins=WARNING'])
     logging.setup(conf, 'kronos')
+    masking.guard(conf)
 
 
 def native_threads() -> None:
@@ -78,14 +80,9 @@ def native_threads() -> None:
         backend.init_backend(backend.BackendType.THREADING)
 
 
-def _sentence(error: Exception) -> str:
-    text = ' '.join(str(error).split())
-    return text if text.endswith('.') else f'{text}.'
-
-
 def fail(prog: str, text: str) -> NoReturn:
     """One clear line, and out."""
-    sys.stderr.write(f'{prog}: {" ".join(text.split())}\n')
+    sys.stderr.write(f'{prog}: {masking.masked(" ".join(text.split()))}\n')
     raise SystemExit(1)
 
 

@@ -25,6 +25,7 @@ from typing import Any
 from oslo_config import cfg
 from oslo_log import log as logging
 
+from kronos_nova import exception
 from kronos_nova import flavors
 from kronos_nova import model
 from kronos_nova import plugins
@@ -32,6 +33,7 @@ from kronos_nova import policy as policies
 from kronos_nova import published
 from kronos_nova import version
 from kronos_nova.cmd import _tool
+from kronos_nova.conf import masking
 from kronos_nova.conf import opts
 
 LOG = logging.getLogger(__name__)
@@ -57,11 +59,15 @@ def configure(prog: str, argv: Sequence[str] | None = None,
         conf(list(sys.argv[1:] if argv is None else argv), project='kronos', prog=prog,
              version=version.release())
     except cfg.Error as e:
-        _tool.fail(prog, f'{e} Correct the configuration file or the command line.')
+        _tool.fail(prog, f'{opts.sentence(e)} Correct the configuration file or the command line.')
     if wrong := opts.wrong_values(conf):
         _tool.fail(prog, str(wrong[0]))
     conf.set_default('use_stderr', True)
+    # Of a database that went away the pool logs a traceback; the store says it.
+    logging.set_defaults(default_log_levels=[
+        *logging.get_default_log_levels(), 'sqlalchemy.pool=CRITICAL'])
     logging.setup(conf, 'kronos')
+    masking.guard(conf)
     return conf
 
 
@@ -149,11 +155,16 @@ def caster(conf: cfg.ConfigOpts) -> Any:
 
 
 def results(conf: cfg.ConfigOpts, scopes: Sequence[str], heard: Callable[..., None]) -> Any:
-    """Hears of results; None in a dry run or without a broker."""
+    """Hears of results, of all of them: each engine has a pool of its own. None in
+    a dry run or without a broker."""
+    from kronos_nova.rebalancer import messages
     from kronos_nova.rebalancer import transport
 
     found = None if conf.engine.dry_run else transport.get(conf)
-    return None if found is None else transport.Results(found, scopes, heard)
+    if found is None:
+        return None
+    name = messages.slug(conf.engine.name) if conf.engine.name else transport.this_host()
+    return transport.Results(found, scopes, heard, pool=f'kronos.engine.{name}')
 
 
 def worker(conf: cfg.ConfigOpts, scopes: Sequence[str]) -> tuple[Any, Any]:
@@ -183,4 +194,12 @@ def worker(conf: cfg.ConfigOpts, scopes: Sequence[str]) -> tuple[Any, Any]:
     if found is None:
         return built, None
     heard = sorted(chosen.scopes or {*conf.engine.aggregates, model.UNASSIGNED})
-    return built, transport.WakeUps(found, heard, built.name, built.wake.set)
+
+    def doubt(task: model.Task) -> str | None:
+        try:
+            found: str | None = opened.doubt(task)
+        except exception.StoreError:
+            return None  # the worker looks for itself when the database is back
+        return found
+
+    return built, transport.WakeUps(found, heard, transport.this_host(), built.wake.set, doubt)

@@ -15,6 +15,7 @@
 
 from collections.abc import Callable
 from collections.abc import Sequence
+import os
 import time
 from typing import Any
 
@@ -95,6 +96,7 @@ def _version(conf: Any) -> int:
 def _purge(conf: Any) -> int:
     from kronos_nova import exception
     from kronos_nova.cli import moments
+    from kronos_nova.constraints import settling
     from kronos_nova.rebalancer.store import database
 
     try:
@@ -106,11 +108,20 @@ def _purge(conf: Any) -> int:
     store = _store(conf)
     try:
         store.check()
-        count = store.purge(time.time() - age)
+        count = store.purge(time.time() - age, judged=conf.engine.breaker_worse_plans,
+                            remembered=settling.remembered(_window(conf)))
     finally:
         store.close()
     print(f'{count} plans that ended more than {conf.category.older_than} ago are deleted.')
     return 0
+
+
+def _window(conf: Any) -> float:
+    """How far queries look back, seconds; 0 where there is no policy file."""
+    from kronos_nova.conf import policies
+
+    path = conf.engine.policies_file
+    return policies.load(path).window if os.path.exists(path) else 0.0
 
 
 def _store(conf: Any) -> Any:

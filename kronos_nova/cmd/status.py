@@ -31,6 +31,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     from oslo_log import log as logging
     from oslo_upgradecheck import upgradecheck
 
+    from kronos_nova.cmd import _tool
     from kronos_nova.conf import opts
     from kronos_nova.rebalancer.store import database
 
@@ -53,8 +54,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         _upgrade_checks = (
             ('Policies', policies), ('Broker options', broker), ('Database schema', schema))
 
-    return int(upgradecheck.main(
-        conf, 'kronos', Checks(), argv=list(sys.argv[1:] if argv is None else argv)))
+    try:
+        return int(upgradecheck.main(
+            conf, 'kronos', Checks(), argv=list(sys.argv[1:] if argv is None else argv)))
+    except cfg.Error as e:
+        _tool.fail(PROG, f'{opts.sentence(e)} Correct the configuration file.')
 
 
 def check_policies(conf: Any) -> tuple[str, str]:

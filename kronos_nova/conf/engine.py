@@ -54,12 +54,21 @@ OPTS: list[cfg.Opt] = [
                 help='Repair violated affinity and anti-affinity server groups.'),
     cfg.BoolOpt('enforce_soft_affinity', default=False,
                 help='Repair violated soft-affinity and soft-anti-affinity server groups.'),
+    cfg.StrOpt('name', default='',
+               help='What tells this engine from others at the broker, where each has a queue '
+                    'of its own for results. Default: the name of its host. Several engines of '
+                    'one host each need a name, which must not change.'),
     cfg.StrOpt('snapshot_dir', default='',
                help='Directory into which SIGUSR1 writes a snapshot of all that the engine sees. '
                     'Empty: the signal only logs that there is no directory.'),
     cfg.BoolOpt('evacuate_disabled_hosts', default=False,
                 help='Live-migrate instances off hosts whose nova-compute is disabled and up. '
                      'Hosts that are down are never drained: live migration needs the source.'),
+    cfg.BoolOpt('cold_migrate_stopped', default=False,
+                help='A drain also moves stopped instances (SHUTOFF), by cold migration, which '
+                     'it confirms. Without it they block the drain, and are named. Between '
+                     'hosts without shared storage nova-compute copies their disks by SSH, which '
+                     'has to be set up. Executors heed it, too: give it to them as well.'),
     cfg.BoolOpt('enforce_placement_claims', default=True,
                 help='Refuse a move whose destination has no room for the instance\'s allocation '
                      'in Placement.'),
@@ -157,9 +166,10 @@ def options(conf: cfg.ConfigOpts) -> model.Options:
     """The planner's options as a frozen value."""
     group = conf.engine
     values = {name: getattr(group, name) for name in (
-        'dry_run', 'evacuate_disabled_hosts', 'drain_reason_regex', 'enforce_hard_affinity',
-        'enforce_soft_affinity', 'enforce_placement_claims', 'enforce_placement_disk',
-        'require_cpu_compatibility', 'restrict_to_az', 'allow_disk_copy', 'instance_storage',
-        'max_down_fraction', 'max_drain_fraction', 'max_missing_hosts', 'objective',
-        'soft_affinity_weight', 'minimum_gain', 'max_alternates', 'settle_seconds')}
+        'dry_run', 'evacuate_disabled_hosts', 'cold_migrate_stopped', 'drain_reason_regex',
+        'enforce_hard_affinity', 'enforce_soft_affinity', 'enforce_placement_claims',
+        'enforce_placement_disk', 'require_cpu_compatibility', 'restrict_to_az',
+        'allow_disk_copy', 'instance_storage', 'max_down_fraction', 'max_drain_fraction',
+        'max_missing_hosts', 'objective', 'soft_affinity_weight', 'minimum_gain',
+        'max_alternates', 'settle_seconds')}
     return model.Options(pinned_instances=frozenset(group.pinned_instances), **values)

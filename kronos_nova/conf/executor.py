@@ -45,6 +45,10 @@ OPTS: list[cfg.Opt] = [
     cfg.FloatOpt('seconds_per_gib', default=800.0, min=0.0,
                  help='What the deadline adds per GiB of memory and copied disk; Nova\'s '
                       'live_migration_completion_timeout has the same default.'),
+    cfg.BoolOpt('abort_at_deadline', default=False,
+                help='Ask Nova to abort a live migration of ours that is past its deadline. It '
+                     'keeps its slot until Nova says how it ended, as it does without this. A '
+                     'cold migration is never aborted.'),
     cfg.IntOpt('claim_seconds', default=60, min=10,
                help='Seconds after which a task claimed by an executor that went silent may be '
                     'taken over.'),

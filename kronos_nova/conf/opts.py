@@ -49,6 +49,7 @@ def wrong_values(conf: cfg.ConfigOpts) -> list[exception.ConfigError]:
     too late.
     """
     found = []
+    hidden = secret_names()
     for group in (*(module.GROUP.name for module in _MODULES), 'database'):
         for name in conf[group] if group in conf else ():
             try:
@@ -58,17 +59,42 @@ def wrong_values(conf: cfg.ConfigOpts) -> list[exception.ConfigError]:
                 found.append(exception.ConfigError(
                     path=where.group(1) if where else 'the configuration',
                     field=f'[{group}] {name}',
-                    problem=str(e).partition('is not valid: ')[2] or 'the value is not valid',
+                    problem=why(e, secret=(group, name) in hidden),
                     remedy='Correct the value; the sample file tells what each option takes.'))
     if not found:
         try:
             re.compile(conf.engine.drain_reason_regex)
-        except re.error as e:
+        except (re.error, OverflowError, RecursionError) as e:
             found.append(exception.ConfigError(
                 path='the configuration', field='[engine] drain_reason_regex',
                 problem=f'it is not a regular expression ({e})',
                 remedy='Correct it, or leave it empty to drain every disabled host.'))
     return found
+
+
+def sentence(error: Exception) -> str:
+    """What oslo.config found wrong, without the line that it found it in:
+    that may hold half a password."""
+    text = ' '.join(str(error).split())
+    if isinstance(error, cfg.ConfigFileParseError):
+        text = re.sub(r"(:\d+, [^']*(?:'[:=]'[^']*)*): ['\"].*", r'\1', text)
+    return text if text.endswith('.') else f'{text}.'
+
+
+def why(error: cfg.ConfigSourceValueError, *, secret: bool) -> str:
+    """What is wrong with a value, without the value when it is a secret."""
+    said = '' if secret else str(error).partition('is not valid: ')[2]
+    return said or 'the value is not valid'
+
+
+def secret_names() -> set[tuple[str, str]]:
+    """(group, name) of our options that must not be shown."""
+    named = [(module.GROUP.name, opt) for module in _MODULES for opt in module.OPTS]
+    try:
+        named += [('database', opt) for opt in database.opts()]
+    except ModuleNotFoundError:
+        pass  # the extra is not installed, and no such group is registered
+    return {(group, opt.dest) for group, opt in named if opt.secret}
 
 
 def list_opts() -> list[tuple[str, list[cfg.Opt]]]:

@@ -26,6 +26,8 @@ from kronos_nova import policy
 
 MAX_BYTES = 1024 * 1024
 MAX_DEPTH = 20
+#: Keys, values and lists; hundreds of policies have less.
+MAX_NODES = 20_000
 
 
 class _Loader(yaml.SafeLoader):
@@ -84,10 +86,15 @@ def _read(path: str) -> str:
 def _document(path: str, text: str) -> Any:
     loader: _Loader | None = None
     try:
-        depth = 0
+        depth = nodes = 0
         for event in yaml.parse(text, Loader=yaml.SafeLoader):
             if isinstance(event, yaml.AliasEvent) or getattr(event, 'anchor', None):
                 raise yaml.YAMLError(_Marked('anchors and aliases are not allowed', event))
+            if getattr(event, 'tag', None) is not None:
+                raise yaml.YAMLError(_Marked('tags are not allowed', event))
+            nodes += isinstance(event, yaml.NodeEvent)
+            if nodes > MAX_NODES:
+                raise yaml.YAMLError(_Marked(f'it holds more than {MAX_NODES} values', event))
             if isinstance(event, yaml.CollectionStartEvent):
                 depth += 1
                 if depth > MAX_DEPTH:
@@ -96,7 +103,7 @@ def _document(path: str, text: str) -> Any:
                 depth -= 1
         loader = _Loader(text)
         return loader.get_single_data()
-    except (yaml.YAMLError, ValueError, RecursionError) as e:
+    except (yaml.YAMLError, ValueError, OverflowError, RecursionError) as e:
         line, problem = _where(e)
         raise exception.PolicyFileError(
             path=path, field=f'line {line}' if line else 'document', problem=problem,

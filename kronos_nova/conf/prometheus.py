@@ -18,8 +18,10 @@ GROUP = cfg.OptGroup('prometheus', title='Prometheus')
 
 OPTS: list[cfg.Opt] = [
     cfg.URIOpt('url', default='http://127.0.0.1:9090', schemes=['http', 'https'],
+               secret=True,
                help='Base URL of the Prometheus HTTP API; a path prefix is kept. Thanos Query, '
-                    'Mimir and VictoriaMetrics speak the same API.'),
+                    'Mimir and VictoriaMetrics speak the same API. It may hold user:password@, '
+                    'and is therefore not shown in logs.'),
     cfg.FloatOpt('timeout', default=30, min=0.1,
                  help='Seconds for one query with all its retries. nova-scheduler never waits '
                       'for it: it asks in the background.'),

@@ -13,6 +13,7 @@
 """The instance itself must be movable, and where the plan thinks it is."""
 
 from kronos_nova import model
+from kronos_nova.constraints import statuses
 from kronos_nova.constraints import view as views
 
 
@@ -30,7 +31,8 @@ def identity(view: views.View, move: model.Move) -> model.Rejection | None:
 
 
 def state(view: views.View, move: model.Move) -> model.Rejection | None:
-    """Only an ACTIVE, idle, unlocked instance that is not pinned is moved.
+    """Only an ACTIVE, idle, unlocked instance that is not pinned is moved; a
+    drain also takes what else Nova can move (see :mod:`statuses`).
 
     Nova lets an administrator migrate a locked instance, so the lock is ours
     to respect.
@@ -40,8 +42,10 @@ def state(view: views.View, move: model.Move) -> model.Rejection | None:
     uuid = instance.uuid
     if instance.locked:
         return model.Rejection('locked', f'instance {uuid} is locked by its owner')
-    if instance.status != 'ACTIVE':
-        return model.Rejection('not-active', f'instance {uuid} is {instance.status}')
+    if not statuses.movable(instance, move.phase, view.options):
+        remedy = statuses.REMEDIES.get(instance.status)
+        return model.Rejection('not-active', f'instance {uuid} is {instance.status}'
+                                             + (f': {remedy}' if remedy else ''))
     if instance.task_state is not None:
         return model.Rejection('task-state', f'instance {uuid} is {instance.task_state}')
     if uuid in view.options.pinned_instances:

@@ -40,6 +40,8 @@ LOG = logging.getLogger(__name__)
 
 #: Nova's task_state from the acceptance of a live migration to its end.
 MIGRATING = 'migrating'
+#: As well of a cold migration or resize, to where its host is prepared.
+RESIZE_PREP = 'resize_prep'
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -196,7 +198,7 @@ def flights_of(migrations: Iterable[nova_api.Migration],
     flights = [model.Flight(m.instance_uuid, m.from_host or '', m.to_host)
                for m in newest.values() if m.instance_uuid in instances]
     flights += [model.Flight(i.uuid, i.host, None) for i in instances.values()
-                if i.task_state == MIGRATING and i.uuid not in newest]
+                if i.task_state in (MIGRATING, RESIZE_PREP) and i.uuid not in newest]
     return tuple(sorted(flights, key=lambda f: f.instance_uuid))
 
 

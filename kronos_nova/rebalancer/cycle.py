@@ -20,6 +20,7 @@ from collections.abc import Callable
 from collections.abc import Mapping
 from collections.abc import Sequence
 import dataclasses
+import math
 from typing import Any
 
 from kronos_nova import exception
@@ -100,6 +101,7 @@ def run(cluster: model.Cluster, samples: Mapping[str, model.PolicySamples],
                         options=settings.options, budget=budget, seed=seed, now=now),
         expired=lambda: stopping() or clock() > end)
     planned = clock()
+    plan = dataclasses.replace(plan, load=load(scores, settings.policies))
     wrong = checker.check(plan, cluster, settings.options, history, scores,
                           ceilings(settings.policies), budget)
     if wrong:
@@ -110,6 +112,16 @@ def run(cluster: model.Cluster, samples: Mapping[str, model.PolicySamples],
     settled = (gates.imbalance_hold(cluster, scores, history, settings.options) is None
                and not any(f.from_host in hosts or f.to_host in hosts for f in cluster.flights))
     return Outcome(cluster=cluster, scores=scores, plan=plan, timings=timings, settled=settled)
+
+
+def load(scores: model.Scores, policy_set: policies.PolicySet) -> float | None:
+    """Weighted mean of the hosts' scores; None: some are not trusted."""
+    if scores.untrusted:
+        return None
+    return scoring.combine(
+        {name: math.fsum(found.hosts.values()) / max(1, len(found.hosts))
+         for name, found in scores.policies.items()},
+        {p.name: p.weight for p in policy_set.enabled})
 
 
 def just_booted(cluster: model.Cluster, now: float, cooldown: float) -> dict[str, float]:

@@ -256,17 +256,19 @@ class Engine:
         self._taken = frozenset(taken)
         if ours:
             rows += self._plan(ours, policy_set)
-        self._forget()
+        self._forget(policy_set.window)
         return rows
 
-    def _forget(self) -> None:
+    def _forget(self, window: float) -> None:
         """Once an hour: what ended long ago leaves the database."""
         now = self._clock()
         if self._stopping.is_set() or now < self._forget_at:
             return
         self._forget_at = now + FORGET_EVERY
         try:
-            count = self._store.purge(now - self._conf.engine.keep_days * 86400)
+            count = self._store.purge(now - self._conf.engine.keep_days * 86400,
+                                      judged=self._conf.engine.breaker_worse_plans,
+                                      remembered=settling.remembered(window))
         except exception.StoreError as e:
             LOG.warning('Old plans are not deleted this time: %s', e)
         else:
@@ -347,21 +349,28 @@ class Engine:
             return cycle.run(cluster, samples, history, settings(self._conf, policy_set), now=now,
                              clock=self._monotonic, busy=busy, stopping=self._stopping.is_set)
 
-        outcome = self._sustained(scope, plan, self._history(scope, now, policy_set.window), now)
+        outcome = self._sustained(
+            scope, lease, plan, self._history(scope, now, policy_set.window), now)
         if self._stopping.is_set():
             LOG.info('Scope %s: stopped while it was planned; nothing of it is kept', scope)
             return None
-        outcome = self._judged(scope, outcome, now)
+        outcome = self._judged(scope, lease, outcome, now)
         self._keep(lease, outcome, policy_set, self._clock())
         return outcome
 
-    def _judged(self, scope: str, outcome: cycle.Outcome, now: float) -> cycle.Outcome:
+    def _judged(self, scope: str, lease: Any, outcome: cycle.Outcome,
+                now: float) -> cycle.Outcome:
         """With what came of earlier plans; without moves when that says stop."""
         conf = self._conf.engine
         if conf.dry_run:
             return outcome
         if outcome.settled and outcome.plan.combined_before is not None:
-            self._store.realise(scope, outcome.plan.combined_before, now)
+            came = self._store.realise(
+                lease, outcome.plan.combined_before, now, load=outcome.plan.load)
+            if came is not None:
+                LOG.info('Scope %s: plan %s found a combined imbalance of %.4f, foresaw %.4f and '
+                         'left %.4f', scope, came.plan_id, came.before, came.foreseen,
+                         came.realised)
         failed, ended = self._store.failures(scope, now - FAILURE_SECONDS)
         why = breakers.tripped(
             self._store.outcomes(scope, conf.breaker_worse_plans), failed, ended,
@@ -369,7 +378,7 @@ class Engine:
         if why is None:
             return outcome
         seconds = None if conf.breaker_pause < 0 else float(conf.breaker_pause)
-        pause = self._store.trip(scope, now, seconds=seconds, paused_by='the circuit breaker',
+        pause = self._store.trip(lease, now, seconds=seconds, paused_by='the circuit breaker',
                                  reason=why)
         LOG.error('Scope %s: %s', scope, pause)
         plan = dataclasses.replace(
@@ -377,8 +386,9 @@ class Engine:
             reason=str(pause))
         return dataclasses.replace(outcome, plan=plan)
 
-    def _sustained(self, scope: str, plan: Callable[[model.History], cycle.Outcome],
-                   history: model.History, now: float) -> cycle.Outcome:
+    def _sustained(self, scope: str, lease: Any,
+                   plan: Callable[[model.History], cycle.Outcome], history: model.History,
+                   now: float) -> cycle.Outcome:
         """Imbalance moves that have been wanted for ``sustain_for``, or none: then
         drains and repairs are planned without them."""
         found = plan(history)
@@ -388,9 +398,9 @@ class Engine:
         if not any(m.phase in metrics.IMBALANCE for m in found.plan.moves):
             # Of a scope that may not move it is not known what it wants.
             if found.settled and history.paused is None and history.scope_cooling <= 0:
-                self._store.content(scope)
+                self._store.content(lease)
             return found
-        left = self._store.wish(scope, now) + needed - now
+        left = self._store.wish(lease, now) + needed - now
         if left <= 0:
             return found
         return plan(dataclasses.replace(history, waiting=(
@@ -424,7 +434,7 @@ class Engine:
             return None
         limit = max(REMEMBERED_SECONDS, 3 * self._conf.engine.evaluation_interval)
         planned = self._store.planned_at(scope)
-        if planned is not None and now - planned <= limit:
+        if planned is not None and abs(now - planned) <= limit:  # a clock may have been set
             return None
         return ('this is the first cycle after a start, and no engine has planned the scope '
                 f'within {limit:.0f} s: the next cycle may move')
@@ -439,7 +449,7 @@ class Engine:
             outcome.plan, outcome.cluster, tuple(p.name for p in policy_set.enabled),
             plan_id=plan_id, now=now, stagger_seconds=conf.executor.stagger_seconds,
             max_retries=conf.executor.max_retries, new_id=uuidutils.generate_uuid,
-            cooldown=conf.engine.cooldown)
+            cooldown=conf.engine.cooldown, options=engine_conf.options(conf))
         self._store.save_plan(
             lease, outcome.plan, rows, plan_id=plan_id, now=now, dry_run=dry_run,
             cooldown=conf.engine.cooldown, instance_cooldown=conf.engine.instance_cooldown)
@@ -502,9 +512,9 @@ def _hash(policy_set: policies.PolicySet) -> str:
 def _log(row: Mapping[str, Any]) -> None:
     """The decisions, one line each, keyed by UUID."""
     for move in row['moves']:
-        LOG.info('Instance %s: %s from %s to %s (wave %d, improvement %.4f%s)',
+        LOG.info('Instance %s: %s from %s to %s (%swave %d, improvement %.4f%s)',
                  move['instance_uuid'], move['phase'], move['from_host'], move['to_host'],
-                 move['wave'], move['improvement'],
+                 'cold, ' if move['method'] == 'cold' else '', move['wave'], move['improvement'],
                  '' if move['from_zone'] == move['to_zone'] else
                  f', zone {move["from_zone"]} to {move["to_zone"]}')
     for policy in row['policies']:

@@ -40,6 +40,9 @@ _TEXT = 4096
 _LIST = 1000
 #: Later than any clock may say (the year 5138).
 _LATEST = 1e11
+#: Line breaks and other controls, and halves of characters: names have none, and
+#: a log must not be written to by them.
+_CONTROL = re.compile('[\\x00-\\x1f\\x7f-\\x9f\\u2028\\u2029\\ud800-\\udfff]')
 
 
 def slug(scope: str, *, aggregate: bool = False) -> str:
@@ -149,8 +152,9 @@ _MISSING: Any = object()
 
 
 def _name(value: object) -> str:
-    if not isinstance(value, str) or not value or len(value) > _NAME or '\0' in value:
-        raise ValueError(f'must be text of 1 to {_NAME} characters')
+    if (not isinstance(value, str) or not value or len(value) > _NAME
+            or _CONTROL.search(value)):
+        raise ValueError(f'must be text of 1 to {_NAME} characters, without control characters')
     return value
 
 
@@ -202,7 +206,9 @@ class _Reader:
         return str(self._take(field, convert, default))
 
     def optional_text(self, field: str) -> str | None:
-        return None if self._data.get(field) is None else self.text(field, default='')
+        if self._data.get(field) is None:
+            return None
+        return _CONTROL.sub(' ', self.text(field, default=''))
 
     def phase(self, field: str) -> model.Phase:
         def convert(value: object) -> model.Phase:
@@ -249,9 +255,12 @@ class _Reader:
                 moment = datetime.datetime.fromisoformat(value)
                 if moment.tzinfo is None:
                     moment = moment.replace(tzinfo=datetime.UTC)
-                return moment.timestamp()
+                seconds = moment.timestamp()
+                if not 0 <= seconds <= _LATEST:
+                    raise ValueError
+                return seconds
             except (ValueError, OverflowError):
-                raise ValueError('must be an ISO 8601 time') from None
+                raise ValueError('must be an ISO 8601 time since 1970') from None
         return float(self._take(field, convert, default))
 
     def items(self, field: str, convert: Callable[[object], str]) -> tuple[str, ...]:

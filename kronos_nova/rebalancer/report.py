@@ -21,6 +21,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from kronos_nova import model
+from kronos_nova.constraints import statuses
 from kronos_nova.rebalancer import cycle
 
 
@@ -95,6 +96,7 @@ def move(m: model.Move, cluster: model.Cluster) -> dict[str, Any]:
         'wave': m.wave,
         'requires': list(m.requires),
         'alternates': list(m.alternates),
+        'method': str(statuses.method(cluster.instances[m.instance_uuid].status)),
     }
 
 

@@ -16,6 +16,8 @@ from collections import Counter
 from collections.abc import Callable
 
 from kronos_nova import model
+from kronos_nova.constraints import metrics
+from kronos_nova.constraints import statuses
 
 #: Lower is sooner: people wait for a drain, nobody for a percent of balance.
 PRIORITY = {model.Phase.EVACUATE: 1, model.Phase.AFFINITY: 3, model.Phase.SPREAD: 5,
@@ -28,7 +30,8 @@ MIN_WAIT = 1200.0
 
 def from_plan(plan: model.Plan, cluster: model.Cluster, policy_names: tuple[str, ...], *,
               plan_id: str, now: float, stagger_seconds: float, max_retries: int,
-              new_id: Callable[[], str], cooldown: float = 600.0) -> list[model.Task]:
+              new_id: Callable[[], str], cooldown: float = 600.0,
+              options: model.Options | None = None) -> list[model.Task]:
     """One task per move, staggered by ``stagger_seconds`` inside each wave.
 
     A spread or pack that has not begun within twice the scope's cooldown (at
@@ -36,6 +39,7 @@ def from_plan(plan: model.Plan, cluster: model.Cluster, policy_names: tuple[str,
     better. Drains and repairs stay wanted.
 
     :param new_id: gives a fresh UUID.
+    :param options: say which disks are copied; without them it is the flavor's.
     """
     in_wave: Counter[int] = Counter()
     tasks = []
@@ -51,6 +55,15 @@ def from_plan(plan: model.Plan, cluster: model.Cluster, policy_names: tuple[str,
             alternates=move.alternates, max_retries=max_retries,
             not_before=now + in_wave[move.wave] * stagger_seconds, created_at=now,
             deadline=late if move.phase in STALE else None,
-            memory_mb=instance.memory_mb, disk_gb=instance.disk_gb))
+            memory_mb=instance.memory_mb, method=statuses.method(instance.status),
+            disk_gb=instance.disk_gb if options is None else copied_gb(move, instance, options)))
         in_wave[move.wave] += 1
     return tasks
+
+
+def copied_gb(move: model.Move, instance: model.Instance, options: model.Options) -> int:
+    """GiB of disks that the move copies, as far as is known: at most."""
+    shared = options.instance_storage == 'shared'
+    if shared or (move.phase in metrics.IMBALANCE and not options.allow_disk_copy):
+        return 0
+    return instance.disk_gb if instance.local_disk_gb is None else instance.local_disk_gb

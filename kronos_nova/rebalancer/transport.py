@@ -19,6 +19,9 @@ broker that is away never holds up a cycle or a migration for long.
 
 from collections.abc import Callable
 from collections.abc import Collection
+from collections.abc import Sequence
+import functools
+import socket
 import threading
 import time
 from typing import Any
@@ -37,6 +40,7 @@ LOG = logging.getLogger(__name__)
 
 #: oslo.messaging would otherwise try for ever.
 RETRY = 1
+_RABBIT = 'oslo_messaging_rabbit'
 #: After a failure the broker is left alone for so long.
 PAUSE_SECONDS = 30.0
 
@@ -54,11 +58,31 @@ def url(conf: cfg.ConfigOpts) -> str | None:
     return messaging_conf.transport_url(conf)
 
 
+def address(conf: cfg.ConfigOpts) -> Any:
+    """oslo.messaging's TransportURL; without a broker, of its default.
+
+    :raises ConfigError: the URL cannot be understood. What oslo.messaging
+        says of it may hold a part of the password.
+    """
+    try:
+        return oslo_messaging.TransportURL.parse(conf, url(conf))
+    except (oslo_messaging.InvalidTransportURL, ValueError) as e:
+        raise _unusable(e) from None
+
+
+def _unusable(error: Exception) -> exception.ConfigError:
+    return exception.ConfigError(
+        path='kronos.conf', field='transport_url',
+        problem=f'it cannot be used ({type(error).__name__})',
+        remedy='Write it as rabbit://user:password@host:5672/vhost, with special characters of '
+               'user and password quoted: %40 for @, %2F for /.')
+
+
 def retries(conf: cfg.ConfigOpts) -> int:
     """How often to try again, so that every broker of the URL gets its turn:
     oslo.messaging begins with any of them and takes the next at each retry.
     """
-    return max(RETRY, len(oslo_messaging.TransportURL.parse(conf, url(conf)).hosts) - 1)
+    return max(RETRY, len(address(conf).hosts) - 1)
 
 
 def get(conf: cfg.ConfigOpts) -> Any | None:
@@ -76,14 +100,39 @@ def get(conf: cfg.ConfigOpts) -> Any | None:
             raise exception.ConfigError(
                 path='transport', field=group, problem='this is a private configuration object',
                 remedy='Hand the process-wide one to it.')
+    queues(conf)
     try:
         return oslo_messaging.get_rpc_transport(conf, url=found)
     except (oslo_messaging.InvalidTransportURL, oslo_messaging.DriverLoadFailure,
             ValueError) as e:
-        raise exception.ConfigError(
-            path='kronos.conf', field='transport_url',
-            problem=f'it cannot be used ({type(e).__name__})',
-            remedy='Write it as rabbit://user:password@host:5672/vhost.') from None
+        raise _unusable(e) from None
+
+
+def queues(conf: cfg.ConfigOpts) -> str | None:
+    """How RabbitMQ keeps queues over its restart: 'quorum' or 'durable'; None: it
+    does not. Quorum queues unless the configuration says something else."""
+    for group, options in messaging_opts.list_opts():
+        if str(group) == _RABBIT:
+            conf.register_opts(options, group=_RABBIT)
+    rabbit = conf[_RABBIT]
+    if not (rabbit.amqp_durable_queues or rabbit.rabbit_ha_queues):
+        conf.set_default('rabbit_quorum_queue', True, group=_RABBIT)
+    if rabbit.rabbit_quorum_queue:
+        return 'quorum'
+    return 'durable' if rabbit.amqp_durable_queues else None
+
+
+def set_defaults() -> None:
+    """For oslo-config-generator: oslo.messaging's options as :func:`queues` has them."""
+    from oslo_messaging._drivers import impl_rabbit
+
+    cfg.set_defaults(impl_rabbit.rabbit_opts, rabbit_quorum_queue=True)
+
+
+def this_host() -> str:
+    """What queues of this host's daemons are told apart by: the same after a
+    restart, so that no queue is left behind, and short enough for AMQP."""
+    return messages.slug(socket.gethostname())[-64:]
 
 
 class _Breaker:
@@ -162,20 +211,27 @@ class Notifier:
         return self._notifiers[scope]
 
 
+#: Why a task that somebody sent is not one of ours, or None.
+Doubt = Callable[[model.Task], str | None]
+
+
 class _WakeUp:
     """The RPC endpoint: a valid message for our scope wakes, no other does."""
 
     target = oslo_messaging.Target(version=messages.VERSION)
 
-    def __init__(self, scope: str, wake: Callable[[], None]) -> None:
+    def __init__(self, scope: str, wake: Callable[[], None], doubt: Doubt) -> None:
         self._scope = scope
         self._wake = wake
+        self._doubt = doubt
 
     def execute_migration(self, context: Any, task: Any = None) -> None:
         try:
             found = messages.from_wire(task, time.time())
             if found.aggregate != self._scope:
                 raise exception.MessageError(field='aggregate', problem='is another scope')
+            if (why := self._doubt(found)) is not None:
+                raise exception.MessageError(field='task_id', problem=why)
         except exception.MessageError as e:
             LOG.warning('A cast on %s was dropped: %s',
                         messages.migrations_topic(self._scope), e)
@@ -202,39 +258,54 @@ class _Heard:
 
 
 class _Servers:
-    """Servers that start in the background: a broker may be away for long."""
+    """Servers that start in the background: a broker may be away for long.
 
-    def __init__(self, make: Callable[[], list[Any]]) -> None:
-        self._make = make
+    One that cannot be started is tried again, every PAUSE_SECONDS.
+    """
+
+    def __init__(self, makers: Sequence[Callable[[], Any]]) -> None:
+        self._makers = makers
         self._started: list[Any] = []
         self._lock = threading.Lock()
-        self._stopped = False
+        self._stopping = threading.Event()
         self.ready = threading.Event()
 
     def start(self) -> None:
         threading.Thread(target=self._start, daemon=True, name='kronos-broker').start()
 
     def _start(self) -> None:
-        for server in self._make():
-            try:
-                server.start()
-            except Exception as e:
-                LOG.error('The broker cannot be listened to (%s): executors poll the database '
-                          'only. Check transport_url and its rights.', type(e).__name__)
-                continue
-            with self._lock:
-                if not self._stopped:
-                    self._started.append(server)
+        left = list(self._makers)
+        told = False
+        while left:
+            problem = None
+            for make in list(left):
+                try:
+                    server = make()
+                    server.start()
+                except Exception as e:  # the drivers raise their libraries' errors
+                    problem = e
                     continue
-            server.stop()
-            server.wait()
-            return
+                left.remove(make)
+                with self._lock:
+                    if not self._stopping.is_set():
+                        self._started.append(server)
+                        continue
+                server.stop()
+                server.wait()
+                return
+            if problem is not None and not told:
+                LOG.error('The broker cannot be listened to (%s): executors poll the database '
+                          'only. Check transport_url and its rights; it is tried again every '
+                          '%g s.', type(problem).__name__, PAUSE_SECONDS)
+                told = True
+            if left and self._stopping.wait(PAUSE_SECONDS):
+                return
         self.ready.set()
 
     def stop(self) -> None:
         """Ends after the message at hand."""
         with self._lock:
-            self._stopped = True
+            self._stopping.set()
             started, self._started = self._started, []
         for server in started:
             server.stop()
@@ -243,16 +314,21 @@ class _Servers:
 
 
 class WakeUps(_Servers):
-    """Listens to the casts of ``scopes``; ``name`` is unique per executor."""
+    """Listens to the casts of ``scopes``.
+
+    :param name: of the host, see :func:`this_host`.
+    :param doubt: what the task table has against a message.
+    """
 
     def __init__(self, transport: Any, scopes: Collection[str], name: str,
-                 wake: Callable[[], None]) -> None:
-        super().__init__(lambda: [
-            oslo_messaging.get_rpc_server(
+                 wake: Callable[[], None], doubt: Doubt = lambda task: None) -> None:
+        def server(scope: str) -> Any:
+            return oslo_messaging.get_rpc_server(
                 transport, oslo_messaging.Target(
                     topic=messages.migrations_topic(scope), server=name),
-                [_WakeUp(scope, wake)])
-            for scope in scopes])
+                [_WakeUp(scope, wake, doubt)])
+
+        super().__init__([functools.partial(server, scope) for scope in scopes])
 
 
 class Results(_Servers):
@@ -264,8 +340,7 @@ class Results(_Servers):
 
     def __init__(self, transport: Any, scopes: Collection[str],
                  heard: Callable[[str, model.Result], None], pool: str | None = None) -> None:
-        super().__init__(lambda: [
-            oslo_messaging.get_notification_listener(
-                transport, [oslo_messaging.Target(topic=messages.results_topic(scope))
-                            for scope in scopes],
-                [_Heard(heard)], pool=pool)])
+        super().__init__([lambda: oslo_messaging.get_notification_listener(
+            transport, [oslo_messaging.Target(topic=messages.results_topic(scope))
+                        for scope in scopes],
+            [_Heard(heard)], pool=pool)])

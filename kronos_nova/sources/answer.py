@@ -127,6 +127,8 @@ def _points(item: Any) -> Iterator[tuple[float, float]]:
         raise Malformed('the answer holds a series without plain values')
     try:
         for at, value in values:
+            if not math.isfinite(float(at)):
+                raise ValueError
             yield float(at), float(value)
     except (TypeError, ValueError, OverflowError):
         raise Malformed('the answer holds a sample that is no pair of a time and a '

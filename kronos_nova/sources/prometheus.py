@@ -18,6 +18,7 @@ query has one deadline for all its attempts, a cap on bytes and on series, and
 follows no redirect. Secrets are in no message.
 """
 
+import base64
 from collections.abc import Mapping
 import dataclasses
 import statistics
@@ -33,6 +34,7 @@ import tenacity
 from kronos_nova import exception
 from kronos_nova import model
 from kronos_nova import policy as policies
+from kronos_nova.conf import masking
 from kronos_nova.sources import answer
 from kronos_nova.sources import base
 from kronos_nova.sources import deadline
@@ -80,11 +82,12 @@ class PrometheusSource(base.Source):
 
     def __init__(self, conf: cfg.ConfigOpts) -> None:
         self._conf = conf.prometheus
-        self._base, self._shown, self._login = _address(self._conf.url)
+        self._base, self._shown, self._login = _address(_url(conf))
         if self._conf.username:
             self._login = (self._conf.username, self._conf.password or '')
         self._session = self._connect()
         self._bound = deadline.Bound()
+        self._token = ''
 
     # The contract.
 
@@ -139,7 +142,7 @@ class PrometheusSource(base.Source):
         try:
             data = answer.success(body)
         except answer.Malformed as e:
-            return model.Health.PARTIAL, f'{self._shown}: {e}'
+            return model.Health.PARTIAL, self._clean(f'{self._shown}: {e}')
         text = f'{self._shown} answers'
         if isinstance(data, dict) and data.get('reloadConfigSuccess') is False:
             text += ', but its last configuration reload failed'
@@ -162,9 +165,10 @@ class PrometheusSource(base.Source):
         except _Failed as e:
             return model.QueryResult(query, e.health, error=str(e))
         try:
-            return answer.vector(query, label, body, self._conf.max_series, sole)
+            return self._cleaned(
+                answer.vector(query, label, body, self._conf.max_series, sole))
         except answer.Malformed as e:
-            return model.QueryResult(query, model.Health.PARTIAL, error=str(e))
+            return model.QueryResult(query, model.Health.PARTIAL, error=self._clean(str(e)))
 
     # One query over time.
 
@@ -184,7 +188,7 @@ class PrometheusSource(base.Source):
                 collected.add(answer.matrix(body, self._conf.max_series))
                 progress(part.count)
         except (_Failed, answer.Malformed) as e:
-            return ranges.RangeResult(query, window, error=str(e))
+            return ranges.RangeResult(query, window, error=self._clean(str(e)))
         except ranges.TooManySeries:
             return ranges.RangeResult(query, window, error=(
                 f'it has more than max_series ({self._conf.max_series}) series from first to '
@@ -264,7 +268,7 @@ class PrometheusSource(base.Source):
         is_json = response.headers.get('Content-Type', '').split(';')[0].strip().lower() \
             == 'application/json'
         body = self._read(response, end) if is_json else b''
-        problem = answer.problem(body)
+        problem = self._clean(answer.problem(body))
         if status == 503 and 'timed out' in problem:
             raise _Busy(f'{self._shown} answers {status} {problem}')
         if status >= 500 or status == 429:
@@ -301,6 +305,20 @@ class PrometheusSource(base.Source):
     def _basic(self) -> Any:
         return tuple(part.encode() for part in self._login) if self._login else None
 
+    def _clean(self, text: str) -> str:
+        """A server, or what stands before it, may repeat what it was sent."""
+        known = {self._token}
+        if self._login:
+            known |= {self._login[1], ':'.join(self._login), base64.b64encode(
+                ':'.join(self._login).encode()).decode()}
+        return masking.hide(text, known)
+
+    def _cleaned(self, result: model.QueryResult) -> model.QueryResult:
+        return dataclasses.replace(
+            result, error=None if result.error is None else self._clean(result.error),
+            warnings=tuple(map(self._clean, result.warnings)),
+            missing_labels=tuple(map(self._clean, result.missing_labels)))
+
     def _authorization(self) -> dict[str, str]:
         """The bearer header, if any; the file is read again each time."""
         name, token = 'bearer_token', self._conf.bearer_token
@@ -313,6 +331,7 @@ class PrometheusSource(base.Source):
                 why = e.strerror if isinstance(e, OSError) else 'it is not text'
                 raise _Unreachable(f'bearer_token_file cannot be read ({why})') from None
         token = (token or '').strip()
+        self._token = token
         if not token:
             if name == 'bearer_token_file':
                 raise _Unreachable('bearer_token_file is empty')
@@ -366,6 +385,16 @@ def _with(result: model.QueryResult, series: Mapping[str, float], health: model.
           warning: str) -> model.QueryResult:
     return dataclasses.replace(result, series=series, health=health,
                                warnings=(*result.warnings, warning))
+
+
+def _url(conf: cfg.ConfigOpts) -> str:
+    """oslo.config's own message would show a login in it."""
+    try:
+        return str(conf.prometheus.url)
+    except cfg.ConfigSourceValueError:
+        raise exception.ConfigError(
+            path='[prometheus]', field='url', problem='it is no URL of http or https',
+            remedy='Quote special characters of user and password, such as %40 for @.') from None
 
 
 def _address(url: str) -> tuple[str, str, tuple[str, str] | None]:

@@ -34,6 +34,8 @@ HALVINGS = 6
 FILL = 0.5
 #: No Nova name and no UUID is longer; a longer label value is nobody's.
 MAX_LABEL = 255
+#: The largest single float.
+LARGEST = 3.4028234663852886e38
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -119,9 +121,9 @@ class Collected:
                 index = round((at - window.start) / window.step)
                 if not 0 <= index < window.count:
                     continue
-                if math.isfinite(value):
+                if abs(value) <= LARGEST:
                     values[index] = value
-                else:
+                else:  # NaN too
                     self._not_finite += 1
 
     def result(self) -> RangeResult:

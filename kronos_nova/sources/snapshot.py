@@ -113,7 +113,7 @@ class SnapshotSource(base.Source):
                 remedy='Write source = prometheus; kronos-replay plans from a snapshot.')
         self._directory = directory
         _meta, self.recorded_at = meta(directory)
-        self._answers = {name: _answer(directory, name) for name in _listing(directory)}
+        self._answers = {name: answer(directory, name) for name in listing(directory)}
 
     def fetch(self, policy: policies.Policy, *, profile: bool = True) -> model.PolicySamples:
         imbalance, answer = self._find(policy, 'imbalance_query', policy.host_label)
@@ -173,7 +173,7 @@ class SnapshotSource(base.Source):
         return _result(chosen, query), chosen
 
 
-def _listing(directory: str) -> list[str]:
+def listing(directory: str) -> list[str]:
     path = os.path.join(directory, 'prometheus')
     try:
         names = sorted(n for n in os.listdir(path) if n.endswith('.json'))
@@ -184,7 +184,7 @@ def _listing(directory: str) -> list[str]:
     return names
 
 
-def _answer(directory: str, name: str) -> Answer:
+def answer(directory: str, name: str) -> Answer:
     path = os.path.join('prometheus', name)
     data = files.load(directory, path, numbers=True)
     found: Answer = files.check(os.path.join(directory, path), Answer, data)

@@ -18,6 +18,7 @@ file is read only if it is a regular one, and what it holds is checked before
 anything uses it.
 """
 
+import collections
 import functools
 import json
 import os
@@ -133,8 +134,8 @@ def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     """A JSON object, refusing a key that comes twice: which one is meant?"""
     out = dict(pairs)
     if len(out) != len(pairs):
-        keys = [key for key, _value in pairs]
-        twice = next(key for key in keys if keys.count(key) > 1)
+        counts = collections.Counter(key for key, _value in pairs)
+        twice = next(key for key, count in counts.items() if count > 1)
         raise ValueError(f'key {clean(twice, 64)!r} is written twice')
     return out
 

@@ -26,6 +26,8 @@ from oslo_config import cfg
 from oslo_log import log as logging
 
 from kronos_nova import exception
+from kronos_nova.conf import masking
+from kronos_nova.conf import opts
 
 #: Whose sections and file names are looked for.
 BINARY = 'nova-scheduler'
@@ -54,7 +56,13 @@ def configure(files: Sequence[str], debug: bool = False) -> Any:
     import oslo_messaging as messaging
 
     # Cell mappings may refer to it; nothing connects there.
-    messaging.TransportURL.parse(conf)
+    try:
+        messaging.TransportURL.parse(conf)
+    except (messaging.InvalidTransportURL, ValueError) as e:
+        # Its text may hold a part of the password.
+        raise exception.WeighError(
+            what=', '.join(paths), problem=f'transport_url cannot be used ({type(e).__name__})',
+            remedy='Correct it; special characters of the password are quoted') from None
     for group in ('database', 'api_database'):
         if not conf[group].connection:
             raise exception.WeighError(
@@ -133,7 +141,7 @@ def _read(conf: cfg.ConfigOpts, config: Any, files: Sequence[str]) -> None:
         config.parse_args([BINARY], default_config_files=list(files), configure_db=False,
                           init_rpc=False, prog=BINARY)
     except cfg.Error as e:
-        raise exception.WeighError(what=', '.join(files), problem=' '.join(str(e).split()),
+        raise exception.WeighError(what=', '.join(files), problem=opts.sentence(e).rstrip('.'),
                                    remedy='Correct the file') from e
     for group in READ:
         for name in conf[group]:
@@ -141,8 +149,8 @@ def _read(conf: cfg.ConfigOpts, config: Any, files: Sequence[str]) -> None:
                 getattr(conf[group], name)
             except cfg.ConfigSourceValueError as e:
                 raise exception.WeighError(
-                    what=', '.join(files), problem=f'[{group}] {name}: '
-                    f'{str(e).partition("is not valid: ")[2] or "the value is not valid"}',
+                    what=', '.join(files), problem=f'[{group}] {name}: ' + opts.why(
+                        e, secret=(group, name) in opts.secret_names()),
                     remedy='Correct the value') from e
 
 
@@ -158,3 +166,4 @@ def _log_to_stderr(conf: cfg.ConfigOpts, debug: bool) -> None:
             # They show tracebacks of what is then said in a line.
             'nova.context=CRITICAL', 'nova.image.glance=CRITICAL', 'keystoneauth=ERROR'])
     logging.setup(conf, 'nova')
+    masking.guard(conf)

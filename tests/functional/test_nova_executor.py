@@ -143,9 +143,9 @@ class MoveTestCase(ExecutorCase):
         self.assert_refused('no-such-instance', task)
         error = self.assertRaises(exception.PreFlightError, self.executor.submit, task)
         self.assertIn('deleted', str(error))
-        self.assertIs(Stage.ABSENT, self.executor.look(task, marker).stage)
-        error = self.assertRaises(exception.MigrationFailed, self.executor.post_flight, task)
-        self.assertIn('deleted', str(error))
+        self.assertIs(Stage.CANCELLED, self.executor.look(task, marker).stage)
+        error = self.assertRaises(exception.PreFlightError, self.executor.post_flight, task)
+        self.assertEqual('no-such-instance', error.kwargs['rule'])
 
     def test_a_lost_answer_is_ambiguous_and_looked_up(self) -> None:
         server = self.boot(host='host1')

@@ -95,59 +95,131 @@ def connects(port):
     socket.create_connection(('127.0.0.1', port), 1).close()
 
 
-@contextlib.contextmanager
-def mariadb(directory):
-    """Yields a URL of an empty database."""
-    daemon, install = program('mariadbd'), program('mariadb-install-db')
-    port = free_port()
-    data = directory / 'mariadb'
-    root = ['--user=root'] if os.geteuid() == 0 else []
-    subprocess.run(
-        [install, '--no-defaults', f'--datadir={data}', '--skip-test-db',
-         '--auth-root-authentication-method=normal', *root],
-        check=True, capture_output=True, timeout=300)
-    server = Server(
-        [daemon, '--no-defaults', f'--datadir={data}', f'--socket={data}/s', f'--port={port}',
-         '--bind-address=127.0.0.1', '--innodb-flush-log-at-trx-commit=2',
-         f'--pid-file={data}/pid', *root], directory / 'mariadb.log')
-    try:
+class MariaDB:
+    """A database server that can be stopped and started again on its port."""
+
+    def __init__(self, directory):
+        self._daemon, install = program('mariadbd'), program('mariadb-install-db')
+        self._log = directory / 'mariadb.log'
+        self._data = directory / 'mariadb'
+        self._root = ['--user=root'] if os.geteuid() == 0 else []
+        self._server = None
+        self.port = free_port()
+        subprocess.run(
+            [install, '--no-defaults', f'--datadir={self._data}', '--skip-test-db',
+             '--auth-root-authentication-method=normal', *self._root],
+            check=True, capture_output=True, timeout=300)
+
+    def start(self):
+        data = self._data
+        self._server = Server(
+            [self._daemon, '--no-defaults', f'--datadir={data}', f'--socket={data}/s',
+             f'--port={self.port}', '--bind-address=127.0.0.1',
+             '--innodb-flush-log-at-trx-commit=2', f'--pid-file={data}/pid', *self._root],
+            self._log)
+        self._server.wait_for(lambda: self._connect().close())
+
+    def _connect(self):
         import pymysql
 
-        def create():
-            connection = pymysql.connect(host='127.0.0.1', port=port, user='root')
-            with connection, connection.cursor() as cursor:
-                cursor.execute('CREATE DATABASE kronos CHARACTER SET utf8mb4')
-        server.wait_for(create)
-        yield f'mysql+pymysql://root@127.0.0.1:{port}/kronos'
+        return pymysql.connect(host='127.0.0.1', port=self.port, user='root')
+
+    def create(self, name):
+        """The URL of a new, empty database."""
+        connection = self._connect()
+        with connection, connection.cursor() as cursor:
+            cursor.execute(f'CREATE DATABASE {name} CHARACTER SET utf8mb4')
+        return f'mysql+pymysql://root@127.0.0.1:{self.port}/{name}'
+
+    def stop(self, how=signal.SIGTERM):
+        if self._server is not None:
+            self._server.stop(how)
+
+    close = stop
+
+
+@contextlib.contextmanager
+def memcached(directory, port=None):
+    """Yields its port."""
+    port = port or free_port()
+    user = ['-u', 'nobody'] if os.geteuid() == 0 else []
+    server = Server([program('memcached'), '-l', '127.0.0.1', '-p', str(port), '-U', '0',
+                     *user], directory / 'memcached.log')
+    try:
+        server.wait_for(lambda: connects(port))
+        yield port
     finally:
         server.stop()
 
 
 @contextlib.contextmanager
+def mariadb(directory):
+    """Yields a URL of an empty database."""
+    server = MariaDB(directory)
+    try:
+        server.start()
+        yield server.create('kronos')
+    finally:
+        server.close()
+
+
+class PostgreSQL:
+    """The same of another kind."""
+
+    def __init__(self, directory):
+        self._daemon = program('/usr/lib/postgresql/*/bin/postgres', 'postgres')
+        install = os.path.join(os.path.dirname(os.path.realpath(self._daemon)), 'initdb')
+        self._log = directory / 'postgresql.log'
+        self._user = unprivileged()
+        self._server = None
+        self.port = free_port()
+        # Not in ``directory``: only its owner may look into pytest's.
+        self._data = tempfile.mkdtemp(prefix='kronos-postgresql-')
+        if self._user is not None:
+            os.chown(self._data, self._user, -1)
+        subprocess.run(
+            [install, '-D', self._data, '-U', 'kronos', '-A', 'trust', '-E', 'UTF8',
+             '--locale=C', '--no-sync'], check=True, capture_output=True, timeout=300,
+            user=self._user, cwd='/')
+
+    def start(self):
+        self._server = Server(
+            [self._daemon, '-D', self._data, '-p', str(self.port), '-k', self._data, '-c',
+             'listen_addresses=127.0.0.1', '-c', 'fsync=off'], self._log, user=self._user)
+        self._server.wait_for(lambda: self._connect().close())
+
+    def _connect(self):
+        import psycopg2
+
+        return psycopg2.connect(host='127.0.0.1', port=self.port, user='kronos',
+                                dbname='postgres')
+
+    def create(self, name):
+        """The URL of a new, empty database."""
+        connection = self._connect()
+        connection.autocommit = True
+        connection.cursor().execute(f'CREATE DATABASE {name}')
+        connection.close()
+        return f'postgresql+psycopg2://kronos@127.0.0.1:{self.port}/{name}'
+
+    def stop(self, how=signal.SIGINT):
+        if self._server is not None:
+            self._server.stop(how)
+
+    def close(self):
+        self.stop()
+        shutil.rmtree(self._data, ignore_errors=True)
+
+
+@contextlib.contextmanager
 def postgresql(directory):
     """Yields a URL of an empty database."""
-    daemon = program('/usr/lib/postgresql/*/bin/postgres', 'postgres')
-    install = os.path.join(os.path.dirname(os.path.realpath(daemon)), 'initdb')
-    port, user = free_port(), unprivileged()
-    # Not in ``directory``: only its owner may look into pytest's.
-    data = tempfile.mkdtemp(prefix='kronos-postgresql-')
-    if user is not None:
-        os.chown(data, user, -1)
-    subprocess.run(
-        [install, '-D', data, '-U', 'kronos', '-A', 'trust', '-E', 'UTF8', '--locale=C',
-         '--no-sync'], check=True, capture_output=True, timeout=300, user=user, cwd='/')
-    server = Server(
-        [daemon, '-D', data, '-p', str(port), '-k', data, '-c',
-         'listen_addresses=127.0.0.1', '-c', 'fsync=off'], directory / 'postgresql.log',
-        user=user)
+    server = PostgreSQL(directory)
     try:
-        import psycopg2
-        server.wait_for(lambda: psycopg2.connect(
-            host='127.0.0.1', port=port, user='kronos', dbname='postgres').close())
-        yield f'postgresql+psycopg2://kronos@127.0.0.1:{port}/postgres'
+        server.start()
+        yield server.create('kronos')
     finally:
-        server.stop(signal.SIGINT)
-        shutil.rmtree(data, ignore_errors=True)
+        server.close()
 
 
 class Authority:
@@ -209,10 +281,17 @@ class RabbitMQ:
         self._server = Server([self._daemon], self._directory / 'rabbitmq.log', self._env)
         self._server.wait_for(lambda: connects(self.port))
 
-    def stop(self):
+    def stop(self, how=signal.SIGTERM):
         if self._server is not None:
-            self._server.stop()
+            self._server.stop(how)
             self._server = None
+
+    def control(self, *arguments):
+        """What rabbitmqctl prints."""
+        tool = program('/usr/lib/rabbitmq/bin/rabbitmqctl', 'rabbitmqctl')
+        return subprocess.run(
+            [tool, *arguments], check=True, capture_output=True, text=True, timeout=180,
+            env={**os.environ, **self._env}).stdout
 
     def close(self):
         self.stop()

@@ -19,6 +19,7 @@ from pathlib import Path
 import subprocess
 import sys
 
+import kombu
 import pytest
 
 from tools.cloud import config
@@ -38,7 +39,7 @@ def broker(tmp_path_factory):
         yield config.transport_url(run.ports)
 
 
-def item(directory, url):
+def item(directory, url, more=''):
     (directory / 'kronos.conf').write_text(f"""[DEFAULT]
 transport_url = {url}
 [engine]
@@ -49,6 +50,7 @@ url = http://127.0.0.1:1
 max_retries = 0
 [database]
 connection = sqlite:///{directory}/kronos.sqlite
+{more}
 """)
     done = subprocess.run(
         [sys.executable, '-c', 'import sys; from kronos_nova.cmd import test_config; '
@@ -62,7 +64,17 @@ connection = sqlite:///{directory}/kronos.sqlite
 
 
 def test_a_broker_that_takes_a_message_is_ok(broker, tmp_path):
-    assert item(tmp_path, broker)['status'] == 'ok'
+    found = item(tmp_path, broker)
+    assert found['status'] == 'ok' and found['text'].endswith(', quorum queues')
+
+
+def test_an_exchange_that_others_have_made_otherwise_is_told(broker, tmp_path):
+    more = '[oslo_messaging_rabbit]\nrabbit_quorum_queue = false'
+    with kombu.Connection(broker.replace('rabbit://', 'amqp://', 1)) as connection:
+        kombu.Exchange('openstack', 'topic', durable=True)(connection).declare()
+    found = item(tmp_path, broker, more)
+    assert found['status'] == 'failed' and 'PRECONDITION_FAILED' in found['text']
+    assert 'virtual host of its own' in found['remedy']
 
 
 def test_a_refused_login_is_told_without_it(broker, tmp_path):

@@ -13,13 +13,18 @@
 
 """The store on real MariaDB and PostgreSQL: the same cases as on SQLite."""
 
+from oslo_db import exception as db_exception
 import pytest
 import sqlalchemy as sa
 
 from kronos_nova.rebalancer.store import api
+from kronos_nova.rebalancer.store import database
+from kronos_nova.rebalancer.store import tables
 from tests.integration import servers
 from tests.simulation import executor_world
 from tests.unit.rebalancer.store import cases
+from tests.unit.rebalancer.store import exact
+from tests.unit.rebalancer.store import faults
 
 
 @pytest.fixture(scope='module', params=['mariadb', 'postgresql'])
@@ -45,7 +50,8 @@ def store(url):
     store.close()
 
 
-@pytest.mark.parametrize('case', cases.ALL, ids=lambda case: case.__name__)
+@pytest.mark.parametrize('case', cases.ALL + faults.ALL + exact.ALL,
+                         ids=lambda case: case.__name__)
 def test_on_a_server(store, case):
     case(store)
 
@@ -54,3 +60,22 @@ def test_on_a_server(store, case):
 def test_executors_that_crash_and_freeze(store, seed):
     run = executor_world.Run(seed, store)
     run.go()
+
+
+def test_who_freezes_in_a_transaction_holds_the_others_up_for_seconds_only(url, monkeypatch):
+    """Found by the crash harness: PostgreSQL waited for it for ever."""
+    monkeypatch.setattr(database, 'IDLE_SECONDS', 1)
+    frozen, other = api.Store.from_url(url), api.Store.from_url(url)
+    _empty(frozen)
+    frozen.upgrade()
+    touch = sa.update(tables.gate).values(passes=tables.gate.c.passes + 1)
+    with frozen.engine.connect() as connection:
+        connection.execute(touch)
+        with other.engine.begin() as waiting:
+            waiting.execute(touch)
+        with pytest.raises(db_exception.DBConnectionError):
+            connection.execute(touch)
+    with frozen.engine.begin() as again:
+        assert again.scalar(sa.select(tables.gate.c.passes)) == 1
+    frozen.close()
+    other.close()

@@ -15,14 +15,17 @@
 
 import dataclasses
 import queue
+import socket
 import threading
 import time
 
+import kombu
 from oslo_config import cfg
 import oslo_messaging
 import pytest
 
 from kronos_nova import model
+from kronos_nova.cmd import _wiring
 from kronos_nova.conf import opts
 from kronos_nova.rebalancer import messages
 from kronos_nova.rebalancer import transport
@@ -138,6 +141,95 @@ def test_defect_18_every_pool_hears_every_result(bus):
             server.stop()
 
 
+def test_two_engines_both_hear_every_result(bus, monkeypatch):
+    """As the daemons are wired: each engine has a pool of its own, by its name
+    or its host's; one that was away hears what was told meanwhile."""
+    heard = {name: queue.Queue() for name in ('', 'Zweite / 2')}
+
+    def engine(name):
+        cfg.CONF.set_override('name', name, 'engine')
+        return listening(_wiring.results(
+            cfg.CONF, ['prod'], lambda event, result: heard[name].put(result.instance_uuid)))
+
+    monkeypatch.setattr(transport, 'get', lambda conf: bus)
+    cfg.CONF.set_override('dry_run', False, 'engine')
+    engines = [engine(name) for name in heard]
+    try:
+        notifier = transport.Notifier(bus)
+        told = [cases.new_id() for _ in range(5)]
+
+        def tell(uuids):
+            for uuid in uuids:
+                assert notifier('migration.completed', dataclasses.replace(
+                    test_messages.RESULT, aggregate='prod', instance_uuid=uuid))
+
+        tell(told[:4])
+        for each in heard.values():
+            assert sorted(each.get(timeout=WAIT) for _ in range(4)) == sorted(told[:4])
+        engines.pop().stop()
+        tell(told[4:])
+        assert heard[''].get(timeout=WAIT) == told[4] and heard['Zweite / 2'].empty()
+        engines.append(engine('Zweite / 2'))
+        assert heard['Zweite / 2'].get(timeout=WAIT) == told[4]
+        assert heard[''].empty()
+    finally:
+        for server in engines:
+            server.stop()
+        cfg.CONF.clear_override('name', 'engine')
+        cfg.CONF.clear_override('dry_run', 'engine')
+
+
+def test_the_longest_names_are_listened_to(bus, monkeypatch):
+    monkeypatch.setattr(socket, 'gethostname', lambda: 'h' * 63 + '.' + 'x' * 190)
+    woken = threading.Event()
+    scope = 'a' * 128
+    server = listening(transport.WakeUps(bus, [scope], transport.this_host(), woken.set))
+    try:
+        assert transport.Caster(bus)(task(scope)) and woken.wait(WAIT)
+    finally:
+        server.stop()
+
+
+def queues_of(broker):
+    """What the broker says: (name, type, durable) of each queue."""
+    return [tuple(line.split('\t')) for line in broker.control(
+        'list_queues', 'name', 'type', 'durable', '--quiet', '--no-table-headers').splitlines()]
+
+
+def test_queues_are_quorum_queues_and_none_is_left_behind_by_a_restart(broker, bus):
+    for _ in range(2):
+        server = listening(transport.WakeUps(bus, ['kept'], transport.this_host(), lambda: None))
+        server.stop()
+    mine = {name: (kind, durable) for name, kind, durable in queues_of(broker)
+            if name.startswith('kronos.migrations.kept') and '_fanout' not in name}
+    assert mine == {
+        'kronos.migrations.kept': ('quorum', 'true'),
+        f'kronos.migrations.kept.{transport.this_host()}': ('quorum', 'true')}
+
+
+def test_bytes_that_are_no_message_of_oslo_stop_nobody(broker, bus, caplog):
+    woken = threading.Event()
+    server = listening(transport.WakeUps(bus, ['prod'], 'x', woken.set))
+    topic = messages.migrations_topic('prod')
+    try:
+        with kombu.Connection(broker.url.replace('rabbit://', 'amqp://', 1)) as connection:
+            producer = kombu.Producer(connection)
+            for body, kind in (
+                    (b'', 'application/json'), (b'{', 'application/json'),
+                    (b'\xff\x00', 'application/octet-stream'), (b'[' * 100000, 'application/json'),
+                    (b'{"oslo.version": "2.0", "oslo.message": "["}', 'application/json'),
+                    (b'{"oslo.version": "9.0", "oslo.message": "{}"}', 'application/json'),
+                    (b'{"method": 5, "args": []}', 'application/json')):
+                producer.publish(body, routing_key=topic, exchange='openstack',
+                                 content_type=kind, content_encoding='utf-8')
+        assert not woken.wait(1.0)
+        assert transport.Caster(bus)(task('prod'))
+        assert woken.wait(WAIT), 'it no longer listens'
+        assert caplog.text.count('Failed to process message') >= 3, caplog.text
+    finally:
+        server.stop()
+
+
 def test_a_worker_is_woken_and_its_result_is_heard(bus, tmp_path):
     store = api.Store.from_url(f'sqlite:///{tmp_path}/k.sqlite')
     store.upgrade()
@@ -168,9 +260,18 @@ def test_a_broker_that_is_away_holds_nothing_up_and_is_used_again(broker, bus):
     caster = transport.Caster(bus, clock=lambda: now[0])
     woken = threading.Event()
     server = listening(transport.WakeUps(bus, ['prod'], 'x', woken.set))
+    heard = queue.Queue()
+
+    def engine():
+        return listening(transport.Results(
+            bus, ['kept'], lambda event, result: heard.put(event), 'kronos.engine.kept'))
+
+    engine().stop()
     try:
         assert caster(task('prod')) and woken.wait(WAIT)
         woken.clear()
+        assert transport.Notifier(bus)('migration.completed', dataclasses.replace(
+            test_messages.RESULT, aggregate='kept'))
         broker.stop()
         started = time.monotonic()
         assert not caster(task('prod'))
@@ -185,5 +286,8 @@ def test_a_broker_that_is_away_holds_nothing_up_and_is_used_again(broker, bus):
             caster(task('prod'))
             return woken.wait(1)
         until(heard_again, 180)
+        later = engine()
+        assert heard.get(timeout=WAIT) == 'migration.completed', 'it was lost at the restart'
+        later.stop()
     finally:
         server.stop()

@@ -79,10 +79,15 @@ def test_wheel_holds_the_whole_package_and_no_test(wheel):
 
 def test_wheel_installs_the_files_of_etc(wheel):
     with zipfile.ZipFile(wheel) as archive:
-        marker = '.data/data/share/kronos-nova/etc/'
+        marker = '.data/data/share/kronos-nova/'
         installed = {name.split(marker)[1] for name in archive.namelist() if marker in name}
-    assert installed == {name.removeprefix('etc/kronos/') for name in _tracked('etc/kronos')}
-    assert {'kronos.conf.sample', 'nova-scheduler.conf.sample', 'policies.yaml'} <= installed
+    assert installed == {
+        name.replace(folder, target) for folder, target in (
+            ('etc/kronos/', 'etc/'), ('etc/systemd/', 'systemd/')) for name in _tracked(folder)}
+    installed = {name.removeprefix('etc/') for name in installed}
+    assert {'kronos.conf.sample', 'nova-scheduler.conf.sample', 'policies.yaml',
+            'nova-policy.yaml', 'placement-policy.yaml',
+            'systemd/kronos-engine.service'} <= installed
 
 
 def test_every_entry_point_of_setup_cfg_is_in_the_wheel_and_leads_to_a_file(wheel):

@@ -21,10 +21,10 @@ import pytest
 from tests.simulation import booting_cloud
 from tests.simulation import test_settling
 
-SEEDS = int(os.environ.get('KRONOS_BOOT_SEEDS', '200'))
+SEEDS = int(os.environ.get('KRONOS_BOOT_SEEDS', '100'))
 #: What `tools/test long` adds.
-LONG_SEEDS = 4000
-CHUNK = 50
+LONG_SEEDS = 4100
+CHUNK = 25
 #: Within which clouds come to rest (see test_settling).
 HOURS_OF_REST = 3
 
@@ -63,5 +63,5 @@ def test_they_do_not_in_many_more_clouds(first):
 
 def test_without_the_rule_some_would_move():
     """The clouds above are not too easy."""
-    assert sum(bool(cloud.moves_of_booted()) for seed in range(150)
-               if (cloud := run(seed, cooldown=0.0)) is not None) >= 1
+    assert any(cloud.moves_of_booted() for seed in range(20)
+               if (cloud := run(seed, cooldown=0.0)) is not None)

@@ -105,6 +105,7 @@ def request(k):
         restrict_to_az=not k.clean and rng.random() < 0.2,
         enforce_placement_disk=rng.random() < 0.3,
         require_cpu_compatibility=not k.clean and rng.random() < 0.2,
+        cold_migrate_stopped=k.instances % 3 == 0,
         instance_storage='local' if not k.clean and k.instances % 5 == 0 else 'auto',
         max_down_fraction=0.5, max_drain_fraction=0.5, max_steps=50_000)
     return planner.Request(
@@ -126,7 +127,8 @@ def _instances(k, rng, hosts, outside):
             disk_gb=claims['DISK_GB'], claims=claims, local_disk_gb=(0, 0, 10, None)[n % 4],
             locked=odd and rng.random() < 0.3, task_state='resize_prep'
             if odd and rng.random() < 0.3 else None,
-            status='SHUTOFF' if odd and rng.random() < 0.3 else 'ACTIVE',
+            status=('SHUTOFF' if n % 4 else 'PAUSED') if odd and rng.random() < 0.3
+            else 'ACTIVE',
             pinned='nested allocation' if odd and rng.random() < 0.3 else None,
             pinned_zone='az1' if odd and rng.random() < 0.5 else None)
     return found

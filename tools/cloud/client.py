@@ -26,6 +26,8 @@ from tools.cloud import config
 
 COMPUTE_VERSION = '2.96'
 PLACEMENT_VERSION = '1.39'
+#: The trait that nova-compute gives its provider last.
+OWNER = 'OWNER_NOVA'
 #: keystoneauth's parent of HTTP errors and of connection failures
 ApiError = ksa_exceptions.ClientException
 
@@ -76,7 +78,8 @@ class Cloud:
         return list(self._nova('GET', '/os-hypervisors')['hypervisors'])
 
     def resource_providers(self) -> list[dict[str, Any]]:
-        found = self.call('GET', 'placement', '/resource_providers')
+        """Those that nova-scheduler considers: a nova-compute has reported all of them."""
+        found = self.call('GET', 'placement', f'/resource_providers?required={OWNER}')
         return list(found['resource_providers'])
 
     def servers(self) -> list[dict[str, Any]]:

@@ -45,6 +45,7 @@ class Cloud:
     memory_mb: int
     disk_gb: int
     migration_seconds: float
+    schedulers: int = 1
 
     def url(self, name: str) -> str:
         return f'http://127.0.0.1:{self.ports[name]}'
@@ -204,7 +205,7 @@ def nova(cloud: Cloud, kronos: Sections | None) -> str:
         'api_database': {'connection': cloud.database['nova_api']},
         'database': {'connection': cloud.database['nova']},
         'conductor': {'workers': 1},
-        'scheduler': {'workers': 1},
+        'scheduler': {'workers': cloud.schedulers},
         'filter_scheduler': filters,
         'quota': dict.fromkeys(
             ('instances', 'cores', 'ram', 'server_groups', 'server_group_members'), -1

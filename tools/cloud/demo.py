@@ -22,24 +22,19 @@ from typing import Any
 from tools.cloud import config
 from tools.cloud import down
 from tools.cloud import errors
-from tools.cloud import exporter
-from tools.cloud import policies
 from tools.cloud import processes
-from tools.cloud import prometheus
 from tools.cloud import rebalancer
 from tools.cloud import scenario
+from tools.cloud import stage
 from tools.cloud import state
 from tools.cloud import tables
 from tools.cloud import up
-from tools.cloud.client import Cloud
 from tools.cloud.client import poll
 from tools.cloud.layout import Layout
 from tools.cloud.progress import Progress
 from tools.cloud.run import Run
 
 AGGREGATE = 'demo-without-weigher'
-#: how near a score must be to what the load amounts to
-TOLERANCE = 0.05
 TERMINAL = ('completed', 'failed', 'cancelled')
 
 
@@ -75,7 +70,8 @@ class Demo:
     def __init__(self, run: Run, progress: Progress) -> None:
         self._run = run
         self._progress = progress
-        self._cloud = Cloud(run.ports)
+        self._stage = stage.Stage(run)
+        self._cloud = self._stage.cloud
         self._checks: list[tuple[str, bool]] = []
         self._flavors: dict[scenario.Flavor, str] = {}
         self._uuids: dict[str, scenario.Flavor] = {}
@@ -94,7 +90,7 @@ class Demo:
         self._migrate(report['moves'], old)
         place = self._place(report)
         snapshot = rebalancer.record(self._run, place)
-        self._compare(before, self._settled())
+        self._compare(before, self._stage.settled())
         snapshot()
         self._check('kronos-record wrote a snapshot', len(list(place.glob('*/meta.json'))) == 1)
         self._progress.say('\nSeen to be true')
@@ -125,73 +121,25 @@ class Demo:
                 'down first (tools/sandbox down)'
             )
         self._delete([s['id'] for s in self._cloud.servers()])
-        self._image = self._cloud.ensure_image(up.IMAGE)
         for flavor in (scenario.BUSY, scenario.LARGE, scenario.WEB):
-            self._flavors[flavor] = self._cloud.ensure_flavor(
-                flavor.name, flavor.vcpus, flavor.ram_mb, flavor.disk_gb)
+            self._flavors[flavor] = self._stage.flavor(flavor)
         wanted = scenario.servers(self._run.state.hosts)
         for server in wanted:
             uuid = self._cloud.boot(
-                server.name, self._flavors[server.flavor], self._image, host=server.host)
+                server.name, self._flavors[server.flavor], self._stage.image, host=server.host)
             self._uuids[uuid] = server.flavor
-        self._wait_active(list(self._uuids))
+        self._stage.wait_active(list(self._uuids))
         self._progress.step(f'{len(wanted)} servers run, placed by name of host')
 
-    def _wait_active(self, uuids: list[str]) -> None:
-        waiting = set(uuids)
-
-        def ready() -> bool:
-            self._run.check_alive()
-            for server in self._cloud.servers():
-                if server['id'] in waiting and server['status'] == 'ERROR':
-                    fault = server.get('fault', {}).get('message', 'no reason given')
-                    raise errors.ServiceDied(f'server {server["id"]} went to ERROR: {fault}')
-                if server['status'] == 'ACTIVE':
-                    waiting.discard(server['id'])
-            return not waiting
-
-        poll(ready, 'every server is ACTIVE')
-
     def _delete(self, uuids: list[str]) -> None:
+        self._stage.delete(uuids)
         for uuid in uuids:
-            self._cloud.delete(uuid)
             self._uuids.pop(uuid, None)
-        gone = set(uuids)
-        poll(lambda: not gone & {s['id'] for s in self._cloud.servers()},
-             'the servers are deleted')
 
     # -- load ----------------------------------------------------------------
 
-    def _scores(self) -> dict[str, float]:
-        expression, label = policies.query(self._run.layout.policies.read_text(), 'cpu')
-        return prometheus.query(self._run, expression, label)
-
-    def _expected(self) -> dict[str, float]:
-        raw = json.loads(self._run.layout.load.read_text())
-        return scenario.expected_cpu(
-            up.Size.vcpus, self._run.state.hosts, exporter.guests(self._cloud.servers()), raw)
-
-    def _settled(self) -> dict[str, float]:
-        """Wait until Prometheus' scores are what the load amounts to; returns them."""
-        expected = self._expected()
-        seen: dict[str, float] = {}
-
-        def ready() -> bool:
-            self._run.check_alive()
-            seen.clear()
-            seen.update(self._scores())
-            return set(seen) == set(expected) and all(
-                abs(seen[host] - expected[host]) < TOLERANCE for host in expected)
-
-        poll(ready, 'Prometheus shows the load')
-        return dict(seen)
-
     def _load(self, what: str, uses: dict[scenario.Flavor, Any]) -> dict[str, float]:
-        raw = scenario.loads(self._uuids, uses)
-        new = self._run.layout.load.with_suffix('.new')
-        new.write_text(json.dumps(raw))
-        new.replace(self._run.layout.load)
-        scores = self._settled()
+        scores = self._stage.load(scenario.loads(self._uuids, uses))
         self._progress.step(f'{what}: Prometheus shows an imbalance of '
                             f'{scenario.imbalance(scores):.2f}')
         return scores
@@ -222,9 +170,9 @@ class Demo:
         hosts = []
         for i in range(scenario.BOOTS):
             uuid = self._cloud.boot(f'{scenario.PREFIX}{kind}-{i}',
-                                    self._flavors[scenario.WEB], self._image)
+                                    self._flavors[scenario.WEB], self._stage.image)
             self._uuids[uuid] = scenario.WEB
-            self._wait_active([uuid])
+            self._stage.wait_active([uuid])
             hosts.append(str(self._cloud.server(uuid)['OS-EXT-SRV-ATTR:host']))
         return hosts
 

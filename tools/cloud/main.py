@@ -60,6 +60,12 @@ def parser() -> argparse.ArgumentParser:
                       help='nova-computes, when it has to bring the sandbox up (default 6)')
     show.add_argument('--keep', action='store_true',
                       help='leave the sandbox up that the demo has brought up')
+    many = commands.add_parser(
+        'burst', help='boot many at once, with several workers of nova-scheduler')
+    many.add_argument('--hosts', type=_hosts, default=6, help='nova-computes (default 6)')
+    many.add_argument('--workers', type=int, default=4, choices=range(1, 9),
+                      help='of nova-scheduler (default 4)')
+    many.add_argument('--boots', type=int, default=36, help='in each burst (default 36)')
     stop = commands.add_parser('down', help='stop everything and delete its data')
     stop.add_argument('--keep', action='store_true', help='keep the logs')
     return top
@@ -88,6 +94,12 @@ def dispatch(arguments: argparse.Namespace, progress: Progress) -> None:
         if not demo.demo(layout, up.Size(hosts=arguments.hosts), arguments.keep, progress):
             raise errors.SandboxError('not everything happened that should have (see above)')
         progress.step('the demo is over')
+    elif arguments.command == 'burst':
+        from tools.cloud import burst
+
+        if not burst.burst(layout, arguments.hosts, arguments.workers, arguments.boots, progress):
+            raise errors.SandboxError('the burst did not end as it should have (see above)')
+        progress.step('the burst is over')
     elif arguments.command == 'status':
         from tools.cloud import status
 

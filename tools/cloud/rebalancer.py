@@ -88,15 +88,17 @@ def command(run: Run, name: str, *arguments: str) -> list[str]:
     return [str(script), '--config-file', str(run.layout.kronos_conf), *arguments]
 
 
-def plan_once(run: Run) -> dict[str, Any]:
+def plan_once(run: Run, *more: str) -> dict[str, Any]:
     """One cycle of kronos-engine; its report about the hosts in no aggregate.
+
+    :param more: arguments, such as another ``--config-file`` that overrides.
 
     :raises errors.ServiceDied: it failed, or reports no such scope
     """
     log = run.log('kronos-engine')
     with log.open('ab') as file:
         done = subprocess.run(
-            command(run, 'kronos-engine', '--once'), stdout=subprocess.PIPE, stderr=file,
+            command(run, 'kronos-engine', *more, '--once'), stdout=subprocess.PIPE, stderr=file,
             stdin=subprocess.DEVNULL, env=run.environment(), cwd=run.layout.data, check=False,
         )
     try:

@@ -52,12 +52,13 @@ def write_policies(run: Run) -> None:
         policies.shortened(presets.read(policies.PRESET), budget))
 
 
-def sections(run: Run) -> config.Sections:
+def sections(run: Run, refresh_seconds: int = 1) -> config.Sections:
     """The sections of nova.conf that our plug-ins read."""
     return {
-        'kronos': {'policies_file': run.layout.policies, 'refresh_interval': 1,
+        'kronos': {'policies_file': run.layout.policies, 'refresh_interval': refresh_seconds,
                    'settle_seconds': policies.RANGE_SECONDS},
-        'prometheus': {'url': run.url('prometheus'), 'staleness_threshold': 30},
+        'prometheus': {'url': run.url('prometheus'),
+                       'staleness_threshold': max(30, 3 * refresh_seconds)},
         'filter_scheduler': {'kronos_weight_multiplier': WEIGHT_MULTIPLIER},
         'cache': config.cache(run.ports),
     }

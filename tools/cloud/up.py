@@ -58,6 +58,9 @@ class Size:
     migration_seconds: float = 2.0
     base_port: int | None = None
     kronos: bool = True
+    #: Worker processes of nova-scheduler, and how often each asks Prometheus.
+    schedulers: int = 1
+    refresh_seconds: int = 1
 
 
 def host_names(count: int) -> list[str]:
@@ -150,6 +153,7 @@ def describe(run: Run, size: Size) -> config.Cloud:
         memory_mb=size.memory_mb,
         disk_gb=size.disk_gb,
         migration_seconds=size.migration_seconds,
+        schedulers=size.schedulers,
     )
 
 
@@ -186,7 +190,7 @@ def write_files(run: Run, cloud: config.Cloud, size: Size) -> None:
         (data / directory).mkdir(parents=True)
     kronos = None
     if size.kronos:
-        kronos = scheduler.sections(run)
+        kronos = scheduler.sections(run, size.refresh_seconds)
         scheduler.write_policies(run)
         rebalancer.write_configuration(run)
     files = {

@@ -31,6 +31,7 @@ from kronos_nova.cmd.checks import policies
 from kronos_nova.cmd.checks import queries
 from kronos_nova.cmd.checks import scheduler
 from kronos_nova.cmd.checks import scores
+from kronos_nova.conf import masking
 
 LOG = logging.getLogger(__name__)
 
@@ -44,11 +45,11 @@ CHECKS: tuple[tuple[str, base.Check], ...] = (
 def run(conf: Any) -> Iterator[base.Item]:
     """Every item; none raises, and no secret is in any of them."""
     context = base.Context(conf)
+    masking.guard(conf)
     try:
         for name, check in CHECKS:
             for item in _guarded(name, check, context):
-                # Anew each time: keystoneauth registers its options late.
-                yield base.Mask(conf).item(item)
+                yield base.masked(item)
     finally:
         with contextlib.suppress(Exception):
             if context.source is not None:

@@ -17,13 +17,13 @@ from collections.abc import Callable
 from collections.abc import Iterator
 import dataclasses
 import enum
-import re
 from typing import Any
 
 from oslo_config import cfg
 
 from kronos_nova import model
 from kronos_nova import policy as policies
+from kronos_nova.conf import masking
 
 
 class Status(enum.StrEnum):
@@ -79,35 +79,7 @@ def skipped(name: str, text: str) -> Item:
     return Item(name, Status.SKIPPED, text)
 
 
-class Mask:
-    """Takes secrets out of what is printed: the login of every URL, and
-    every value of an option that is marked secret."""
-
-    _LOGIN = re.compile(r'(\w+://)\S*@')
-
-    def __init__(self, conf: cfg.ConfigOpts) -> None:
-        self._secrets = sorted(_secrets(conf), key=len, reverse=True)
-
-    def __call__(self, text: str) -> str:
-        text = self._LOGIN.sub(r'\1***@', text)
-        for secret in self._secrets:
-            text = text.replace(secret, '***')
-        return text
-
-    def item(self, item: Item) -> Item:
-        return dataclasses.replace(item, text=self(item.text), remedy=self(item.remedy))
-
-
-def _secrets(conf: cfg.ConfigOpts) -> set[str]:
-    """Short ones are left: masking every ``a`` helps nobody."""
-    found = set()
-    for group in ('messaging', 'prometheus', 'nova', 'database'):
-        for name in conf[group] if group in conf else ():
-            if any(word in name for word in ('password', 'secret', 'token', 'passcode')):
-                try:
-                    value = getattr(conf[group], name)
-                except cfg.Error:
-                    continue
-                if isinstance(value, str) and len(value) >= 4 and not name.endswith('_file'):
-                    found.add(value)
-    return found
+def masked(item: Item) -> Item:
+    """The item without secrets."""
+    return dataclasses.replace(item, text=masking.masked(item.text),
+                               remedy=masking.masked(item.remedy))

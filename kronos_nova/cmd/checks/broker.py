@@ -24,6 +24,9 @@ SECONDS = 5.0
 
 #: Nobody listens to it: what is sent there is dropped by the broker.
 TOPIC = 'kronos.test_config'
+_CONNECTION = (
+    'See that it runs, and correct host, port, user, password and virtual host in '
+    'transport_url. For TLS set ssl = true and ssl_ca_file in [oslo_messaging_rabbit].')
 
 
 def check(context: base.Context) -> Iterator[base.Item]:
@@ -35,33 +38,47 @@ def check(context: base.Context) -> Iterator[base.Item]:
     where = ', '.join(f'{host.hostname}:{host.port}' for host in url.hosts)
     problem = _problem(context.conf, SECONDS * len(url.hosts))
     if problem is None:
-        yield base.ok('broker', f'{url.transport} at {where}')
+        yield _queues(context.conf, f'{url.transport} at {where}', url.transport)
         return
     text = f'{url.transport} at {where}: {problem}'
-    remedy = ('See that it runs, and correct host, port, user, password and virtual host in '
-              'transport_url. For TLS set ssl = true and ssl_ca_file in [oslo_messaging_rabbit].')
+    if 'PRECONDITION_FAILED' in text:
+        remedy = ('Give Kronos a virtual host of its own, or the queue options of '
+                  '[oslo_messaging_rabbit] that the other services of this one have.')
+    else:
+        remedy = _CONNECTION
     if context.conf.engine.dry_run:
         yield base.warning('broker', f'{text}; a dry run does without', remedy)
     else:
         yield base.failed('broker', text, remedy)
 
 
+def _queues(conf: Any, text: str, driver: str) -> base.Item:
+    from kronos_nova.rebalancer import transport
+
+    if driver not in ('rabbit', 'kombu'):
+        return base.ok('broker', text)
+    kind = transport.queues(conf)
+    if kind is None:
+        return base.warning(
+            'broker', f'{text}: its queues are neither quorum queues nor durable, and what is in '
+            'them is lost when the broker restarts',
+            'Set rabbit_quorum_queue = true in [oslo_messaging_rabbit], as for other services.')
+    return base.ok('broker', f'{text}, {kind} queues')
+
+
 def address(conf: Any) -> Any:
     """oslo.messaging's TransportURL; None where no broker is configured.
 
-    :raises oslo_messaging.InvalidTransportURL: transport_url is not one.
+    :raises ConfigError: transport_url is not one.
     """
     from oslo_service import backend
 
     if backend.get_backend_type() is None:
         # Before oslo.messaging, which would choose eventlet.
         backend.init_backend(backend.BackendType.THREADING)
-    import oslo_messaging
-
     from kronos_nova.rebalancer import transport
 
-    text = transport.url(conf)
-    return None if text is None else oslo_messaging.TransportURL.parse(conf, text)
+    return None if transport.url(conf) is None else transport.address(conf)
 
 
 def _problem(conf: Any, seconds: float) -> str | None:
@@ -77,7 +94,7 @@ def _problem(conf: Any, seconds: float) -> str | None:
             opened = transport.get(conf)
             assert opened is not None, 'address() has found a broker'
             client = oslo_messaging.get_rpc_client(opened, oslo_messaging.Target(topic=TOPIC))
-            several = len(oslo_messaging.TransportURL.parse(conf, transport.url(conf)).hosts) > 1
+            several = len(transport.address(conf).hosts) > 1
             client.prepare(retry=transport.retries(conf) if several else 0).cast({}, 'ping')
             outcome.append(None)
             opened.cleanup()

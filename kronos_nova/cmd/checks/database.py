@@ -39,7 +39,7 @@ def check(context: base.Context) -> Iterator[base.Item]:
         try:
             store.refuse_other_machines(hosts)
             store.check()
-            where = store.engine.url.render_as_string(hide_password=True)
+            where = database.shown(store.engine.url)
         finally:
             store.close()
     except exception.StoreError as e:

@@ -28,6 +28,8 @@ from keystoneauth1 import exceptions as ks_exceptions
 from openstack import exceptions as sdk_exceptions
 from urllib3 import exceptions as urllib3_exceptions
 
+from kronos_nova.conf import masking
+
 #: Statuses that a second reading can cure: what was listed a moment ago is
 #: gone, also as the marker of the next page (400).
 PASSING = (400, 404, 409)
@@ -60,8 +62,9 @@ class ApiError(Exception):
 
 
 def printable(text: object) -> str:
-    """One line of bounded length of what somebody else wrote."""
-    line = ' '.join(str(text).split())
+    """One line of bounded length of what somebody else wrote, who may repeat
+    our token."""
+    line = masking.masked(' '.join(str(text).split()))
     return ''.join(c for c in line if c.isprintable())[:_MESSAGE_LENGTH]
 
 
@@ -69,7 +72,7 @@ def message_of(response: Any) -> str:
     """The message in an OpenStack error body; empty when there is none."""
     try:
         body = response.json()
-    except ValueError:
+    except (ValueError, RecursionError):
         return ''
     if not isinstance(body, dict):
         return ''
@@ -178,7 +181,7 @@ class Api:
                            response.status_code)
         try:
             body = response.json()
-        except ValueError:
+        except (ValueError, RecursionError):
             body = None
         if not isinstance(body, dict):
             raise ApiError(self.service, what, 'the answer is not a JSON object')
@@ -191,6 +194,25 @@ class Api:
         :returns: the response, whatever its status.
         :raises ApiError: no answer; ``sent`` tells whether it may be at work.
         """
+        return self._send('POST', path, what, version, json=body)
+
+    def delete(self, path: str, what: str, version: str) -> Any:
+        """As :meth:`post`, without a body."""
+        return self._send('DELETE', path, what, version)
+
+    def user_id(self) -> str | None:
+        """Whom Keystone takes us for; None with an authentication that has no
+        users.
+
+        :raises ApiError: it could not be asked.
+        """
+        try:
+            found = self.proxy.session.get_user_id()
+        except (ks_exceptions.ClientException, sdk_exceptions.SDKException) as exc:
+            raise self._failed('own user', exc) from None
+        return str(found) if found else None
+
+    def _send(self, method: str, path: str, what: str, version: str, **body: Any) -> Any:
         try:
             proxy = self.proxy
             proxy.get_endpoint()
@@ -198,9 +220,9 @@ class Api:
         except (ks_exceptions.ClientException, sdk_exceptions.SDKException) as exc:
             raise self._failed(what, exc) from None
         try:
-            return proxy.post(
-                path, json=body, microversion=version, raise_exc=False, redirect=False,
-                connect_retries=0, status_code_retries=0)
+            return proxy.request(
+                path, method, microversion=version, raise_exc=False, redirect=False,
+                connect_retries=0, status_code_retries=0, **body)
         except (ks_exceptions.ClientException, sdk_exceptions.SDKException) as exc:
             lost = not never_sent(exc)
             broke = lost and isinstance(exc, ks_exceptions.ConnectFailure)
@@ -241,8 +263,11 @@ class Api:
         seen: set[Any] = set()
         while True:
             body = self.get(path, what, policy, version, query)
-            fresh = [r for r in self.records(body, key, what) if r.get(identity) not in seen]
-            seen.update(r.get(identity) for r in fresh)
+            found = self.records(body, key, what)
+            if not all(isinstance(r.get(identity), str | int) for r in found):
+                raise ApiError(self.service, what, f'the answer has a record without {identity}')
+            fresh = [r for r in found if r[identity] not in seen]
+            seen.update(r[identity] for r in fresh)
             yield from fresh
             following = _next(body.get(f'{key}_links'))
             if following is None:
@@ -257,5 +282,9 @@ def _next(links: Any) -> dict[str, str] | None:
         return None
     for link in links:
         if isinstance(link, dict) and link.get('rel') == 'next':
-            return dict(parse.parse_qsl(parse.urlsplit(str(link.get('href'))).query))
+            href = link.get('href')
+            try:
+                return dict(parse.parse_qsl(parse.urlsplit(href).query)) if href else {}
+            except (TypeError, ValueError, AttributeError):
+                return {}
     return None

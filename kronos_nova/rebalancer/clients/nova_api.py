@@ -40,7 +40,11 @@ UNDER_WAY = ('accepted', 'queued', 'preparing', 'pre-migrating', 'running',
              'running (post-copy)', 'migrating', 'post-migrating', 'finished',
              'confirming', 'reverting')
 
+#: Types of migrations; those of live ones are also the name of their action.
 LIVE_MIGRATION = 'live-migration'
+MIGRATION = 'migration'
+#: The action that asks for a cold migration.
+MIGRATE = 'migrate'
 _SINCE = '%Y-%m-%dT%H:%M:%SZ'
 
 _ATTRIBUTES = 'OS-EXT-SRV-ATTR:'
@@ -265,6 +269,32 @@ class NovaApi:
             _text(BASE), {'os-migrateLive': {
                 'host': host, 'block_migration': 'auto' if copy_disks else False}})
 
+    def abort_live_migration(self, instance_uuid: str, migration_id: int) -> Any:
+        """Ask once for the end of a live migration; as :meth:`live_migrate`."""
+        return self._api.delete(
+            f'/servers/{instance_uuid}/migrations/{migration_id}',
+            f'abort of the live migration of {instance_uuid}', _text(BASE))
+
+    def cold_migrate(self, instance_uuid: str, host: str) -> Any:
+        """Ask once for a cold migration to a host that the scheduler must
+        admit (2.56); as :meth:`live_migrate`."""
+        return self._api.post(
+            f'/servers/{instance_uuid}/action', f'cold migration of {instance_uuid}',
+            _text(BASE), {'migrate': {'host': host}})
+
+    def confirm_resize(self, instance_uuid: str) -> Any:
+        """Confirm a cold migration; as :meth:`live_migrate`."""
+        return self._api.post(
+            f'/servers/{instance_uuid}/action', f'confirmation of {instance_uuid}',
+            _text(BASE), {'confirmResize': None})
+
+    def user_id(self) -> str | None:
+        """Who we are, None where Keystone does not say.
+
+        :raises ApiError: it could not be asked.
+        """
+        return self._api.user_id()
+
     def actions(self, instance_uuid: str) -> list[dict[str, Any]]:
         """The instance's newest actions, newest first."""
         what = f'actions of instance {instance_uuid}'
@@ -314,7 +344,7 @@ def service(data: Mapping[str, Any]) -> model.Service:
 
 def hypervisor(data: Mapping[str, Any]) -> Hypervisor:
     record = records.Record('Nova', 'hypervisor', data)
-    return Hypervisor(uuid=record.text('id'), hostname=record.text('hypervisor_hostname'),
+    return Hypervisor(uuid=record.identity('id'), hostname=record.text('hypervisor_hostname'),
                       host=record.part('service').text('host'),
                       type=record.text('hypervisor_type'))
 
@@ -327,9 +357,9 @@ def server_group(data: Mapping[str, Any]) -> model.ServerGroup:
     except ValueError:
         raise record.bad(f'its policy {api.printable(data["policy"])!r} is unknown') from None
     rules = record.part('rules')
-    limit = rules.integer('max_server_per_host') if rules.has('max_server_per_host') else 1
+    limit = rules.amount('max_server_per_host', 1) if rules.has('max_server_per_host') else 1
     return model.ServerGroup(
-        uuid=record.text('id'), policy=policy, members=frozenset(record.texts('members')),
+        uuid=record.identity('id'), policy=policy, members=frozenset(record.texts('members')),
         max_server_per_host=limit, name=record.optional_text('name') or '')
 
 
@@ -342,7 +372,7 @@ def instance(data: Mapping[str, Any]) -> model.Instance:
     config drive, and a root disk as large as its image, as 1.
     """
     record = records.Record('Nova', 'server', data)
-    uuid, status = record.text('id'), record.text('status')
+    uuid, status = record.identity('id'), record.text('status')
     if status == 'UNKNOWN':
         raise record.bad('its cell does not answer Nova')
     if not record.has(_ATTRIBUTES + 'host'):
@@ -350,15 +380,15 @@ def instance(data: Mapping[str, Any]) -> model.Instance:
                          f'{_POLICY}os-extended-server-attributes allows')
     flavor = record.part('flavor')
     pinned = 'pinned_availability_zone'
-    swap_gb = -(-flavor.integer('swap') // 1024)
+    swap_gb = -(-flavor.amount('swap') // 1024)
     return model.Instance(
         uuid=uuid, status=status,
         host=record.optional_text(_ATTRIBUTES + 'host') or '',
         name=record.optional_text('name') or '',
         internal_name=record.optional_text(_ATTRIBUTES + 'instance_name') or '',
-        vcpus=flavor.integer('vcpus'), memory_mb=flavor.integer('ram'),
-        disk_gb=flavor.integer('disk') + flavor.integer('ephemeral') + swap_gb,
-        local_disk_gb=(_root_gb(record, flavor) + flavor.integer('ephemeral') + swap_gb
+        vcpus=flavor.amount('vcpus'), memory_mb=flavor.amount('ram'),
+        disk_gb=flavor.amount('disk') + flavor.amount('ephemeral') + swap_gb,
+        local_disk_gb=(_root_gb(record, flavor) + flavor.amount('ephemeral') + swap_gb
                        + int(record.optional_text('config_drive') is not None)),
         task_state=record.optional_text('OS-EXT-STS:task_state'),
         locked=record.flag('locked'),
@@ -379,7 +409,7 @@ def _launched(value: Any) -> float | None:
 def _root_gb(record: records.Record, flavor: records.Record) -> int:
     """The image of a server that boots from a volume is the empty text."""
     if record.has_value('image'):
-        return max(1, flavor.integer('disk'))
+        return max(1, flavor.amount('disk'))
     return 0
 
 
@@ -387,8 +417,8 @@ def migration(data: Mapping[str, Any]) -> Migration:
     """:raises ApiError: also when policy hides the hosts."""
     record = records.Record('Nova', 'migration', data)
     found = Migration(
-        id=record.integer('id'), uuid=record.text('uuid'),
-        instance_uuid=record.text('instance_uuid'), type=record.text('migration_type'),
+        id=record.amount('id'), uuid=record.identity('uuid'),
+        instance_uuid=record.identity('instance_uuid'), type=record.text('migration_type'),
         status=record.text('status'), from_host=record.optional_text('source_compute'),
         to_host=record.optional_text('dest_compute'))
     if found.from_host is None and not found.ended:

@@ -66,8 +66,8 @@ class PlacementApi:
         out = {}
         for data in self._api.records(body, 'resource_providers', what):
             record = records.Record('Placement', 'resource provider', data, identity='uuid')
-            listed = Listed(uuid=record.text('uuid'), name=record.text('name'),
-                            root_uuid=record.text('root_provider_uuid'))
+            listed = Listed(uuid=record.identity('uuid'), name=record.text('name'),
+                            root_uuid=record.identity('root_provider_uuid'))
             out[listed.uuid] = listed
         return out
 
@@ -96,7 +96,7 @@ class PlacementApi:
                          f'allocations on provider {uuid}', _POLICY + 'allocations:list')
         allocations = self._record(uuid, body).part('allocations')
         return {consumer: allocations.part(consumer).amounts('resources')
-                for consumer in self._record(uuid, body).mapping('allocations')}
+                for consumer in self._record(uuid, body).identities('allocations')}
 
     def allocations_of(self, consumer: str) -> dict[str, Resources]:
         """What a consumer has, by provider; empty when it has nothing."""
@@ -106,7 +106,7 @@ class PlacementApi:
                                 identity='uuid')
         by_provider = record.part('allocations')
         return {provider: by_provider.part(provider).amounts('resources')
-                for provider in record.mapping('allocations')}
+                for provider in record.identities('allocations')}
 
     def _inventories(self, uuid: str) -> tuple[dict[str, model.Inventory], int]:
         body = self._get(f'/resource_providers/{uuid}/inventories',
@@ -114,13 +114,13 @@ class PlacementApi:
         record = self._record(uuid, body)
         found = record.part('inventories')
         out = {name: inventory(found.part(name)) for name in record.mapping('inventories')}
-        return out, record.integer('resource_provider_generation')
+        return out, record.amount('resource_provider_generation')
 
     def _usages(self, uuid: str) -> tuple[Resources, int]:
         body = self._get(f'/resource_providers/{uuid}/usages', f'usages of provider {uuid}',
                          _POLICY + 'usages')
         record = self._record(uuid, body)
-        return record.amounts('usages'), record.integer('resource_provider_generation')
+        return record.amounts('usages'), record.amount('resource_provider_generation')
 
     @staticmethod
     def _record(uuid: str, body: Mapping[str, Any]) -> records.Record:
@@ -133,9 +133,10 @@ class PlacementApi:
 
 def inventory(record: records.Record) -> model.Inventory:
     return model.Inventory(
-        total=record.integer('total'), reserved=record.integer('reserved'),
-        allocation_ratio=record.number('allocation_ratio'), min_unit=record.integer('min_unit'),
-        max_unit=record.integer('max_unit'), step_size=record.integer('step_size'))
+        total=record.amount('total'), reserved=record.amount('reserved'),
+        allocation_ratio=record.ratio('allocation_ratio'),
+        min_unit=record.amount('min_unit', 1), max_unit=record.amount('max_unit', 1),
+        step_size=record.amount('step_size', 1))
 
 
 def claims_of(instance: model.Instance, allocations: Mapping[str, Resources],

@@ -13,9 +13,14 @@
 """Reading the fields of an API record: the right type, or a named problem."""
 
 from collections.abc import Mapping
+import re
 from typing import Any
 
 from kronos_nova.rebalancer.clients import api
+
+#: The largest integer that arrays and databases hold.
+MOST = 2**63 - 1
+_IDENTITY = re.compile(r'[A-Za-z0-9][A-Za-z0-9_.:-]{0,254}')
 
 
 class Record:
@@ -33,7 +38,7 @@ class Record:
 
     def bad(self, problem: str) -> api.ApiError:
         """The error that this record has a problem."""
-        return api.ApiError(self._service, self._what, problem)
+        return api.ApiError(self._service, self._what, api.printable(problem))
 
     def has(self, key: str) -> bool:
         return key in self._data
@@ -68,11 +73,27 @@ class Record:
             raise self.bad(f'field {key!r} is not an integer')
         return value
 
-    def number(self, key: str) -> float:
+    def amount(self, key: str, least: int = 0) -> int:
+        """An integer that can be counted with: least to MOST."""
+        value = self.integer(key)
+        if not least <= value <= MOST:
+            raise self.bad(f'field {key!r} is not a number from {least} to 2**63 - 1')
+        return value
+
+    def ratio(self, key: str) -> float:
+        """A finite number, not negative; Placement admits 0."""
         value = self._get(key)
-        if not isinstance(value, int | float) or isinstance(value, bool):
-            raise self.bad(f'field {key!r} is not a number')
+        if (not isinstance(value, int | float) or isinstance(value, bool)
+                or not 0 <= value <= MOST):  # NaN is neither
+            raise self.bad(f'field {key!r} is not a number from 0')
         return float(value)
+
+    def identity(self, key: str) -> str:
+        """A UUID, or what else may stand in a path as one segment."""
+        value = self.text(key)
+        if not _IDENTITY.fullmatch(value):
+            raise self.bad(f'field {key!r} is not a UUID')
+        return value
 
     def flag(self, key: str) -> bool:
         value = self._get(key)
@@ -95,13 +116,17 @@ class Record:
     def part(self, key: str) -> 'Record':
         """An object inside the record; its problems name the record."""
         inner = Record(self._service, '', self.mapping(key))
-        inner._what = f'{self._what}, {key}'
+        inner._what = f'{self._what}, {api.printable(key)}'
         return inner
+
+    def identities(self, key: str) -> list[str]:
+        """The keys of an object that are UUIDs."""
+        found = list(self.mapping(key))
+        if not all(_IDENTITY.fullmatch(name) for name in found):
+            raise self.bad(f'field {key!r} has a key that is not a UUID')
+        return found
 
     def amounts(self, key: str) -> dict[str, int]:
         """Non-negative integers by name."""
         part = self.part(key)
-        out = {name: part.integer(name) for name in self.mapping(key)}
-        if any(v < 0 for v in out.values()):
-            raise self.bad(f'field {key!r} has a negative amount')
-        return out
+        return {name: part.amount(name) for name in self.mapping(key)}

@@ -34,6 +34,7 @@ class Stage(enum.StrEnum):
     ABSENT = 'absent'  # no migration of ours: the request never took effect
     WAITING = 'waiting'  # accepted or queued, nothing copied yet
     RUNNING = 'running'
+    UNCONFIRMED = 'unconfirmed'  # it has moved, and Nova waits for confirm()
     COMPLETED = 'completed'
     FAILED = 'failed'
     CANCELLED = 'cancelled'  # by an operator, or nova-compute stopped
@@ -111,11 +112,29 @@ class Executor(abc.ABC):
         :raises NovaClientError: could not be read; look again later.
         """
 
+    def confirm(self, task: model.Task, marker: str) -> None:
+        """Accept what look() found ``UNCONFIRMED``; it may come twice. Only
+        for drivers that find such.
+
+        :raises NovaClientError: not accepted; it is looked at again.
+        """
+        return None
+
+    def abort(self, task: model.Task, marker: str) -> bool:
+        """Ask for the end of our live migration; it may come twice.
+
+        :returns: whether that was accepted; False: there is nothing of ours
+            that could be ended, or this driver never does.
+        :raises NovaClientError: it is not known; asked again later.
+        """
+        return False
+
     @abc.abstractmethod
     def post_flight(self, task: model.Task) -> None:
-        """Verify that the instance is on ``to_host`` and ACTIVE.
+        """Verify that the instance is on ``to_host`` and well there.
 
         :raises MigrationFailed: it is not.
+        :raises PreFlightError: it was deleted.
         :raises InstanceInError: it is in ERROR, wherever it is.
         :raises NovaClientError: could not be read; verify again later.
         """

@@ -32,8 +32,9 @@ class DryRunExecutor(base.Executor):
         return 'dry-run'
 
     def submit(self, task: model.Task) -> str | None:
-        LOG.info('Instance %s: dry run: would be live-migrated from %s to %s (%s, task %s)',
-                 task.instance_uuid, task.from_host, task.to_host, task.phase, task.task_id)
+        LOG.info('Instance %s: dry run: would be moved (%s) from %s to %s (%s, task %s)',
+                 task.instance_uuid, task.method, task.from_host, task.to_host, task.phase,
+                 task.task_id)
         return None
 
     def look(self, task: model.Task, marker: str) -> base.Progress:

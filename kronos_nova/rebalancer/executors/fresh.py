@@ -50,7 +50,7 @@ class FreshReader:
     def __init__(self, conf: cfg.ConfigOpts, connection: Any) -> None:
         self._conf = conf
         self.nova = nova_api.NovaApi(connection)
-        self._placement = placement_api.PlacementApi(connection)
+        self.placement = placement_api.PlacementApi(connection)
 
     def read(self, task: model.Task, now: float) -> Fresh:
         """:raises ApiError: with status 404 and ``what`` naming the server
@@ -98,7 +98,7 @@ class FreshReader:
         known = {uuid: p for uuid, p in providers.items() if p is not None}
         traits: dict[str, frozenset[str]] = {}
         if self._conf.engine.require_cpu_compatibility:
-            traits = reads.each('Placement', 'traits', self._placement.traits, sorted(known))
+            traits = reads.each('Placement', 'traits', self.placement.traits, sorted(known))
         claims = collector.Claims(known, traits, {}, {})
         return {name: collector.host_of(node, services[name], claims)
                 for name, node in nodes.items()}
@@ -106,9 +106,9 @@ class FreshReader:
     def _with_claims(self, reads: reading.Reading, instance: model.Instance,
                      host: model.Host) -> model.Instance:
         own = reads.one('Placement', 'allocations',
-                        lambda: self._placement.allocations_of(instance.uuid))
+                        lambda: self.placement.allocations_of(instance.uuid))
         tree = reads.one('Placement', 'resource providers',
-                         lambda: self._placement.providers(in_tree=host.uuid))
+                         lambda: self.placement.providers(in_tree=host.uuid))
         return placement_api.claims_of(
             instance, own, host.uuid if host.provider is not None else None,
             {p.uuid: p.root_uuid for p in tree.values()})
@@ -121,7 +121,7 @@ class FreshReader:
         return None if server is None else server.instance
 
     def _provider(self, uuid: str) -> model.Provider | None:
-        return _unless_gone(lambda: self._placement.provider(uuid))
+        return _unless_gone(lambda: self.placement.provider(uuid))
 
 
 def _unless_gone(read: Callable[[], T]) -> T | None:

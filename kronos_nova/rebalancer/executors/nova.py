@@ -10,10 +10,9 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""Live migration through Nova's API."""
+"""Migration through Nova's API: live here, cold in :mod:`cold`."""
 
 from collections.abc import Callable
-from collections.abc import Mapping
 import dataclasses
 import json
 import time
@@ -26,11 +25,14 @@ from kronos_nova import exception
 from kronos_nova import model
 from kronos_nova.conf import engine as engine_conf
 from kronos_nova.constraints import metrics
+from kronos_nova.constraints import statuses
 from kronos_nova.constraints import view
 from kronos_nova.rebalancer import collector
 from kronos_nova.rebalancer.clients import api
 from kronos_nova.rebalancer.clients import nova_api
+from kronos_nova.rebalancer.executors import answers
 from kronos_nova.rebalancer.executors import base
+from kronos_nova.rebalancer.executors import cold
 from kronos_nova.rebalancer.executors import fresh
 
 #: Rejections that are Placement's: another destination may have room.
@@ -41,14 +43,15 @@ NO_ROOM = frozenset({'no-provider', 'no-inventory', 'claim-unit', 'no-room'})
 NOT_SHARED = 'is not on shared storage'
 
 POLICY = 'os_compute_api:os-migrate-server:migrate_live:host'
+ABORT_POLICY = 'os_compute_api:servers:migrations:delete'
 
-ERROR = 'ERROR'
-
-_WAITING = frozenset({'accepted', 'queued', 'preparing', 'pre-migrating'})
+#: Nova aborts a live migration in these statuses. Source: nova.compute.api,
+#: live_migrate_abort, since 2.65.
+ABORTABLE = frozenset({'queued', 'preparing', 'running'})
 
 
 class NovaExecutor(base.Executor):
-    """One live migration, step by step.
+    """One migration, step by step.
 
     The marker is JSON: ``migration_id``, the newest migration of the instance
     before ours, and ``time``, when it was read (for people).
@@ -64,6 +67,7 @@ class NovaExecutor(base.Executor):
         self._conf = conf
         self._reader = fresh.FreshReader(conf, connection)
         self._nova = self._reader.nova
+        self._cold = cold.ColdMigration(self._nova, self._reader.placement)
 
     def pre_flight(self, task: model.Task, known: base.Known) -> str:
         now = time.time()
@@ -71,8 +75,8 @@ class NovaExecutor(base.Executor):
             found = self._reader.read(task, now)
         except api.ApiError as exc:
             if exc.status == 404 and exc.what == f'server {task.instance_uuid}':
-                raise _gone(task) from None
-            raise _unread(task, exc) from None
+                raise answers.gone(task) from None
+            raise answers.unread(task, exc) from None
         instance = found.cluster.instances[task.instance_uuid]
         if not instance.host:
             raise exception.PreFlightError(
@@ -85,6 +89,7 @@ class NovaExecutor(base.Executor):
                 instance_uuid=task.instance_uuid, rule='out-of-scope',
                 problem=f'aggregate {task.aggregate} no longer exists') from None
         self._judge(task, cluster, known)
+        _as_planned(task, instance)
         self._find_slots(task, known, now)
         return json.dumps({'migration_id': found.newest, 'time': now})
 
@@ -113,7 +118,7 @@ class NovaExecutor(base.Executor):
             try:
                 found = self._nova.migrations_of_host(host, now)
             except api.ApiError as exc:
-                raise _unread(task, exc) from None
+                raise answers.unread(task, exc) from None
             others = {m.instance_uuid for m in found if m.type == nova_api.LIVE_MIGRATION
                       and (m.from_host if end == 'from' else m.to_host) == host} - ours
             taken = sum(1 for f in known.flights
@@ -126,15 +131,13 @@ class NovaExecutor(base.Executor):
 
     def submit(self, task: model.Task) -> str | None:
         try:
-            response = self._nova.live_migrate(
-                task.instance_uuid, task.to_host, copy_disks=self._copies(task))
+            if task.method is model.Method.COLD:
+                response = self._nova.cold_migrate(task.instance_uuid, task.to_host)
+            else:
+                response = self._nova.live_migrate(
+                    task.instance_uuid, task.to_host, copy_disks=self._copies(task))
         except api.ApiError as exc:
-            if exc.sent:
-                raise exception.AmbiguousSubmit(
-                    instance_uuid=task.instance_uuid, problem=exc.problem) from None
-            raise exception.NovaClientError(
-                instance_uuid=task.instance_uuid,
-                problem=f'the live migration could not be asked for: {exc.problem}') from None
+            raise answers.lost(task, exc) from None
         if 200 <= response.status_code < 300:
             request_id = response.headers.get('x-openstack-request-id')
             return str(request_id) if request_id else None
@@ -147,7 +150,8 @@ class NovaExecutor(base.Executor):
     def _refused(self, task: model.Task, response: Any) -> exception.MigrationError:
         """What an answer that is no success means."""
         uuid, status = task.instance_uuid, response.status_code
-        said = self._nova.api.refusal(response, POLICY)
+        said = self._nova.api.refusal(
+            response, cold.POLICY if task.method is model.Method.COLD else POLICY)
         if status >= 500:
             return exception.AmbiguousSubmit(instance_uuid=uuid, problem=said)
         match status:
@@ -155,55 +159,60 @@ class NovaExecutor(base.Executor):
                 return exception.MigrationFailed(
                     instance_uuid=uuid, problem=f'Nova refused host {task.to_host}: {said}')
             case 404:
-                return _gone(task)
+                return answers.gone(task)
             case 409:
                 return self._conflict(task, said)
         return exception.NovaClientError(
-            instance_uuid=uuid, problem=f'Nova refused the live migration: {said}')
+            instance_uuid=uuid, problem=f'Nova refused the {task.method} migration: {said}')
 
     def _conflict(self, task: model.Task, said: str) -> exception.MigrationError:
         uuid = task.instance_uuid
         try:
             instance = self._nova.server(uuid).instance
         except api.ApiError as exc:
-            return _gone(task) if exc.status == 404 else _unread(task, exc)
-        if instance.task_state == collector.MIGRATING:
+            return answers.gone(task) if exc.status == 404 else answers.unread(task, exc)
+        if instance.task_state == collector.MIGRATING or cold.under_way(instance):
             return exception.AmbiguousSubmit(
                 instance_uuid=uuid, problem='it says that the instance is migrating already')
         if instance.locked:
             return exception.PreFlightError(
                 instance_uuid=uuid, rule='locked', problem='it was locked in the last moment')
-        if instance.status != 'ACTIVE' or instance.task_state is not None:
+        if instance.task_state is not None or not statuses.movable(
+                instance, task.phase, engine_conf.options(self._conf)):
             # No fault of the destination.
             return exception.PreFlightError(
                 instance_uuid=uuid, rule='not-active',
                 problem=f'it became {instance.task_state or instance.status} in the last moment')
+        if statuses.method(instance.status) is not task.method:
+            return _changed(task, instance)
         return exception.MigrationFailed(
-            instance_uuid=uuid, problem=f'Nova refused the live migration: {said}')
+            instance_uuid=uuid, problem=f'Nova refused the {task.method} migration: {said}')
 
     def look(self, task: model.Task, marker: str) -> base.Progress:
-        after = _newest_before(task, marker)
+        after = answers.newest_before(task, marker)
         try:
+            if task.method is model.Method.COLD:
+                return self._cold.look(task, after)
             return self._look(task, after)
         except api.ApiError as exc:
-            raise _unread(task, exc) from None
+            raise answers.unread(task, exc) from None
 
     def _look(self, task: model.Task, after: int) -> base.Progress:
         migrations = self._nova.migrations(task.instance_uuid)
-        migration = ours(migrations, task, after)
-        server = self._server(task)
+        migration = answers.ours(migrations, task, after)
+        server = answers.server(self._nova, task)
         if migration is None and (
                 server is None or server.task_state != collector.MIGRATING):
             # It may have come and gone between the two readings.
             migrations = self._nova.migrations(task.instance_uuid)
-            migration = ours(migrations, task, after)
+            migration = answers.ours(migrations, task, after)
         if migration is None:
             return self._absent(migrations, server, after)
         reference = migration.uuid
         match migration.status:
             case 'completed':
                 return base.Progress(base.Stage.COMPLETED, reference=reference)
-            case 'cancelled':
+            case 'cancelled' if server is None or server.status != answers.ERROR:
                 return base.Progress(
                     base.Stage.CANCELLED, 'aborted, or the nova-compute of its source was '
                                           'stopped', reference)
@@ -211,14 +220,14 @@ class NovaExecutor(base.Executor):
             return base.Progress(base.Stage.CANCELLED, 'the instance was deleted', reference)
         if migration.ended:
             return self._failed(task, migration, server)
-        stage = base.Stage.WAITING if migration.status in _WAITING else base.Stage.RUNNING
+        stage = base.Stage.WAITING if migration.status in answers.WAITING else base.Stage.RUNNING
         return base.Progress(stage, api.printable(migration.status), reference)
 
     @staticmethod
     def _absent(migrations: list[nova_api.Migration], server: model.Instance | None,
                 after: int) -> base.Progress:
         if server is None:
-            return base.Progress(base.Stage.ABSENT, 'the instance is gone')
+            return base.Progress(base.Stage.CANCELLED, 'the instance was deleted')
         if server.task_state != collector.MIGRATING:
             return base.Progress(base.Stage.ABSENT, 'Nova has no migration of ours')
         foreign = [m for m in migrations if m.id > after and not m.ended]
@@ -234,7 +243,7 @@ class NovaExecutor(base.Executor):
             return base.Progress(
                 base.Stage.COMPLETED, f'the migration ended as {migration.status}, but the '
                                       f'instance is on {task.to_host}', migration.uuid)
-        why = self._why(task.instance_uuid)
+        why = answers.why(self._nova, task.instance_uuid, nova_api.LIVE_MIGRATION, NOT_SHARED)
         if NOT_SHARED in why and task.phase in metrics.IMBALANCE:
             return base.Progress(
                 base.Stage.FAILED,
@@ -243,101 +252,56 @@ class NovaExecutor(base.Executor):
                 f'Nova: migration {migration.status}: {why}', migration.uuid, 'copies-disk')
         return base.Progress(
             base.Stage.FAILED, f'Nova: migration {migration.status}' + (f': {why}' if why else ''),
-            migration.uuid, broken=server.status == ERROR)
+            migration.uuid, broken=server.status == answers.ERROR)
 
-    def _why(self, uuid: str) -> str:
-        """What Nova recorded about the newest live migration; may be empty."""
-        try:
-            for action in self._nova.actions(uuid):
-                if action.get('action') != nova_api.LIVE_MIGRATION:
-                    continue
-                events = self._nova.action_events(uuid, str(action.get('request_id')))
-                details = [said for e in events if (said := _said(e))]
-                return api.printable(next(
-                    (d for d in details if NOT_SHARED in d),
-                    details[-1] if details else action.get('message') or ''))
-        except api.ApiError:
-            return ''
-        return ''
+    def confirm(self, task: model.Task, marker: str) -> None:
+        self._cold.confirm(task)
 
-    def _server(self, task: model.Task) -> model.Instance | None:
-        """The instance, None when it is gone."""
+    def abort(self, task: model.Task, marker: str) -> bool:
+        if task.method is model.Method.COLD:
+            return False
+        uuid = task.instance_uuid
         try:
-            return self._nova.server(task.instance_uuid).instance
+            migration = answers.ours(
+                self._nova.migrations(uuid), task, answers.newest_before(task, marker))
+            if migration is None or migration.status not in ABORTABLE:
+                return False
+            response = self._nova.abort_live_migration(uuid, migration.id)
         except api.ApiError as exc:
-            if exc.status == 404:
-                return None
-            raise
+            raise exception.NovaClientError(
+                instance_uuid=uuid,
+                problem=f'its live migration could not be aborted: {exc.problem}') from None
+        if 200 <= response.status_code < 300:
+            return True
+        if response.status_code in (400, 404, 409):
+            return False  # it has just ended, or cannot be stopped any more
+        raise exception.NovaClientError(
+            instance_uuid=uuid, problem='Nova refused to abort its live migration: '
+                                        + self._nova.api.refusal(response, ABORT_POLICY))
 
     def post_flight(self, task: model.Task) -> None:
-        try:
-            server = self._server(task)
-        except api.ApiError as exc:
-            raise _unread(task, exc) from None
-        uuid = task.instance_uuid
-        if server is None:
-            raise exception.MigrationFailed(
-                instance_uuid=uuid, problem='it was deleted after its migration')
-        if server.status == ERROR:
-            raise exception.InstanceInError(
-                instance_uuid=uuid, problem=f'since its migration to {task.to_host}, on '
-                                            f'{server.host or "no host"}')
-        if server.host != task.to_host:
-            raise exception.MigrationFailed(
-                instance_uuid=uuid, problem=f'it is on {server.host or "no host"} and not on '
-                                            f'{task.to_host}')
+        if task.method is model.Method.COLD:
+            return self._cold.post_flight(task)
+        server = answers.moved(self._nova, task)
         if server.task_state == collector.MIGRATING:
             raise exception.NovaClientError(
-                instance_uuid=uuid, problem='Nova has not finished its migration yet')
-        if server.status != 'ACTIVE':
+                instance_uuid=task.instance_uuid,
+                problem='Nova has not finished its migration yet')
+        if server.status not in (statuses.ACTIVE, statuses.PAUSED):
             raise exception.MigrationFailed(
-                instance_uuid=uuid, problem=f'it is on {task.to_host} but {server.status}')
+                instance_uuid=task.instance_uuid,
+                problem=f'it is on {task.to_host} but {server.status}')
+        return None
 
 
-def ours(migrations: list[nova_api.Migration], task: model.Task,
-         after: int) -> nova_api.Migration | None:
-    """Our migration among those of the instance, None when there is none.
-
-    Newer than the marker, a live migration from our source, and to nowhere
-    else than our destination: that stays empty until it is scheduled, and in
-    a migration that never was. Of several the newest counts, since only the
-    last can be under way.
-    """
-    found = [m for m in migrations
-             if m.id > after and m.type == nova_api.LIVE_MIGRATION
-             and m.from_host == task.from_host and m.to_host in (None, task.to_host)]
-    return max(found, key=lambda m: m.id, default=None)
+def _as_planned(task: model.Task, instance: model.Instance) -> None:
+    """:raises PreFlightError: it was started or stopped since."""
+    if statuses.method(instance.status) is not task.method:
+        raise _changed(task, instance)
 
 
-def _said(event: Mapping[str, Any]) -> str:
-    """Why an action's event failed: its details, below 2.84 the last line of
-    its traceback; empty when it did not."""
-    if event.get('details'):
-        return str(event['details'])
-    lines = str(event.get('traceback') or '').strip().splitlines()
-    return lines[-1] if lines else ''
-
-
-def _newest_before(task: model.Task, marker: str) -> int:
-    try:
-        value = json.loads(marker)['migration_id']
-        if isinstance(value, int) and not isinstance(value, bool):
-            return value
-    except (ValueError, KeyError, TypeError):
-        pass
-    raise exception.NovaClientError(
-        instance_uuid=task.instance_uuid,
-        problem=f'the marker of task {task.task_id} is unreadable; look at the migrations of the '
-                'instance and resolve the task by hand')
-
-
-def _gone(task: model.Task) -> exception.PreFlightError:
+def _changed(task: model.Task, instance: model.Instance) -> exception.PreFlightError:
     return exception.PreFlightError(
-        instance_uuid=task.instance_uuid, rule='no-such-instance',
-        problem='it was deleted; there is nothing left to move')
-
-
-def _unread(task: model.Task, error: api.ApiError) -> exception.NovaClientError:
-    return exception.NovaClientError(
-        instance_uuid=task.instance_uuid,
-        problem=f'could not read {error.what} from {error.service}: {error.problem}')
+        instance_uuid=task.instance_uuid, rule='method-changed',
+        problem=f'it is {instance.status} and a {task.method} migration was planned; the next '
+                'plan knows')

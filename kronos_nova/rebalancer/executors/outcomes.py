@@ -32,7 +32,7 @@ LOG = logging.getLogger(__name__)
 
 COMPLETED = 'migration.completed'
 FAILED = 'migration.failed'
-CANCELLED_TYPE = 'MigrationCancelled'
+CANCELLED_TYPE = rows.CANCELLED_TYPE
 
 #: Told of each result: event type and result.
 Notify = Callable[[str, model.Result], object]
@@ -53,13 +53,17 @@ class Outcomes:
         """The next destination, a retry, or the end (see :mod:`retry`)."""
         now = self._clock()
         task = row.task
+        if error.kwargs.get('rule') == retry.GONE:
+            self.end(row, TaskState.CANCELLED, CANCELLED_TYPE, str(error))
+            return None
         verdict = retry.after_failure(row, error, now, self._settings)
         if not verdict.again:
             broken = isinstance(error, exception.InstanceInError)
             if broken:
                 LOG.error('%s', error)
-            self.end(row, TaskState.FAILED, error.wire_type, str(error),
-                     quarantine=verdict.quarantine, for_ever=broken)
+            if not self.end(row, TaskState.FAILED, error.wire_type, str(error),
+                            quarantine=verdict.quarantine, for_ever=broken):
+                return None
         elif not self._store.requeue(
                 task.task_id, self._worker, now, not_before=verdict.not_before,
                 retry_count=verdict.retry_count, attempt=verdict.attempt, error=str(error),
@@ -91,13 +95,16 @@ class Outcomes:
                         self._settings.host_quarantine_seconds)
 
     def lost(self, task: model.Task) -> None:
-        LOG.warning('Instance %s: task %s was taken over by another executor; it is left to it',
+        LOG.warning('Instance %s: task %s was taken over by another executor, or cancelled',
                     task.instance_uuid, task.task_id)
 
     def end(self, row: rows.TaskRow, state: TaskState, error_type: str | None = None,
             error: str | None = None, *, quarantine: bool = False,
-            for_ever: bool = False) -> None:
-        """Terminal: cooldown, quarantine and dependents in one transaction."""
+            for_ever: bool = False) -> bool:
+        """Terminal: cooldown, quarantine and dependents in one transaction.
+
+        :returns: False: it was not ours any more, and nothing was written.
+        """
         seconds = -1.0 if for_ever else self._settings.instance_quarantine_seconds
         now = self._clock()
         task = row.task
@@ -107,7 +114,8 @@ class Outcomes:
             instance_cooldown=self._settings.instance_cooldown,
             quarantine_seconds=seconds if quarantine else None)
         if cancelled is None:
-            return self.lost(task)
+            self.lost(task)
+            return False
         if state is TaskState.COMPLETED:
             LOG.info('Instance %s: moved from %s to %s in %.0f s (task %s)', task.instance_uuid,
                      task.from_host, task.to_host, result.duration_seconds, task.task_id)
@@ -117,7 +125,7 @@ class Outcomes:
         self._tell(COMPLETED if result.success else FAILED, _final(result, task))
         for dependent in cancelled:
             self.cancelled(dependent, now)
-        return None
+        return True
 
     def cancelled(self, task: model.Task, now: float) -> None:
         """A task that ended in the table, without Nova being asked."""

@@ -35,7 +35,9 @@ NOT_THE_INSTANCE = frozenset({
     'host-draining', 'host-quarantined', 'cell-differs', 'az-pinned', 'az-differs',
     'anti-affinity', 'affinity', 'cpu-traits', 'out-of-scope'})
 #: Nor are these its fault, and no destination differs: the task ends.
-FINAL = frozenset({'copies-disk', 'quarantined'})
+FINAL = frozenset({'copies-disk', 'quarantined', 'locked', 'method-changed'})
+#: Nor is there anything left to do.
+GONE = 'no-such-instance'
 #: Nor these, and waiting helps: the same destination is tried again.
 PASSING = frozenset({'group-in-flight'})
 #: Nor this, and it is no failure at all: the task waits as for a slot of ours.
@@ -50,7 +52,8 @@ class Settings:
 
     ``scopes`` None serves all. ``instance_quarantine_seconds`` -1 is for
     ever. A host that refused ``host_refusals`` times in a row takes nothing
-    for ``host_quarantine_seconds``. ``local_disk_seconds``: for so long Nova's
+    for ``host_quarantine_seconds``. ``abort_at_deadline``: a live migration
+    that takes longer is aborted. ``local_disk_seconds``: for so long Nova's
     word is believed that a host's disks are its own. Without ``begin`` nothing new is asked
     for; what is under way is seen to its end. ``frozen`` says why nothing may begin at
     an epoch time, or None.
@@ -74,6 +77,7 @@ class Settings:
     host_quarantine_seconds: float = 3600.0
     local_disk_seconds: float = 86400.0
     begin: bool = True
+    abort_at_deadline: bool = False
     frozen: Callable[[float], str | None] = dataclasses.field(
         default=lambda now: None, compare=False)
 
@@ -97,7 +101,8 @@ def settings(conf: cfg.ConfigOpts) -> Settings:
         claim_seconds=executor.claim_seconds, retry_backoff=executor.retry_backoff,
         max_attempts=1 + engine.max_alternates, instance_cooldown=engine.instance_cooldown,
         instance_quarantine_seconds=engine.instance_quarantine_seconds,
-        begin=not engine.dry_run, frozen=lambda now: engine_conf.frozen(conf, now))
+        begin=not engine.dry_run, abort_at_deadline=executor.abort_at_deadline,
+        frozen=lambda now: engine_conf.frozen(conf, now))
 
 
 def deadline(task: model.Task, submitted_at: float, chosen: Settings) -> float:
@@ -105,8 +110,13 @@ def deadline(task: model.Task, submitted_at: float, chosen: Settings) -> float:
 
     Nova allows live_migration_completion_timeout per GiB of memory and
     copied disk, counted from when it runs; we add time to wait in its queue.
+    A cold migration copies no memory, and Nova sets it no limit.
+
+    Source: nova.virt.libvirt.driver, _live_migration_data_gb, which takes
+    memory and each disk for 2 GiB at least.
     """
-    gib = task.memory_mb / 1024 + task.disk_gb
+    memory = task.memory_mb / 1024 if task.method is model.Method.LIVE else 0.0
+    gib = sum(max(2.0, part) for part in (memory, task.disk_gb) if part)
     return submitted_at + chosen.migration_timeout + chosen.seconds_per_gib * gib
 
 

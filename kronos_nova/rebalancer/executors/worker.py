@@ -33,6 +33,7 @@ from oslo_log import log as logging
 
 from kronos_nova import exception
 from kronos_nova import model
+from kronos_nova.conf import masking
 from kronos_nova.model import TaskState
 from kronos_nova.rebalancer.executors import base
 from kronos_nova.rebalancer.executors import outcomes
@@ -42,6 +43,10 @@ from kronos_nova.rebalancer.store import owners
 from kronos_nova.rebalancer.store import rows
 
 LOG = logging.getLogger(__name__)
+
+LATE = 'The migration took longer than its deadline.'
+ABORTING = 'The migration took longer than its deadline and is being aborted.'
+
 
 class UnexpectedError(exception.MigrationError):
     """The driver raised what its contract does not know: a fault in it."""
@@ -71,6 +76,7 @@ class Worker:
         self._stopping = threading.Event()
         self._next_look: dict[str, float] = {}
         self._unverified: dict[str, float] = {}
+        self._aborted: set[str] = set()
         self._frozen: str | None = None
 
     # The loop.
@@ -133,6 +139,7 @@ class Worker:
         for memory in (self._next_look, self._unverified):
             for task_id in memory.keys() - mine:
                 del memory[task_id]
+        self._aborted &= mine
 
     # From claimed to submitted.
 
@@ -211,9 +218,9 @@ class Worker:
         except Exception as e:
             problem = _unexpected(task, e)
         else:
-            LOG.info('Instance %s: live migration from %s to %s requested (%s, task %s, '
-                     'request %s)', task.instance_uuid, task.from_host, task.to_host, task.phase,
-                     task.task_id, reference)
+            LOG.info('Instance %s: %s migration from %s to %s requested (%s, task %s, request '
+                     '%s)', task.instance_uuid, task.method, task.from_host, task.to_host,
+                     task.phase, task.task_id, reference)
             self._mark(row, TaskState.SUBMITTED, [TaskState.SUBMITTING], reference=reference)
             return None
         LOG.warning('Task %s: %s', task.task_id, problem)
@@ -239,7 +246,7 @@ class Worker:
             LOG.warning('Task %s: %s It is looked at again.', task.task_id, e)
             self._check_deadline(row)
             return
-        except exception.InstanceInError as e:
+        except (exception.InstanceInError, exception.PreFlightError) as e:
             self._outcomes.failed(row, e)
             return
         except exception.MigrationError as e:
@@ -254,11 +261,18 @@ class Worker:
                 self._outcomes.end(row, TaskState.COMPLETED)
             case base.Stage.FAILED:
                 self._outcomes.failed(row, _why(row, progress))
+            case base.Stage.CANCELLED if row.error == ABORTING:
+                self._outcomes.failed(row, exception.MigrationTimeout(
+                    instance_uuid=task.instance_uuid,
+                    problem='its migration took longer than its deadline and was aborted'))
             case base.Stage.CANCELLED:
                 self._outcomes.end(row, TaskState.CANCELLED, outcomes.CANCELLED_TYPE,
                                    progress.detail or 'The migration was cancelled in Nova.')
             case base.Stage.ABSENT:
                 self._absent(row)
+            case base.Stage.UNCONFIRMED:
+                self._under_way(row, progress)
+                self._confirm(row)
             case _:
                 self._under_way(row, progress)
 
@@ -266,6 +280,7 @@ class Worker:
         if self._check_deadline(row):
             if row.doubt_since is not None:
                 self._mark(row, TaskState.UNKNOWN, [TaskState.UNKNOWN], doubt_since=None)
+            self._abort(row)
             return
         reference = progress.reference or row.reference
         state = row.task.state
@@ -281,14 +296,45 @@ class Worker:
         """Past its deadline a task becomes unknown: watched on, slot kept."""
         if row.task.deadline is None or self._clock() < row.task.deadline:
             return False
+        wanted = ABORTING if self._aborts(row.task) else LATE
         if row.error_type != exception.MigrationTimeout.wire_type:
             LOG.warning('Instance %s: task %s is past its deadline; it keeps its slot and is '
                         'watched until Nova says how it ended. See its migration in Nova.',
                         row.task.instance_uuid, row.task.task_id)
-            self._mark(row, TaskState.UNKNOWN, [row.task.state],
-                       error='The migration took longer than its deadline.',
+        if (row.error, row.task.state) != (wanted, TaskState.UNKNOWN):
+            self._mark(row, TaskState.UNKNOWN, [row.task.state], error=wanted,
                        error_type=exception.MigrationTimeout.wire_type)
         return True
+
+    def _aborts(self, task: model.Task) -> bool:
+        return self._settings.abort_at_deadline and task.method is model.Method.LIVE
+
+    def _abort(self, row: rows.TaskRow) -> None:
+        """Committed before it is asked for, as ``submitting`` is: a successor
+        then knows who ended the migration. Asked until it is accepted."""
+        task = row.task
+        if not self._aborts(task) or task.task_id in self._aborted:
+            return
+        try:
+            accepted = self._driver.abort(task, row.marker or '')
+        except exception.NovaClientError as e:
+            LOG.warning('Task %s: %s It is tried again.', task.task_id, e)
+            return
+        if accepted:
+            self._aborted.add(task.task_id)
+            LOG.warning('Instance %s: task %s: its live migration is past its deadline and is '
+                        'being aborted', task.instance_uuid, task.task_id)
+
+    def _confirm(self, row: rows.TaskRow) -> None:
+        """Nova refuses what has been confirmed before: nothing is lost when a
+        predecessor has done so."""
+        try:
+            self._driver.confirm(row.task, row.marker or '')
+        except exception.NovaClientError as e:
+            LOG.warning('Task %s: %s It is looked at again.', row.task.task_id, e)
+            return
+        LOG.info('Instance %s: task %s: its cold migration to %s is confirmed',
+                 row.task.instance_uuid, row.task.task_id, row.task.to_host)
 
     def _absent(self, row: rows.TaskRow) -> None:
         now = self._clock()
@@ -317,7 +363,8 @@ class Worker:
 
 def _unexpected(task: model.Task, error: Exception) -> UnexpectedError:
     return UnexpectedError(instance_uuid=task.instance_uuid, problem=(
-        f'the executor driver failed unexpectedly ({type(error).__name__}: {error}); '
+        f'the executor driver failed unexpectedly ({type(error).__name__}: '
+        f'{masking.masked(str(error))}); '
         'report this with the log'))
 
 

@@ -17,6 +17,7 @@
 * :mod:`board`: arrays to try moves on; :mod:`choice`: which instances, hosts.
 * :mod:`smooth`: a convex stand-in for max - min that has no plateaus.
 * :mod:`local`: local search over the moves of one budget.
+* :mod:`variants`: several changes of one plan, tried at once.
 * :mod:`swaps`: two moves in opposite directions, judged exactly.
 * :mod:`replay`: a set of moves in an order that every rule permits.
 * :mod:`portfolio`: runs them within counted work; the best plan wins.

@@ -21,6 +21,7 @@ server group at most one member moves, so what groups permit stays as it was.
 
 from collections import Counter
 from collections.abc import Mapping
+import math
 
 import numpy as np
 import numpy.typing as npt
@@ -53,6 +54,8 @@ class Board:
         self.givers, self.takers = simulation.givers, simulation.takers
         self.score: sim.Floats = simulation.score.copy()
         usage = simulation.usage[:, rows]
+        self.usage: sim.Floats = usage
+        self.capacity: sim.Floats = simulation.capacity
         self.leaving: sim.Floats = usage / simulation.capacity[:, self.source]
         self.share: sim.Floats = usage[:, None, :] / simulation.capacity[:, columns, None]
         self.plan: dict[int, int] = {}
@@ -62,21 +65,26 @@ class Board:
             for group in groups:
                 self._members.setdefault(group, []).append(row)
         self._movers: Counter[str] = Counter()
-        self._price = _bias(simulation, rows, columns)
-        self.bias = self._price.copy()
-        self._need, self._left = _claims(simulation, rows, columns, budget)
+        self.price = _bias(simulation, rows, columns)
+        self.bias = self.price.copy()
+        self.need, self.left = _claims(simulation, rows, columns, budget)
         #: Claims can stand in the way at all.
-        self.tight = self._need.size > 0
+        self.tight = self.need.size > 0
         #: Somewhere not even one instance may have room.
         self.scarce = self.tight and bool(
-            (self._left[:, columns].min(axis=1) < self._need.max(axis=1)).any())
+            (self.left[:, columns].min(axis=1) < self.need.max(axis=1)).any())
         #: What destinations lacked at first, and what an instance needs, mostly.
-        self._lack: sim.Floats = np.minimum(self._left, 0.0)
-        self._usual = np.maximum(self._need.mean(axis=1), 1.0) if self.tight else np.ones(0)
+        self.lack: sim.Floats = np.minimum(self.left, 0.0)
+        self._usual = np.maximum(self.need.mean(axis=1), 1.0) if self.tight else np.ones(0)
 
     @property
     def shape(self) -> tuple[int, int]:
         return len(self.rows), len(self.columns)
+
+    def mates(self, row: int) -> sim.Ints:
+        """The row and the other members of its groups."""
+        groups = self._groups.get(row, ())
+        return np.array(sorted({row}.union(*(self._members[g] for g in groups))), dtype=np.intp)
 
     def put(self, row: int, column: int) -> None:
         """The row moves to the column, and so does no other of its groups."""
@@ -101,27 +109,30 @@ class Board:
 
     def value(self) -> float:
         """What the state is worth, the moves' prices included."""
-        return self.measure.value(self.score) + sum(
-            float(self._price[column, row]) for row, column in self.plan.items())
+        return self.measure.value(self.score) + self.cost()
+
+    def cost(self) -> float:
+        """The moves' prices."""
+        return math.fsum(self.price[column, row] for row, column in self.plan.items())
 
     def fits(self, row: int, column: int) -> bool:
         """The claims have room."""
         if not self.tight:
             return True
-        need, left = self._need[:, row], self._left[:, self.columns[column]]
+        need, left = self.need[:, row], self.left[:, self.columns[column]]
         return bool(((need <= left) | (need == 0.0)).all())
 
     def room(self, rows: sim.Ints | slice) -> sim.Bools:
         """:meth:`fits` of columns x rows."""
-        need, left = self._need[:, None, rows], self._left[:, self.columns, None]
+        need, left = self.need[:, None, rows], self.left[:, self.columns, None]
         return np.asarray(((need <= left) | (need == 0.0)).all(axis=0))
 
     def crowded(self) -> bool:
         """A destination has no room for what it got, all moves done."""
         if not self.tight:
             return False
-        left = self._left[:, self.columns[list(self.plan.values())]]
-        return bool(((left < 0.0) & (self._need[:, list(self.plan)] > 0.0)).any())
+        left = self.left[:, self.columns[list(self.plan.values())]]
+        return bool(((left < 0.0) & (self.need[:, list(self.plan)] > 0.0)).any())
 
     def overflow(self) -> float:
         """What hosts lack for what they got, in usual instances."""
@@ -132,8 +143,8 @@ class Board:
     def overflows(self, rows: sim.Ints | slice) -> npt.NDArray[np.float32]:
         """What each addition would change of :meth:`overflow`: columns x rows."""
         source = self.source[rows]
-        beyond = (self._lack - self._left) / self._usual[:, None]
-        need = self._need[:, rows] / self._usual[:, None]
+        beyond = (self.lack - self.left) / self._usual[:, None]
+        need = self.need[:, rows] / self._usual[:, None]
         over = np.maximum(beyond, 0.0)
         here = (np.maximum(beyond[:, source] - need, 0.0) - over[:, source]).sum(axis=0)
         total = np.zeros((len(self.columns), len(source)), dtype=np.float32)
@@ -151,10 +162,10 @@ class Board:
         rows = sorted(self.plan)
         if not self.scarce:
             return rows
-        needs = self._need[:, rows].T
+        needs = self.need[:, rows].T
         sources = self.source[rows]
         destinations = self.columns[[self.plan[row] for row in rows]]
-        left = self._left.copy()
+        left = self.left.copy()
         for need, source, destination in zip(needs, sources, destinations, strict=True):
             left[:, source] -= need
             left[:, destination] += need
@@ -176,23 +187,23 @@ class Board:
         return found
 
     def _over(self) -> sim.Floats:
-        return np.asarray(np.maximum(self._lack - self._left, 0.0))
+        return np.asarray(np.maximum(self.lack - self.left, 0.0))
 
     def _shift(self, row: int, column: int, sign: float) -> None:
         source, destination = self.source[row], self.columns[column]
         self.score[:, source] -= sign * self.leaving[:, row]
         self.score[:, destination] += sign * self.share[:, column, row]
         if self.tight:
-            self._left[:, source] += sign * self._need[:, row]
-            self._left[:, destination] -= sign * self._need[:, row]
+            self.left[:, source] += sign * self.need[:, row]
+            self.left[:, destination] -= sign * self.need[:, row]
 
     def _mark(self, row: int, sign: int) -> None:
-        self.bias[:, row] = np.inf if row in self.plan else self._price[:, row]
+        self.bias[:, row] = np.inf if row in self.plan else self.price[:, row]
         for group in self._groups.get(row, ()):
             self._movers[group] += sign
         for other in {r for g in self._groups.get(row, ()) for r in self._members[g]}:
             held = any(self._movers[g] for g in self._groups[other])
-            self.bias[:, other] = np.inf if held else self._price[:, other]
+            self.bias[:, other] = np.inf if held else self.price[:, other]
 
 
 def _groups(simulation: sim.Simulation, rows: sim.Ints) -> dict[int, tuple[str, ...]]:

@@ -15,7 +15,8 @@
 
 A start is built greedily on the smooth measure, at several scales. Then, again
 and again, a few of its moves are taken back (a *ruin*) and as many are added,
-each the best by the smooth measure. The result is kept when it is better, or a
+each the best by the smooth measure. Several such changes of a plan are tried at
+once, and the best of those that change anything is kept when it is better, or a
 little worse: how much worse falls to nothing with the work that is left. When
 a plan brings every policy to its threshold, the search goes on with one move
 less.
@@ -23,7 +24,7 @@ less.
 Where room is scarce, two instances can often only change places, and the first
 of the two finds none. So a plan may lack room while it is worked on, for a
 price that rises and falls until half of the plans do; only a plan whose moves
-can be made in some order is kept.
+can be made in some order is kept. There, changes are tried one by one.
 """
 
 from collections.abc import Callable
@@ -35,13 +36,15 @@ import numpy as np
 from kronos_nova.rebalancer import simulation as sim
 from kronos_nova.rebalancer.search import board as boards
 from kronos_nova.rebalancer.search import smooth
+from kronos_nova.rebalancer.search import variants
 
 #: Scales of greedy starts, as parts of the imbalance at each step.
 STARTS = (0.5, 0.2, 0.1, 0.05)
 #: Scale while plans are worked on, as a part of the best one's imbalance.
 SCALE = 0.15
-#: At the beginning plans worse by this part are kept, on average.
-HEAT = 0.1
+#: At the beginning plans worse by this part are kept, on average; and where the
+#: best of several variants is asked, which is seldom worse.
+HEAT, HOTTER = 0.1, 0.15
 #: Most moves that are taken back at once: a part of the budget, and some more.
 DEPTH, DEEPER = 0.3, 2
 #: Candidates that one addition looks at.
@@ -55,7 +58,13 @@ PRICE, RISE = 0.01, 1.03
 CHEAPEST, DEAREST = 1e-4, 10.0
 #: So many changes may lack room on their way; the others never do.
 SOFT = 0.8
+#: Variants of a plan that are worked on at once, and how many of their
+#: additions take as long as one that looks at the whole board; fewer with more
+#: policies than these.
+VARIANTS, CHEAPER, POLICIES = 16, 4.0, 2
 
+#: See :meth:`Search._worth`.
+Worth = tuple[int, int, float]
 Ruin = Callable[[boards.Board, random.Random, int], list[int]]
 
 
@@ -89,7 +98,7 @@ class Search:
         self._board, self._budget = board, budget
         self._smooth = smooth.Smooth(board, board.shape[0] * board.shape[1] > WINDOW)
         self._rng = random.Random(seed)
-        self._total = self._left = additions
+        self._total = self._left = float(additions)
         self._stop = stop
         self.best: dict[int, int] = {}
         self._best = self._worth()
@@ -98,14 +107,54 @@ class Search:
         self._soft = False
 
     @property
-    def spent(self) -> int:
-        """Additions made."""
+    def spent(self) -> float:
+        """Additions made, or their like in additions to variants."""
         return self._total - self._left
 
     def run(self) -> dict[int, int]:
         """The best plan found: row -> column."""
         self._starts(STARTS)
         self._board.become(self.best)
+        if self._price is None:
+            self._vary()
+        else:
+            self._walk()
+        return self._pruned()
+
+    def _vary(self) -> None:
+        """Several variants of a plan at once; the best one, if it will do."""
+        board, rng = self._board, self._rng
+        several = variants.Variants(board)
+        each = max(1.0, len(board.score) / POLICIES) / CHEAPER
+        size = self._shrunk(len(self.best))
+        value = self._worth()
+        while self._left > 0 and size > 0 and not self._stop():
+            count = rng.randint(1, DEEPER + int(DEPTH * size))
+            ruins = [rng.choice(RUINS)(board, rng, count) for _ in range(VARIANTS)]
+            added = max(1, size - len(board.plan) + len(ruins[0]))
+            if each * VARIANTS * added > self._left:
+                return
+            self._left -= each * VARIANTS * added
+            scales = SCALE * self._combined * WIDE ** np.array(
+                [rng.uniform(-1.0, 1.0) for _ in ruins])
+            heat = HOTTER * abs(value[2]) * self._left / self._total
+            best: tuple[Worth, dict[int, int]] | None = None
+            for found in several.tried(ruins, size, scales):
+                new = int(not found.reached), len(found.plan) * found.reached, found.value
+                most = value[2] + heat * rng.expovariate(1.0)
+                if (found.plan != board.plan and new <= (*value[:2], most)
+                        and (best is None or new < best[0])):
+                    best = new, found.plan
+            if best is None:
+                continue
+            value = best[0]
+            board.become(best[1])
+            if self._keep() and self._reached():
+                size = self._shrunk(len(self.best))
+                value = self._worth()
+
+    def _walk(self) -> None:
+        """One plan after the other, which may lack room on its way."""
         size = self._shrunk(len(self.best))
         value = self._worth()
         while self._left > 0 and size > 0 and not self._stop():
@@ -127,7 +176,6 @@ class Search:
             else:
                 self._board.become(before)
                 self._board.score[:] = score
-        return self._pruned()
 
     def start(self, parts: Sequence[float]) -> dict[int, int]:
         """The best of greedy plans, one for each scale."""
@@ -140,7 +188,7 @@ class Search:
             self._grow(part)
             self._keep()
 
-    def _worth(self) -> tuple[int, int, float]:
+    def _worth(self) -> Worth:
         """Lower is better: plans that reach every threshold first, of these
         the one with fewest moves; then by value."""
         if self._board.crowded():

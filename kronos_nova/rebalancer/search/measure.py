@@ -52,12 +52,13 @@ class Measure:
         self._limits = np.maximum(simulation.imbalances(), self.thresholds) + metrics.ROUNDING
 
     def highest(self, score: sim.Floats) -> sim.Floats:
-        """P: the highest score of the hosts that may give."""
-        return np.asarray((score + self._out[0]).max(axis=1))
+        """... P: the highest score of the hosts that may give; score is
+        ... P x H here and below, one state or many."""
+        return np.asarray((score + self._out[0]).max(axis=-1))
 
     def lowest(self, score: sim.Floats) -> sim.Floats:
-        """P: the lowest score of the hosts that may take."""
-        return np.asarray((score + self._out[1]).min(axis=1))
+        """... P: the lowest score of the hosts that may take."""
+        return np.asarray((score + self._out[1]).min(axis=-1))
 
     def imbalances(self, score: sim.Floats) -> sim.Floats:
         return np.asarray(np.maximum(self.highest(score) - self.lowest(score), 0.0))
@@ -71,12 +72,23 @@ class Measure:
         return float(self.weights @ np.where(above > metrics.ROUNDING, above, 0.0))
 
     def value(self, score: sim.Floats) -> float:
+        return float(self.values(score))
+
+    def values(self, score: sim.Floats) -> sim.Floats:
+        """... : :meth:`value` of each state."""
         imbalance = self.imbalances(score)
-        combined = float(self.weights @ imbalance)
-        above = float(self.weights @ np.maximum(imbalance - self.thresholds, 0.0))
-        refused = float(self.weights @ np.maximum(imbalance - self._limits, 0.0))
-        refused += max(0.0, combined - self.start - metrics.ROUNDING)
-        return BELOW * combined + (1.0 - BELOW) * above + REFUSED * refused
+        combined = imbalance @ self.weights
+        above = np.maximum(imbalance - self.thresholds, 0.0) @ self.weights
+        refused = np.maximum(imbalance - self._limits, 0.0) @ self.weights
+        refused += np.maximum(0.0, combined - self.start - metrics.ROUNDING)
+        return np.asarray(BELOW * combined + (1.0 - BELOW) * above + REFUSED * refused)
+
+    def reached(self, score: sim.Floats) -> sim.Bools:
+        """... : every policy is at its threshold, and none is refused."""
+        imbalance = self.imbalances(score)
+        limits = np.minimum(self.thresholds + metrics.ROUNDING, self._limits)
+        return np.asarray((imbalance <= limits).all(axis=-1)
+                          & (imbalance @ self.weights <= self.start + metrics.ROUNDING))
 
     def refused(self, score: sim.Floats) -> bool:
         """A policy ends worse and above its threshold, or all of them

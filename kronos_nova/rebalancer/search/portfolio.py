@@ -14,6 +14,7 @@
 """The best of several plans, within counted work."""
 
 from collections.abc import Sequence
+import math
 
 from kronos_nova import model
 from kronos_nova.rebalancer import simulation as sim
@@ -127,7 +128,7 @@ def _search(simulation: sim.Simulation, budget: int, additions: int,
         additions = int(SCARCE * additions)
     search = local.Search(board, budget, simulation.seed, additions, simulation.stop)
     plan = search.start(starts) if starts else search.run()
-    simulation.steps += search.spent * _steps(rows.size * columns.size)
+    simulation.steps += math.ceil(search.spent * _steps(rows.size * columns.size))
     board.become(plan)
     order = board.order() or list(plan)
     return [(int(rows[r]), int(columns[plan[r]])) for r in order]

@@ -31,6 +31,7 @@ from kronos_nova import policy as policies
 from kronos_nova.constraints import disks
 from kronos_nova.constraints import instance as instance_rules
 from kronos_nova.constraints import metrics
+from kronos_nova.constraints import statuses
 from kronos_nova.constraints import view as views
 from kronos_nova.rebalancer.simulation import arrays
 from kronos_nova.rebalancer.simulation import effects
@@ -118,6 +119,9 @@ class Simulation:
         self._mark_hosts(cluster)
         self.extremes = extremes.Extremes(self.score, self.givers, self.takers)
         self.movable: Bools = self._movable(instances, order)
+        #: What a drain may take: these, and such as do not run (:mod:`statuses`).
+        self.drainable: Bools = self._drainable()
+        self._at_first = self.movable.copy(), self.drainable.copy()
         #: Imbalance moves leave them where they are (rule ``copies-disk``). No
         #: search may begin with them: there can be as many as instances.
         self.copying: Bools = self._copying(instances)[order]
@@ -159,6 +163,14 @@ class Simulation:
                 movable[self.index[uuid]] = self._may_move(self.cluster.instances[uuid])
         return movable
 
+    def _drainable(self) -> Bools:
+        drainable = self.movable.copy()
+        for n in np.flatnonzero(~self.movable):
+            instance = self.cluster.instances[self.uuids[n]]
+            if instance.status != statuses.ACTIVE:
+                drainable[n] = self._refused(instance, model.Phase.EVACUATE) is None
+        return drainable
+
     def _copying(self, instances: Sequence[model.Instance]) -> Bools:
         storage = self.options.instance_storage
         if (self.options.allow_disk_copy or storage == 'shared'
@@ -170,11 +182,14 @@ class Simulation:
             dtype=np.bool_, count=len(instances))
 
     def _may_move(self, instance: model.Instance) -> bool:
-        probe = model.Move(instance.uuid, instance.host, '', model.Phase.SPREAD)
-        no = instance_rules.state(self.view, probe) or instance_rules.history(self.view, probe)
+        no = self._refused(instance, model.Phase.SPREAD)
         if no is not None:
             self.held_back[instance.uuid] = no
         return no is None
+
+    def _refused(self, instance: model.Instance, phase: model.Phase) -> model.Rejection | None:
+        probe = model.Move(instance.uuid, instance.host, '', phase)
+        return instance_rules.state(self.view, probe) or instance_rules.history(self.view, probe)
 
     # Measures.
 
@@ -235,7 +250,7 @@ class Simulation:
         is not moved again by this plan."""
         self.view.land(move)
         n = self.index[move.instance_uuid]
-        self.movable[n] = False
+        self.movable[n] = self.drainable[n] = False
         self._change(n, self.host_index[move.from_host], -1)
         self._change(n, self.host_index[move.to_host], 1)
         self._shift(n, move.from_host, move.to_host)
@@ -245,7 +260,7 @@ class Simulation:
         bit what they would be without it, for rounding decides between ties."""
         self.view.undo(move)
         n = self.index[move.instance_uuid]
-        self.movable[n] = True
+        self.movable[n], self.drainable[n] = (first[n] for first in self._at_first)
         self._change_back(n, self.host_index[move.from_host])
         self._change_back(n, self.host_index[move.to_host])
         self._shift(n, move.to_host, move.from_host)

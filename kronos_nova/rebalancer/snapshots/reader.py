@@ -133,7 +133,8 @@ class _Reader:
         if len(named) != 1:
             raise self._bad(schema.GROUPS, f'{where} has {len(named)} policies, not one')
         limit = (record.rules or {}).get('max_server_per_host', 1)
-        if isinstance(limit, bool) or not isinstance(limit, int) or limit < 1:
+        if (isinstance(limit, bool) or not isinstance(limit, int)
+                or not 1 <= limit < 2**63):
             raise self._bad(schema.GROUPS, f'{where}: max_server_per_host is not a number above 0')
         try:
             policy = model.GroupPolicy(next(iter(named)))

@@ -38,6 +38,7 @@ Name = Annotated[str, files.Name]
 #: Written by tenants or by people: shown after cleaning, never used.
 Text = Annotated[str, pydantic.StringConstraints(max_length=65536)]
 Count = Annotated[int, pydantic.Field(ge=0, le=2**63 - 1)]
+Units = Annotated[int, pydantic.Field(ge=1, le=2**63 - 1)]
 Seconds = Annotated[float, pydantic.Field(ge=0, allow_inf_nan=False)]
 Amounts = dict[Name, Count]
 
@@ -107,10 +108,10 @@ class Migration(_Record):
 class Inventory(_Record):
     total: Count
     reserved: Count = 0
-    allocation_ratio: Annotated[float, pydantic.Field(gt=0, allow_inf_nan=False)] = 1.0
-    min_unit: Annotated[int, pydantic.Field(ge=1)] = 1
-    max_unit: Annotated[int, pydantic.Field(ge=1)] = 2**31 - 1
-    step_size: Annotated[int, pydantic.Field(ge=1)] = 1
+    allocation_ratio: Annotated[float, pydantic.Field(ge=0, allow_inf_nan=False)] = 1.0
+    min_unit: Units = 1
+    max_unit: Units = 2**31 - 1
+    step_size: Units = 1
 
 
 class Provider(_Record):

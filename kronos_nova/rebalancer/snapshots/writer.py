@@ -63,11 +63,24 @@ def write(parent: str, recording: Recording, prefix: str = SIGNALLED) -> str:
 
     :raises SnapshotError: it could not be written; nothing is left behind.
     """
+    return publish(parent, documents(recording), f'{prefix}-{_stamp(recording.now)}')
+
+
+def publish(parent: str, contents: Mapping[str, Any], name: str,
+            policies_file: str | None = None) -> str:
+    """Write ``<parent>/<name>`` and return its path.
+
+    :param contents: JSON documents by path.
+    :param policies_file: the text of a policies.yaml to go with them.
+    :raises SnapshotError: it could not be written; nothing is left behind.
+    """
     try:
         os.makedirs(parent, mode=0o700, exist_ok=True)
         with _temporary(parent) as work:
-            _fill(work, documents(recording))
-            return _publish(work, parent, f'{prefix}-{_stamp(recording.now)}')
+            _fill(work, contents)
+            if policies_file is not None:
+                _write(os.path.join(work, 'policies.yaml'), policies_file)
+            return _publish(work, parent, name)
     except OSError as e:
         raise exception.SnapshotError(
             path=parent, problem=f'no snapshot can be written ({os.strerror(e.errno or 0)})',
@@ -240,12 +253,16 @@ def _fill(work: str, contents: Mapping[str, Any]) -> None:
     for folder in ('nova', 'placement', 'prometheus'):
         os.mkdir(os.path.join(work, folder), mode=0o700)
     for name, data in contents.items():
-        descriptor = os.open(os.path.join(work, name), os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-        with open(descriptor, 'w', encoding='utf-8') as f:
-            json.dump(data, f, indent=1, sort_keys=True, allow_nan=False)
-            f.write('\n')
-            f.flush()
-            os.fsync(descriptor)
+        _write(os.path.join(work, name),
+               json.dumps(data, indent=1, sort_keys=True, allow_nan=False) + '\n')
+
+
+def _write(path: str, text: str) -> None:
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    with open(descriptor, 'w', encoding='utf-8') as f:
+        f.write(text)
+        f.flush()
+        os.fsync(descriptor)
 
 
 def _publish(work: str, parent: str, name: str) -> str:

@@ -253,15 +253,21 @@ class Store:
             sa.select(sa.func.coalesce(sa.func.sum(budget.c.moves), 0))
             .where(budget.c.scope == scope, budget.c.spent_at >= since)).scalar_one()))
 
-    def purge(self, older_than: float) -> int:
+    def purge(self, older_than: float, *, judged: int = 3,
+              remembered: float = settling.REMEMBERED) -> int:
         """Forget what ended before; returns the number of plans forgotten.
 
-        Live tasks, running cooldowns and quarantines, and completions of the
-        last hour stay, whatever is asked.
+        Live tasks, running cooldowns, quarantines and pauses, completions of
+        the last hours, and what circuit breakers go by stay, whatever is
+        asked.
+
+        :param judged: by so many plans of a scope its breaker decides.
+        :param remembered: seconds that completed moves are asked for, as in
+            :meth:`history`.
         """
         def step(connection: sa.Connection) -> int:
             now = float(connection.execute(sa.select(self._now())).scalar_one())
-            return plans.purge(connection, now, older_than)
+            return plans.purge(connection, now, min(older_than, now - remembered), judged)
         return self._run(step)
 
     # Tasks.
@@ -279,6 +285,19 @@ class Store:
     def task(self, task_id: str) -> TaskRow | None:
         found = self._read(lambda c: tasks.find(c, tables.task.c.task_id == task_id))
         return found[0] if found else None
+
+    def doubt(self, task: model.Task) -> str | None:
+        """Why a task that somebody sent is not one of this table's, or None."""
+        row = self.task(task.task_id)
+        if row is None:
+            return 'is not in the database'
+        if row.task.state.terminal:
+            return f'is of a task that has ended ({row.task.state})'
+        ours, known = row.task, {row.task.to_host, *row.task.alternates}
+        for field in ('plan_id', 'aggregate', 'instance_uuid', 'from_host'):
+            if getattr(task, field) != getattr(ours, field):
+                return f'is of a task with another {field}'
+        return None if task.to_host in known else 'is of a task with another to_host'
 
     def in_states(self, states: Sequence[TaskState], scopes: Collection[str] | None = None, *,
                   worker: str | None = None) -> list[TaskRow]:
@@ -347,6 +366,18 @@ class Store:
             c, task, result, state, now, worker=worker, instance_cooldown=instance_cooldown,
             quarantine_seconds=quarantine_seconds))
 
+    def cancel(self, task_id: str, now: float, *, cancelled_by: str, reason: str,
+               instance_cooldown: float) -> list[model.Task] | None:
+        """An operator ends a task that Nova has not been asked for; an executor
+        that is judging it finds out before it asks.
+
+        :returns: the task and those that required it; None: nothing was
+            written, since Nova may have been asked, or it is over or unknown.
+        """
+        return self._run(lambda c: tasks.cancel(
+            c, task_id, now, error_type=rows.CANCELLED_TYPE,
+            error=f'Cancelled by {cancelled_by}: {reason}', instance_cooldown=instance_cooldown))
+
     def expire(self, scopes: Collection[str] | None, now: float,
                claim_seconds: float) -> list[model.Task]:
         """Cancel tasks that did not begin in time, and what requires them."""
@@ -366,8 +397,7 @@ class Store:
 
         :param seconds: for how long; None: until :meth:`resume`.
         """
-        found = Pause(scope, now, None if seconds is None else now + seconds, paused_by,
-                             reason)
+        found = Pause(scope, now, None if seconds is None else now + seconds, paused_by, reason)
         self._run(lambda c: pauses.begin(c, found))
         return found
 
@@ -385,41 +415,73 @@ class Store:
 
     # What came of plans.
 
-    def realise(self, scope: str, combined: float, now: float) -> None:
-        """Scores show all that the scope's ended plans did: ``combined`` is its
-        imbalance now."""
+    def _fenced(self, lease: Lease, step: Callable[[sa.Connection], _T]) -> _T:
+        """Under the lease, or not at all.
+
+        :raises LeaseLost: nothing was written.
+        """
+        def fenced(connection: sa.Connection) -> _T:
+            leases.fence(connection, self._now(), lease)
+            return step(connection)
+        return self._run(fenced)
+
+    def realise(self, lease: Lease, combined: float, now: float, *,
+                load: float | None = None) -> breakers.Outcome | None:
+        """Scores show all that the scope's ended plans did.
+
+        :param combined: its imbalance now.
+        :param load: the weighted mean of its scores now (Plan.load).
+        :returns: what came of its newest plan, when that is known now.
+        :raises LeaseLost: nothing was written.
+        """
         waiting = self._read(lambda c: c.execute(
             sa.select(tables.outcome.c.plan_id)
-            .where(tables.outcome.c.scope == scope, tables.outcome.c.realised_at.is_(None))
+            .where(tables.outcome.c.scope == lease.scope,
+                   tables.outcome.c.realised_at.is_(None))
             .limit(1)).first())
-        if waiting is not None:
-            self._run(lambda c: outcomes.realise(c, scope, combined, now))
+        if waiting is None:
+            return None
+        return self._fenced(lease, lambda c: outcomes.realise(
+            c, lease.scope, combined, load, now))
 
     def outcomes(self, scope: str, limit: int) -> list[breakers.Outcome]:
         """Of the scope's plans since its breaker opened last, newest first."""
         return self._read(lambda c: outcomes.realised(c, scope, limit))
 
-    def wish(self, scope: str, now: float) -> float:
-        """The scope wants to be balanced; since when it has, without a break."""
-        return self._run(lambda c: outcomes.wish(c, scope, now))
+    def wish(self, lease: Lease, now: float) -> float:
+        """The scope wants to be balanced; since when it has, without a break.
 
-    def content(self, scope: str) -> None:
-        """It does not, or no longer."""
-        self._run(lambda c: outcomes.content(c, scope))
+        :raises LeaseLost: nothing was written.
+        """
+        return self._fenced(lease, lambda c: outcomes.wish(c, lease.scope, now))
+
+    def content(self, lease: Lease) -> None:
+        """It does not, or no longer.
+
+        :raises LeaseLost: nothing was written.
+        """
+        self._fenced(lease, lambda c: outcomes.content(c, lease.scope))
 
     def failures(self, scope: str, since: float) -> tuple[int, int]:
         """(failed, ended) migrations since then, and since the breaker opened."""
         return self._read(lambda c: outcomes.failures(c, scope, since))
 
-    def trip(self, scope: str, now: float, *, seconds: float | None, paused_by: str,
+    def trip(self, lease: Lease, now: float, *, seconds: float | None, paused_by: str,
              reason: str) -> Pause:
-        """Pause the scope, and hold what came before against it no more."""
-        found = Pause(scope, now, None if seconds is None else now + seconds, paused_by, reason)
+        """Pause the scope, and hold what came before against it no more.
+
+        A pause of the scope that lasts longer, such as an operator's, stays.
+
+        :raises LeaseLost: nothing was written.
+        """
+        found = Pause(lease.scope, now, None if seconds is None else now + seconds, paused_by,
+                      reason)
 
         def step(connection: sa.Connection) -> None:
-            outcomes.trip(connection, scope, now)
-            pauses.begin(connection, found)
-        self._run(step)
+            outcomes.trip(connection, lease.scope, now)
+            if not pauses.outlasts(connection, found):
+                pauses.begin(connection, found)
+        self._fenced(lease, step)
         return found
 
     # Quarantine.

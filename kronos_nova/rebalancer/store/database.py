@@ -38,8 +38,21 @@ from kronos_nova import exception
 
 #: How long one writer waits for another on SQLite.
 BUSY_SECONDS = 30
+#: A server ends a transaction in which nothing was said for so long (seconds):
+#: a process that is frozen in one keeps from others what it has locked.
+IDLE_SECONDS = 20
 _UPGRADE_LOCK = 'kronos_upgrade'
 _UPGRADE_LOCK_NUMBER = 0x6B726F6E
+_SQLITE_REMEDIES = {
+    'is locked': f'Another process has been writing to it for more than {BUSY_SECONDS} s: see '
+                 'which one has the file open (fuser -v FILE) and hangs.',
+    'readonly': 'Give the user of the daemons the right to write to the file and its directory, '
+                'and see that their file system is not mounted read-only.',
+    'is full': 'Make room on the file system of the file. What was committed is not harmed.',
+    'disk I/O error': 'See the kernel\'s log for the disk of the file, and its free space.',
+    'malformed': 'The file is damaged: stop the daemons and restore a backup.',
+    'not a database': 'Give [database] connection another file, or restore a backup of this one.',
+}
 _CHECK_CONNECTION = 'Check [database] connection and that the server runs.'
 
 
@@ -85,7 +98,7 @@ def sqlite_file(text: str | None) -> str | None:
     """The path of the file, when the URL is one of a SQLite file."""
     try:
         url = sa.engine.make_url(text or '')
-    except sa_exc.ArgumentError:
+    except (sa_exc.ArgumentError, ValueError):
         return None
     if url.get_backend_name() != 'sqlite' or url.database in (None, '', ':memory:'):
         return None
@@ -114,11 +127,13 @@ def from_url(text: str, **options: Any) -> sa.Engine:
     try:
         url = sa.engine.make_url(text)
         url.get_dialect()
-    except (sa_exc.ArgumentError, sa_exc.NoSuchModuleError):
+    except (sa_exc.ArgumentError, sa_exc.NoSuchModuleError, ValueError):
+        url = None
+    if url is None or '@' in (url.host or ''):
         raise exception.StoreError(
             problem='URL in [database] connection cannot be understood',
-            remedy='Write it as sqlite:////path/file or mysql+pymysql://user:password@host/name.'
-        ) from None
+            remedy='Write it as sqlite:////path/file or mysql+pymysql://user:password@host/name, '
+                   'with special characters of the password quoted: %40 for @, %2F for /.')
     if url.get_backend_name() == 'sqlite':
         _create_file(url.database)
     elif url.get_backend_name() in ('mysql', 'mariadb') and 'charset' not in url.query:
@@ -133,6 +148,8 @@ def from_url(text: str, **options: Any) -> sa.Engine:
             remedy='Install it or choose another in [database] connection.') from None
     if url.get_backend_name() == 'sqlite':
         _prepare_sqlite(engine)
+    else:
+        _prepare_server(engine)
     return engine  # type: ignore[no-any-return]
 
 
@@ -174,6 +191,22 @@ def _prepare_sqlite(engine: sa.Engine) -> None:
         connection.info['in_transaction'] = True
 
 
+def _prepare_server(engine: sa.Engine) -> None:
+    """MySQL has no such limit and reads the comment as one; MariaDB obeys it."""
+    text = {
+        'postgresql': f"SET idle_in_transaction_session_timeout = '{IDLE_SECONDS}s'",
+        'mysql': f'SET @kronos = 1 /*M!, SESSION idle_transaction_timeout = {IDLE_SECONDS} */',
+    }.get('mysql' if engine.dialect.name == 'mariadb' else engine.dialect.name)
+    if text is None:
+        return
+
+    @sqlalchemy.event.listens_for(engine, 'connect')
+    def limit(connection: Any, record: Any) -> None:
+        with contextlib.closing(connection.cursor()) as cursor:
+            cursor.execute(text)
+        connection.commit()  # else the end of a transaction could undo it
+
+
 @contextlib.contextmanager
 def explained(engine: sa.Engine) -> Iterator[None]:
     """Turns every database error into a StoreError without secrets."""
@@ -188,14 +221,27 @@ def explained(engine: sa.Engine) -> Iterator[None]:
             problem=f'{_where(engine)} does not exist ({_brief(e)})',
             remedy='Create it and grant its user all rights on it.') from None
     except (db_exception.DBError, sa_exc.SQLAlchemyError) as e:
+        brief = _brief(e)
         raise exception.StoreError(
-            problem=f'{_where(engine)} refused a statement ({_brief(e)})',
-            remedy='See the database server\'s log; check rights, disk space and the '
-                   'schema revision.') from None
+            problem=f'{_where(engine)} refused a statement ({brief})',
+            remedy=_remedy(engine, brief)) from None
+
+
+def _remedy(engine: sa.Engine, brief: str) -> str:
+    if engine.dialect.name == 'sqlite':
+        for words, remedy in _SQLITE_REMEDIES.items():
+            if words in brief:
+                return remedy
+    return "See the database server's log; check rights, disk space and the schema revision."
 
 
 def _where(engine: sa.Engine) -> str:
-    return engine.url.render_as_string(hide_password=True)
+    return shown(engine.url)
+
+
+def shown(url: sa.URL) -> str:
+    """Without the password, and without parameters, where another may be."""
+    return url.set(query={}).render_as_string(hide_password=True)
 
 
 def _brief(error: BaseException) -> str:

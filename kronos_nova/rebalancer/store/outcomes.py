@@ -13,6 +13,9 @@
 
 """What came of plans: foreseen and realised imbalance, failures of late."""
 
+import json
+from typing import Any
+
 import sqlalchemy as sa
 
 from kronos_nova import model
@@ -36,28 +39,53 @@ def foresee(connection: sa.Connection, plan: model.Plan, plan_id: str, now: floa
         combined_foreseen=after))
 
 
-def realise(connection: sa.Connection, scope: str, combined: float, now: float) -> None:
+def realise(connection: sa.Connection, scope: str, combined: float, load: float | None,
+            now: float) -> breakers.Outcome | None:
     """The scope's newest plan has ended and scores show it: this came of it.
 
     Plans that moved nothing, and such as were overtaken before anybody could
-    see what came of them, are forgotten.
+    see what came of them, are forgotten. Where the load of the whole scope has
+    grown meanwhile, what the plan found and foresaw is taken to have grown with
+    it; the plan's document keeps what it said.
     """
     open_ = list(connection.execute(
-        sa.select(_outcome.c.plan_id)
+        sa.select(_outcome)
         .where(_outcome.c.scope == scope, _outcome.c.realised_at.is_(None))
-        .order_by(_outcome.c.planned_at.desc(), _outcome.c.plan_id)).scalars())
-    if not open_:
-        return
+        .order_by(_outcome.c.planned_at.desc(), _outcome.c.plan_id)))
+    found = None
+    if open_ and _alone(connection, open_[0]):
+        last = open_.pop(0)
+        growth = _growth(connection, last.plan_id, load)
+        found = breakers.Outcome(last.plan_id, last.combined_before * growth,
+                                 last.combined_foreseen * growth, combined)
+        connection.execute(sa.update(_outcome).where(_outcome.c.plan_id == last.plan_id).values(
+            combined_before=found.before, combined_foreseen=found.foreseen,
+            combined_realised=combined, realised_at=now))
+    if open_:
+        connection.execute(sa.delete(_outcome).where(
+            _outcome.c.plan_id.in_([row.plan_id for row in open_])))
+    return found
+
+
+def _alone(connection: sa.Connection, outcome: Any) -> bool:
+    """Whether the plan moved something, and no later one did: a drain or a
+    repair that came after it has its own part in what scores show."""
     task = tables.task
     moved = connection.execute(
-        sa.select(task.c.task_id).where(task.c.plan_id == open_[0],
-                                        task.c.state == TaskState.COMPLETED.value).limit(1)).first()
-    if moved is not None:
-        connection.execute(sa.update(_outcome).where(_outcome.c.plan_id == open_[0]).values(
-            combined_realised=combined, realised_at=now))
-        open_ = open_[1:]
-    if open_:
-        connection.execute(sa.delete(_outcome).where(_outcome.c.plan_id.in_(open_)))
+        sa.select(task.c.plan_id)
+        .where(task.c.scope == outcome.scope, task.c.state == TaskState.COMPLETED.value,
+               sa.or_(task.c.plan_id == outcome.plan_id,
+                      task.c.created_at > outcome.planned_at)).distinct()).scalars().all()
+    return list(moved) == [outcome.plan_id]
+
+
+def _growth(connection: sa.Connection, plan_id: str, load: float | None) -> float:
+    """How much larger the scope's load is than when it was planned; 1 where it
+    has not grown or is not known."""
+    document = connection.scalar(
+        sa.select(tables.plan.c.document).where(tables.plan.c.plan_id == plan_id))
+    then = json.loads(document or '{}').get('load')
+    return max(1.0, load / then) if load and then else 1.0
 
 
 def realised(connection: sa.Connection, scope: str, limit: int) -> list[breakers.Outcome]:
@@ -70,6 +98,19 @@ def realised(connection: sa.Connection, scope: str, limit: int) -> list[breakers
                        _outcome.c.realised_at > _tripped_at(connection, scope))
                 .order_by(_outcome.c.realised_at.desc(), _outcome.c.planned_at.desc())
                 .limit(limit))]
+
+
+def counted(connection: sa.Connection, limit: int) -> set[str]:
+    """The plans that a breaker goes by, or will: each scope's newest ones
+    since it tripped last, and the newest whose end nobody has seen yet."""
+    found: set[str] = set()
+    for scope in list(connection.scalars(sa.select(_outcome.c.scope).distinct())):
+        found.update(outcome.plan_id for outcome in realised(connection, scope, limit))
+        found.update(connection.scalars(
+            sa.select(_outcome.c.plan_id)
+            .where(_outcome.c.scope == scope, _outcome.c.realised_at.is_(None))
+            .order_by(_outcome.c.planned_at.desc(), _outcome.c.plan_id).limit(1)))
+    return found
 
 
 def failures(connection: sa.Connection, scope: str, since: float) -> tuple[int, int]:

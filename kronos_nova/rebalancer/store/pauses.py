@@ -63,6 +63,14 @@ def begin(connection: sa.Connection, pause: Pause) -> None:
         connection.execute(sa.insert(_pause).values(kind=kind, name=name, **values))
 
 
+def outlasts(connection: sa.Connection, pause: Pause) -> bool:
+    """Whether one of the same scope lasts at least as long."""
+    last = connection.execute(
+        sa.select(_pause.c.until).where(_at(pause.scope), _lasts(pause.since))).first()
+    return last is not None and (last.until is None or (
+        pause.until is not None and last.until >= pause.until))
+
+
 def end(connection: sa.Connection, scope: str | None, now: float) -> bool:
     """Whether it had lasted until now."""
     lasted = connection.execute(sa.select(_pause.c.since).where(_at(scope), _lasts(now))).first()

@@ -165,18 +165,20 @@ def _move(row: Any) -> model.Move:
                       improvement=task.improvement, wave=task.wave, requires=task.requires)
 
 
-def purge(connection: sa.Connection, now: float, older_than: float) -> int:
+def purge(connection: sa.Connection, now: float, older_than: float, judged: int) -> int:
     """Forget what ended before ``older_than``; returns how many plans.
 
-    Kept whatever is asked: live tasks and their plans, running cooldowns and
-    quarantines, leases, and what :func:`history` still reports.
+    Kept whatever is asked: live tasks and their plans, running cooldowns,
+    quarantines and pauses, leases, what :func:`history` still reports, and the
+    plans that circuit breakers go by.
     """
     limit = min(older_than, now - settling.REMEMBERED)
     task, plan = tables.task, tables.plan
     needed = sa.select(task.c.plan_id).where(sa.or_(
         task.c.active_instance.is_not(None), task.c.updated_at >= limit))
-    old = list(connection.scalars(sa.select(plan.c.plan_id).where(
-        plan.c.created_at < limit, plan.c.plan_id.not_in(needed))))
+    counted = outcomes.counted(connection, judged)
+    old = [plan_id for plan_id in connection.scalars(sa.select(plan.c.plan_id).where(
+        plan.c.created_at < limit, plan.c.plan_id.not_in(needed))) if plan_id not in counted]
     for start in range(0, len(old), 500):
         part = old[start:start + 500]
         for table in (task, tables.budget, tables.outcome, plan):

@@ -26,8 +26,12 @@ from kronos_nova.model import TaskState
 IN_FLIGHT = (TaskState.CLAIMED, TaskState.SUBMITTING, TaskState.SUBMITTED, TaskState.UNKNOWN)
 #: States in which a request may have reached Nova: look before anything else.
 MAYBE_IN_NOVA = (TaskState.SUBMITTING, TaskState.SUBMITTED, TaskState.UNKNOWN)
+#: States in which Nova has certainly not been asked.
+NOT_IN_NOVA = (TaskState.PENDING, TaskState.QUEUED, TaskState.CLAIMED)
 #: A task that nobody began within this time of its planning is out of date.
 BEGIN_WITHIN = 6 * 3600.0
+#: ``error_type`` of what an operator ended, here or in Nova.
+CANCELLED_TYPE = 'MigrationCancelled'
 LIVE = tuple(state for state in TaskState if not state.terminal)
 
 
@@ -87,7 +91,8 @@ def task_columns(task: model.Task, now: float) -> dict[str, Any]:
         'retry_count': task.retry_count, 'not_before': task.not_before,
         'created_at': task.created_at or now, 'updated_at': now,
         'expires_at': now + BEGIN_WITHIN if task.deadline is None else task.deadline,
-        'state': task.state.value, 'memory_mb': task.memory_mb, 'disk_gb': task.disk_gb}
+        'state': task.state.value, 'memory_mb': task.memory_mb, 'disk_gb': task.disk_gb,
+        'method': task.method.value}
 
 
 def task_row(row: sa.RowMapping) -> TaskRow:
@@ -102,7 +107,8 @@ def task_row(row: sa.RowMapping) -> TaskRow:
         max_retries=row['max_retries'], retry_count=row['retry_count'],
         not_before=row['not_before'], created_at=row['created_at'],
         deadline=row['expires_at'] if row['deadline'] is None else row['deadline'],
-        state=TaskState(row['state']), memory_mb=row['memory_mb'], disk_gb=row['disk_gb'])
+        state=TaskState(row['state']), memory_mb=row['memory_mb'], disk_gb=row['disk_gb'],
+        method=model.Method(row['method']))
     return TaskRow(task=task, **{
         name: row[name] for name in (
             'attempt', 'worker', 'heartbeat_at', 'marker', 'reference', 'submitted_at',
@@ -117,7 +123,7 @@ def plan_document(plan: model.Plan) -> str:
         'combined_before': plan.combined_before, 'combined_after': plan.combined_after,
         'rejections': dict(plan.rejections), 'warnings': plan.warnings,
         'held': [dataclasses.asdict(no) for no in plan.held],
-        'draining': sorted(plan.draining), 'truncated': plan.truncated})
+        'draining': sorted(plan.draining), 'truncated': plan.truncated, 'load': plan.load})
 
 
 def plan_row(row: sa.RowMapping) -> PlanRow:

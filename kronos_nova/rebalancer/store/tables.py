@@ -85,6 +85,7 @@ task = table(
     sa.Column('state', sa.String(16), nullable=False),
     sa.Column('memory_mb', sa.BigInteger, nullable=False),
     sa.Column('disk_gb', sa.BigInteger, nullable=False),
+    sa.Column('method', sa.String(8), nullable=False, server_default='live'),
     sa.Column('worker', sa.Unicode(255)),
     sa.Column('heartbeat_at', sa.Double),
     sa.Column('marker', text()),
@@ -163,7 +164,8 @@ pause = table(
     sa.Column('reason', text(), nullable=False),
 )
 
-#: What a plan foresaw of the combined imbalance, and what came of it.
+#: What a plan foresaw of the combined imbalance, and what came of it. When that is
+#: known, ``before`` and ``foreseen`` are as they would be under the load of then.
 outcome = table(
     'outcome',
     sa.Column('plan_id', sa.String(36), sa.ForeignKey('plan.plan_id', name='outcome_plan'),

@@ -221,6 +221,17 @@ def expire(connection: sa.Connection, scopes: Collection[str] | None, now: float
     return cancelled
 
 
+def cancel(connection: sa.Connection, task_id: str, now: float, *, error_type: str, error: str,
+           instance_cooldown: float) -> list[model.Task] | None:
+    """None: it may be in Nova, or is over, or there is none; nothing was written."""
+    unbegun = _in(rows.NOT_IN_NOVA)
+    if not _cancel(connection, task_id, now, error_type, error, unbegun):
+        return None
+    task = get(connection, task_id).task
+    plans.cool(connection, plans.INSTANCE, task.instance_uuid, now + instance_cooldown)
+    return [task, *_cancel_dependents(connection, task.plan_id, {task.instance_uuid}, now)]
+
+
 def _cancel(connection: sa.Connection, task_id: str, now: float, error_type: str, error: str,
             still: ColumnElement[bool]) -> bool:
     return connection.execute(

@@ -10,7 +10,11 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""Evacuate: live-migrate everything off hosts that an operator disabled."""
+"""Evacuate: move everything off hosts that an operator disabled.
+
+What runs or is paused is live-migrated; what is stopped is migrated cold, if
+that is allowed. What cannot be moved is named with the reason.
+"""
 
 import re
 
@@ -19,6 +23,8 @@ import numpy as np
 from kronos_nova import constraints
 from kronos_nova import model
 from kronos_nova import policy as policies
+from kronos_nova.constraints import instance as instance_rules
+from kronos_nova.constraints import statuses
 from kronos_nova.rebalancer import simulation as sim
 from kronos_nova.rebalancer.search import chain
 from kronos_nova.rebalancer.strategies import base
@@ -74,18 +80,29 @@ class Evacuate(base.Strategy):
             if len(moves) >= budget or simulation.stop():
                 break
             move = (base.best_place(simulation, np.array([n]), model.Phase.EVACUATE)
-                    if simulation.movable[n] else None)
+                    if simulation.drainable[n] else None)
             if move is not None:
                 simulation.apply(move)
                 moves.append(move)
             elif simulation.truncated:
                 break  # nothing is known against it
-            elif not (simulation.movable[n]
+            elif not (simulation.drainable[n]
                       and chain.make_room(simulation, int(n), moves, budget - len(moves))):
                 self._blocked(simulation, int(n))
 
     def _blocked(self, simulation: sim.Simulation, n: int) -> None:
         """Tell what keeps the host from becoming empty."""
+        uuid, host = simulation.uuids[n], simulation.hosts[simulation.place[n]]
+        if _under_way(simulation, uuid):
+            return
+        probe = model.Move(uuid, host, '', model.Phase.EVACUATE)
+        own = (instance_rules.state(simulation.view, probe)
+               or instance_rules.history(simulation.view, probe))
+        if own is not None:
+            if own.rule not in PASSING:
+                simulation.warnings.append(f'host {host} is disabled and not drained, because '
+                                           f'{own.detail} ({own.rule})')
+            return
         rows, columns = base.representatives(
             simulation, np.array([n]), np.arange(len(simulation.hosts)))
         moves = [simulation.move(n, int(h), model.Phase.EVACUATE) for h in columns]
@@ -95,5 +112,15 @@ class Evacuate(base.Strategy):
             return
         why = ', '.join(sorted(reasons)) or 'the scope has no other host'
         simulation.warnings.append(
-            f'host {simulation.hosts[simulation.place[n]]}: instance {simulation.uuids[n]} '
-            f'cannot be drained ({why})')
+            f'host {host} is disabled and not drained, because no host may take instance {uuid} '
+            f'({why})')
+
+
+def _under_way(simulation: sim.Simulation, uuid: str) -> bool:
+    """It is leaving, or on its way. A resize that its owner has not confirmed
+    may stay so for days: that is told."""
+    if not simulation.view.in_flight(uuid):
+        return False
+    return (simulation.cluster.instances[uuid].status != statuses.UNCONFIRMED
+            or any(f.instance_uuid == uuid and f.source == 'task'
+                   for f in simulation.cluster.flights))

@@ -21,7 +21,9 @@ import time
 
 import pytest
 
+from kronos_nova import model
 from kronos_nova.rebalancer.store import api
+from tests.unit.rebalancer.store import cases
 
 TOP = Path(__file__).resolve().parents[3]
 
@@ -111,3 +113,28 @@ def test_a_quarantine_is_listed_with_its_reason_and_lifted(run, store):
     assert status == 1 and 'not in quarantine' in error
     assert run('quarantine', 'lift', 'disks', 'h2')[0] == 0
     assert json.loads(run('quarantine', 'list', '-f', 'json')[1]) == []
+
+
+def test_tasks_are_listed_and_what_nova_was_asked_for_is_not_cancelled(run, store):
+    now = time.time()
+    _, (first, second), _ = cases.save(store, [
+        lambda p, s: cases.make_task(p, s, from_host='h1', not_before=now),
+        lambda p, s: cases.make_task(p, s, from_host='h5', not_before=now)], now=now)
+    begun = cases.claim(store, now=now).task
+    store.mark(begun.task_id, 'w', [begun.state], model.TaskState.SUBMITTING, now)
+    waits = second if begun.task_id == first.task_id else first
+    listed = {row['Task']: row for row in json.loads(run('task', 'list', '-f', 'json')[1])}
+    assert {i: listed[i]['State'] for i in listed} == {
+        begun.task_id: 'submitting', waits.task_id: 'queued'}
+    assert listed[waits.task_id]['Method'] == 'live'
+    status, out, error = run('task', 'cancel', waits.task_id, '--reason', 'a\tchange\x1b[31m')
+    assert (status, out) == (0, f'Task {waits.task_id} of instance {waits.instance_uuid} is '
+                                'cancelled.\n'), error
+    row = store.task(waits.task_id)
+    assert (row.task.state, row.error_type) == (model.TaskState.CANCELLED, 'MigrationCancelled')
+    assert row.error.startswith('Cancelled by ') and 'a change' in row.error
+    for other, why in ((waits.task_id, 'it is cancelled'), (begun.task_id, 'it is submitting'),
+                       ('nobody', 'there is no such task')):
+        status, _, error = run('task', 'cancel', other, '--reason', 'why')
+        assert status == 1 and why in error and 'openstack server migration abort' in error
+    assert store.task(begun.task_id).task.state is model.TaskState.SUBMITTING

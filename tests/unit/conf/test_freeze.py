@@ -14,6 +14,7 @@
 """Freeze windows: when they are open, and what is no window."""
 
 import datetime
+import itertools
 import zoneinfo
 
 from oslo_config import cfg
@@ -52,6 +53,38 @@ def test_where_clocks_change_a_window_is_as_long_as_ever(day):
     assert window.ends(begun - 1, BERLIN) is None
     assert window.ends(begun + 6 * 3600 - 1, BERLIN) == begun + 6 * 3600
     assert window.ends(begun + 6 * 3600, BERLIN) is None
+
+
+def opened(text, day, zone=BERLIN):
+    """When the windows of a day open and close, as the clocks on the wall say."""
+    window = freeze.WindowType()(text)
+    midnight = at(f'{day}T00:00:00', zone)
+    ends = [(minute, window.ends(midnight + 60 * minute, zone)) for minute in range(12 * 60)]
+    changes = [(minute, now is not None) for (_, before), (minute, now)
+               in itertools.pairwise([(0, None), *ends]) if (before is None) != (now is None)]
+    return [(datetime.datetime.fromtimestamp(midnight + 60 * minute, zone).strftime('%H:%M%z'),
+             is_open) for minute, is_open in changes]
+
+
+@pytest.mark.parametrize(('text', 'expected'), [
+    # 02:30 is skipped: it begins when the clocks go on.
+    ('30 2 * * * 1h', [('03:00+0200', True), ('04:00+0200', False)]),
+    ('0 2 * * * 30m', [('03:00+0200', True), ('03:30+0200', False)]),
+    ('0 3 * * * 1h', [('03:00+0200', True), ('04:00+0200', False)]),
+    ('30 0 * * * 3h', [('00:30+0100', True), ('04:30+0200', False)])])
+def test_a_beginning_that_the_clocks_skip_is_not_missed(text, expected):
+    assert opened(text, '2026-03-29') == expected
+
+
+@pytest.mark.parametrize(('text', 'expected'), [
+    # 02:00 to 03:00 comes twice, and so does what begins in it.
+    ('0 2 * * * 30m', [('02:00+0200', True), ('02:30+0200', False),
+                       ('02:00+0100', True), ('02:30+0100', False)]),
+    ('30 2 * * * 1h', [('02:30+0200', True), ('03:30+0100', False)]),
+    ('0 3 * * * 1h', [('03:00+0100', True), ('04:00+0100', False)]),
+    ('30 0 * * * 3h', [('00:30+0200', True), ('02:30+0100', False)])])
+def test_a_beginning_that_the_clocks_show_twice_holds_twice(text, expected):
+    assert opened(text, '2026-10-25') == expected
 
 
 def test_of_several_open_windows_the_last_to_end_is_told():

@@ -11,6 +11,7 @@
 # under the License.
 
 from oslo_config import cfg
+import pytest
 
 from kronos_nova.conf import opts
 
@@ -35,7 +36,8 @@ def test_registering_twice_changes_nothing():
     assert conf.engine.evaluation_interval == 60
 
 
-def test_a_broken_drain_reason_regex_is_named_at_the_start():
+@pytest.mark.parametrize('regex', ['(', 'x{9999999999}', '(' * 2000 + ')' * 2000])
+def test_a_broken_drain_reason_regex_is_named_at_the_start(regex):
     conf = _conf()
-    conf.set_override('drain_reason_regex', '(', 'engine')
+    conf.set_override('drain_reason_regex', regex, 'engine')
     assert ['[engine] drain_reason_regex'] == [e.kwargs['field'] for e in opts.wrong_values(conf)]

@@ -22,6 +22,8 @@ import random
 import types
 
 from nova import objects
+from nova.api.openstack import common
+from nova.compute import api as compute_api
 from nova.scheduler import host_manager
 from nova.scheduler.filters import affinity_filter
 from nova.scheduler.filters import compute_filter
@@ -38,6 +40,7 @@ from kronos_nova import model
 from kronos_nova.constraints import claims
 from kronos_nova.constraints import server_groups
 from kronos_nova.constraints import service_state
+from kronos_nova.constraints import statuses
 from kronos_nova.constraints import view as views
 from tests.unit import clouds
 
@@ -224,3 +227,35 @@ def test_the_claims_rule_says_what_placement_says(placement):
             assert ours == theirs, (provider, need)
             verdicts.append(ours)
     assert 0.1 < sum(verdicts) / len(verdicts) < 0.9
+
+
+def statuses_that_nova_lets(action):
+    """By the vm_state that the outermost check of the API's method asks for."""
+    method = getattr(compute_api.API, action)
+    while 'vm_state' not in method.__code__.co_freevars:
+        method = method.__wrapped__
+    states = method.__closure__[method.__code__.co_freevars.index('vm_state')].cell_contents
+    return {common._STATE_MAP[state]['default'] for state in states}
+
+
+def test_a_drain_takes_what_nova_can_move_and_nothing_else():
+    """By the way that Nova has for it; what runs is moved live."""
+    allowed = model.Options(cold_migrate_stopped=True)
+    for status in {name for by_task in common._STATE_MAP.values() for name in by_task.values()}:
+        instance = model.Instance('i', 'h', status=status)
+        may = statuses.movable(instance, model.Phase.EVACUATE, allowed)
+        assert may == (status in statuses_that_nova_lets('live_migrate')
+                       | statuses_that_nova_lets('resize')), status
+        if may:
+            action = {'live': 'live_migrate', 'cold': 'resize'}[statuses.method(status)]
+            assert status in statuses_that_nova_lets(action)
+        if status == 'SHUTOFF':
+            assert not statuses.movable(instance, model.Phase.EVACUATE, model.Options())
+        for phase in (model.Phase.AFFINITY, model.Phase.SPREAD, model.Phase.PACK):
+            assert statuses.movable(instance, phase, allowed) == (status == 'ACTIVE')
+
+
+def test_statuses_with_a_remedy_are_novas():
+    known = {name for by_task in common._STATE_MAP.values() for name in by_task.values()}
+    assert statuses.REMEDIES.keys() <= known
+    assert {statuses.ACTIVE, statuses.PAUSED, statuses.STOPPED, statuses.UNCONFIRMED} <= known

@@ -125,6 +125,7 @@ def test_an_engine_whose_clock_has_stepped_moves_nothing(world, step, said):
 
 def test_plans_that_ended_long_ago_are_forgotten(world):
     world.conf.set_override('keep_days', 2, 'engine')
+    world.conf.set_override('breaker_worse_plans', 0, 'engine')
     engine = world.engine()
     engine.run_cycle()
     task, = world.casts
@@ -140,7 +141,7 @@ def test_plans_that_ended_long_ago_are_forgotten(world):
 
 
 def test_plans_that_cannot_be_forgotten_stop_no_cycle(world, monkeypatch):
-    def away(older_than):
+    def away(older_than, **kwargs):
         raise exception.StoreError(problem='is away', remedy='Wait.')
     monkeypatch.setattr(world.store, 'purge', away)
     row, = world.engine().run_cycle()
@@ -243,7 +244,8 @@ def test_the_first_cycle_after_a_start_only_looks(world):
     assert one.run_cycle()[0]['moves'] and world.casts
 
 
-@pytest.mark.parametrize(('silence', 'moves'), [(590, True), (610, False)])
+@pytest.mark.parametrize(('silence', 'moves'), [
+    (590, True), (610, False), (-590, True), (-610, False)])
 def test_an_engine_goes_on_at_once_where_another_one_has_just_planned(world, silence, moves):
     """After a failover nothing waits; after an outage of all engines a cycle does."""
     one = world.engine('one', kept_alive=True)
@@ -298,7 +300,7 @@ def test_three_plans_that_made_it_worse_pause_the_scope(world, caplog):
     quick(world)
     one = world.engine()
     for load in (0.80, 0.84, 0.88, 0.92):
-        world.source._hosts = {'a': load, 'b': 0.1}
+        world.source._hosts = {'a': load, 'b': 1.0 - load}
         row, = one.run_cycle()
         if load < 0.92:
             assert row['moves'], row
@@ -309,6 +311,35 @@ def test_three_plans_that_made_it_worse_pause_the_scope(world, caplog):
     assert not one.run_cycle()[0]['moves']
     world.store.resume(model.UNASSIGNED, world.clock())
     assert one.run_cycle()[0]['moves'], 'what came before is not held against it again'
+
+
+def test_load_that_rises_everywhere_opens_no_breaker(world):
+    """A morning: each imbalance is larger than the last, by what all hosts gained."""
+    quick(world)
+    one = world.engine()
+    for factor in (1.0, 1.15, 1.3, 1.45, 1.6):
+        world.source._hosts = {'a': 0.55 * factor, 'b': 0.05 * factor}
+        assert one.run_cycle()[0]['moves']
+        carried_out(world)
+    assert not world.store.pauses(world.clock())
+
+
+def test_plans_are_not_judged_by_metrics_that_are_not_trusted(world, caplog):
+    """The first trusted ones after them count, and are told."""
+    quick(world)
+    world.conf.set_override('max_missing_hosts', 0, 'engine')
+    one = world.engine()
+    assert one.run_cycle()[0]['moves']
+    carried_out(world)
+    world.source._hosts = {'a': 0.95}
+    assert not one.run_cycle()[0]['moves']
+    assert world.store.outcomes(model.UNASSIGNED, 9) == []
+    world.source._hosts = {'a': 0.4, 'b': 0.3}
+    with caplog.at_level('INFO'):
+        one.run_cycle()
+    came, = world.store.outcomes(model.UNASSIGNED, 9)
+    assert came.realised == pytest.approx(0.1)
+    assert f'plan {came.plan_id} found a combined imbalance of 0.8' in caplog.text
 
 
 def test_one_plan_that_helped_is_no_row_of_bad_ones(world):

@@ -67,7 +67,8 @@ def test_all_names_of_kronos_0_2_are_sent():
 @pytest.mark.parametrize('field, value', [
     ('task_id', 'x'), ('task_id', 5), ('plan_id', None), ('instance_uuid', '0' * 10**6),
     ('aggregate', ''), ('aggregate', 'a' * 256), ('from_host', ['h1']), ('to_host', 'h1'),
-    ('to_host', 'a\0b'), ('phase', 'teleport'), ('phase', []), ('priority', -1),
+    ('to_host', 'a\0b'), ('to_host', 'h2\nERROR forged'), ('from_host', '\ud800'),
+    ('aggregate', 'a\u2028b'), ('phase', 'teleport'), ('phase', []), ('priority', -1),
     ('priority', True), ('priority', 2.5), ('max_retries', 10**9), ('retry_count', '1'),
     ('not_before', float('nan')), ('not_before', float('inf')), ('not_before', -1),
     ('not_before', True), ('not_before', 10**400), ('improvement', '0.1'),
@@ -127,7 +128,14 @@ def test_an_aggregate_called_unassigned_is_not_the_pool():
     assert topic != messages.migrations_topic(model.UNASSIGNED)
 
 
-NAMES = st.text(max_size=255) | st.sampled_from(['', 'a b', 'a-b', '#', '*.*', 'x' * 255, '..'])
+def test_what_an_error_says_cannot_begin_a_line_of_a_log():
+    payload = {**messages.to_payload(RESULT), 'error': 'no\n2026 INFO forged\x1b[2J\ud800'}
+    assert messages.from_payload(payload).error == 'no 2026 INFO forged [2J '
+
+
+NAMES = st.text(max_size=255) | st.sampled_from([
+    '', ' ', 'a b', 'a-b', 'a  b', 'a/b', '#', '*', '*.*', 'a.#', '..', 'x' * 255, 'x' * 300,
+    'ß' * 255, '\U0001f600' * 255, 'aggregate', 'Größe 1', 'Gr-e 1', '\ud800'])
 
 
 @hypothesis.given(NAMES, NAMES)

@@ -34,3 +34,23 @@ def test_moves_of_a_wave_are_staggered():
     (model.Phase.EVACUATE, 900.0, None), (model.Phase.AFFINITY, 900.0, None)])
 def test_what_follows_scores_is_dropped_when_they_are_old(phase, cooldown, deadline):
     assert {t.deadline for t in made(phase, cooldown)} == {deadline}
+
+
+@pytest.mark.parametrize(('phase', 'local', 'options', 'disk_gb'), [
+    ('spread', 5, {}, 0), ('spread', 5, {'allow_disk_copy': True}, 5), ('evacuate', 5, {}, 5),
+    ('evacuate', 0, {}, 0), ('evacuate', None, {}, 20),
+    ('evacuate', 5, {'instance_storage': 'shared'}, 0)])
+def test_a_task_says_what_disks_it_copies(phase, local, options, disk_gb):
+    move = model.Move('x', 'a', 'b', model.Phase(phase))
+    instance = model.Instance('x', 'a', disk_gb=20, local_disk_gb=local)
+    assert tasks.copied_gb(move, instance, model.Options(**options)) == disk_gb
+
+
+@pytest.mark.parametrize(('status', 'method'), [
+    ('ACTIVE', 'live'), ('PAUSED', 'live'), ('SHUTOFF', 'cold')])
+def test_a_stopped_instance_is_moved_cold(status, method):
+    plan = model.Plan('s', moves=(model.Move('x', 'a', 'b', model.Phase.EVACUATE),))
+    cluster = model.Cluster({}, {'x': model.Instance('x', 'a', status=status)}, {})
+    task, = tasks.from_plan(plan, cluster, (), plan_id='p', now=0.0, stagger_seconds=0,
+                            max_retries=0, new_id=lambda: 'id')
+    assert task.method == method

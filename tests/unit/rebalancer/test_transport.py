@@ -13,13 +13,20 @@
 
 """What can be said of the transport without a broker."""
 
+import dataclasses
+import threading
+
 from oslo_config import cfg
 import pytest
 
 from kronos_nova import exception
+from kronos_nova.cmd.checks import broker
 from kronos_nova.conf import opts
+from kronos_nova.rebalancer import messages
 from kronos_nova.rebalancer import transport
+from kronos_nova.rebalancer.store import api
 from tests.unit.rebalancer import test_messages
+from tests.unit.rebalancer.store import cases
 
 
 @pytest.fixture
@@ -78,3 +85,113 @@ def test_a_broker_that_failed_is_left_alone_for_a_while(monkeypatch):
     for now[0] in (0.0, 1.0, 29.0, 31.0):
         assert not caster(test_messages.TASK)
     assert sent == [0.0, 31.0]
+
+
+@pytest.mark.parametrize(('options', 'kind'), [
+    ({}, 'quorum'), ({'amqp_durable_queues': True}, 'durable'),
+    ({'rabbit_quorum_queue': False}, None), ({'rabbit_ha_queues': True}, None),
+    ({'rabbit_quorum_queue': True, 'amqp_durable_queues': True}, 'quorum')])
+def test_queues_outlive_the_broker_unless_the_configuration_says_otherwise(
+        tmp_path, options, kind):
+    path = tmp_path / 'kronos.conf'
+    path.write_text('[oslo_messaging_rabbit]\n' + ''.join(
+        f'{name} = {str(value).lower()}\n' for name, value in options.items()))
+    conf = cfg.ConfigOpts()
+    conf([], default_config_files=[str(path)])
+    assert transport.queues(conf) == kind
+    assert conf.oslo_messaging_rabbit.rabbit_quorum_queue == (kind == 'quorum')
+
+
+@pytest.mark.parametrize(('line', 'status', 'words'), [
+    ('', 'ok', 'at here, quorum queues'), ('amqp_durable_queues = true', 'ok', 'durable queues'),
+    ('rabbit_quorum_queue = false', 'warning', 'lost when the broker restarts')])
+def test_queues_that_a_restart_of_the_broker_empties_are_warned_of(tmp_path, line, status, words):
+    path = tmp_path / 'kronos.conf'
+    path.write_text(f'[oslo_messaging_rabbit]\n{line}\n')
+    conf = cfg.ConfigOpts()
+    conf([], default_config_files=[str(path)])
+    item = broker._queues(conf, 'at here', 'rabbit')
+    assert item.status == status and words in item.text
+    assert broker._queues(conf, 'at here', 'kafka').text == 'at here'
+
+
+def test_names_of_queues_fit_amqp_whatever_the_aggregate_and_the_host_are_called(monkeypatch):
+    monkeypatch.setattr('socket.gethostname', lambda: 'h' * 63 + '.' + 'x' * 180)
+    for scope in ('a' * 128, 'ß' * 255, '#' * 255, 'a' * 255):
+        name = f'{messages.migrations_topic(scope)}.{transport.this_host()}'
+        assert len(name.encode()) <= 255
+    assert transport.this_host() == transport.this_host()
+
+
+class Flaky:
+    """A server whose broker refuses it at first."""
+
+    def __init__(self, refusals):
+        self.refusals = refusals
+        self.running = False
+
+    def start(self):
+        if self.refusals:
+            self.refusals -= 1
+            raise OSError('not yet')
+        self.running = True
+
+    def stop(self):
+        self.running = False
+
+    def wait(self):
+        assert not self.running
+
+
+def test_a_listener_that_could_not_be_started_is_tried_again(monkeypatch, caplog):
+    monkeypatch.setattr(transport, 'PAUSE_SECONDS', 0.01)
+    servers = [Flaky(3), Flaky(0)]
+    listeners = transport._Servers([lambda s=s: s for s in servers])
+    listeners.start()
+    assert listeners.ready.wait(60)
+    assert all(server.running for server in servers)
+    assert len([r for r in caplog.records if r.levelname == 'ERROR']) == 1
+    listeners.stop()
+    assert not any(server.running for server in servers)
+
+
+def test_stopping_ends_the_waiting_for_a_broker():
+    listeners = transport._Servers([lambda: Flaky(10**9)])
+    listeners.start()
+    thread, = [t for t in threading.enumerate() if t.name == 'kronos-broker']
+    listeners.stop()
+    thread.join(60)
+    assert not thread.is_alive() and not listeners.ready.is_set()
+
+
+@pytest.fixture
+def store(tmp_path):
+    store = api.Store.from_url(f'sqlite:///{tmp_path}/k.sqlite')
+    store.upgrade()
+    yield store
+    store.close()
+
+
+def test_a_message_is_held_against_the_task_table(store):
+    """Known hosts, instance, plan, scope; nothing that has ended."""
+    _, (task,), _ = cases.save(store)
+    assert store.doubt(task) is None
+    assert store.doubt(dataclasses.replace(task, to_host='h3')) is None, 'an alternate'
+    for field, value in (('task_id', cases.new_id()), ('plan_id', cases.new_id()),
+                         ('aggregate', 'red'), ('instance_uuid', cases.new_id()),
+                         ('from_host', 'h9'), ('to_host', 'h9')):
+        found = store.doubt(dataclasses.replace(task, **{field: value}))
+        assert found and (field in found or field == 'task_id'), field
+    cases.end(store, cases.claim(store))
+    assert 'has ended (completed)' in store.doubt(task)
+
+
+def test_what_the_table_does_not_know_wakes_nobody(caplog):
+    woken = []
+    endpoint = transport._WakeUp('rack 1', lambda: woken.append(1), lambda task: 'is unknown')
+    wire = messages.to_wire(dataclasses.replace(test_messages.TASK, deadline=None))
+    endpoint.execute_migration({}, wire)
+    assert not woken and 'is unknown' in caplog.text
+    transport._WakeUp('rack 1', lambda: woken.append(1),
+                      lambda task: None).execute_migration({}, wire)
+    assert woken

@@ -40,6 +40,7 @@ class Answers:
         self.answers: dict[str, list[Any]] = {}
         self.asked: list[tuple[str, dict[str, Any], str]] = []
         self.maximum = maximum
+        self.user: str | None = None
 
     @property
     def compute(self) -> 'Answers':
@@ -49,6 +50,17 @@ class Answers:
 
     def get_endpoint_data(self) -> Any:
         return types.SimpleNamespace(max_microversion=self.maximum)
+
+    @property
+    def session(self) -> Any:
+        return types.SimpleNamespace(get_user_id=lambda: self.user, get_auth_headers=dict)
+
+    def get_endpoint(self) -> str:
+        return 'http://nova'
+
+    def request(self, path: str, method: str, microversion: str, **_rest: Any) -> Response:
+        """Of a table's ``'METHOD path'``."""
+        return self.get(f'{method} {path}', {}, microversion)
 
     def get(self, path: str, params: dict[str, Any], microversion: str, **_rest: Any) -> Response:
         self.asked.append((path, params, microversion))

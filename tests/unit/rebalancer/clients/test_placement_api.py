@@ -62,7 +62,7 @@ def test_inventories_and_usages_are_of_one_generation_if_possible() -> None:
 
 
 @pytest.mark.parametrize(('usages', 'problem'), [
-    ({'VCPU': -1}, 'negative amount'), ({'VCPU': 1.5}, 'is not an integer'),
+    ({'VCPU': -1}, 'not a number from 0'), ({'VCPU': 1.5}, 'is not an integer'),
     ({'VCPU': True}, 'is not an integer'), ([], 'is not an object')])
 def test_odd_usages_are_an_error(usages: Any, problem: str) -> None:
     placement = answers.Answers('1.39')

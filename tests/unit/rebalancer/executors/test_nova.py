@@ -169,3 +169,106 @@ def test_a_conflict_is_the_destinations_fault_only_if_the_instance_is_well(
     opts.register(conf)
     refused = answers.Response({'conflictingRequest': {'message': 'no', 'code': 409}}, 409)
     assert type(nova.NovaExecutor(conf, cloud)._refused(TASK, refused)) is kind
+
+
+COLD = dataclasses.replace(TASK, phase=model.Phase.EVACUATE, method=model.Method.COLD)
+
+
+def cold(number: int = 6, **fields: Any) -> dict[str, Any]:
+    return answers.migration(number, migration_type='migration', **fields)
+
+
+def stopped(status: str = 'SHUTOFF', task_state: str | None = None,
+            host: str = 'host1') -> dict[str, Any]:
+    return answers.server('vm', host, status=status, **{'OS-EXT-STS:task_state': task_state})
+
+
+@pytest.mark.parametrize(('status', 'server', 'stage'), [
+    ('pre-migrating', stopped('RESIZE', 'resize_prep'), base.Stage.WAITING),
+    ('migrating', stopped('RESIZE', 'resize_migrating'), base.Stage.RUNNING),
+    ('post-migrating', stopped('RESIZE', 'resize_migrated', 'host2'), base.Stage.RUNNING),
+    ('a status of tomorrow', stopped('RESIZE', 'resize_migrating'), base.Stage.RUNNING),
+    ('finished', stopped('RESIZE', 'resize_finish', 'host2'), base.Stage.RUNNING),
+    ('finished', stopped('VERIFY_RESIZE', None, 'host2'), base.Stage.UNCONFIRMED),
+    ('finished', stopped('SHUTOFF', None, 'host2'), base.Stage.RUNNING),
+    ('confirming', stopped('VERIFY_RESIZE', None, 'host2'), base.Stage.RUNNING),
+    ('confirmed', stopped('SHUTOFF', None, 'host2'), base.Stage.COMPLETED),
+    ('confirmed', stopped('ERROR', None, 'host2'), base.Stage.COMPLETED),
+    ('reverting', stopped('REVERT_RESIZE', 'resize_reverting', 'host2'), base.Stage.RUNNING),
+    ('reverted', stopped(), base.Stage.CANCELLED),
+    ('error', stopped(), base.Stage.FAILED),
+    ('error', stopped('RESIZE', 'resize_prep'), base.Stage.RUNNING),
+    ('error', stopped('ERROR', None, 'host2'), base.Stage.FAILED),
+    ('migrating', stopped('ERROR'), base.Stage.FAILED),
+    ('error', stopped('SHUTOFF', None, 'host2'), base.Stage.COMPLETED)])
+def test_every_status_of_a_cold_migration_has_a_stage(
+        cloud: answers.Answers, status: str, server: dict[str, Any], stage: base.Stage) -> None:
+    found = look(cloud, [[cold(status=status)]], server, COLD)
+    assert (found.stage, found.reference) == (stage, 'm6')
+    assert found.broken == (stage is base.Stage.FAILED and server['status'] == 'ERROR')
+
+
+@pytest.mark.parametrize('fields', [
+    {'id': 5}, {'source_compute': 'host3'}, {'dest_compute': 'host3'},
+    {'migration_type': 'resize'}, {'migration_type': 'live-migration'}])
+def test_cold_migrations_and_resizes_of_others_are_not_ours(
+        cloud: answers.Answers, fields: dict[str, Any]) -> None:
+    found = look(cloud, [[cold(status='finished') | fields]],
+                 stopped('VERIFY_RESIZE', None, 'host2'), COLD)
+    assert found.stage is base.Stage.ABSENT
+
+
+@pytest.mark.parametrize(('actions', 'stage'), [
+    ([{'action': 'migrate', 'user_id': 'kronos'}], base.Stage.UNCONFIRMED),
+    ([{'action': 'lock', 'user_id': 'admin'}, {'action': 'migrate', 'user_id': 'kronos'},
+      {'action': 'migrate', 'user_id': 'admin'}], base.Stage.UNCONFIRMED),
+    ([{'action': 'migrate', 'user_id': 'admin'}, {'action': 'migrate', 'user_id': 'kronos'}],
+     base.Stage.ABSENT),
+    ([{'action': 'migrate', 'user_id': None}], base.Stage.UNCONFIRMED),
+    ([], base.Stage.UNCONFIRMED)])
+def test_what_another_user_asked_for_is_not_confirmed(
+        cloud: answers.Answers, actions: list[dict[str, Any]], stage: base.Stage) -> None:
+    cloud.user = 'kronos'
+    cloud.answers['/servers/vm/os-instance-actions'] = [{'instanceActions': actions}]
+    found = look(cloud, [[cold(status='finished')]], stopped('VERIFY_RESIZE', None, 'host2'), COLD)
+    assert found.stage is stage
+
+
+def test_a_cold_migration_that_is_not_recorded_yet_is_waiting(cloud: answers.Answers) -> None:
+    found = look(cloud, [[]], stopped('RESIZE', 'resize_prep'), COLD)
+    assert found.stage is base.Stage.WAITING
+
+
+@pytest.mark.parametrize('status', ['accepted', 'pre-migrating', 'running (post-copy)',
+                                    'post-migrating', 'completed', 'cancelled'])
+def test_a_live_migration_that_cannot_be_aborted_is_not(cloud: answers.Answers,
+                                                       status: str) -> None:
+    cloud.answers['/os-migrations'] = [{'migrations': [answers.migration(6, status=status)]}]
+    conf = cfg.ConfigOpts()
+    opts.register(conf)
+    driver = nova.NovaExecutor(conf, cloud)
+    assert not driver.abort(TASK, MARKER)
+    assert not driver.abort(COLD, MARKER)
+
+
+@pytest.mark.parametrize(('status', 'outcome'), [
+    (202, True), (400, False), (404, False), (409, False), (403, None), (503, None)])
+def test_only_ours_is_aborted_and_what_has_ended_meanwhile_is_no_error(
+        cloud: answers.Answers, status: int, outcome: bool | None) -> None:
+    cloud.answers['/os-migrations'] = [{'migrations': [
+        answers.migration(6), answers.migration(7, dest_compute='host3')]}]
+    cloud.answers['DELETE /servers/vm/migrations/6'] = [answers.Response({}, status)]
+    conf = cfg.ConfigOpts()
+    opts.register(conf)
+    driver = nova.NovaExecutor(conf, cloud)
+    if outcome is None:
+        with pytest.raises(exception.NovaClientError, match=f'refused to abort.*HTTP {status}'):
+            driver.abort(TASK, MARKER)
+    else:
+        assert driver.abort(TASK, MARKER) is outcome
+
+
+def test_an_abort_that_breaks_the_instance_is_no_cancellation(cloud: answers.Answers) -> None:
+    found = look(cloud, [[answers.migration(6, status='cancelled')]],
+                 answers.server('vm', status='ERROR'))
+    assert (found.stage, found.broken) == (base.Stage.FAILED, True)

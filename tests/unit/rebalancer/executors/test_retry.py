@@ -81,6 +81,15 @@ def test_the_deadline_grows_with_memory_and_copied_disk():
     assert retry.deadline(task, NOW, retry.Settings()) == NOW + 600 + 800 * 12
 
 
+@pytest.mark.parametrize(('method', 'memory_mb', 'disk_gb', 'gib'), [
+    ('live', 512, 0, 2), ('live', 512, 1, 4), ('live', 65536, 100, 164), ('cold', 65536, 0, 0),
+    ('cold', 65536, 100, 100)])
+def test_the_deadline_counts_what_is_copied_as_nova_does(method, memory_mb, disk_gb, gib):
+    task = model.Task('t', 'p', 's', 'i', 'h1', 'h2', model.Phase.EVACUATE, memory_mb=memory_mb,
+                      disk_gb=disk_gb, method=model.Method(method))
+    assert retry.deadline(task, NOW, retry.Settings()) == NOW + 600 + 800 * gib
+
+
 def changed(rule, of):
     error = exception.PreFlightError(instance_uuid='i', problem='p', rule=rule)
     return retry.after_failure(of, error, NOW, SETTINGS)
@@ -92,7 +101,7 @@ def test_what_changed_around_the_instance_does_not_quarantine_it(rule):
     assert not verdict.again and not verdict.quarantine and not verdict.refused
 
 
-@pytest.mark.parametrize('rule', ['copies-disk', 'quarantined'])
+@pytest.mark.parametrize('rule', ['copies-disk', 'quarantined', 'locked', 'method-changed'])
 def test_what_no_destination_and_no_wait_changes_ends_without_a_quarantine(rule):
     assert changed(rule, row()) == retry.Verdict(again=False)
 
@@ -114,7 +123,7 @@ def test_a_destination_that_was_disabled_gives_way_to_the_next():
     assert verdict.again and verdict.attempt == 1 and not verdict.refused
 
 
-@pytest.mark.parametrize('rule', ['locked', 'not-active', 'moved-away', None])
+@pytest.mark.parametrize('rule', ['not-active', 'moved-away', None])
 def test_what_is_wrong_with_the_instance_itself_quarantines_it(rule):
     verdict = changed(rule, row(alternates=('c',)))
     assert not verdict.again and verdict.quarantine

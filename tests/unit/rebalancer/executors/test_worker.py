@@ -48,7 +48,8 @@ class Driver(base.Executor):
 
     def __init__(self):
         self.answers = {'pre_flight': ['marker'], 'submit': ['req-1'],
-                        'look': [base.Stage.COMPLETED], 'post_flight': [None]}
+                        'look': [base.Stage.COMPLETED], 'post_flight': [None],
+                        'confirm': [None], 'abort': [True]}
         self.calls = []
 
     def _next(self, step, task):
@@ -73,6 +74,14 @@ class Driver(base.Executor):
         found = self._next('look', task)
         return found if isinstance(found, base.Progress) else base.Progress(
             found, 'detail', 'migration-uuid')
+
+    def confirm(self, task, marker):
+        assert marker == 'marker'
+        self._next('confirm', task)
+
+    def abort(self, task, marker):
+        assert marker == 'marker'
+        return self._next('abort', task)
 
     def post_flight(self, task):
         self._next('post_flight', task)
@@ -122,6 +131,21 @@ def bench():
     bench = Bench()
     yield bench
     bench.store.close()
+
+
+@pytest.mark.parametrize('step', ['pre_flight', 'submit'])
+def test_what_a_foreign_driver_says_is_kept_and_told_without_secrets(bench, caplog, step):
+    bench.plan()
+    bench.driver.answers[step] = [RuntimeError(
+        'POST http://u:c4n4ry@h X-Auth-Token: c4n4ry {"Authorization": "Bearer c4n4ry"} '
+        'gAAAAABc4n4ryc4n4ryc4n4ryc4n4ry')]
+    bench.driver.answers['look'] = [base.Stage.ABSENT]
+    with caplog.at_level('DEBUG'):
+        bench.passes(3, 700.0)
+    rows = str([bench.row(), *bench.store.quarantines(bench.now)])
+    assert 'RuntimeError' in rows + str(bench.told) + caplog.text
+    for text in (rows, str(bench.told), caplog.text):
+        assert 'c4n4ry' not in text
 
 
 def test_a_move_goes_through_all_states_and_is_told_after_its_commit(bench):
@@ -254,6 +278,23 @@ def test_a_destination_that_refuses_everybody_is_quarantined_not_the_instances(b
     assert history.quarantined_hosts == {'h2'} and history.quarantined == {}
 
 
+@pytest.mark.parametrize('wire_type', [exception.MigrationFailed, exception.PreFlightError])
+@pytest.mark.parametrize('retries', [0, 3])
+def test_an_executor_that_was_overtaken_counts_no_refusal(bench, wire_type, retries):
+    """It learns of a refusal, or that disks are local, after its claim has passed on."""
+    def overtaken(task):
+        bench.now += 61
+        assert cases.claim(bench.store, 'w2', now=bench.now)
+        raise wire_type(instance_uuid='i', problem='no', rule='copies-disk')
+
+    bench.driver.answers['pre_flight'] = [overtaken]
+    bench.plan(lambda p, s: cases.make_task(p, s, max_retries=retries, alternates=()))
+    bench.passes(1)
+    assert bench.row().worker == 'w2' and bench.state is TaskState.CLAIMED
+    assert bench.store.quarantines(bench.now) == []
+    assert not bench.store.refused('h2', bench.now, limit=2, seconds=60, reason='the first')
+
+
 @pytest.mark.parametrize('found', ['look', 'post_flight'])
 def test_an_instance_in_error_is_quarantined_for_ever_and_alarmed(bench, caplog, found):
     if found == 'look':
@@ -292,7 +333,7 @@ def test_defect_14_a_migration_past_its_deadline_keeps_its_slot(bench):
     bench.plan(*[lambda p, s: cases.make_task(p, s, memory_mb=1024)] * 2)
     one = bench.new_worker('one', retry.Settings(per_scope=1))
     bench.passes(3, by=one)
-    bench.now = cases.NOW + 600 + 800 + 1
+    bench.now = cases.NOW + 600 + 1600 + 1
     bench.passes(2, by=one)
     row = next(r for r in (bench.row(0), bench.row(1)) if r.worker)
     assert (row.task.state, row.error_type) == (TaskState.UNKNOWN, 'MigrationTimeout')
@@ -375,6 +416,121 @@ def test_a_fault_of_the_driver_before_the_request_is_retried_then_quarantined(be
 
 class Crash(BaseException):
     pass
+
+
+def stopped(plan_id, scope):
+    return cases.make_task(plan_id, scope, phase=model.Phase.EVACUATE, method=model.Method.COLD,
+                           memory_mb=65536)
+
+
+def test_a_cold_migration_is_confirmed_and_then_verified(bench):
+    bench.driver.answers['look'] = [base.Stage.RUNNING, base.Stage.UNCONFIRMED,
+                                    base.Stage.RUNNING, base.Stage.COMPLETED]
+    bench.plan(stopped)
+    bench.passes(6)
+    assert bench.state is TaskState.COMPLETED
+    assert [name for name, _ in bench.driver.calls if name != 'look'] == [
+        'pre_flight', 'submit', 'confirm', 'post_flight']
+
+
+def test_a_confirmation_that_is_not_accepted_is_tried_again_and_keeps_its_slot(bench):
+    bench.driver.answers['look'] = [base.Stage.UNCONFIRMED]
+    bench.driver.answers['confirm'] = [error(exception.NovaClientError)]
+    bench.plan(stopped, stopped)
+    one = bench.new_worker('one', dataclasses.replace(SETTINGS, per_scope=1))
+    bench.passes(70, by=one)
+    row = next(r for r in (bench.row(0), bench.row(1)) if r.worker)
+    assert (row.task.state, row.error_type) == (TaskState.UNKNOWN, 'MigrationTimeout')
+    assert len(bench.steps('confirm')) > 50 and len(bench.steps('submit')) == 1
+    assert bench.steps('abort') == []
+    bench.driver.answers['confirm'] = [None]
+    bench.driver.answers['look'] = [base.Stage.UNCONFIRMED, base.Stage.COMPLETED]
+    bench.passes(2, by=one)
+    assert bench.store.task(row.task.task_id).task.state is TaskState.COMPLETED
+
+
+def test_a_successor_confirms_what_its_predecessor_asked_for(bench):
+    bench.driver.answers['look'] = [base.Stage.UNCONFIRMED]
+    bench.driver.answers['confirm'] = [Crash(), None]
+    bench.plan(stopped)
+    with pytest.raises(Crash):
+        bench.passes(3)
+    bench.now += 60
+    bench.driver.answers['look'] = [base.Stage.UNCONFIRMED, base.Stage.COMPLETED]
+    bench.passes(3, by=bench.new_worker('w2'))
+    assert bench.state is TaskState.COMPLETED
+    assert len(bench.steps('submit')) == 1 and len(bench.steps('confirm')) == 2
+
+
+ABORTS = dataclasses.replace(SETTINGS, abort_at_deadline=True)
+
+
+def test_past_its_deadline_a_migration_is_aborted_once_its_wish_is_committed(bench):
+    seen = []
+    bench.driver.answers['look'] = [base.Stage.RUNNING]
+    bench.driver.answers['abort'] = [error(exception.NovaClientError), False,
+                                     lambda task: seen.append(bench.row()) or True]
+    bench.plan()
+    one = bench.new_worker('one', ABORTS)
+    bench.passes(60, by=one)
+    assert bench.steps('abort') == []
+    bench.passes(7, by=one)
+    assert len(bench.steps('abort')) == 3, 'until it is accepted, and no longer'
+    assert [(r.task.state, r.error) for r in seen] == [(TaskState.UNKNOWN, worker.ABORTING)]
+    assert bench.state is TaskState.UNKNOWN, 'it keeps its slot until Nova says how it ended'
+    bench.driver.answers['look'] = [base.Stage.CANCELLED]
+    bench.passes(20, by=one)
+    assert (bench.state, bench.row().error_type) == (TaskState.FAILED, 'MigrationTimeout')
+    assert len(bench.steps('submit')) == 1
+    assert bench.tasks[0].instance_uuid in bench.quarantined()
+
+
+def test_a_successor_knows_that_the_abort_was_ours(bench):
+    bench.driver.answers['look'] = [base.Stage.RUNNING]
+    bench.driver.answers['abort'] = [Crash()]
+    bench.plan()
+    with pytest.raises(Crash):
+        bench.passes(62, by=bench.new_worker('one', ABORTS))
+    bench.now += 61
+    bench.driver.answers['look'] = [base.Stage.CANCELLED]
+    bench.passes(1, by=bench.new_worker('two', ABORTS))
+    assert (bench.state, bench.row().error_type) == (TaskState.FAILED, 'MigrationTimeout')
+
+
+@pytest.mark.parametrize('settings', [SETTINGS, ABORTS])
+def test_an_operators_abort_after_the_deadline_is_one(bench, settings):
+    """Without the option nothing is aborted; a cold migration never is."""
+    bench.driver.answers['look'] = [base.Stage.RUNNING]
+    bench.plan(stopped if settings is ABORTS else cases.make_task)
+    one = bench.new_worker('one', settings)
+    bench.passes(70, by=one)
+    assert (bench.state, bench.row().error) == (TaskState.UNKNOWN, worker.LATE)
+    bench.driver.answers['look'] = [base.Stage.CANCELLED]
+    bench.passes(2, by=one)
+    assert (bench.state, bench.row().error_type) == (TaskState.CANCELLED, 'MigrationCancelled')
+    assert bench.steps('abort') == [] and bench.quarantined() == {}
+
+
+def gone():
+    return exception.PreFlightError(instance_uuid='i', problem='deleted', rule='no-such-instance')
+
+
+@pytest.mark.parametrize('step', ['pre_flight', 'submit', 'post_flight'])
+def test_a_deleted_instance_ends_its_task_without_a_quarantine_or_a_retry(bench, step):
+    bench.driver.answers[step] = [gone()]
+    bench.plan()
+    bench.passes(20)
+    assert (bench.state, bench.row().error_type) == (TaskState.CANCELLED, 'MigrationCancelled')
+    assert bench.quarantined() == {} and len(bench.steps(step)) == 1
+
+
+def test_a_locked_instance_is_skipped(bench):
+    bench.driver.answers['pre_flight'] = [exception.PreFlightError(
+        instance_uuid='i', problem='locked', rule='locked')]
+    bench.plan()
+    bench.passes(20)
+    assert bench.state is TaskState.FAILED and bench.quarantined() == {}
+    assert bench.steps('submit') == [] and len(bench.steps('pre_flight')) == 1
 
 
 @pytest.mark.parametrize('step', ['pre_flight', 'submit', 'look', 'post_flight'])
@@ -558,6 +714,24 @@ def test_run_wakes_up_survives_the_database_and_stops(bench):
     assert not thread.is_alive() and bench.state is TaskState.COMPLETED
 
 
+def test_a_task_whose_wake_up_was_lost_is_found_by_looking(bench):
+    """Nobody sets the wake-up; the table is looked at all the same."""
+    done = threading.Event()
+    worker_ = bench.new_worker('w', retry.Settings(poll_interval=0.1, look_interval=0))
+    worker_._outcomes._notify = lambda event, result: done.set()
+    looked = threading.Event()
+    expire = bench.store.expire
+    bench.store.expire = lambda *args: looked.set() or expire(*args)
+    thread = threading.Thread(target=worker_.run)
+    thread.start()
+    assert looked.wait(30)
+    bench.plan()
+    assert done.wait(30)
+    worker_.stop()
+    thread.join(30)
+    assert not thread.is_alive() and bench.state is TaskState.COMPLETED
+
+
 def test_the_dry_run_driver_completes_and_asks_nothing(bench):
     bench.driver = dry_run.DryRunExecutor()
     bench.plan()
@@ -574,7 +748,9 @@ def test_settings_come_from_the_configuration():
     conf([], default_config_files=[])
     assert retry.settings(conf) == retry.Settings(begin=False)
     conf.set_override('aggregates', ['blue', model.UNASSIGNED], 'executor')
-    assert retry.settings(conf).scopes == {'blue', model.UNASSIGNED}
+    conf.set_override('abort_at_deadline', True, 'executor')
+    found = retry.settings(conf)
+    assert found.scopes == {'blue', model.UNASSIGNED} and found.abort_at_deadline
 
 
 def test_without_begin_nothing_is_asked_for_but_what_is_under_way_is_seen_to_its_end(bench):

@@ -16,13 +16,13 @@
 Each function takes a store with an upgraded, empty database.
 """
 
+import collections
 import threading
 import time
 import uuid
 
 from alembic import autogenerate
 from alembic import migration
-from alembic import script
 import pytest
 import sqlalchemy as sa
 
@@ -30,7 +30,6 @@ from kronos_nova import exception
 from kronos_nova import model
 from kronos_nova.model import TaskState
 from kronos_nova.rebalancer import breakers
-from kronos_nova.rebalancer.store import database
 from kronos_nova.rebalancer.store import tables
 
 NOW = 1_700_000_000.0
@@ -65,6 +64,17 @@ def save(store, tasks=1, scope='blue', now=NOW, lease=None, dry_run=False, reaso
         [] if dry_run else made, plan_id=plan_id, now=now, dry_run=dry_run, cooldown=600,
         instance_cooldown=900, **kw)
     return plan_id, made, plan
+
+
+def lease_of(store, scope='blue'):
+    return store.acquire_lease(scope, 'engine', 30, 'hash')
+
+
+def dump(store):
+    """Every row of every table."""
+    with store.engine.connect() as connection:
+        return {table.name: sorted(map(repr, connection.execute(sa.select(table))))
+                for table in tables.metadata.sorted_tables}
 
 
 def claim(store, worker='w', now=NOW, scopes=None, **kw):
@@ -303,6 +313,32 @@ def racing_claims_give_each_task_once_within_the_caps(store):
     assert len(won) == len(set(won)) == 5, got
 
 
+def racing_claims_keep_to_every_cap(store):
+    """Each cap is the one that binds for some of the tasks."""
+    def ends(number):
+        return lambda p, s: make_task(p, s, from_host=f'from{number % 3}',
+                                      to_host=f'to{number // 2 % 4}')
+
+    for scope in ('blue', 'green', 'red'):
+        save(store, [ends(n) for n in range(12)], scope=scope)
+    caps = {'per_scope': 3, 'per_source': 3, 'per_destination': 2, 'total': 7}
+
+    def greedy(index):
+        won = []
+        while (row := claim(store, f'w{index}', **caps)) is not None:
+            won.append(row.task)
+        return won
+
+    found = at_once(6, greedy)
+    assert all(isinstance(won, list) for won in found), found
+    flying = [task for won in found for task in won]
+    assert len({task.task_id for task in flying}) == len(flying) == caps['total']
+    for cap, field in (('per_scope', 'aggregate'), ('per_source', 'from_host'),
+                       ('per_destination', 'to_host')):
+        most = max(collections.Counter(getattr(task, field) for task in flying).values())
+        assert most <= caps[cap], (cap, flying)
+
+
 def a_requirement_must_complete_first(store):
     first = new_id()
     _, tasks, _ = save(store, [
@@ -465,35 +501,35 @@ def purge_forgets_no_running_cooldown_and_no_live_task(store):
     assert store.acquire_lease('blue', 'engine', 30, 'hash').epoch == 1
 
 
-def upgrades_lose_nothing_from_any_earlier_revision(store):
-    """Rows of the first release's tables, carried to this one's."""
-    revisions = [r.revision for r in script.ScriptDirectory.from_config(
-        database._alembic()).walk_revisions()]
-    assert revisions[0] == database.head() and len(revisions) > 1
-    for revision in revisions[1:]:
-        with store.engine.begin() as connection:
-            tables.metadata.drop_all(connection)
-            connection.execute(sa.text('DROP TABLE alembic_version'))
-        database.upgrade(store.engine, revision)
-        assert database.current(store.engine) == revision
-        with pytest.raises(exception.StoreError, match=f'{revision}.*kronos-manage db sync'):
-            store.check()
-        with store.engine.begin() as connection:
-            for statement in (
-                    "INSERT INTO lease (scope, owner, epoch, until, policy_hash) "
-                    "VALUES ('blue', 'e1', 7, 0.0, 'hash')",
-                    "INSERT INTO cooldown VALUES ('scope', 'blue', 4000000000.0)",
-                    "INSERT INTO quarantine VALUES ('host', 'h1', NULL, 1.0, 3, 'refused')",
-                    "INSERT INTO drain VALUES ('blue', 'h2', 1.0)"):
-                connection.execute(sa.text(statement))
-        store.upgrade()
-        store.check()
-        models_and_migration_agree(store)
-        found = store.history('blue', NOW)
-        assert found.scope_cooling > 0 and found.quarantined_hosts == {'h1'}
-        assert found.draining == {'h2'} and found.paused is None
-        assert store.acquire_lease('blue', 'e2', 30, 'hash').epoch == 8
-        assert claim(store) is None
+def how_a_task_is_moved_is_kept(store):
+    save(store, [lambda p, s: make_task(p, s, method=model.Method.COLD)])
+    assert claim(store).task.method is model.Method.COLD
+
+
+def an_operator_cancels_what_has_not_begun_and_what_requires_it(store):
+    plan_id, made, _ = save(store, [
+        lambda p, s: make_task(p, s, instance_uuid='first'),
+        lambda p, s: make_task(p, s, requires=('first',), from_host='h5', to_host='h6')])
+    claimed = claim(store)
+    assert claimed.task.instance_uuid == 'first'
+    how = {'cancelled_by': 'me@here', 'reason': 'why', 'instance_cooldown': 5000.0}
+    ended = store.cancel(claimed.task.task_id, NOW, **how)
+    assert [t.task_id for t in ended] == [t.task_id for t in made]
+    assert {r.task.state for r in store.tasks(plan_id)} == {TaskState.CANCELLED}
+    assert store.task(claimed.task.task_id).error == 'Cancelled by me@here: why'
+    assert not store.mark(claimed.task.task_id, 'w', [TaskState.CLAIMED], TaskState.SUBMITTING,
+                          NOW), 'who is judging it asks Nova for nothing'
+    history = store.history('blue', NOW)
+    assert history.cooling['first'] == 5000.0 and history.quarantined == {}
+    assert store.flights() == () and claim(store) is None
+    _, (task,), _ = save(store)
+    assert store.cancel('nobody', NOW, **how) is None
+    for state in (TaskState.SUBMITTING, TaskState.SUBMITTED, TaskState.UNKNOWN):
+        if state is TaskState.SUBMITTING:
+            claim(store)
+        store.mark(task.task_id, 'w', list(TaskState), state, NOW)
+        assert store.cancel(task.task_id, NOW, **how) is None
+    assert store.task(task.task_id).task.state is TaskState.UNKNOWN
 
 
 def a_pause_holds_claims_until_it_ends(store):
@@ -539,15 +575,16 @@ def a_pause_is_history_with_who_and_why(store):
     assert not store.pauses(NOW), 'it ended long before the database\'s clock'
 
 
-def spread(store, now, before=0.5, after=0.2, end_as=TaskState.COMPLETED, error_type=None):
-    """A plan of one spread move that has ended; its id."""
+def spread(store, now, before=0.5, after=0.2, end_as=TaskState.COMPLETED, error_type=None,
+           phase=model.Phase.SPREAD, load=None, lease=None):
+    """A plan of one move that has ended; its id."""
     plan_id = new_id()
-    task = make_task(plan_id, not_before=now)
+    task = make_task(plan_id, not_before=now, phase=phase)
     plan = model.Plan(
-        'blue', (model.Move(task.instance_uuid, 'h1', 'h2', model.Phase.SPREAD),),
-        combined_before=before, combined_after=after)
-    store.save_plan(store.acquire_lease('blue', 'engine', 30, 'hash'), plan, [task],
-                    plan_id=plan_id, now=now, dry_run=False, cooldown=0, instance_cooldown=0)
+        'blue', (model.Move(task.instance_uuid, 'h1', 'h2', phase),),
+        combined_before=before, combined_after=after, load=load)
+    store.save_plan(lease or lease_of(store), plan, [task], plan_id=plan_id, now=now,
+                    dry_run=False, cooldown=0, instance_cooldown=0)
     end(store, claim(store, now=now), end_as, now, error_type=error_type)
     return plan_id
 
@@ -555,23 +592,79 @@ def spread(store, now, before=0.5, after=0.2, end_as=TaskState.COMPLETED, error_
 def what_came_of_a_plan_is_kept_beside_what_it_foresaw(store):
     plan_id = spread(store, NOW)
     assert store.outcomes('blue', 9) == []
-    store.realise('blue', 0.3, NOW + 60)
-    store.realise('blue', 0.9, NOW + 120)
+    store.realise(lease_of(store), 0.3, NOW + 60)
+    store.realise(lease_of(store), 0.9, NOW + 120)
     assert store.outcomes('blue', 9) == [breakers.Outcome(plan_id, 0.5, 0.2, 0.3)]
     assert store.outcomes('red', 9) == []
     second = spread(store, NOW + 200)
-    store.realise('blue', 0.4, NOW + 260)
+    store.realise(lease_of(store), 0.4, NOW + 260)
     assert [o.plan_id for o in store.outcomes('blue', 9)] == [second, plan_id]
     assert [o.plan_id for o in store.outcomes('blue', 1)] == [second]
 
 
 def a_plan_that_moved_nothing_or_was_overtaken_is_not_judged(store):
     spread(store, NOW, end_as=TaskState.FAILED, error_type='MigrationFailed')
-    store.realise('blue', 0.9, NOW + 60)
+    store.realise(lease_of(store), 0.9, NOW + 60)
     spread(store, NOW + 100)
     last = spread(store, NOW + 200)
-    store.realise('blue', 0.1, NOW + 300)
+    store.realise(lease_of(store), 0.1, NOW + 300)
     assert [o.plan_id for o in store.outcomes('blue', 9)] == [last]
+
+
+def load_that_grows_everywhere_is_no_harm_of_a_plan(store):
+    """Foreseen and found are compared under the load of when it is judged."""
+    for number, (grown, before) in enumerate(((0.8, 1.0), (0.2, 0.5), (None, 0.5))):
+        plan_id = spread(store, NOW, load=0.4)
+        came = store.realise(lease_of(store), 0.6, NOW + 60 + number, load=grown)
+        assert came == store.outcomes('blue', 1)[0]
+        assert came == breakers.Outcome(plan_id, before, before * 0.4, 0.6)
+        assert store.plan(plan_id).plan.combined_before == 0.5
+        assert came.worse == (before == 0.5)
+    spread(store, NOW, load=None)
+    assert store.realise(lease_of(store), 0.6, NOW + 60, load=0.9).before == 0.5
+    assert store.realise(lease_of(store), 0.6, NOW + 60, load=0.9) is None
+
+
+def a_plan_after_which_a_drain_moved_is_not_judged(store):
+    """Nor one whose scope was repaired; what a drain only tried is nothing."""
+    for phase in (model.Phase.EVACUATE, model.Phase.AFFINITY):
+        spread(store, NOW)
+        spread(store, NOW + 10, phase=phase)
+        assert store.realise(lease_of(store), 0.9, NOW + 60) is None
+    plan_id = spread(store, NOW + 100)
+    spread(store, NOW + 110, phase=model.Phase.EVACUATE, end_as=TaskState.FAILED)
+    assert store.realise(lease_of(store), 0.9, NOW + 160).plan_id == plan_id
+
+
+def a_plan_of_which_a_part_moved_is_judged(store):
+    plan_id, tasks = new_id(), []
+    tasks = [make_task(plan_id), make_task(plan_id)]
+    plan = model.Plan('blue', tuple(model.Move(t.instance_uuid, 'h1', 'h2', t.phase)
+                                    for t in tasks), combined_before=0.5, combined_after=0.2)
+    store.save_plan(lease_of(store), plan, tasks, plan_id=plan_id, now=NOW, dry_run=False,
+                    cooldown=0, instance_cooldown=0)
+    end(store, claim(store))
+    end(store, claim(store), TaskState.FAILED, error_type='MigrationFailed')
+    assert store.realise(lease_of(store), 0.6, NOW + 60).worse
+
+
+def a_breaker_shortens_no_pause_of_an_operator(store):
+    lease = lease_of(store)
+    store.pause('blue', NOW, seconds=None, paused_by='me', reason='mine')
+    store.trip(lease, NOW + 5, seconds=60, paused_by='it', reason='why')
+    assert store.paused('blue', NOW + 100).reason == 'mine'
+    assert store.failures('blue', 0) == (0, 0)
+    store.resume('blue', NOW)
+    store.pause('blue', NOW, seconds=30, paused_by='me', reason='mine')
+    store.trip(lease, NOW + 5, seconds=60, paused_by='it', reason='why')
+    assert store.paused('blue', NOW + 64).reason == 'why'
+    store.pause('blue', NOW, seconds=60, paused_by='me', reason='mine')
+    store.trip(lease, NOW + 5, seconds=None, paused_by='it', reason='why')
+    assert store.paused('blue', NOW + 10**9).reason == 'why'
+    store.resume('blue', NOW)
+    store.pause('blue', NOW, seconds=30, paused_by='me', reason='mine')
+    store.trip(lease, NOW + 30, seconds=10, paused_by='it', reason='why')
+    assert store.paused('blue', NOW + 31).reason == 'why', 'the other is over'
 
 
 def only_what_began_to_move_counts_as_a_failure(store):
@@ -588,9 +681,9 @@ def only_what_began_to_move_counts_as_a_failure(store):
 def an_open_breaker_pauses_and_forgives(store):
     spread(store, NOW, end_as=TaskState.FAILED, error_type='MigrationFailed')
     spread(store, NOW)
-    store.realise('blue', 0.9, NOW + 5)
+    store.realise(lease_of(store), 0.9, NOW + 5)
     for later in (10, 20):
-        store.trip('blue', NOW + later, seconds=None, paused_by='it', reason='why')
+        store.trip(lease_of(store), NOW + later, seconds=None, paused_by='it', reason='why')
         assert store.paused('blue', NOW + later).reason == 'why'
         store.resume('blue', NOW + later)
         assert store.outcomes('blue', 9) == [] and store.failures('blue', 0) == (0, 0)
@@ -599,21 +692,27 @@ def an_open_breaker_pauses_and_forgives(store):
 
 ALL = [
     models_and_migration_agree, concurrent_upgrades_are_safe,
-    upgrades_lose_nothing_from_any_earlier_revision, a_pause_holds_claims_until_it_ends,
+    how_a_task_is_moved_is_kept, an_operator_cancels_what_has_not_begun_and_what_requires_it,
+    a_pause_holds_claims_until_it_ends,
     a_pause_holds_a_silent_worker_s_claim_too, a_pause_is_history_with_who_and_why,
     what_came_of_a_plan_is_kept_beside_what_it_foresaw,
     a_plan_that_moved_nothing_or_was_overtaken_is_not_judged,
+    load_that_grows_everywhere_is_no_harm_of_a_plan,
+    a_plan_after_which_a_drain_moved_is_not_judged, a_plan_of_which_a_part_moved_is_judged,
+    a_breaker_shortens_no_pause_of_an_operator,
     only_what_began_to_move_counts_as_a_failure, an_open_breaker_pauses_and_forgives,
     a_newer_schema_is_refused,
     its_clock_is_utc, one_of_many_engines_gets_a_lease, a_lease_passes_on_when_it_is_over,
     another_policies_file_is_refused, a_fenced_epoch_writes_nothing,
     a_plan_comes_back_as_it_was, names_differ_by_case, a_plan_leaves_cooldowns_and_drains,
     dry_run_writes_the_plan_alone, an_empty_plan_is_stored_when_its_reason_is_new,
+    a_reason_in_which_only_the_seconds_run_down_is_not_new,
     a_busy_instance_stops_the_whole_plan, one_of_many_plans_gets_an_instance,
     an_instance_can_move_again_after_its_task_ended, claims_go_by_time_then_priority,
     claims_keep_to_scopes_and_caps, claims_keep_to_the_caps_of_each_host,
     an_unknown_task_keeps_its_slot,
-    racing_claims_give_each_task_once_within_the_caps, a_requirement_must_complete_first,
+    racing_claims_give_each_task_once_within_the_caps, racing_claims_keep_to_every_cap,
+    a_requirement_must_complete_first,
     a_failed_requirement_cancels_all_that_hangs_on_it,
     a_requirement_outside_the_plan_is_refused,
     a_silent_claim_passes_on_and_its_worker_is_fenced,

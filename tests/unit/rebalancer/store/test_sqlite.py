@@ -13,7 +13,9 @@
 
 """The store on SQLite: every case, and what is SQLite's own."""
 
+import inspect
 import os
+import sqlite3
 import stat
 
 from oslo_config import cfg
@@ -25,6 +27,8 @@ from kronos_nova.conf import opts
 from kronos_nova.rebalancer.store import api
 from kronos_nova.rebalancer.store import database
 from tests.unit.rebalancer.store import cases
+from tests.unit.rebalancer.store import exact
+from tests.unit.rebalancer.store import faults
 
 
 @pytest.fixture
@@ -35,9 +39,19 @@ def store(tmp_path):
     store.close()
 
 
-@pytest.mark.parametrize('case', cases.ALL, ids=lambda case: case.__name__)
+@pytest.mark.parametrize('case', cases.ALL + faults.ALL + exact.ALL,
+                         ids=lambda case: case.__name__)
 def test_on_sqlite(store, case):
     case(store)
+
+
+@pytest.mark.parametrize('module', [cases, faults, exact], ids=lambda module: module.__name__)
+def test_every_case_is_run(module):
+    helpers = {'dump', 'fill', 'stored', 'table_of_tasks'}
+    written = {name for name, found in inspect.getmembers(module, inspect.isfunction)
+               if found.__module__ == module.__name__ and not name.startswith('_')
+               and list(inspect.signature(found).parameters) == ['store']}
+    assert written - helpers == {case.__name__ for case in module.ALL}
 
 
 def test_the_file_and_its_new_directory_are_private(store, tmp_path):
@@ -105,6 +119,62 @@ def test_a_file_that_is_no_database_is_explained(tmp_path):
     (tmp_path / 'k.sqlite').write_text('not a database at all' * 100)
     with pytest.raises(exception.StoreError, match='not a database'):
         api.Store.from_url(f'sqlite:///{tmp_path}/k.sqlite').check()
+
+
+@pytest.fixture
+def crippled(store, tmp_path):
+    """The store, and a way to have each connection begin with a statement."""
+    def cripple(pragma):
+        with store.engine.connect() as connection:
+            pages = connection.exec_driver_sql('PRAGMA page_count').scalar()
+        store.engine.dispose()
+        sa.event.listen(store.engine, 'connect', lambda connection, record:
+                        connection.execute(pragma.format(pages=pages)))
+        return store
+    return cripple
+
+
+@pytest.mark.parametrize(('pragma', 'words'), [
+    ('PRAGMA max_page_count = {pages}', 'is full.*Make room'),
+    ('PRAGMA query_only = ON', 'readonly.*right to write')])
+def test_a_file_that_cannot_be_written_is_named_with_what_to_do(crippled, tmp_path, pragma, words):
+    """SQLite's own limits of size and access: what a full disk and a read-only
+    file give. Nothing of the plan is written, and what was there can be read."""
+    store = crippled(pragma)
+    with pytest.raises(exception.StoreError, match=words) as error:
+        cases.save(store, 300)
+    assert f'{tmp_path}/kronos/kronos.sqlite' in str(error.value)
+    assert error.value.__cause__ is None
+    assert store.plans() == [] and store.flights() == ()
+
+
+def test_a_file_that_is_locked_is_named_and_reading_goes_on(monkeypatch, tmp_path):
+    monkeypatch.setattr(database, 'BUSY_SECONDS', 0.1)
+    store = api.Store.from_url(f'sqlite:///{tmp_path}/k.sqlite')
+    store.upgrade()
+    other = sqlite3.connect(tmp_path / 'k.sqlite', isolation_level=None)
+    other.execute('BEGIN IMMEDIATE')
+    with pytest.raises(exception.StoreError, match='is locked.*fuser') as error:
+        cases.save(store)
+    assert f'{tmp_path}/k.sqlite' in str(error.value)
+    assert store.plans() == []
+    other.execute('ROLLBACK')
+    cases.save(store)
+    other.close()
+    store.close()
+
+
+def test_a_damaged_file_is_named_with_what_to_do(tmp_path):
+    path = tmp_path / 'k.sqlite'
+    store = api.Store.from_url(f'sqlite:///{path}')
+    store.upgrade()
+    store.close()
+    with open(path, 'r+b') as f:
+        f.seek(100)
+        f.write(b'\xff' * 8000)
+    with pytest.raises(exception.StoreError, match='malformed.*restore a backup') as error:
+        api.Store.from_url(f'sqlite:///{path}').check()
+    assert str(path) in str(error.value)
 
 
 def test_mark_cannot_end_a_task_or_set_other_columns(store):

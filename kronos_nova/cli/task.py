@@ -1,0 +1,87 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""``kronos task list`` and ``cancel``: what is to be moved, and what is not after all."""
+
+import argparse
+import getpass
+import socket
+import sys
+import time
+from typing import Any
+
+from cliff import lister
+
+from kronos_nova.cli import _database
+
+
+class ListTasks(_database.DatabaseCommand, lister.Lister):
+    """Tasks that are not over, in the order in which they begin."""
+
+    def take_action(
+        self, parsed_args: argparse.Namespace
+    ) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
+        from kronos_nova.cli import moments
+        from kronos_nova.cmd import _tool
+        from kronos_nova.rebalancer.store import rows as store_rows
+
+        rows: list[tuple[str, ...]] = []
+
+        def act(conf: Any, store: Any) -> None:
+            rows.extend(
+                (r.task.task_id, _tool.shown(r.task.aggregate), r.task.instance_uuid,
+                 _tool.shown(r.task.from_host), _tool.shown(r.task.to_host), str(r.task.phase),
+                 str(r.task.method), str(r.task.state), moments.shown(r.task.not_before),
+                 _tool.shown(r.error or ''))
+                for r in store.in_states(store_rows.LIVE))
+
+        self._run('kronos task list', parsed_args, act)
+        return ('Task', 'Scope', 'Instance', 'From', 'To', 'Phase', 'Method', 'State',
+                'Not before', 'Error'), rows
+
+
+class CancelTask(_database.DatabaseCommand):
+    """End a task that has not begun, and those that required it.
+
+    The instance cools down, so that the next cycle does not plan the same. What
+    Nova has been asked for is aborted in Nova; that is respected, too.
+    """
+
+    def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
+        parser = super().get_parser(prog_name)
+        parser.add_argument('task', help='Its UUID; see kronos task list.')
+        parser.add_argument('--reason', required=True, metavar='TEXT',
+                            help='Why; it is kept with the task.')
+        return parser
+
+    def take_action(self, parsed_args: argparse.Namespace) -> None:
+        prog = 'kronos task cancel'
+
+        def act(conf: Any, store: Any) -> None:
+            from kronos_nova import exception
+
+            ended = store.cancel(
+                parsed_args.task, time.time(), reason=' '.join(parsed_args.reason.split()),
+                cancelled_by=f'{getpass.getuser()}@{socket.gethostname()}',
+                instance_cooldown=conf.engine.instance_cooldown)
+            if ended is None:
+                row = store.task(parsed_args.task)
+                raise exception.ConfigError(
+                    path=prog, field=parsed_args.task, problem=(
+                        'there is no such task' if row is None else f'it is {row.task.state}'),
+                    remedy='kronos task list shows what is not over. What Nova has been asked '
+                           'for is aborted there: openstack server migration abort')
+            for task in ended:
+                sys.stdout.write(f'Task {task.task_id} of instance {task.instance_uuid} is '
+                                 'cancelled.\n')
+
+        self._run(prog, parsed_args, act)

@@ -1,0 +1,162 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+
+"""Takes secrets out of what leaves the process: logs, errors, results.
+
+Messages are written without secrets in the first place. This is for what
+libraries say: drivers, HTTP clients, servers that repeat what they were sent.
+"""
+
+from collections.abc import Iterable
+from collections.abc import Iterator
+import re
+from typing import Any, cast
+import urllib.parse
+
+from oslo_config import cfg
+from oslo_log import log as logging
+
+HIDDEN = '***'
+
+#: Shorter ones are left: masking every ``a`` helps nobody.
+SHORTEST = 4
+
+_LOGIN = re.compile(r'(\w+://)[^\s\'"<>]*@')
+_HEADER = re.compile(
+    r'((?:authorization|x-auth-token|x-subject-token)[\'"]?\s*[:=]\s*[\'"]?'
+    r'(?:(?:bearer|basic|digest)\s+)?)[^\s\'",]+', re.IGNORECASE)
+#: Keystone's tokens: Fernet, JWS.
+_TOKEN = re.compile(r'gAAAAA[\w-]{20,}={0,2}|eyJ[\w-]{10,}\.[\w-]{10,}\.[\w-]+')
+_WORDS = ('password', 'secret', 'token', 'passcode')
+
+
+class Mask:
+    """Hides the login of every URL, credentials in HTTP headers, Keystone's
+    tokens, and every secret value of a configuration."""
+
+    def __init__(self, conf: cfg.ConfigOpts | None = None) -> None:
+        self._conf = conf
+        self._size = -1
+        self._secrets: list[str] = []
+
+    def __call__(self, text: str) -> str:
+        text = hide(text, self._known())
+        text = _LOGIN.sub(rf'\g<1>{HIDDEN}@', text)
+        return _TOKEN.sub(HIDDEN, _HEADER.sub(rf'\g<1>{HIDDEN}', text))
+
+    def _known(self) -> list[str]:
+        """Read anew when options were registered: keystoneauth does so late."""
+        if self._conf is None:
+            return []
+        size = sum(len(self._conf[name]) if isinstance(self._conf[name], cfg.ConfigOpts.GroupAttr)
+                   else 1 for name in ('nova', 'database') if name in self._conf)
+        if size != self._size:
+            self._size = size
+            self._secrets = list(secrets(self._conf))
+        return self._secrets
+
+
+class Formatter:
+    """Another formatter, and what it makes of a record without secrets."""
+
+    def __init__(self, inner: Any, mask: Mask) -> None:
+        self._inner = inner
+        self._mask = mask
+
+    def format(self, record: Any) -> str:
+        text = self._mask(self._inner.format(record))
+        if record.exc_text:
+            record.exc_text = self._mask(record.exc_text)
+        return text
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._inner, name)
+
+
+_active = Mask()
+
+
+def guard(conf: cfg.ConfigOpts) -> None:
+    """From now on, for this process: the log and :func:`masked`.
+
+    Call it after every ``logging.setup``, which makes new handlers.
+    """
+    global _active
+    _active = Mask(conf)
+    for handler in logging.getLogger(None).logger.handlers:
+        if handler.formatter is not None and not isinstance(handler.formatter, Formatter):
+            handler.setFormatter(cast(Any, Formatter(handler.formatter, _active)))
+
+
+def masked(text: str) -> str:
+    """The text without what :func:`guard` was told of."""
+    return _active(text)
+
+
+def hide(text: str, known: Iterable[str]) -> str:
+    """Without these secrets, and without the beginning of one that was cut
+    off where a long text was cut."""
+    for secret in sorted(known, key=len, reverse=True):
+        if len(secret) < SHORTEST:
+            continue
+        text = text.replace(secret, HIDDEN)
+        for length in range(len(secret) - 1, SHORTEST - 1, -1):
+            text = text.replace(f'{secret[:length]}...', f'{HIDDEN}...')
+    return text
+
+
+def secrets(conf: cfg.ConfigOpts) -> set[str]:
+    """The values of secret options, and the logins that URLs in others hold."""
+    found: set[str] = set()
+    for group in conf:
+        holder = conf[group] if _is_group(conf, group) else None
+        for name in holder if holder is not None else (group,):
+            try:
+                value = getattr(conf if holder is None else holder, name)
+            except (cfg.Error, ValueError):
+                continue
+            for text in _texts(value):
+                if any(word in name for word in _WORDS) and not name.endswith('_file'):
+                    found.add(text)
+                found.update(logins(text))
+    return {text for text in found if len(text) >= SHORTEST}
+
+
+def logins(text: str) -> Iterator[str]:
+    """The passwords in a URL, or in several with commas between them, as
+    they stand there and decoded."""
+    _scheme, separator, rest = text.partition('://')
+    if not separator or '@' not in rest:
+        return
+    before = rest[:rest.rindex('@')]
+    for part in (before, *before.split(',')):
+        _user, _colon, password = (part if part is before else
+                                   part.rpartition('@')[0] or part).partition(':')
+        if password:
+            yield password
+            yield urllib.parse.unquote(password)
+
+
+def _is_group(conf: cfg.ConfigOpts, name: str) -> bool:
+    try:
+        return isinstance(conf[name], cfg.ConfigOpts.GroupAttr)
+    except (cfg.Error, ValueError):
+        return False
+
+
+def _texts(value: Any) -> Iterable[str]:
+    if isinstance(value, str):
+        return (value,)
+    if isinstance(value, list | tuple):
+        return (item for item in value if isinstance(item, str))
+    return ()

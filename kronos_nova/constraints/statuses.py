@@ -1,0 +1,52 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""How Nova can move an instance in each of its statuses, if at all.
+
+Source: nova.compute.api, the vm_state that ``live_migrate`` (active, paused)
+and ``resize`` (active, stopped) ask for. Whether it is worth it is ours: only
+a drain needs what does not run, for only then has the host to be empty.
+"""
+
+from kronos_nova import model
+
+ACTIVE = 'ACTIVE'
+PAUSED = 'PAUSED'
+STOPPED = 'SHUTOFF'
+UNCONFIRMED = 'VERIFY_RESIZE'
+
+#: What to do about an instance that Nova cannot move as it is.
+REMEDIES = {
+    STOPPED: 'start it, or set [engine] cold_migrate_stopped',
+    PAUSED: 'unpause it',
+    'SUSPENDED': 'Nova moves no suspended instance; resume it',
+    'SHELVED': 'its host keeps its disks until it is offloaded; offload it (openstack server '
+               'shelve --offload)',
+    'RESCUE': 'Nova moves no instance in rescue mode; unrescue it',
+    'ERROR': 'it is left as it is; repair, rebuild or delete it',
+    'SOFT_DELETED': 'it keeps its place until Nova reclaims it; delete it with force or restore '
+                    'it',
+    'BUILD': 'it is moved when it has been built',
+    UNCONFIRMED: 'confirm or revert its resize'}
+
+
+def method(status: str) -> model.Method:
+    """How an instance is moved that may be."""
+    return model.Method.COLD if status == STOPPED else model.Method.LIVE
+
+
+def movable(instance: model.Instance, phase: model.Phase, options: model.Options) -> bool:
+    """Its status lets Nova move it, and the reason is good enough."""
+    if phase is not model.Phase.EVACUATE:
+        return instance.status == ACTIVE
+    return instance.status in (ACTIVE, PAUSED) or (
+        instance.status == STOPPED and options.cold_migrate_stopped)

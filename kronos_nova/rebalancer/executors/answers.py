@@ -1,0 +1,145 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""What Nova's answers mean, for live and for cold migrations alike."""
+
+from collections.abc import Mapping
+import json
+from typing import Any
+
+from kronos_nova import exception
+from kronos_nova import model
+from kronos_nova.rebalancer.clients import api
+from kronos_nova.rebalancer.clients import nova_api
+
+ERROR = 'ERROR'
+WAITING = frozenset({'accepted', 'queued', 'preparing', 'pre-migrating'})
+
+
+def ours(migrations: list[nova_api.Migration], task: model.Task, after: int,
+         kind: str = nova_api.LIVE_MIGRATION) -> nova_api.Migration | None:
+    """Our migration among those of the instance, None when there is none.
+
+    Newer than the marker, of our kind, from our source, and to nowhere else
+    than our destination: that stays empty until it is scheduled, and in a
+    migration that never was. Of several the newest counts, since only the
+    last can be under way.
+    """
+    found = [m for m in migrations if m.id > after and m.type == kind
+             and m.from_host == task.from_host and m.to_host in (None, task.to_host)]
+    return max(found, key=lambda m: m.id, default=None)
+
+
+def server(nova: nova_api.NovaApi, task: model.Task) -> model.Instance | None:
+    """The instance, None when it is gone.
+
+    :raises ApiError: it cannot be known.
+    """
+    try:
+        return nova.server(task.instance_uuid).instance
+    except api.ApiError as exc:
+        if exc.status == 404:
+            return None
+        raise
+
+
+def moved(nova: nova_api.NovaApi, task: model.Task) -> model.Instance:
+    """The instance, which is on its destination and not in ERROR.
+
+    :raises PreFlightError: it is gone.
+    :raises InstanceInError: it is in ERROR, wherever it is.
+    :raises MigrationFailed: it is elsewhere.
+    :raises NovaClientError: it cannot be known.
+    """
+    uuid = task.instance_uuid
+    try:
+        found = server(nova, task)
+    except api.ApiError as exc:
+        raise unread(task, exc) from None
+    if found is None:
+        raise gone(task)
+    if found.status == ERROR:
+        raise exception.InstanceInError(
+            instance_uuid=uuid, problem=f'since its migration to {task.to_host}, on '
+                                        f'{found.host or "no host"}')
+    if found.host != task.to_host:
+        raise exception.MigrationFailed(
+            instance_uuid=uuid, problem=f'it is on {found.host or "no host"} and not on '
+                                        f'{task.to_host}')
+    return found
+
+
+def why(nova: nova_api.NovaApi, uuid: str, action: str, telling: str = '') -> str:
+    """What Nova recorded about the newest action of this name; may be empty.
+
+    :param telling: of several reasons the one that contains this is given.
+    """
+    try:
+        for found in nova.actions(uuid):
+            if found.get('action') != action:
+                continue
+            events = nova.action_events(uuid, str(found.get('request_id')))
+            details = [said for e in events if (said := _said(e))]
+            return api.printable(next(
+                (d for d in details if telling and telling in d),
+                details[-1] if details else found.get('message') or ''))
+    except api.ApiError:
+        return ''
+    return ''
+
+
+def _said(event: Mapping[str, Any]) -> str:
+    """Why an action's event failed: its details, below 2.84 the last line of
+    its traceback; empty when it did not."""
+    if event.get('details'):
+        return str(event['details'])
+    lines = str(event.get('traceback') or '').strip().splitlines()
+    return lines[-1] if lines else ''
+
+
+def newest_before(task: model.Task, marker: str) -> int:
+    """The newest migration of the instance before ours.
+
+    :raises NovaClientError: the marker does not say.
+    """
+    try:
+        value = json.loads(marker)['migration_id']
+        if isinstance(value, int) and not isinstance(value, bool):
+            return value
+    except (ValueError, KeyError, TypeError):
+        pass
+    raise exception.NovaClientError(
+        instance_uuid=task.instance_uuid,
+        problem=f'the marker of task {task.task_id} is unreadable; look at the migrations of the '
+                'instance and resolve the task by hand')
+
+
+def lost(task: model.Task, error: api.ApiError) -> exception.MigrationError:
+    """A request for a migration that was not answered."""
+    if error.sent:
+        return exception.AmbiguousSubmit(
+            instance_uuid=task.instance_uuid, problem=error.problem)
+    return exception.NovaClientError(
+        instance_uuid=task.instance_uuid,
+        problem=f'the {task.method} migration could not be asked for: {error.problem}')
+
+
+def gone(task: model.Task) -> exception.PreFlightError:
+    return exception.PreFlightError(
+        instance_uuid=task.instance_uuid, rule='no-such-instance',
+        problem='it was deleted; there is nothing left to move')
+
+
+def unread(task: model.Task, error: api.ApiError) -> exception.NovaClientError:
+    return exception.NovaClientError(
+        instance_uuid=task.instance_uuid,
+        problem=f'could not read {error.what} from {error.service}: {error.problem}')

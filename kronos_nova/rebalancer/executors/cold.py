@@ -1,0 +1,168 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""Cold migration of a stopped instance: asked for, watched, confirmed.
+
+Nova moves it and then waits (VERIFY_RESIZE) until somebody confirms or
+reverts; only then are the source's disks and allocations given back. We
+confirm our own migration, and nobody else's. Nova refuses a second
+confirmation, so it may be repeated after a crash. With Nova's
+resize_confirm_window it may have been confirmed already.
+"""
+
+from kronos_nova import exception
+from kronos_nova import model
+from kronos_nova.constraints import statuses
+from kronos_nova.rebalancer import collector
+from kronos_nova.rebalancer.clients import api
+from kronos_nova.rebalancer.clients import nova_api
+from kronos_nova.rebalancer.clients import placement_api
+from kronos_nova.rebalancer.executors import answers
+from kronos_nova.rebalancer.executors import base
+
+POLICY = 'os_compute_api:os-migrate-server:migrate:host'
+CONFIRM_POLICY = 'os_compute_api:servers:confirm_resize'
+
+#: The instance's task states on its way, in Nova's order.
+RESIZING = frozenset({
+    collector.RESIZE_PREP, 'resize_migrating', 'resize_migrated', 'resize_finish',
+    'resize_reverting'})
+
+
+def under_way(instance: model.Instance) -> bool:
+    """A cold migration or resize of it has begun and is not confirmed."""
+    return instance.task_state in RESIZING or instance.status == statuses.UNCONFIRMED
+
+
+class ColdMigration:
+    """The steps that differ from those of a live migration."""
+
+    def __init__(self, nova: nova_api.NovaApi, placement: placement_api.PlacementApi) -> None:
+        self._nova = nova
+        self._placement = placement
+
+    def look(self, task: model.Task, after: int) -> base.Progress:
+        """:raises ApiError: it cannot be known."""
+        uuid = task.instance_uuid
+        migrations = self._nova.migrations(uuid)
+        migration = self._ours(migrations, task, after)
+        server = answers.server(self._nova, task)
+        if migration is None and (server is None or not under_way(server)):
+            # It may have come and gone between the two readings.
+            migrations = self._nova.migrations(uuid)
+            migration = self._ours(migrations, task, after)
+        if migration is None:
+            return self._absent(migrations, server, after)
+        reference = migration.uuid
+        match migration.status:
+            case 'confirmed':
+                return base.Progress(base.Stage.COMPLETED, reference=reference)
+            case 'reverted' | 'cancelled':
+                return base.Progress(base.Stage.CANCELLED,
+                                     f'it was {migration.status} in Nova', reference)
+        if server is None:
+            return base.Progress(base.Stage.CANCELLED, 'the instance was deleted', reference)
+        if server.task_state is None and (migration.ended or server.status == answers.ERROR):
+            return self._failed(task, migration, server)
+        if migration.status == 'finished' and server.task_state is None:
+            return self._finished(task, migration, server)
+        stage = (base.Stage.WAITING if migration.status in answers.WAITING
+                 else base.Stage.RUNNING)
+        return base.Progress(stage, api.printable(migration.status), reference)
+
+    @staticmethod
+    def _ours(migrations: list[nova_api.Migration], task: model.Task,
+              after: int) -> nova_api.Migration | None:
+        return answers.ours(migrations, task, after, nova_api.MIGRATION)
+
+    @staticmethod
+    def _absent(migrations: list[nova_api.Migration], server: model.Instance | None,
+                after: int) -> base.Progress:
+        if server is None:
+            return base.Progress(base.Stage.CANCELLED, 'the instance was deleted')
+        foreign = [m for m in migrations if m.id > after and not m.ended]
+        if foreign:
+            return base.Progress(base.Stage.ABSENT, 'Nova carries out another migration of it, '
+                                                    f'{foreign[-1].uuid}')
+        if server.task_state == collector.RESIZE_PREP:
+            return base.Progress(base.Stage.WAITING, 'accepted, not yet recorded')
+        return base.Progress(base.Stage.ABSENT, 'Nova has no migration of ours')
+
+    def _finished(self, task: model.Task, migration: nova_api.Migration,
+                  server: model.Instance) -> base.Progress:
+        if server.status != statuses.UNCONFIRMED:
+            return base.Progress(base.Stage.RUNNING, 'finished', migration.uuid)
+        other = self._begun_by_another(task.instance_uuid)
+        if other is not None:
+            return base.Progress(
+                base.Stage.ABSENT, f'its migration {migration.uuid} was asked for by user {other}; '
+                                   'it is left to them')
+        return base.Progress(base.Stage.UNCONFIRMED, 'finished, not confirmed', migration.uuid)
+
+    def _begun_by_another(self, uuid: str) -> str | None:
+        """The user who asked for the newest cold migration, if that was not
+        ours. Where either is not known, the record alone tells ours."""
+        own = self._nova.user_id()
+        for action in self._nova.actions(uuid):
+            if action.get('action') == nova_api.MIGRATE:
+                user = action.get('user_id')
+                return api.printable(user) if own and user and user != own else None
+        return None
+
+    def _failed(self, task: model.Task, migration: nova_api.Migration,
+                server: model.Instance) -> base.Progress:
+        if server.status == answers.ERROR:
+            return base.Progress(
+                base.Stage.FAILED, self._told(task, migration), migration.uuid, broken=True)
+        if server.host == task.to_host:
+            return base.Progress(
+                base.Stage.COMPLETED, f'the migration ended as {migration.status}, but the '
+                                      f'instance is on {task.to_host}', migration.uuid)
+        return base.Progress(base.Stage.FAILED, self._told(task, migration), migration.uuid)
+
+    def _told(self, task: model.Task, migration: nova_api.Migration) -> str:
+        why = answers.why(self._nova, task.instance_uuid, nova_api.MIGRATE)
+        return f'Nova: migration {migration.status}' + (f': {why}' if why else '')
+
+    def confirm(self, task: model.Task) -> None:
+        """:raises NovaClientError: not accepted; it is looked at again."""
+        uuid = task.instance_uuid
+        try:
+            response = self._nova.confirm_resize(uuid)
+        except api.ApiError as exc:
+            raise exception.NovaClientError(
+                instance_uuid=uuid,
+                problem=f'its migration could not be confirmed: {exc.problem}') from None
+        if not 200 <= response.status_code < 300:
+            raise exception.NovaClientError(
+                instance_uuid=uuid, problem='Nova did not confirm its migration: '
+                                            + self._nova.api.refusal(response, CONFIRM_POLICY))
+
+    def post_flight(self, task: model.Task) -> None:
+        """On its destination, as stopped as before unless its owner has
+        started it since, and with nothing left at the source."""
+        uuid = task.instance_uuid
+        server = answers.moved(self._nova, task)
+        if server.status not in (statuses.STOPPED, statuses.ACTIVE):
+            raise exception.MigrationFailed(
+                instance_uuid=uuid, problem=f'it is on {task.to_host} but {server.status}')
+        try:
+            migration = self._ours(self._nova.migrations(uuid), task, 0)
+            holders = [uuid] if migration is None else [uuid, migration.uuid]
+            held = [self._placement.allocations_of(holder) for holder in holders]
+        except api.ApiError as exc:
+            raise answers.unread(task, exc) from None
+        if len(held[0]) > 1 or any(held[1:]):
+            raise exception.MigrationFailed(
+                instance_uuid=uuid, problem=(
+                    f'it is on {task.to_host}, but Placement still has an allocation for it on '
+                    f'{task.from_host}; see nova-manage placement audit'))

@@ -1,0 +1,263 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+
+"""A snapshot that can be given away: same numbers, same structure, no names.
+
+Nothing is copied unless a rule below names it. Free texts (reasons, errors,
+warnings) are not renamed but replaced: nobody knows what is in them.
+"""
+
+from collections.abc import Callable
+from collections.abc import Mapping
+import dataclasses
+import math
+import os
+import re
+from typing import Any
+
+from kronos_nova import exception
+from kronos_nova import labels
+from kronos_nova import model
+from kronos_nova import policy as policies
+from kronos_nova.rebalancer.snapshots import names as naming
+from kronos_nova.rebalancer.snapshots import reader
+from kronos_nova.rebalancer.snapshots import schema
+from kronos_nova.sources import snapshot
+from kronos_nova.sources import snapshot_files as files
+
+REMOVED = 'removed by anonymisation'
+
+#: What an instance's ``pinned`` may begin with, and libvirt's disabled_reason.
+_CODE = re.compile(r'(?:host-not-planned|no-provider|no-allocations|nested-allocations|'
+                   r'other-allocations|AUTO): ?')
+_BY_INSTANCE = frozenset({'vm_profile', 'vm_mean', 'vm_deviation'})
+
+Rule = Callable[[Any], Any]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Anonymised:
+    """``documents`` by path. ``ordered``: identifiers sort as they did."""
+
+    documents: Mapping[str, Any]
+    policies: Mapping[str, Any] | None
+    ordered: bool
+
+
+def anonymise(directory: str, salt: bytes, *, keep_order: bool = False,
+              policy_set: policies.PolicySet | None = None) -> Anonymised:
+    """:raises SnapshotError: it is no snapshot, or a file of it is wrong."""
+    recorded = reader.read(directory)  # refuses what is not whole
+    cluster = recorded.cluster
+    uuids = {*cluster.instances, *(g.uuid for g in cluster.groups),
+             *(m for g in cluster.groups for m in g.members),
+             *(f.instance_uuid for f in cluster.flights),
+             *(m.instance_uuid for h in recorded.histories.values() for m, _at in h.completed)}
+    hosts = {*cluster.hosts, *cluster.services, *(i.host for i in cluster.instances.values())}
+    names = (naming.Names(salt, uuids, hosts) if keep_order else naming.Names(salt))
+    work = _Anonymiser(directory, names, cluster, policy_set)
+    documents = work.documents()
+    ordered = all(
+        sorted(found) == sorted(found, key=rename)
+        for found, rename in ((uuids, names.identifier), (hosts, names.host)))
+    return Anonymised(documents, work.policies(), ordered)
+
+
+class _Anonymiser:
+    """The rules, for one snapshot."""
+
+    def __init__(self, directory: str, names: naming.Names, cluster: model.Cluster,
+                 policy_set: policies.PolicySet | None) -> None:
+        self._directory = directory
+        self._names = names
+        self._policies = policy_set
+        ident, host, scope = names.identifier, names.host, names.scope
+        self._hostnames = {
+            p.name: labels.HostNames({h.name: h.hypervisor_hostname
+                                      for h in cluster.hosts.values()}, p.host_regex)
+            for p in (policy_set.policies if policy_set is not None else ()) if p.host_regex}
+        self._completed = _record(
+            instance_uuid=ident, from_host=host, to_host=host, phase=_same, completed_at=_same)
+        self._instance = _record(
+            uuid=ident, name=ident, internal_name=ident, host=_maybe(host),
+            flavor_vcpus=_same, flavor_ram_mb=_same, flavor_disk_gb=_same, status=_same,
+            server_groups=_each(ident), task_state=_same, locked=_same, pinned=_reason,
+            pinned_zone=_maybe(scope), project_id=ident, local_disk_gb=_same, launched_at=_same)
+        amounts = _mapping(names.standard, _same)
+        inventory = _record(total=_same, reserved=_same, allocation_ratio=_same, min_unit=_same,
+                            max_unit=_same, step_size=_same)
+        self._rules: dict[str, Rule] = {
+            schema.NODES: _each(_record(
+                host=host, hypervisor_hostname=host, uuid=ident, hypervisor_type=_same,
+                zone=scope, cell=_maybe(ident))),
+            schema.AGGREGATES: _mapping(scope, _each(host)),
+            schema.INSTANCES: _mapping(host, _each(self._instance)),
+            schema.GROUPS: _each(_record(
+                id=ident, name=ident, policy=_same, policies=_same, members=_each(ident),
+                rules=_maybe(_record(max_server_per_host=_same)))),
+            schema.SERVICES: _each(_record(
+                host=host, binary=_same, state=_same, status=_same, zone=_maybe(scope),
+                disabled_reason=_reason, forced_down=_same)),
+            schema.MIGRATIONS: _each(_record(
+                instance_uuid=ident, from_host=host, to_host=_maybe(host), source=_same,
+                alternates=_each(host))),
+            schema.PROVIDERS: _mapping(host, _maybe(_record(
+                uuid=ident, generation=_same, used=amounts,
+                inventories=_mapping(names.standard, inventory)))),
+            schema.ALLOCATIONS: _mapping(ident, amounts),
+            schema.TRAITS: _mapping(host, _each(names.standard)),
+            schema.COOLDOWNS: _record(
+                aggregate_cooldowns=_mapping(scope, _same),
+                instance_cooldowns=_mapping(ident, _same),
+                instance_quarantines=_mapping(ident, _same), host_quarantines=_each(host),
+                local_disk_hosts=_each(host), draining=_mapping(scope, _each(host)),
+                paused=_mapping(scope, _reason), waiting=_mapping(scope, _reason),
+                completed=_each(self._completed))}
+
+    def documents(self) -> dict[str, Any]:
+        """Every file by its path; the queries last, as they need to know what
+        was renamed."""
+        out: dict[str, Any] = {}
+        for path, rule in self._rules.items():
+            if files.exists(self._directory, path):
+                data = files.load(self._directory, path)
+                out[path] = files.unknown(REMOVED) if _unknown(data) else rule(data)
+        for name in snapshot.listing(self._directory):
+            prefix, policy = _split(name)
+            if prefix is not None:
+                out[f'prometheus/{name}'] = self._answer(name, prefix, policy)
+        self._names.settle()
+        for path, data in out.items():
+            if path.startswith('prometheus/'):
+                data['query'] = self._names.query(data['query'])
+        meta = files.load(self._directory, 'meta.json')
+        out['meta.json'] = {
+            'recorded_at': meta['recorded_at'], 'policy_names': meta.get('policy_names', []),
+            'aggregates': [self._names.scope(a) for a in meta.get('aggregates', [])],
+            'files': sorted(out)}
+        return out
+
+    def policies(self) -> dict[str, Any] | None:
+        """The policy file that fits the answers; no regular expression for
+        hosts, since their labels have been resolved."""
+        if self._policies is None:
+            return None
+        data = self._policies.model_dump(mode='json', exclude_defaults=True,
+                                         include={'policies', 'aggregates'})
+        for policy in data['policies']:
+            policy.pop('host_regex', None)
+            if 'host_capacity' in policy:
+                policy['host_capacity'] = self._names.standard(policy['host_capacity'])
+            for field in snapshot.PREFIXES:
+                if policy.get(field):
+                    policy[field] = self._names.query(policy[field])
+        if 'aggregates' in data:
+            data['aggregates'] = [self._names.scope(a) for a in data['aggregates']]
+        return data
+
+    def _answer(self, name: str, prefix: str, policy: str) -> dict[str, Any]:
+        found = snapshot.answer(self._directory, name)
+        rename = (self._names.identifier if prefix in _BY_INSTANCE
+                  else self._label(policy, [*found.series, *found.duplicates]))
+        finite = {k: v for k, v in found.series.items() if math.isfinite(v)}
+        out: dict[str, Any] = {
+            'query': found.query, 'health': found.health,
+            'series': {rename(k): v for k, v in finite.items()},
+            'missing_labels': [REMOVED] * len(found.missing_labels),
+            'warnings': [REMOVED] * (len(found.warnings) + len(found.series) - len(finite)),
+            'duplicates': [rename(k) for k in found.duplicates]}
+        if len(finite) < len(found.series) and found.health.upper() == 'HEALTHY':
+            out['health'] = 'partial'
+        for field in ('label', 'age', 'taken_at'):
+            if getattr(found, field) is not None:
+                out[field] = getattr(found, field)
+        if found.unknown:
+            out['unknown'] = True
+        if found.error is not None:
+            out['error'] = REMOVED
+        return out
+
+    def _label(self, policy: str, known: list[str]) -> Callable[[str], str]:
+        """How labels of hosts are renamed: those that only the policy's regular
+        expression leads to a host, as that host."""
+        if policy not in self._hostnames:
+            return self._names.host
+        find = self._hostnames[policy].find
+        hosts = [find(label) for label in known]
+
+        def rename(label: str) -> str:
+            host = find(label)
+            self._names.seen.add(label)
+            return self._names.host(label if host is None or hosts.count(host) > 1 else host)
+        return rename
+
+
+def _unknown(data: Any) -> bool:
+    return isinstance(data, dict) and data.get('unknown') is True
+
+
+def _split(name: str) -> tuple[str | None, str]:
+    """The kind of an answer and its policy, from a file's name."""
+    for prefix in sorted(snapshot.PREFIXES.values(), key=len, reverse=True):
+        found = re.fullmatch(rf'{prefix}_([a-z][a-z0-9_-]*)\.json', name)
+        if found:
+            return prefix, found[1]
+    return None, ''
+
+
+def _same(value: Any) -> Any:
+    return value
+
+
+def _reason(text: Any) -> Any:
+    """There is one, and of which kind; no more."""
+    if not text:
+        return text
+    code = _CODE.match(str(text))
+    return (code[0] if code else '') + REMOVED
+
+
+def _maybe(rule: Rule) -> Rule:
+    return lambda value: None if value is None else rule(value)
+
+
+def _each(rule: Rule) -> Rule:
+    return lambda values: [rule(value) for value in values]
+
+
+def _mapping(key: Rule, rule: Rule) -> Rule:
+    return lambda found: {key(k): rule(v) for k, v in found.items()}
+
+
+def _record(**rules: Rule) -> Rule:
+    """The fields that have a rule; no others."""
+    return lambda data: {name: rule(data[name]) for name, rule in rules.items() if name in data}
+
+
+def salt_of(path: str) -> bytes:
+    """The salt in a file, as it stands there.
+
+    :raises SnapshotError: it cannot be read, or is shorter than 16 bytes.
+    """
+    remedy = 'Make one with: openssl rand -out FILE 32, and keep it to yourself.'
+    try:
+        with open(path, 'rb') as f:
+            salt = f.read(4096)
+    except OSError as e:
+        raise exception.SnapshotError(
+            path=path, problem=f'the salt cannot be read ({os.strerror(e.errno or 0)})',
+            remedy=remedy) from None
+    if len(salt) < 16:
+        raise exception.SnapshotError(
+            path=path, problem=f'a salt of {len(salt)} bytes can be guessed', remedy=remedy)
+    return salt

@@ -1,0 +1,141 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+
+"""Names that say nothing, the same ones for the same salt: HMAC-SHA256 (RFC 2104).
+
+An identifier keeps its shape, since Nova's, Placement's and the metrics' must
+still fit each other: a UUID becomes a UUID, the parts of a host's name between
+dots become parts, so that a short name still is the short form of its FQDN.
+"""
+
+from collections.abc import Iterable
+import hashlib
+import hmac
+import re
+import uuid
+
+#: What Nova, or the ancestor, calls it where nobody has chosen a name.
+COMMON = frozenset({'', 'nova', '_unassigned_'})
+
+_UUID = re.compile(r'[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}')
+_HEX = re.compile(r'[0-9a-fA-F]{32}')
+_PORT = re.compile(r'(?P<host>[^:]+)(?P<port>:[0-9]{1,5})')
+_ADDRESS = re.compile(r'[0-9.]+|.*:.*')
+_TEXT = re.compile(r'#[^\n]*|"(?:\\.|[^"\\])*"|\'(?:\\.|[^\'\\])*\'|`[^`]*`')
+_WORD = re.compile(r'[A-Za-z_:][\w:.-]*')
+_PROMQL = frozenset({
+    'and', 'atan2', 'bool', 'by', 'end', 'group_left', 'group_right', 'ignoring', 'inf', 'nan',
+    'offset', 'on', 'or', 'start', 'unless', 'without'})
+
+
+class Names:
+    """Anonymous names.
+
+    :param salt: a secret; who has it can test a guess.
+    :param identifiers: UUIDs, and hosts, whose order is to be kept: each
+        begins with its place among them, which a reader learns by that.
+    :param hosts: of these.
+    """
+
+    def __init__(self, salt: bytes, identifiers: Iterable[str] = (),
+                 hosts: Iterable[str] = ()) -> None:
+        self._salt = salt
+        self._places = {text: place for place, text in enumerate(sorted(set(identifiers)))}
+        first: dict[str, int] = {}
+        for place, text in enumerate(sorted(set(hosts))):
+            first.setdefault(text.split('.', 1)[0].lower(), place)
+        self._host_places = first
+        #: What was renamed.
+        self.seen: set[str] = set()
+        self._words_of: frozenset[str] = frozenset()
+
+    def identifier(self, text: str) -> str:
+        """Of an instance, group, provider, project; the name of an instance."""
+        if text in COMMON:
+            return text
+        self.seen.add(text)
+        digest = self._digest('identifier', text)
+        place = self._places.get(text)
+        if _UUID.fullmatch(text):
+            if place is not None:
+                digest = f'{place:08x}{digest[8:]}'
+            return str(uuid.UUID(hex=digest[:32], version=4))
+        if _HEX.fullmatch(text):
+            return digest[:32]
+        return f'n{digest[:20]}' if place is None else f'n{place:08x}{digest[:20]}'
+
+    def host(self, text: str) -> str:
+        """A service host, a hypervisor, or a label that names one, with its
+        port if it has one."""
+        if text in COMMON:
+            return text
+        self.seen.add(text)
+        found = _PORT.fullmatch(text)
+        name, port = (found['host'], found['port']) if found else (text, '')
+        parts = [name] if _ADDRESS.fullmatch(name) else name.split('.')
+        return '.'.join(self._part(part, first=not n) for n, part in enumerate(parts)) + port
+
+    def _part(self, text: str, first: bool) -> str:
+        """The case of letters does not tell hosts from each other in labels,
+        so it is kept apart: capitals stay capitals."""
+        lowered = text.lower()
+        digest = self._digest('host', lowered)[:12]
+        place = self._host_places.get(lowered) if first else None
+        out = f'h{digest}' if place is None else f'h{place:06x}{digest}'
+        return out if text == lowered else out.upper()
+
+    def scope(self, text: str) -> str:
+        """An aggregate or an availability zone."""
+        if text in COMMON:
+            return text
+        self.seen.add(text)
+        return f'a{self._digest("scope", text)[:16]}'
+
+    def standard(self, text: str) -> str:
+        """A trait or resource class: CUSTOM_ ones are somebody's own."""
+        if not text.startswith('CUSTOM_'):
+            return text
+        self.seen.add(text)
+        return f'CUSTOM_{self._digest("custom", text)[:16].upper()}'
+
+    def settle(self) -> None:
+        """From now on the same query always becomes the same."""
+        self._words_of = frozenset(self.seen)
+
+    def query(self, text: str) -> str:
+        """PromQL whose texts say nothing, without its comments; what it is
+        made of, and over which time, stays. Words that were renamed
+        elsewhere are renamed here as well.
+
+        Call it when everything else has been renamed, and :meth:`settle`.
+        """
+        parts, end = [], 0
+        for found in _TEXT.finditer(text):
+            parts.append(self._words(text[end:found.start()]))
+            quoted = found[0]
+            if not quoted.startswith('#'):
+                parts.append(quoted if len(quoted) == 2
+                             else f'"q{self._digest("text", quoted)[:12]}"')
+            end = found.end()
+        return ''.join([*parts, self._words(text[end:])])
+
+    def _words(self, text: str) -> str:
+        def renamed(found: re.Match[str]) -> str:
+            word = found[0]
+            if word in self._words_of and word not in _PROMQL and text[found.end():][:1] != '(':
+                return f'm_{self._digest("word", word)[:12]}'
+            return word
+        return _WORD.sub(renamed, text)
+
+    def _digest(self, kind: str, text: str) -> str:
+        return hmac.new(self._salt, f'{kind}\0{text}'.encode(), hashlib.sha256).hexdigest()

@@ -1,0 +1,325 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""Stopped and paused instances on a drain, and what is aborted, in a real Nova."""
+
+import time
+from typing import Any
+from unittest import mock
+
+from kronos_nova import exception
+from kronos_nova import model
+from kronos_nova.model import TaskState
+from kronos_nova.rebalancer import collector
+from kronos_nova.rebalancer.executors import base as executors
+from kronos_nova.rebalancer.executors import nova
+from kronos_nova.rebalancer.executors import retry
+from kronos_nova.rebalancer.executors import worker
+from kronos_nova.rebalancer.store import api as store_api
+from tests.functional import test_nova_executor
+
+Stage = executors.Stage
+
+
+class Crash(BaseException):
+    """The process is gone."""
+
+
+class DrainCase(test_nova_executor.ExecutorCase):
+    """host1 is disabled; tasks drain it to host2. Ours is user kronos; an
+    operator is user admin."""
+
+    hosts = ('host1', 'host2')
+    user = 'kronos'
+
+    def setUp(self) -> None:
+        super().setUp()
+        self.conf.set_override('cold_migrate_stopped', True, 'engine')
+        self.collector = collector.Collector(self.conf, self.connection)
+        auth = self.connection.session.auth
+        auth.get_user_id = lambda session, **kw: 'kronos'
+        service = self.service_id('host1')
+        self.enable = lambda enabled: self.admin_api.put_service(
+            service, {'status': 'enabled' if enabled else 'disabled'})
+
+    def drained(self, action: str | None = 'os-stop', status: str = 'SHUTOFF') -> dict[str, Any]:
+        """An instance in this status on host1, which is disabled after that."""
+        self.enable(True)
+        server = self.boot(host='host1')
+        if action is not None:
+            self.admin_api.post_server_action(server['id'], {action: None})
+        server = self._wait_for_state_change(server, status)
+        self.enable(False)
+        return dict(server)
+
+    def task(self, server: dict[str, Any], to_host: str = 'host2',
+             phase: model.Phase = model.Phase.EVACUATE, aggregate: str = model.UNASSIGNED,
+             method: model.Method = model.Method.COLD) -> model.Task:
+        return model.Task(
+            task_id=server['id'], plan_id='p1', aggregate=aggregate, instance_uuid=server['id'],
+            from_host='host1', to_host=to_host, phase=phase, method=method, memory_mb=2048)
+
+    def reached(self, stage: Stage, task: model.Task, marker: str) -> executors.Progress:
+        def found() -> executors.Progress | None:
+            progress = self.executor.look(task, marker)
+            return progress if progress.stage is stage else None
+        progress: executors.Progress = self.wait_for(found, f'stage {stage}')
+        return progress
+
+    def requested(self, task: model.Task) -> str:
+        """The marker of a migration that Nova has carried out, unconfirmed."""
+        marker = self.pre_flight(task)
+        self.assertRegex(str(self.executor.submit(task)), '^req-')
+        self.reached(Stage.UNCONFIRMED, task, marker)
+        return marker
+
+    def posts(self) -> int:
+        return sum(1 for method, _path in self.nova_api.door.requests if method == 'POST')
+
+    def allocations(self, consumer: str) -> dict[str, Any]:
+        return dict(self.placement.get(f'/allocations/{consumer}').body['allocations'])
+
+
+class ColdMigrationTestCase(DrainCase):
+
+    def test_ours_is_confirmed_and_stays_stopped_and_others_are_left_alone(self) -> None:
+        server = self.drained()
+        seen = self.collector.collect(time.time()).instances[server['id']]
+        self.assertEqual(('SHUTOFF', 'host1'), (seen.status, seen.host))
+        task = self.task(server)
+        marker = self.pre_flight(task)
+        self.assertIs(Stage.ABSENT, self.executor.look(task, marker).stage)
+        marker = self.requested(task)
+        flight, = self.collector.collect(time.time()).flights
+        self.assertEqual((server['id'], 'host1', 'host2'),
+                         (flight.instance_uuid, flight.from_host, flight.to_host))
+        error = self.assertRaises(exception.MigrationFailed, self.executor.post_flight, task)
+        self.assertIn('but VERIFY_RESIZE', str(error))
+        second = self.assertRaises(exception.AmbiguousSubmit, self.executor.submit, task)
+        self.assertIn('migrating already', str(second))
+        self.executor.confirm(task, marker)
+        progress = self.watched(task, marker)
+        self.assertIs(Stage.COMPLETED, progress.stage, progress)
+        migration, = self.migrations(server)
+        self.assertEqual((migration['uuid'], 'confirmed'),
+                         (progress.reference, migration['status']))
+        self._wait_for_state_change(server, 'SHUTOFF')
+        self.wait_for(lambda: not self.allocations(migration['uuid']), 'freed allocations')
+        self.executor.post_flight(task)
+        self.assertEqual('host2', self.host_of(server))
+        self.assertEqual([self._get_provider_uuid_by_host('host2')],
+                         list(self.allocations(server['id'])))
+        again = self.assertRaises(
+            exception.NovaClientError, self.executor.confirm, task, marker)
+        self.assertIn('HTTP 409', str(again))
+
+        # What Nova leaves behind at the source is found.
+        left = {self._get_provider_uuid_by_host('host1'): {'resources': {'VCPU': 1}}}
+        self.placement.put(f'/allocations/{migration["uuid"]}', {
+            'allocations': left, 'project_id': 'p', 'user_id': 'u',
+            'consumer_generation': None, 'consumer_type': 'MIGRATION'}, version='1.38')
+        error = self.assertRaises(exception.MigrationFailed, self.executor.post_flight, task)
+        self.assertIn('still has an allocation for it on host1', str(error))
+
+        # What others ask for is left to them, and what they do to ours respected.
+        server = self.drained()
+        task = self.task(server)
+        marker = self.pre_flight(task)
+        self.admin_api.post_server_action(server['id'], {'migrate': {'host': 'host2'}})
+        self._wait_for_state_change(server, 'VERIFY_RESIZE')
+        found = self.executor.look(task, marker)
+        self.assertEqual(Stage.ABSENT, found.stage, found)
+        self.assertIn('asked for by user admin', found.detail)
+        self.assert_refused('moved-away', task)
+        self.assertRaises(exception.AmbiguousSubmit, self.executor.submit, task)
+        self.assertIs(Stage.ABSENT, self.executor.look(task, marker).stage)
+        self.assertEqual(1, len(self.migrations(server)))
+
+        server = self.drained()
+        marker = self.requested(self.task(server))
+        self.admin_api.post_server_action(server['id'], {'revertResize': None})
+        progress = self.watched(self.task(server), marker)
+        self.assertIs(Stage.CANCELLED, progress.stage)
+        self.assertIn('reverted', progress.detail)
+        self._wait_for_state_change(server, 'SHUTOFF')
+
+        # As Nova's resize_confirm_window does.
+        marker = self.requested(self.task(server))
+        self.admin_api.post_server_action(server['id'], {'confirmResize': None})
+        self.assertIs(Stage.COMPLETED, self.watched(self.task(server), marker).stage)
+
+        # And its owner may start it at once.
+        self._wait_for_state_change(server, 'SHUTOFF')
+        self.admin_api.post_server_action(server['id'], {'os-start': None})
+        self._wait_for_state_change(server, 'ACTIVE')
+        self.executor.post_flight(self.task(server))
+
+        server = self.drained()
+        marker = self.requested(self.task(server))
+        self._delete_server(server)
+        self.assertIs(Stage.CANCELLED, self.watched(self.task(server), marker).stage)
+
+    def test_refusals_failures_and_other_ways_to_move_than_planned(self) -> None:
+        server = self.drained()
+        task = self.task(server)
+        marker = self.pre_flight(task)
+        with self.disabled('host2'):
+            self.executor.submit(task)
+            progress = self.watched(task, marker)
+        self.assertIs(Stage.FAILED, progress.stage, progress)
+        self.assertFalse(progress.broken)
+        # Nova writes the reason down a moment after the end.
+        self.wait_for(lambda: 'No valid host' in self.executor.look(task, marker).detail,
+                      'the reason')
+        self.assertEqual('SHUTOFF', self.admin_api.get_server(server['id'])['status'])
+
+        marker = self.pre_flight(task)
+        with mock.patch.object(self.computes['host2'].driver, 'finish_migration',
+                               autospec=True, side_effect=RuntimeError('no disk')):
+            self.executor.submit(task)
+            progress = self.watched(task, marker)
+        self.assertIs(Stage.FAILED, progress.stage, progress)
+        self.assertTrue(progress.broken)
+        self.assertIn('RuntimeError', progress.detail)
+        unknown = self.assertRaises(
+            exception.MigrationFailed, self.executor.submit, self.task(self.drained(), 'host9'))
+        self.assertIn('HTTP 400', str(unknown))
+
+        # How it is moved is judged as well.
+        stopped = self.drained()
+        self.pre_flight(self.task(stopped))
+        self.assert_refused('method-changed', self.task(stopped, method=model.Method.LIVE))
+        self.assert_refused('not-active', self.task(stopped, phase=model.Phase.SPREAD))
+        self.admin_api.post_server_action(stopped['id'], {'lock': {}})
+        self.assert_refused('locked', self.task(stopped))
+        self.admin_api.post_server_action(stopped['id'], {'unlock': {}})
+        self.conf.set_override('cold_migrate_stopped', False, 'engine')
+        self.assert_refused('not-active', self.task(stopped))
+        self.conf.set_override('cold_migrate_stopped', True, 'engine')
+        self.admin_api.post_server_action(stopped['id'], {'os-start': None})
+        self._wait_for_state_change(stopped, 'ACTIVE')
+        self.assert_refused('method-changed', self.task(stopped))
+
+        # A paused one is live-migrated, and still paused.
+        server = self.drained('pause', 'PAUSED')
+        self.assert_refused('not-active', self.task(
+            server, phase=model.Phase.SPREAD, method=model.Method.LIVE))
+        task = self.task(server, method=model.Method.LIVE)
+        marker = self.pre_flight(task)
+        self.executor.submit(task)
+        self.assertIs(Stage.COMPLETED, self.watched(task, marker).stage)
+        self._wait_for_server_parameter(server, {'OS-EXT-STS:task_state': None})
+        self.executor.post_flight(task)
+        self.assertEqual('PAUSED', self.admin_api.get_server(server['id'])['status'])
+
+
+class WorkerCase(DrainCase):
+    """A worker on a store of its own, whose time a test moves."""
+
+    settings = retry.Settings(look_interval=0.0, claim_seconds=60.0, migration_timeout=600.0)
+
+    def setUp(self) -> None:
+        super().setUp()
+        self.now = 1_700_000_000.0
+        self.store = store_api.Store.from_url('sqlite://', clock=lambda: self.now)
+        self.store.upgrade()
+        self.addCleanup(self.store.close)
+
+    def new_worker(self, driver: executors.Executor, name: str) -> worker.Worker:
+        return worker.Worker(self.store, driver, self.settings, clock=lambda: self.now, name=name)
+
+    def save(self, task: model.Task) -> None:
+        lease = self.store.acquire_lease(model.UNASSIGNED, 'engine', 1e6, 'hash')
+        plan = model.Plan(model.UNASSIGNED, (model.Move(
+            task.instance_uuid, task.from_host, task.to_host, task.phase),))
+        self.store.save_plan(
+            lease, plan, [task], plan_id=task.plan_id, now=self.now, dry_run=False, cooldown=0.0,
+            instance_cooldown=0.0)
+
+    def state(self, task: model.Task) -> TaskState:
+        row = self.store.task(task.task_id)
+        assert row is not None
+        return row.task.state
+
+    def ended(self, by: worker.Worker, task: model.Task) -> TaskState:
+        def step() -> bool:
+            by.run_once(self.now)
+            return self.state(task).terminal
+        self.wait_for(step, 'the end of the task')
+        return self.state(task)
+
+
+class CrashTestCase(WorkerCase):
+
+    def test_after_a_crash_at_any_step_it_is_moved_once_and_confirmed(self) -> None:
+        for step, after in (('submit', True), ('confirm', True)):
+            server = self.drained()
+            task = self.task(server)
+            task = model.Task(**{**{f: getattr(task, f) for f in task.__slots__},
+                                 'plan_id': f'{step} {after}'})
+            self.save(task)
+            before = self.posts()
+            dying = nova.NovaExecutor(self.conf, self.connection)
+
+            def crash(*args: Any, step: str = step, after: bool = after,
+                      dying: Any = dying) -> None:
+                if after:
+                    getattr(nova.NovaExecutor, step)(dying, *args)
+                raise Crash()
+
+            first = self.new_worker(dying, f'{step} {after} 1')
+            with mock.patch.object(dying, step, crash):
+                self.assertRaises(Crash, self.ended, first, task)
+            self.assertFalse(self.state(task).terminal)
+            self.now += 61
+            successor = self.new_worker(self.executor, f'{step} {after} 2')
+            self.assertIs(TaskState.COMPLETED, self.ended(successor, task), (step, after))
+            self.assertEqual('host2', self.host_of(server))
+            self.assertEqual('SHUTOFF', self.admin_api.get_server(server['id'])['status'])
+            self.assertEqual(1, len(self.migrations(server)))
+            # Nova refuses a confirmation that comes twice.
+            self.assertLessEqual(self.posts() - before, 3 if (step, after) == ('confirm', True)
+                                 else 2, (step, after))
+
+
+class AbortTestCase(WorkerCase):
+    compute_driver = 'fake.FakeLiveMigrateDriver'
+    settings = retry.Settings(look_interval=0.0, claim_seconds=1e6, migration_timeout=600.0,
+                              abort_at_deadline=True)
+
+    def test_a_live_migration_past_its_deadline_is_aborted_and_ends_as_a_timeout(self) -> None:
+        server = self.drained(None, 'ACTIVE')
+        task = self.task(server, method=model.Method.LIVE)
+        self.save(task)
+        by = self.new_worker(self.executor, 'w')
+
+        def running() -> bool:
+            by.run_once(self.now)
+            return any(m['status'] == 'running' for m in self.migrations(server))
+        self.wait_for(running, 'a running migration')
+        self.assertIs(TaskState.SUBMITTED, self.state(task))
+        self.now += 600 + 2 * 800
+        by.run_once(self.now)
+        row = self.store.task(task.task_id)
+        assert row is not None
+        self.assertEqual((TaskState.UNKNOWN, worker.ABORTING), (row.task.state, row.error))
+        self.assertIs(TaskState.FAILED, self.ended(by, task))
+        row = self.store.task(task.task_id)
+        assert row is not None
+        self.assertEqual('MigrationTimeout', row.error_type)
+        self.assertIn('was aborted', str(row.error))
+        self.assertEqual('cancelled', self.migrations(server)[0]['status'])
+        self.assertIn(server['id'], self.store.history(model.UNASSIGNED, self.now).quarantined)
+        self.assertEqual('host1', self.host_of(server))
+        aborts = [r for r in self.nova_api.door.requests if r[0] == 'DELETE']
+        self.assertEqual(1, len(aborts))
+        self.assertFalse(self.executor.abort(task, str(row.marker)), 'it is over')

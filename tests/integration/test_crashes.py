@@ -1,0 +1,145 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+
+"""kill -9 and SIGSTOP at named points, and restarts of database and broker."""
+
+import collections
+from concurrent import futures
+import contextlib
+import os
+
+import pytest
+
+from tests.integration import servers
+from tests.integration.crash import child
+from tests.integration.crash import harness
+from tests.integration.crash import processes
+from tests.integration.crash.processes import Fall
+
+pytestmark = pytest.mark.timeout(1500)
+
+#: Of all runs.
+COUNTED = collections.Counter()
+
+
+class SQLite:
+    """A database that needs no server."""
+
+    def __init__(self, directory):
+        self._directory = directory
+
+    def create(self, name):
+        return f'sqlite:///{self._directory}/{name}.sqlite'
+
+
+@pytest.fixture(scope='module')
+def world(tmp_path_factory):
+    """Everything that outlives a run; it starts at the same time."""
+    with contextlib.ExitStack() as stack:
+        def begin(kind, name):
+            made = kind(tmp_path_factory.mktemp(name))
+            stack.callback(made.close)
+            made.start()
+            return made
+
+        cloud, nursery = (
+            stack.enter_context(contextlib.closing(made)) for made in (
+                harness.Cloud(tmp_path_factory.mktemp('cloud')),
+                processes.Process('child', tmp_path_factory.mktemp('child'))))
+        with futures.ThreadPoolExecutor() as pool:
+            kinds = {'broker': servers.RabbitMQ, 'mariadb': servers.MariaDB,
+                     'postgresql': servers.PostgreSQL}
+            begun = {name: pool.submit(begin, kind, name) for name, kind in kinds.items()}
+        yield harness.World(
+            cloud=cloud, nursery=nursery, broker=begun.pop('broker').result(),
+            databases={'sqlite': SQLite(tmp_path_factory.mktemp('sqlite')),
+                       **{name: server.result() for name, server in begun.items()}})
+
+
+@pytest.fixture
+def run(world, tmp_path):
+    def run(database, **falls):
+        COUNTED.update(harness.Run(world, database, tmp_path, **falls).go())
+    return run
+
+
+def test_killed_on_mariadb(run):
+    run('mariadb', engines=(Fall('in-plan', 'kill'),),
+        executors=(Fall('post-sent', 'kill'), Fall('in-end', 'kill')))
+
+
+def test_frozen_on_postgresql(run):
+    run('postgresql', engines=(Fall('before-plan', 'stop'),),
+        executors=(Fall('in-claim', 'stop'), Fall('after-submitting', 'stop')))
+
+
+@pytest.mark.parametrize('database', ['mariadb'])
+def test_broker_and_database_are_restarted(run, database):
+    run(database, engines=(Fall('after-plan', 'stop', meanwhile='restart_broker'),),
+        executors=(Fall('after-post', 'stop', meanwhile='restart_database'),))
+
+
+# The long run. What falls first, falls again in the hands of the next.
+
+ENGINE, EXECUTOR = list(child.ENGINE), list(child.EXECUTOR)
+#: Where a restart of the database leaves something to pick up.
+RESTARTS = ['before-claim', 'in-claim', 'after-claim', 'in-submitting', 'after-submitting',
+            'after-post', 'after-submitted', 'before-post-flight', 'in-end', 'after-end']
+
+
+@pytest.mark.long
+@pytest.mark.parametrize('repeat', range(int(os.environ.get('KRONOS_CRASH_REPEATS', '1'))))
+@pytest.mark.parametrize('how', ['kill', 'stop'])
+@pytest.mark.parametrize('number', range(len(EXECUTOR)), ids=EXECUTOR)
+@pytest.mark.parametrize('database', ['mariadb', 'postgresql', 'sqlite'])
+def test_falls(run, database, number, how, repeat):
+    engine = ENGINE[(number + repeat) % len(ENGINE)]
+    if database == 'sqlite' and how == 'stop':
+        # Whoever freezes in a transaction holds its only lock; see the docs.
+        if child.EXECUTOR[EXECUTOR[number]].in_transaction:
+            pytest.skip('SQLite has one lock')
+        if child.ENGINE[engine].in_transaction:
+            engine = 'before-plan'
+    # With repeats, another of the three tasks each time.
+    run(database, engines=(Fall(engine, how),),
+        executors=(Fall(EXECUTOR[number], how, nth=1 + repeat % 3),))
+
+
+@pytest.mark.long
+@pytest.mark.parametrize('number', range(len(RESTARTS)), ids=RESTARTS)
+@pytest.mark.parametrize('database', ['mariadb', 'postgresql'])
+def test_restarts(run, database, number):
+    engine = ('before-plan', 'after-plan')[number % 2]
+    run(database, engines=(Fall(engine, 'stop', meanwhile='restart_broker'),),
+        executors=(Fall(RESTARTS[number], 'stop', meanwhile='restart_database'),))
+
+
+@pytest.mark.long
+@pytest.mark.parametrize('database', ['mariadb', 'postgresql', 'sqlite'])
+def test_a_request_that_comes_when_another_has_moved_the_instance_moves_it_no_more(
+        run, database):
+    run(database, executors=(Fall('before-post', 'stop', late=True),))
+
+
+@pytest.mark.long
+def test_without_a_cooldown_it_is_seen_that_instances_move_twice(run):
+    with pytest.raises(AssertionError, match='planned twice'):
+        run('postgresql', instance_cooldown=0)
+
+
+@pytest.mark.long
+def test_what_was_counted(capsys):
+    with capsys.disabled():
+        print(f'\n{dict(COUNTED)}')
+    assert COUNTED['runs'] > 0
+    assert COUNTED['posts'] >= COUNTED['migrations'] >= harness.COUNT * COUNTED['runs']

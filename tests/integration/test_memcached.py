@@ -1,0 +1,104 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""Workers and hosts that share a real memcached."""
+
+import time
+
+import pytest
+
+from kronos_nova import published
+from kronos_nova import shared
+from tests.integration import servers
+from tests.unit import test_shared
+from tests.unit.test_shared import api as api
+from tests.unit.test_shared import POLICIES
+from tests.unit.test_shared import SCORES
+from tests.unit.test_shared import WORKERS
+
+BACKENDS = ('dogpile.cache.pymemcache', 'oslo_cache.memcache_pool')
+
+
+def conf_of(tmp_path, url, port, backend=BACKENDS[0], **kwargs):
+    conf = test_shared.conf_of(str(tmp_path), url, **kwargs)
+    for name, value in {'backend': backend, 'backend_argument': [],
+                        'memcache_servers': [f'127.0.0.1:{port}'],
+                        'memcache_dead_retry': 0, 'memcache_socket_timeout': 2.0}.items():
+        conf.set_override(name, value, 'cache')
+    return conf
+
+
+def asked(api):
+    return sorted(form['query'] for _, _, _, form in api.requests)
+
+
+@pytest.mark.parametrize('backend', BACKENDS)
+def test_all_workers_of_a_host_ask_each_policy_once_per_interval(api, tmp_path, backend):
+    with servers.memcached(tmp_path) as port, test_shared.workers(
+            conf_of(tmp_path, api.url, port, backend)) as some:
+        for interval in (1, 2):
+            for _ in range(2):
+                assert test_shared.tell(some, 'refresh') == [SCORES] * WORKERS
+            assert asked(api) == sorted(POLICIES * interval)
+            test_shared.tell(some, test_shared.INTERVAL + 1)
+
+
+def test_while_it_is_away_each_asks_and_afterwards_one_asks_again(api, tmp_path):
+    with servers.memcached(tmp_path) as port:
+        pass
+    with test_shared.workers(conf_of(tmp_path, api.url, port, BACKENDS[1])) as some:
+        assert test_shared.tell(some, 'refresh') == [SCORES] * WORKERS
+        assert asked(api) == sorted(POLICIES * WORKERS)
+        with servers.memcached(tmp_path, port):
+            test_shared.tell(some, test_shared.INTERVAL + 1)
+            assert test_shared.tell(some, 'refresh') == [SCORES] * WORKERS
+            assert asked(api) == sorted(POLICIES * (WORKERS + 1))
+
+
+@pytest.mark.parametrize('backend', BACKENDS)
+def test_an_answer_that_is_larger_than_its_items_is_said_and_nobody_waits_for_it(
+        tmp_path, caplog, backend):
+    hosts = {f'compute-{number:05}.example.org': 0.123456789012345 for number in range(30000)}
+
+    class Source(test_shared.Source):
+        def fetch(self, policy, *, profile=True):
+            self.asked += 1
+            return shared.model.PolicySamples(policy.name, shared.model.QueryResult(
+                policy.imbalance_query, shared.model.Health.HEALTHY, series=hosts))
+
+    with servers.memcached(tmp_path) as port:
+        conf = conf_of(tmp_path, 'http://127.0.0.1:1', port, backend)
+        conf.set_override('max_series', 30000, 'prometheus')
+        own = Source()
+        sources = [shared.SharedSource(conf, own) for _ in range(2)]
+        for count in (1, 2):
+            for source in sources:
+                found = source.fetch(test_shared.policy_of(), profile=False)
+                assert found.imbalance.series == hosts
+                # Else the others would wait for this one until it runs out.
+                lease = shared._lease(source._key(test_shared.policy_of()))
+                assert source._region.get(lease) is shared.core.NO_VALUE
+            assert own.asked == 2 * count
+    told = [record.getMessage() for record in caplog.records if 'share_scores' in record.message]
+    assert len(told) == 2
+    assert all('memcached -I' in text or 'too large' in text for text in told)
+
+
+@pytest.mark.parametrize('backend', BACKENDS)
+def test_what_the_engine_publishes_is_read_by_another_process_of_it(tmp_path, backend):
+    with servers.memcached(tmp_path) as port:
+        conf = conf_of(tmp_path, 'http://127.0.0.1:1', port, backend)
+        now = time.time()
+        notice = published.Published(draining=frozenset({'cn1'}), quarantined=frozenset(),
+                                     flights=(), written_at=now, expires_at=now + 600)
+        published.Channel(conf).write(notice)
+        assert published.Channel(conf).read() == notice

@@ -1,0 +1,144 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+
+"""Policy files: a sound policy set, or one PolicyFileError."""
+
+import math
+
+import hypothesis
+from hypothesis import strategies as st
+import pytest
+import yaml
+
+from kronos_nova import exception
+from kronos_nova import lookback
+from kronos_nova import policy
+from kronos_nova.conf import policies
+from tests.unit.fuzz import junk
+
+GOOD = {'policies': [{
+    'name': 'cpu', 'mode': 'spread', 'weight': 1.0, 'imbalance_query': 'avg(rate(x[5m]))',
+    'vm_profile_query': 'vm', 'vm_profile_unit': 'absolute', 'host_capacity': 'VCPU',
+    'host_regex': '(.*)', 'threshold': 0.15, 'capacity_query': 'x', 'capacity_threshold': 0.8,
+    'max_migrations_per_cycle': 3, 'boot_ceiling': 0.9, 'peak_deviations': 2.0,
+    'fill_hysteresis': 0.05, 'enabled': True}], 'aggregates': ['a']}
+
+#: YAML's own words, between other text.
+WORDS = st.sampled_from([
+    'policies:', '- name: cpu', '\n', '\n  ', ': ', '- ', '? ', '[', ']', '{', '}', ',', '&a ',
+    '*a', '!!int ', '!!float ', '!!bool ', '!!timestamp ', '!!set ', '!!omap ', '!!binary ',
+    '!!python/object:os.system ', '!x ', '<<: ', '=', "''", '""', '|\n', '>\n', '---\n', '...\n',
+    '%YAML 9.9\n', '#', '0x', '0b_', '1:1:1', '1:1:1.5', '.nan', '.inf', '2001-99-99', '~', '\t'])
+
+
+def load(directory, data):
+    path = directory / 'p.yaml'
+    path.write_bytes(data)
+    try:
+        return sound(policies.load(str(path)))
+    except exception.PolicyFileError as e:
+        assert len(str(e)) < 4000 and '\n' not in str(e)
+        return None
+
+
+def sound(found):
+    """It means something: every number can be counted with."""
+    assert abs(math.fsum(p.weight for p in found.enabled) - 1) <= policy.WEIGHT_TOLERANCE
+    for one in found.policies:
+        for value in (one.weight, one.threshold, one.capacity_threshold, one.fill_hysteresis):
+            assert isinstance(value, float) and 0 <= value <= 1
+        assert 1 <= one.max_migrations_per_cycle <= 10_000
+        assert 0 <= one.peak_deviations <= 10
+        assert one.window >= 0 and math.isfinite(one.window)
+    return found
+
+
+@pytest.fixture(scope='module')
+def directory(tmp_path_factory):
+    return tmp_path_factory.mktemp('policies')
+
+
+@junk.examples(100)
+@hypothesis.given(data=st.binary(max_size=60)
+                  | st.lists(WORDS | st.text(max_size=4), max_size=12).map(
+                      lambda parts: ''.join(parts).encode('utf-8', 'replace')))
+def test_no_bytes_cause_another_error(directory, data):
+    load(directory, data)
+    load(directory, b'policies: [{name: cpu, weight: ' + data + b', imbalance_query: x}]\n')
+
+
+@junk.examples(60)
+@hypothesis.given(document=junk.spoiled(GOOD) | junk.values)
+def test_no_structure_causes_another_error(directory, document):
+    try:
+        sound(policy.parse(document))
+    except exception.PolicyFileError as e:
+        assert len(str(e)) < 4000
+    try:
+        text = yaml.safe_dump(document, allow_unicode=True).encode()
+    except (yaml.YAMLError, UnicodeEncodeError, ValueError):
+        return
+    load(directory, text)
+
+
+@pytest.mark.parametrize('value', [
+    "!!int ''", "!!float ''", "!!bool x", '!!timestamp x', '!!null x', '!x 1', '!!set {a, b}',
+    '1:' * 300 + '1.5', '1:' * 300 + '1', '0x' + 'f' * 5000, '-0x' + 'f' * 5000,
+    '9' * 5000, '1.' + '0' * 9000 + 'e9999', '2001-99-99', '2001-01-01 00:00:00 +99:99'])
+def test_numbers_that_are_none_are_refused(directory, value):
+    for field in ('weight', 'max_migrations_per_cycle', 'name', 'imbalance_query', value):
+        text = f'policies: [{{name: cpu, weight: 1, imbalance_query: x, {field}: {value}}}]'
+        load(directory, text.encode())
+    load(directory, f'{value}: 1'.encode())
+    load(directory, f'? {value}\n'.encode())
+
+
+@pytest.mark.parametrize('value', ['!!int 1', '!!str 1', '! 1', '!!map {}', '!!seq []'])
+def test_tags_are_refused_wherever_they_stand(directory, value):
+    with pytest.raises(exception.PolicyFileError, match='tags are not allowed'):
+        (directory / 'p.yaml').write_text(f'policies: {value}')
+        policies.load(str(directory / 'p.yaml'))
+
+
+@pytest.mark.parametrize('regex', [
+    'x{4294967295}(y)', '(x{999999999999})', '(' * 500 + ')' * 500, '(?P<a>', '(' * 1024,
+    '(?P<a>(?i)x)'])
+def test_no_regular_expression_causes_another_error(regex):
+    with pytest.raises(exception.PolicyFileError, match='host_regex'):
+        policy.parse({'policies': [{**GOOD['policies'][0], 'host_regex': regex}]})
+
+
+@pytest.mark.parametrize('text', [
+    'a: &a [x, x]\nb: &b [*a, *a]\npolicies: [*b, *b]', '[' * 100_000, '{a: ' * 100_000,
+    '- ' * 100_000, '? ' * 100_000, 'x' * 50_000, '"' + '\\' * 50_000, '&a ' * 200_000,
+    '\n'.join(f'k{n}: {n}' for n in range(15_000))], ids=range(9))
+def test_no_file_takes_more_than_its_share_of_memory(directory, text):
+    with junk.within(60):
+        load(directory, text.encode())
+
+
+PROMQL = st.lists(st.sampled_from([
+    '(', ')', '[5m]', '[1.2.3m]', '[5m:1m]', '[', ']', 'offset 5m', 'offset -1.2.3d', 'rate(',
+    'avg by (x) (', 'quantile_over_time(', '0.9', '1e999', '.', '-', '+', ' ', 'x', '{a="b"}', '{',
+    '"', "'", '`', '@ 5', '@ end()', '#', '\n', ',', '[99999999999999999999y]', 'max_over_time(',
+    '1.2.3', 'nan', '0x1f', '[' + '9' * 400 + 'y]'])
+                  | st.text(max_size=3), max_size=14).map(''.join)
+
+
+@junk.examples(300)
+@hypothesis.given(query=PROMQL)
+def test_what_no_query_can_mean_is_looked_back_on_for_some_time(query):
+    look = lookback.look(query)
+    for seconds in (look.ramp, look.slack, look.span, look.quantile, lookback.longest(query)):
+        assert 0 <= seconds < math.inf
+    assert math.isfinite(look.delay)

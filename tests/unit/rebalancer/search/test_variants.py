@@ -1,0 +1,113 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""Variants of a plan, each against the board and the smooth measure alone."""
+
+import math
+import random
+
+import hypothesis
+import numpy as np
+import pytest
+
+from kronos_nova.rebalancer import simulation as sim
+from kronos_nova.rebalancer.search import board as boards
+from kronos_nova.rebalancer.search import choice
+from kronos_nova.rebalancer.search import smooth
+from kronos_nova.rebalancer.search import variants
+from tests.unit import clouds
+
+SPREAD = {'mode': 'spread', 'drains': False, 'objective': 'balanced'}
+
+
+def planned(knobs, moves=4):
+    """A board with moves chosen at random, where there are any; None elsewhere."""
+    request = clouds.request(knobs)
+    state = sim.Simulation(request.cluster, request.scores, request.policies, request.history,
+                           request.options)
+    if not state.trusted or not state.takers.any():
+        return None
+    board = boards.Board(state, *choice.candidates(state, 6), 6)
+    rng = random.Random(knobs.seed)
+    for _ in range(moves):
+        may = [(int(r), int(c)) for c, r in np.argwhere(np.isfinite(board.bias))
+               if board.fits(int(r), int(c))]
+        if not may:
+            break
+        board.put(*rng.choice(may))
+    return board if board.plan and not board.crowded() else None
+
+
+def outcomes(board, seed, size):
+    rng = random.Random(seed)
+    count = rng.randint(1, len(board.plan))
+    ruins = [rng.sample(sorted(board.plan), count) for _ in range(5)]
+    scales = np.array([rng.uniform(0.01, 0.3) for _ in ruins])
+    return variants.Variants(board).tried(ruins, size, scales)
+
+
+@clouds.examples(60)
+@hypothesis.given(knobs=clouds.knobs(**SPREAD))
+def test_a_variant_is_worth_what_the_board_says_of_its_plan(knobs):
+    board = planned(knobs)
+    if board is None:
+        return
+    for found in outcomes(board, knobs.seed, 6):
+        assert len(found.plan) <= 6
+        board.become(found.plan)
+        if board.crowded():
+            assert found.value == math.inf
+            continue
+        if found.value < math.inf:
+            assert found.value == pytest.approx(board.value(), abs=1e-9)
+            score = board.score
+            assert found.reached == (not board.measure.excess(score)
+                                     and not board.measure.refused(score))
+
+
+@clouds.examples(40)
+@hypothesis.given(knobs=clouds.knobs(**{**SPREAD, 'groups': 4}))
+def test_what_a_variant_adds_is_permitted_and_one_of_each_group(knobs):
+    board = planned(knobs)
+    if board is None:
+        return
+    before = dict(board.plan)
+    for found in outcomes(board, knobs.seed, 6):
+        board.become({})
+        for row, column in found.plan.items():
+            assert np.isfinite(board.bias[column, row])
+            board.put(row, column)
+        board.become(before)
+
+
+@clouds.examples(40)
+@hypothesis.given(knobs=clouds.knobs(**SPREAD))
+def test_one_addition_is_the_best_where_every_host_is_looked_at(knobs):
+    board = planned(knobs)
+    if board is None or board.score.shape[1] > variants.ENDS:
+        return
+    row = sorted(board.plan)[0]
+    plan, size = dict(board.plan), len(board.plan)
+    scale = smooth.STEP ** round(math.log(0.5) / math.log(smooth.STEP))
+    found, = variants.Variants(board).tried([[row]], size, np.array([scale]))
+    board.take(row)
+    best = smooth.Smooth(board).best(scale * (1 - 1e-9), slice(None))
+    kept = {r: c for r, c in plan.items() if r != row}
+    new = [pair for pair in found.plan.items() if kept.get(pair[0]) != pair[1]]
+    assert [best] == new if best is not None else not new
+
+
+def test_the_same_ruins_give_the_same_variants():
+    board = planned(clouds.Knobs(seed=5, hosts=6, instances=30, groups=2, clean=True))
+    assert board is not None
+    once, again = (outcomes(board, 1, 6) for _ in range(2))
+    assert once == again and any(found.plan != board.plan for found in once)

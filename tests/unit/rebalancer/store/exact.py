@@ -1,0 +1,245 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+
+"""What every step changes, to the column, among rows that are not its business.
+
+Each function takes a store with an upgraded, empty database, as in :mod:`cases`.
+"""
+
+import sqlalchemy as sa
+
+from kronos_nova import model
+from kronos_nova.model import TaskState
+from kronos_nova.rebalancer.store import quarantine
+from kronos_nova.rebalancer.store import rows
+from kronos_nova.rebalancer.store import tables
+from tests.unit.rebalancer.store import cases
+from tests.unit.rebalancer.store.cases import NOW
+
+IDLE = (TaskState.QUEUED, TaskState.PENDING)
+MAYBE = rows.MAYBE_IN_NOVA
+
+
+def table_of_tasks(store):
+    with store.engine.connect() as connection:
+        return {row['task_id']: dict(row) for row in
+                connection.execute(sa.select(tables.task)).mappings()}
+
+
+def changed(store, step):
+    """What ``step`` returned, and {task_id: {column: new value}}."""
+    before = table_of_tasks(store)
+    found = step()
+    after = table_of_tasks(store)
+    assert before.keys() == after.keys()
+    return found, {task_id: {name: value for name, value in row.items()
+                             if before[task_id][name] != value}
+                   for task_id, row in after.items() if before[task_id] != row}
+
+
+def crowd(store, worker='w', heard=NOW, deadline=None):
+    """A task in each state and scope, all of one worker; ids by (scope, state)."""
+    found = {}
+    for scope in ('blue', 'green'):
+        for state in TaskState:
+            _, (task,), _ = cases.save(store, [lambda p, s: cases.make_task(
+                p, s, deadline=deadline)], scope=scope)
+            found[scope, state] = task.task_id
+            values = {'state': state.value}
+            if state not in IDLE:
+                values.update(worker=worker, heartbeat_at=heard)
+            if state.terminal:
+                values.update(active_instance=None)
+            with store.engine.begin() as connection:
+                connection.execute(sa.update(tables.task).where(
+                    tables.task.c.task_id == task.task_id).values(**values))
+    return found
+
+
+def a_mark_changes_its_task_alone(store):
+    ids = crowd(store)
+    mine = ids['blue', TaskState.CLAIMED]
+    for worker, states in (('other', [TaskState.CLAIMED]), ('w', [TaskState.SUBMITTED])):
+        assert changed(store, lambda w=worker, s=states: store.mark(
+            mine, w, s, TaskState.SUBMITTING, NOW + 1)) == (False, {})
+    assert changed(store, lambda: store.mark(
+        mine, 'w', [TaskState.CLAIMED, TaskState.SUBMITTED], TaskState.SUBMITTING, NOW + 1,
+        marker='m')) == (True, {mine: {
+            'state': 'submitting', 'marker': 'm', 'heartbeat_at': NOW + 1,
+            'updated_at': NOW + 1}})
+
+
+def a_requeue_changes_its_task_alone(store):
+    ids = crowd(store)
+    mine = ids['blue', TaskState.SUBMITTING]
+    store.mark(mine, 'w', list(TaskState), TaskState.SUBMITTING, NOW, marker='m', reference='r',
+               submitted_at=NOW, deadline=NOW + 9, doubt_since=NOW)
+    for state in (*IDLE, TaskState.COMPLETED, TaskState.FAILED, TaskState.CANCELLED):
+        assert changed(store, lambda s=state: store.requeue(
+            ids['blue', s], 'w', NOW, not_before=NOW, retry_count=0, attempt=0)) == (False, {})
+    assert changed(store, lambda: store.requeue(
+        mine, 'w', NOW + 1, not_before=NOW + 30, retry_count=2, attempt=1, error='no',
+        error_type='MigrationFailed')) == (True, {mine: {
+            'state': 'queued', 'worker': None, 'heartbeat_at': None, 'marker': None,
+            'reference': None, 'submitted_at': None, 'deadline': None, 'doubt_since': None,
+            'updated_at': NOW + 1, 'not_before': NOW + 30, 'retry_count': 2, 'attempt': 1,
+            'to_host': 'h3', 'error': 'no', 'error_type': 'MigrationFailed'}})
+
+
+def an_end_changes_its_task_alone(store):
+    ids = crowd(store)
+    mine = ids['blue', TaskState.SUBMITTED]
+    for state in (*IDLE, TaskState.COMPLETED, TaskState.FAILED, TaskState.CANCELLED):
+        row = store.task(ids['blue', state])
+        assert changed(store, lambda r=row: cases.end(store, r)) == (None, {})
+    row = store.task(mine)
+    assert changed(store, lambda: cases.end(
+        store, row, TaskState.FAILED, NOW + 1, error_type='X')) == ([], {mine: {
+            'state': 'failed', 'active_instance': None, 'updated_at': NOW + 1,
+            'completed_at': NOW + 1, 'error': 'because', 'error_type': 'X'}})
+
+
+def a_sign_of_life_is_of_what_is_in_flight(store):
+    ids = crowd(store)
+    _, found = changed(store, lambda: store.renew_claim('w', NOW + 7))
+    assert found == {ids[scope, state]: {'heartbeat_at': NOW + 7}
+                     for scope in ('blue', 'green') for state in rows.IN_FLIGHT}
+    assert changed(store, lambda: store.renew_claim('other', NOW + 9)) == (None, {})
+
+
+def an_adoption_is_of_silent_tasks_that_nova_may_know(store):
+    ids = crowd(store)
+    assert changed(store, lambda: store.adopt('new', None, NOW + 59, 60)) == ([], {})
+    assert changed(store, lambda: store.adopt('new', ['red'], NOW + 60, 60)) == ([], {})
+    adopted, found = changed(store, lambda: store.adopt('new', ['blue'], NOW + 60, 60))
+    assert found == {ids['blue', state]: {'worker': 'new', 'heartbeat_at': NOW + 60}
+                     for state in MAYBE}
+    assert {(row.task.task_id, row.worker) for row in adopted} == {
+        (task_id, 'new') for task_id in found}
+    _, found = changed(store, lambda: store.adopt('new', None, NOW + 60, 60))
+    assert found.keys() == {ids['green', state] for state in MAYBE}
+
+
+def one_silent_worker_is_adopted_from_and_not_its_neighbour(store):
+    silent, lively = crowd(store, 'old'), crowd(store, 'lively', heard=NOW + 50)
+    _, found = changed(store, lambda: store.adopt('new', None, NOW + 60, 60))
+    assert found.keys() == {silent[scope, state] for scope in ('blue', 'green')
+                            for state in MAYBE}
+    assert not found.keys() & set(lively.values())
+
+
+def what_is_late_is_cancelled_in_its_scope_alone(store):
+    ids = crowd(store, deadline=NOW + 10)
+    assert changed(store, lambda: store.expire(None, NOW + 9, 60)) == ([], {})
+    gone, found = changed(store, lambda: store.expire(['blue'], NOW + 10, 60))
+    error = 'It was not begun in time: the plan is too old.'
+    ended = {'state': 'cancelled', 'active_instance': None, 'updated_at': NOW + 10,
+             'completed_at': NOW + 10, 'error': error, 'error_type': 'TaskExpired'}
+    assert found == {ids['blue', state]: ended for state in IDLE}
+    assert [task.task_id for task in gone] == sorted(found)
+    gone, found = changed(store, lambda: store.expire(['blue'], NOW + 60, 60))
+    assert found.keys() == {ids['blue', TaskState.CLAIMED]}, 'its worker has gone silent'
+    _, found = changed(store, lambda: store.expire(None, NOW + 60, 60))
+    assert found.keys() == {ids['green', state] for state in (*IDLE, TaskState.CLAIMED)}
+
+
+def a_claim_changes_its_task_alone(store):
+    ids = crowd(store)
+    row, found = changed(store, lambda: cases.claim(
+        store, 'new', now=NOW + 1, scopes={'blue'}, per_scope=99, total=99))
+    mine = ids['blue', TaskState.QUEUED]
+    assert row.task.task_id == mine and found == {mine: {
+        'state': 'claimed', 'worker': 'new', 'heartbeat_at': NOW + 1, 'updated_at': NOW + 1}}
+
+
+def quarantines_are_lengthened_never_shortened_and_told_apart(store):
+    def add(name, now, seconds, reason, kind='host'):
+        with store.engine.begin() as connection:
+            quarantine.add(connection, kind, name, now, seconds, reason)
+
+    def at(now):
+        return [(q.kind, q.name, q.since, q.until, q.reason) for q in store.quarantines(now)]
+
+    add('b', NOW, 60, 'first')
+    add('a', NOW, 60, 'second')
+    add('b', NOW, 90, 'third', kind='disks')
+    assert at(NOW + 59) == [('disks', 'b', NOW, NOW + 90, 'third'),
+                            ('host', 'a', NOW, NOW + 60, 'second'),
+                            ('host', 'b', NOW, NOW + 60, 'first')]
+    assert [q[:2] for q in at(NOW + 60)] == [('disks', 'b')]
+    add('a', NOW + 5, 10, 'shorter')
+    assert at(NOW)[1] == ('host', 'a', NOW + 5, NOW + 60, 'shorter')
+    add('a', NOW + 5, 100, 'longer')
+    assert at(NOW)[1][3] == NOW + 105
+    add('a', NOW + 6, -1, 'for ever')
+    add('a', NOW + 7, 10, 'again')
+    assert at(NOW + 10**9) == [('host', 'a', NOW + 7, None, 'again')]
+    add('c', NOW, 0, 'for no time')
+    assert 'c' not in [q[1] for q in at(NOW)]
+    assert store.lift('host', 'b') and not store.lift('host', 'b')
+    assert [q[:2] for q in at(NOW)] == [('disks', 'b'), ('host', 'a')]
+
+
+def a_completed_move_is_remembered_as_it_was(store):
+    first = cases.new_id()
+    _, tasks, _ = cases.save(store, [
+        lambda p, s: cases.make_task(p, s, instance_uuid=first),
+        lambda p, s: cases.make_task(p, s, requires=(first,), wave=2, improvement=0.25,
+                                     phase=model.Phase.AFFINITY, from_host='h7', to_host='h8')])
+    cases.end(store, cases.claim(store))
+    cases.end(store, cases.claim(store), now=NOW + 1)
+    assert store.history('blue', NOW + 2).completed[1] == (
+        model.Move(tasks[1].instance_uuid, 'h7', 'h8', model.Phase.AFFINITY, improvement=0.25,
+                   wave=2, requires=(first,)), NOW + 1)
+
+
+def what_is_news_of_one_scope_or_of_a_dry_run_is_no_answer_to_another(store):
+    for scope, dry_run in (('blue', False), ('green', False), ('blue', True)):
+        cases.save(store, 0, scope=scope, reason='balanced', dry_run=dry_run, now=NOW)
+    assert len(store.plans()) == 3
+    cases.save(store, 0, reason='balanced', now=NOW + 1)
+    assert len(store.plans()) == 3
+    cases.save(store, 0, reason=None, now=NOW + 2)
+    cases.save(store, 0, reason=None, now=NOW + 3)
+    assert len(store.plans()) == 4
+
+
+def resuming_tells_whether_that_very_pause_lasted(store):
+    store.pause('blue', NOW, seconds=10, paused_by='me', reason='why')
+    assert not store.resume('green', NOW) and not store.resume(None, NOW)
+    assert store.paused('blue', NOW)
+    assert not store.resume('blue', NOW + 10), 'it was over'
+    store.pause('blue', NOW, seconds=10, paused_by='me', reason='why')
+    assert store.resume('blue', NOW + 9) and store.pauses(NOW) == []
+
+
+def the_newest_plan_of_the_scope_is_judged(store):
+    cases.spread(store, NOW)
+    second = cases.spread(store, NOW + 1)
+    green = store.acquire_lease('green', 'engine', 30, 'hash')
+    assert store.realise(green, 0.3, NOW + 60) is None
+    came = store.realise(cases.lease_of(store), 0.3, NOW + 60)
+    assert came.plan_id == second
+    assert [o.plan_id for o in store.outcomes('blue', 9)] == [second]
+
+
+ALL = [
+    a_mark_changes_its_task_alone, a_requeue_changes_its_task_alone,
+    an_end_changes_its_task_alone, a_sign_of_life_is_of_what_is_in_flight,
+    an_adoption_is_of_silent_tasks_that_nova_may_know,
+    one_silent_worker_is_adopted_from_and_not_its_neighbour,
+    what_is_late_is_cancelled_in_its_scope_alone, a_claim_changes_its_task_alone,
+    quarantines_are_lengthened_never_shortened_and_told_apart,
+    a_completed_move_is_remembered_as_it_was,
+    what_is_news_of_one_scope_or_of_a_dry_run_is_no_answer_to_another,
+    resuming_tells_whether_that_very_pause_lasted, the_newest_plan_of_the_scope_is_judged]

@@ -1,0 +1,356 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+
+"""What every backend must survive: faults inside of transactions, zombies, clocks
+that are wrong, databases of earlier releases.
+
+Each function takes a store with an upgraded, empty database, as in :mod:`cases`.
+"""
+
+import contextlib
+import inspect
+import json
+import time
+import unittest.mock
+
+from alembic import script
+import pytest
+import sqlalchemy as sa
+
+from kronos_nova import exception
+from kronos_nova import model
+from kronos_nova.model import TaskState
+from kronos_nova.rebalancer.store import api
+from kronos_nova.rebalancer.store import database
+from kronos_nova.rebalancer.store import rows
+from kronos_nova.rebalancer.store import tables
+from tests.unit.rebalancer.store import cases
+from tests.unit.rebalancer.store.cases import NOW
+
+
+class Pulled(Exception):
+    """The plug, at a statement."""
+
+
+@contextlib.contextmanager
+def pulled_at(store, number):
+    """The statement of this number never reaches the database; yields the count."""
+    seen = []
+
+    def before(connection, cursor, statement, *rest):
+        if statement.startswith('BEGIN'):
+            return
+        seen.append(statement)
+        if len(seen) == number:
+            raise Pulled(statement)
+
+    sa.event.listen(store.engine, 'before_cursor_execute', before)
+    try:
+        yield seen
+    finally:
+        sa.event.remove(store.engine, 'before_cursor_execute', before)
+
+
+def whole_or_nothing(store, action):
+    """Fails ``action`` at each of its statements in turn, then lets it through.
+
+    :returns: how many statements it has.
+    """
+    before = cases.dump(store)
+    for number in range(1, 200):
+        with pulled_at(store, number) as seen:
+            try:
+                action()
+            except exception.StoreError as e:
+                assert 'refused a statement' in str(e)
+                assert cases.dump(store) == before, seen
+                continue
+        assert cases.dump(store) != before
+        return len(seen)
+    raise AssertionError('it never came through')
+
+
+def a_plan_is_stored_wholly_or_not_at_all(store):
+    """Plan, tasks, cooldowns, budget, drains, foreseen outcome, the lease's mark."""
+    lease = cases.lease_of(store)
+    plan_id = cases.new_id()
+    made = [cases.make_task(plan_id), cases.make_task(plan_id)]
+    plan = model.Plan(
+        'blue', tuple(model.Move(t.instance_uuid, 'h1', 'h2', t.phase) for t in made),
+        combined_before=0.5, combined_after=0.2, draining=frozenset({'h9'}))
+    empty = cases.dump(store)
+    count = whole_or_nothing(store, lambda: store.save_plan(
+        lease, plan, made, plan_id=plan_id, now=NOW, dry_run=False, cooldown=600,
+        instance_cooldown=900))
+    full = cases.dump(store)
+    assert count >= 12
+    changed = {name for name in full if full[name] != empty[name]}
+    assert changed == {'plan', 'task', 'budget', 'outcome', 'cooldown', 'drain', 'lease'}
+
+
+def an_end_is_written_wholly_or_not_at_all(store):
+    """Task, cooldown, quarantine, and the dependents that can no longer happen."""
+    first = cases.new_id()
+    _, tasks, _ = cases.save(store, [
+        lambda p, s: cases.make_task(p, s, instance_uuid=first),
+        lambda p, s: cases.make_task(p, s, requires=(first,), wave=1)])
+    row = cases.claim(store)
+    whole_or_nothing(store, lambda: cases.end(
+        store, row, TaskState.FAILED, error_type='MigrationFailed', quarantine_seconds=60))
+    assert store.task(tasks[1].task_id).task.state is TaskState.CANCELLED
+    assert store.flights() == ()
+
+
+def every_other_step_is_whole_too(store):
+    first = cases.new_id()
+    cases.save(store, [
+        lambda p, s: cases.make_task(p, s, instance_uuid=first),
+        lambda p, s: cases.make_task(p, s, requires=(first,), wave=1)])
+    held = {}
+    whole_or_nothing(store, lambda: held.update(row=cases.claim(store)))
+    task_id = held['row'].task.task_id
+    whole_or_nothing(store, lambda: store.requeue(
+        task_id, 'w', NOW, not_before=NOW, retry_count=1, attempt=1))
+    whole_or_nothing(store, lambda: store.expire(None, NOW + 10 * rows.BEGIN_WITHIN, 60))
+    whole_or_nothing(store, lambda: store.refused('h2', NOW, limit=3, seconds=60, reason='no'))
+    lease = cases.lease_of(store)
+    whole_or_nothing(store, lambda: store.trip(lease, NOW, seconds=60, paused_by='it',
+                                               reason='why'))
+    whole_or_nothing(store, lambda: store.purge(0.0 + 2**31))
+
+
+def the_database_itself_refuses_a_second_live_task(store):
+    """Not only the question that comes before: the constraint."""
+    _, (task,), _ = cases.save(store)
+    twin = rows.task_columns(cases.make_task(
+        task.plan_id, instance_uuid=task.instance_uuid), NOW)
+    with pytest.raises(Exception, match='(?i)unique|duplicate'), store.engine.begin() as c:
+        c.execute(sa.insert(tables.task).values(twin))
+    with store.engine.begin() as connection:
+        for _ in range(2):
+            twin.update(task_id=cases.new_id(), active_instance=None)
+            connection.execute(sa.insert(tables.task).values(twin))
+
+
+@contextlib.contextmanager
+def process_clock(hours):
+    """The process believes that it is so many hours later."""
+    real = time.time
+    with unittest.mock.patch('time.time', lambda: real() + hours * 3600.0):
+        yield
+
+
+def leases_do_not_go_by_the_clock_of_a_process(store):
+    with process_clock(-6):
+        first = store.acquire_lease('blue', 'e1', 30, 'hash')
+    with process_clock(6):
+        assert store.acquire_lease('blue', 'e2', 30, 'hash') is None
+        assert not store.has_free(['blue'])
+        assert store.renew(first, 30)
+        cases.save(store, lease=first)
+    with process_clock(-6):
+        assert store.renew(first, 0.0)
+    with process_clock(-6):
+        with pytest.raises(exception.LeaseLost):
+            cases.save(store, lease=first)
+        assert store.acquire_lease('blue', 'e2', 30, 'hash').epoch == first.epoch + 1
+
+
+# Each method that writes, and what keeps a zombie from it.
+
+def _result(row):
+    task = row.task
+    return model.Result(task.task_id, task.plan_id, task.aggregate, task.instance_uuid,
+                        task.from_host, task.to_host, True)
+
+
+UNDER_A_LEASE = {
+    'save_plan': lambda store, lease: cases.save(store, lease=lease, draining=['h9']),
+    'realise': lambda store, lease: store.realise(lease, 0.9, NOW),
+    'wish': lambda store, lease: store.wish(lease, NOW),
+    'content': lambda store, lease: store.content(lease),
+    'trip': lambda store, lease: store.trip(lease, NOW, seconds=None, paused_by='it',
+                                            reason='why'),
+    'renew': lambda store, lease: store.renew(lease, 30),
+    'release': lambda store, lease: store.release(lease)}
+UNDER_A_CLAIM = {
+    'renew_claim': lambda store, row: store.renew_claim('zombie', NOW + 99),
+    'mark': lambda store, row: store.mark(
+        row.task.task_id, 'zombie', list(TaskState), TaskState.SUBMITTED, NOW, error='x'),
+    'requeue': lambda store, row: store.requeue(
+        row.task.task_id, 'zombie', NOW, not_before=NOW, retry_count=1, attempt=0),
+    'finish': lambda store, row: store.finish(
+        row.task, _result(row), TaskState.COMPLETED, NOW, worker='zombie',
+        instance_cooldown=900, quarantine_seconds=-1)}
+#: These take what is free or silent, by compare-and-swap; whoever comes late gets none.
+TAKING = {'acquire_lease', 'claim', 'adopt', 'expire'}
+#: What people say, and the deletion of what has ended: nobody's turn.
+NOBODYS = {'pause', 'resume', 'lift', 'cancel', 'purge', 'upgrade'}
+#: News about a host, told after a step that is fenced (Outcomes.failed).
+AFTER_A_FENCED_STEP = {'refused', 'keeps_disks'}
+
+
+def writing_methods():
+    return {name for name, method in inspect.getmembers(api.Store, inspect.isfunction)
+            if not name.startswith('_') and any(
+                call in inspect.getsource(method)
+                for call in ('self._run(', 'self._fenced(', 'database.upgrade('))}
+
+
+def a_zombie_writes_nothing(store):
+    known = UNDER_A_LEASE.keys() | UNDER_A_CLAIM.keys() | TAKING | NOBODYS | AFTER_A_FENCED_STEP
+    assert writing_methods() == known, 'say what keeps a zombie from the new one'
+    old = store.acquire_lease('blue', 'zombie', 30, 'hash')
+    cases.spread(store, NOW, lease=old)
+    store.wish(old, NOW)
+    cases.save(store, lease=old)
+    cases.claim(store, 'zombie', now=NOW)
+    store.release(old)
+    store.acquire_lease('blue', 'engine', 30, 'hash')
+    row = cases.claim(store, 'w2', now=NOW + 60)
+    before = cases.dump(store)
+    for name, write in UNDER_A_LEASE.items():
+        with contextlib.suppress(exception.LeaseLost):
+            assert not write(store, old), name
+        assert cases.dump(store) == before, name
+    for name, write in UNDER_A_CLAIM.items():
+        assert not write(store, row), name
+        assert cases.dump(store) == before, name
+    assert store.acquire_lease('blue', 'zombie', 30, 'hash') is None
+    assert cases.claim(store, 'zombie', now=NOW + 60) is None
+    assert store.adopt('zombie', None, NOW + 60, 60) == []
+    assert store.expire(None, NOW + 60, 60) == []
+    after = cases.dump(store)
+    after['gate'] = before['gate']
+    assert after == before
+
+
+def a_lease_that_is_over_writes_nothing_though_nobody_took_it(store):
+    old = store.acquire_lease('blue', 'engine', 30, 'hash')
+    cases.spread(store, NOW, lease=old)
+    store.release(old)
+    before = cases.dump(store)
+    for name, write in UNDER_A_LEASE.items():
+        with contextlib.suppress(exception.LeaseLost):
+            assert not write(store, old), name
+        assert cases.dump(store) == before, name
+
+
+# Databases of earlier releases.
+
+DOCUMENT = json.dumps({
+    'moves': [], 'policies': [], 'combined_before': 0.5, 'combined_after': 0.2,
+    'rejections': {}, 'warnings': [], 'draining': [], 'truncated': False})
+TASKS = {'method': 'live', 'destinations': '["h2", "h3"]', 'policy_names': '["cpu"]',
+         'requires': '[]', 'state': 'queued', 'phase': 'spread', 'attempt': 0, 'worker': None,
+         'heartbeat_at': None, 'expires_at': None, 'not_before': NOW, 'from_host': 'h1',
+         'to_host': 'h2'}
+KNOWN = {
+    'plan': {'document': DOCUMENT}, 'task': TASKS, 'cooldown': {'until': 4e9},
+    'quarantine': {'until': None}, 'lease': {'until': 0.0, 'epoch': 7},
+    'pause': {'kind': 'scope', 'until': None},
+    'outcome': {'combined_realised': None, 'realised_at': None}}
+KEYS = {'plan_id', 'task_id', 'instance_uuid', 'active_instance'}
+
+
+def filler(column):
+    """A value that a column keeps as it is, on every backend."""
+    if column.name in KEYS:
+        return f'{sorted(KEYS).index(column.name):08d}-0000-4000-8000-000000000000'
+    kind = column.type
+    if isinstance(kind, sa.Boolean) or column.name == 'dry_run':
+        return False
+    if isinstance(kind, sa.Integer):
+        return 3
+    if isinstance(kind, sa.Numeric | sa.Float):
+        return 1_600_000_000.25
+    return 'instance' if column.name == 'kind' else 'Größe 1'
+
+
+def stored(store):
+    """The database as it is, whatever its revision: table -> rows by column."""
+    found = sa.MetaData()
+    with store.engine.connect() as connection:
+        found.reflect(connection)
+        return {table.name: [dict(row) for row in connection.execute(sa.select(table)).mappings()]
+                for table in found.sorted_tables if table.name != 'alembic_version'}
+
+
+def fill(store):
+    """A row in every table that the database has, by what its columns are."""
+    found = sa.MetaData()
+    with store.engine.begin() as connection:
+        found.reflect(connection)
+        for table in found.sorted_tables:
+            if table.name in ('alembic_version', 'gate'):
+                continue
+            row = {column.name: filler(column) for column in table.columns}
+            known = {name: value for name, value in KNOWN.get(table.name, {}).items()
+                     if name in row}
+            connection.execute(sa.insert(table).values({**row, **known}))
+
+
+def upgrades_lose_nothing_from_any_earlier_revision(store):
+    """A row in every table of each earlier schema, carried to this one's."""
+    revisions = [r.revision for r in script.ScriptDirectory.from_config(
+        database._alembic()).walk_revisions()]
+    assert revisions[0] == database.head() and len(revisions) > 1
+    for revision in revisions[1:]:
+        with store.engine.begin() as connection:
+            tables.metadata.drop_all(connection)
+            connection.execute(sa.text('DROP TABLE alembic_version'))
+        database.upgrade(store.engine, revision)
+        assert database.current(store.engine) == revision
+        with pytest.raises(exception.StoreError, match=f'{revision}.*kronos-manage db sync'):
+            store.check()
+        fill(store)
+        before = stored(store)
+        store.upgrade()
+        store.check()
+        cases.models_and_migration_agree(store)
+        after = stored(store)
+        for table, was in before.items():
+            is_now = [{name: row[name] for name in was[0]} for row in after[table]]
+            assert is_now == was, (revision, table)
+        _used(store, before)
+
+
+def _used(store, before):
+    """What was carried over is not only there, but means what it meant."""
+    scope = 'Größe 1'
+    found = store.history(scope, NOW)
+    assert found.cooling == {scope: 4e9 - NOW} and found.quarantined == {scope: -1}
+    assert found.draining == {scope}
+    assert (found.paused is not None) == ('pause' in before)
+    row, = store.plans()
+    assert (row.plan.scope, row.plan.combined_before) == (scope, 0.5)
+    flight, = store.flights()
+    assert (flight.from_host, flight.to_host, flight.alternates) == ('h1', 'h2', ('h3',))
+    lease = store.acquire_lease(scope, 'e2', 30, 'hash')
+    assert lease.epoch == 8
+    store.resume(scope, NOW)
+    mine = cases.claim(store)
+    assert mine.task.method is model.Method.LIVE
+    assert mine.task.instance_uuid == before['task'][0]['instance_uuid']
+    assert ('method' in before['task'][0]) or mine.task.method is model.Method.LIVE
+    cases.end(store, mine)
+    came = store.realise(lease, 0.1, NOW + 60, load=0.5)
+    assert (came is not None) == ('outcome' in before)
+
+
+ALL = [
+    a_plan_is_stored_wholly_or_not_at_all, an_end_is_written_wholly_or_not_at_all,
+    every_other_step_is_whole_too, the_database_itself_refuses_a_second_live_task,
+    leases_do_not_go_by_the_clock_of_a_process, a_zombie_writes_nothing,
+    a_lease_that_is_over_writes_nothing_though_nobody_took_it,
+    upgrades_lose_nothing_from_any_earlier_revision]

@@ -1,0 +1,300 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+
+"""Nothing of the original's names is left, and the same plan comes out of it."""
+
+import dataclasses
+import json
+import os
+from pathlib import Path
+import re
+import shutil
+import stat
+import subprocess
+import sys
+import uuid
+
+from oslo_config import cfg
+import pytest
+import yaml
+
+from kronos_nova import exception
+from kronos_nova import model
+from kronos_nova import policy
+from kronos_nova.conf import opts
+from kronos_nova.conf import policies as policy_files
+from kronos_nova.rebalancer import replay
+from kronos_nova.rebalancer.snapshots import anonymiser
+from kronos_nova.rebalancer.snapshots import names as naming
+from kronos_nova.rebalancer.snapshots import reader
+from kronos_nova.rebalancer.snapshots import writer
+
+TOP = Path(__file__).resolve().parents[3]
+EXAMPLE = TOP / 'doc/examples/replay'
+SALT = b'a salt of thirty-two bytes, none'
+NOW = 1_793_491_200.25
+
+#: All begin with it, so that a search for it finds any of them.
+MARK = 'zorgon'
+NAMES = {name: f'{MARK}-{name}' for name in (
+    'host-a', 'host-b', 'gone', 'instance', 'internal', 'project', 'group', 'rack', 'zone',
+    'cell', 'reason', 'pause', 'error', 'label', 'warning')}
+INSTANCE, MEMBER, GROUP, NODE = (
+    f'{n}{n}{n}{n}{n}{n}{n}{n}-aaaa-4bbb-8ccc-{n * 12}' for n in '1234')
+
+
+def recording():
+    provider = model.Provider(NODE, 7, {
+        'VCPU': model.Inventory(32, 2, 4.0, 1, 32, 1),
+        f'CUSTOM_{MARK.upper()}_GPU': model.Inventory(2, 0, 1.0, 1, 2, 1)}, {'VCPU': 4})
+    a, b = f'{NAMES["host-a"]}.example.org', NAMES['host-b']
+    cluster = model.Cluster(
+        hosts={a: model.Host(a, f'{a}.lan', NODE, 'QEMU', NAMES['zone'], NAMES['cell'], provider,
+                             frozenset({'HW_CPU_X86_VMX', f'CUSTOM_{MARK.upper()}_T'})),
+               b: model.Host(b)},
+        instances={
+            INSTANCE: model.Instance(
+                INSTANCE, a, NAMES['instance'], NAMES['internal'], 4, 8192, 40, 'ACTIVE',
+                'migrating', True, {'VCPU': 4, f'CUSTOM_{MARK.upper()}_GPU': 1},
+                f'other-allocations: on {NAMES["reason"]}', NAMES['zone'], NAMES['project'], 20),
+            MEMBER: model.Instance(MEMBER, NAMES['gone'], project_id='5' * 32)},
+        services={a: model.Service(a, 'disabled', 'down', True, f'AUTO: {NAMES["reason"]}',
+                                   NAMES['zone']),
+                  b: model.Service(b, disabled_reason=NAMES['reason'], status='disabled')},
+        groups=(model.ServerGroup(GROUP, model.GroupPolicy.ANTI_AFFINITY,
+                                  frozenset({INSTANCE, MEMBER}), 3, NAMES['group']),),
+        flights=(model.Flight(INSTANCE, a, b, 'task', (a,)),),
+        aggregates={NAMES['rack']: (a,)}, taken_at=NOW)
+
+    def answer(query, series, error=None):
+        return model.QueryResult(query, model.Health.PARTIAL, series, error=error,
+                                 warnings=(NAMES['warning'],), missing_labels=(NAMES['label'],),
+                                 duplicates=(b,))
+
+    query = f'rate(x{{host=~"{MARK}.*", job=\'{MARK}\'}}[5m]) # {MARK}\n'
+    policies = policy.parse({'aggregates': [NAMES['rack']], 'policies': [
+        {'name': 'cpu', 'weight': 1.0, 'imbalance_query': query,
+         'vm_profile_query': f'vm{{a=`{MARK}`}}[1h]',
+         'host_regex': rf'^(?:{MARK})?-?(.*):[0-9]+$', 'host_capacity_query': 'cores'}]})
+    samples = {'cpu': model.PolicySamples(
+        'cpu', answer(query, {a: 0.5, f'{b}:9100': 0.25}),
+        answer(policies.policies[0].vm_profile_query, {NAMES['instance']: 2.5, INSTANCE: 1.0}),
+        None, answer('cores', {}, error=f'cannot reach http://{NAMES["error"]}:9090'), 12.5, NOW)}
+    history = model.History(
+        cooling={INSTANCE: 5.5}, quarantined={MEMBER: -1.0}, quarantined_hosts=frozenset({b}),
+        local_disk_hosts=frozenset({a}), scope_cooling=90.0, draining=frozenset({a}),
+        paused=NAMES['pause'], waiting=NAMES['reason'],
+        completed=((model.Move(MEMBER, a, b, model.Phase.PACK), NOW - 60.0),))
+    return writer.Recording(
+        now=NOW, scopes=(NAMES['rack'], model.UNASSIGNED), policies=policies, samples=samples,
+        cluster=cluster, histories={NAMES['rack']: history, model.UNASSIGNED: history})
+
+
+@pytest.fixture
+def original(tmp_path):
+    return writer.write(str(tmp_path / 'original'), recording())
+
+
+def copied(tmp_path, found, name='copy'):
+    text = None if found.policies is None else yaml.safe_dump(dict(found.policies))
+    return Path(writer.publish(str(tmp_path / name), found.documents, 'snapshot', text))
+
+
+@pytest.mark.parametrize('keep_order', [False, True])
+def test_no_name_of_any_kind_is_left_in_any_file(tmp_path, original, keep_order):
+    found = anonymiser.anonymise(original, SALT, keep_order=keep_order,
+                                 policy_set=recording().policies)
+    copy = copied(tmp_path, found)
+    before = b''.join(p.read_bytes() for p in Path(original).rglob('*.json'))
+    assert before.lower().count(MARK.encode()) > 40, 'there was something to hide'
+    files = [p for p in copy.rglob('*') if p.is_file()]
+    assert {str(p.relative_to(copy)) for p in files} == {'policies.yaml', *(
+        str(p.relative_to(original)) for p in Path(original).rglob('*.json'))}
+    for path in files:
+        data = path.read_bytes().lower() + path.name.encode()
+        for word in (MARK, INSTANCE, MEMBER, GROUP, NODE, '5' * 32, 'example.org', 'lan"',
+                     SALT.decode(), SALT.hex()):
+            assert word.lower().encode() not in data, (path.name, word)
+        assert stat.S_IMODE(path.stat().st_mode) == 0o600
+
+
+def test_numbers_and_structure_stay(tmp_path, original):
+    copy = copied(tmp_path, anonymiser.anonymise(original, SALT))
+
+    def skeleton(value):
+        """Without texts; keys that are names are counted, not compared."""
+        match value:
+            case dict():
+                kept = {k: skeleton(v) for k, v in value.items() if re.fullmatch('[a-z_]+', k)}
+                others = [skeleton(v) for k, v in value.items() if k not in kept]
+                return kept, sorted(others, key=str)
+            case list():
+                return [skeleton(v) for v in value]
+            case str():
+                return 'text'
+        return value
+
+    for path in sorted(Path(original).rglob('*.json')):
+        there = json.loads(path.read_text())
+        here = json.loads((copy / path.relative_to(original)).read_text())
+        assert skeleton(there) == skeleton(here), path.name
+    cluster, was = reader.read(str(copy)).cluster, reader.read(original).cluster
+    names = naming.Names(SALT)
+    assert {names.identifier(u) for u in was.instances} == set(cluster.instances)
+    assert {names.host(h) for h in was.hosts} == set(cluster.hosts)
+    moved = cluster.instances[names.identifier(INSTANCE)]
+    assert str(uuid.UUID(moved.uuid)) == moved.uuid
+    assert moved.pinned == f'other-allocations: {anonymiser.REMOVED}'
+    assert (moved.status, moved.task_state, moved.locked) == ('ACTIVE', 'migrating', True)
+    service = cluster.services[names.host(f'{NAMES["host-a"]}.example.org')]
+    assert service.disabled_reason == f'AUTO: {anonymiser.REMOVED}'
+    host = next(h for h in cluster.hosts.values() if h.provider is not None)
+    assert host.hypervisor_hostname.startswith(f'{host.name}.')
+    assert set(moved.claims) <= set(host.provider.inventories)
+    assert 'HW_CPU_X86_VMX' in host.traits
+
+
+def test_one_salt_gives_one_name_and_another_another(original):
+    first, again = (anonymiser.anonymise(original, SALT).documents for _ in range(2))
+    assert first == again
+    other = anonymiser.anonymise(original, SALT[::-1]).documents
+    a, b = (json.dumps(d['nova/instances.json']) for d in (first, other))
+    assert not set(re.findall(r'[0-9a-f]{12}', a)) & set(re.findall(r'[0-9a-f]{12}', b))
+
+
+def test_labels_lead_to_the_same_hosts_without_the_regular_expression(tmp_path, original):
+    given = recording().policies
+    found = anonymiser.anonymise(original, SALT, policy_set=given)
+    assert 'host_regex' not in found.policies['policies'][0]
+    policy.parse(json.loads(json.dumps(found.policies)))
+    names = naming.Names(SALT)
+    answer = found.documents['prometheus/imbalance_cpu.json']
+    assert answer['series'][names.host(f'{NAMES["host-a"]}.example.org')] == 0.5
+    assert answer['query'] == found.policies['policies'][0]['imbalance_query']
+    assert '[5m]' in answer['query'] and answer['query'].startswith('rate(x{host=~"q')
+
+
+def replayed(policies, directory):
+    conf = cfg.ConfigOpts()
+    opts.register_planning(conf)
+    conf([], default_config_files=[])
+    for name, value in (('policies_file', str(policies)), ('evacuate_disabled_hosts', True),
+                        ('enforce_hard_affinity', True), ('aggregates', []),
+                        ('include_unassigned_hosts', True)):
+        conf.set_override(name, value, 'engine')
+    return replay.replay(conf, str(directory), lambda: 0.0)
+
+
+def plans(rows):
+    return [[{k: m[k] for k in ('instance_uuid', 'from_host', 'to_host', 'phase', 'wave',
+                                'improvement', 'alternates', 'requires')}
+             for m in row['moves']] for row in rows]
+
+
+def renamed(plan, names):
+    return [[{**m, 'instance_uuid': names.identifier(m['instance_uuid']),
+              'from_host': names.host(m['from_host']), 'to_host': names.host(m['to_host']),
+              'alternates': [names.host(h) for h in m['alternates']],
+              'requires': [names.identifier(u) for u in m['requires']]} for m in moves]
+            for moves in plan]
+
+
+def test_a_replay_with_the_order_kept_gives_the_same_plan(tmp_path):
+    source = EXAMPLE / 'snapshot'
+    given = policy_files.load(str(EXAMPLE / 'policies.yaml'))
+    found = anonymiser.anonymise(str(source), SALT, policy_set=given, keep_order=True)
+    assert found.ordered
+    copy = copied(tmp_path, found)
+    was = plans(replayed(EXAMPLE / 'policies.yaml', source))
+    assert sum(len(moves) for moves in was) > 5
+    cluster = reader.read(str(source)).cluster
+    uuids = {*cluster.instances, *(g.uuid for g in cluster.groups),
+             *(m for g in cluster.groups for m in g.members)}
+    names = naming.Names(SALT, uuids, cluster.hosts)
+    assert plans(replayed(copy / 'policies.yaml', copy)) == renamed(was, names)
+
+
+def test_a_replay_without_the_order_gives_as_good_a_plan(tmp_path):
+    """Ties are decided by names, so that the moves may be others."""
+    source = EXAMPLE / 'snapshot'
+    given = policy_files.load(str(EXAMPLE / 'policies.yaml'))
+    copy = copied(tmp_path, anonymiser.anonymise(str(source), SALT, policy_set=given))
+    before = replayed(EXAMPLE / 'policies.yaml', source)
+    after = replayed(copy / 'policies.yaml', copy)
+    for was, row in zip(before, after, strict=True):
+        assert row['combined_before'] == pytest.approx(was['combined_before'])
+        assert row['combined_after'] == pytest.approx(was['combined_after'], abs=0.02)
+        assert len(row['draining']) == len(was['draining'])
+
+
+def test_a_part_that_was_not_read_stays_unread(tmp_path):
+    path = writer.write(str(tmp_path), dataclasses.replace(
+        recording(), histories=f'no route to {NAMES["error"]}'))
+    found = anonymiser.anonymise(path, SALT)
+    assert found.documents['cooldowns.json'] == {'unknown': True, 'error': anonymiser.REMOVED}
+
+
+def test_what_is_no_snapshot_or_no_salt_is_refused(tmp_path, original):
+    (tmp_path / 'short').write_bytes(b'123')
+    with pytest.raises(exception.SnapshotError, match='3 bytes can be guessed'):
+        anonymiser.salt_of(str(tmp_path / 'short'))
+    with pytest.raises(exception.SnapshotError, match='salt cannot be read'):
+        anonymiser.salt_of(str(tmp_path / 'none'))
+    broken = tmp_path / 'broken'
+    shutil.copytree(original, broken)
+    os.remove(broken / 'nova/instances.json')
+    with pytest.raises(exception.SnapshotError, match='instances'):
+        anonymiser.anonymise(str(broken), SALT)
+
+
+@pytest.mark.parametrize(('one', 'other', 'fits'), [
+    ('node-1', 'node-1.example.org', lambda a, b: b.startswith(f'{a}.')),
+    ('node-1', 'node-1:9100', lambda a, b: b == f'{a}:9100'),
+    ('Node-1', 'node-1', lambda a, b: a != b and a.lower() == b),
+    ('10.0.0.1', '10.0.0.1:9100', lambda a, b: b == f'{a}:9100' and '.' not in a),
+    ('10.0.0.1', '10.0.0.2', lambda a, b: a != b and '.' not in a + b),
+    ('fe80::1', 'fe80::2', lambda a, b: a != b and ':' not in a + b)])
+def test_names_of_hosts_fit_each_other_as_before(one, other, fits):
+    names = naming.Names(SALT)
+    assert fits(names.host(one), names.host(other))
+    assert one not in names.host(one)
+
+
+def test_a_word_of_a_query_that_is_a_name_is_renamed_and_no_function_is():
+    names = naming.Names(SALT)
+    for word in ('acme', 'rate', 'by', 'host'):
+        names.identifier(word)
+    names.settle()
+    query = names.query('sum by (host) (rate(acme[5m] offset 1h)) > 0.5')
+    assert re.fullmatch(r'sum by \(m_\w+\) \(rate\(m_\w+\[5m\] offset 1h\)\) > 0\.5', query)
+
+
+def test_the_command_writes_it_and_never_the_salt(tmp_path, original):
+    salt = tmp_path / 'salt'
+    salt.write_bytes(SALT)
+
+    def run(*arguments):
+        return subprocess.run(
+            [sys.executable, '-W', 'ignore', '-c', 'import sys; from kronos_nova.cli import app; '
+             'sys.exit(app.main())', 'snapshot', 'anonymise', *arguments],
+            cwd=TOP, capture_output=True, text=True, check=False)
+
+    done = run(original, str(tmp_path / 'out'), '--salt-file', str(salt))
+    assert done.returncode == 0, done.stderr
+    copy = Path(done.stdout.strip())
+    assert copy.name == 'kronos-anonymised-20261101T000000Z'
+    assert reader.read(str(copy)).cluster.instances
+    assert SALT not in b''.join(p.read_bytes() for p in copy.rglob('*.json'))
+    done = run(original, str(tmp_path / 'out'), '--salt-file', str(tmp_path / 'none'))
+    assert done.returncode == 1
+    assert 'openssl rand' in done.stderr and 'Traceback' not in done.stderr
