@@ -69,7 +69,8 @@ def test_no_payload_causes_another_error(data):
     [messages.COMPLETED, messages.FAILED, 'x', None]))
 def test_an_endpoint_never_raises_and_wakes_for_what_is_sound_alone(data, event):
     woken, heard = [], []
-    transport._WakeUp(TASK['aggregate'], lambda: woken.append(1)).execute_migration({}, data)
+    transport._WakeUp(TASK['aggregate'], lambda: woken.append(1),
+                      lambda task: None).execute_migration({}, data)
     if woken:
         assert accepted(messages.from_wire, data)
         assert messages.from_wire(data).aggregate == TASK['aggregate']

@@ -466,7 +466,7 @@ def test_a_broken_file_is_one_error_that_names_it(path, content, problem, writte
                       'rules': {'max_server_per_host': '1'}}], 'max_server_per_host'),
     (schema.SERVICES, [{'host': 'a', 'state': 'up'}], 'status'),
     (schema.PROVIDERS, {'a': {'uuid': 'p', 'inventories': {'VCPU': {
-        'total': 1, 'allocation_ratio': 0}}}}, 'allocation_ratio'),
+        'total': 1, 'allocation_ratio': -1}}}}, 'allocation_ratio'),
     (schema.PROVIDERS, {'a': {'uuid': 'p', 'inventories': {'VCPU': {
         'total': 1, 'step_size': 0}}}}, 'step_size'),
     (schema.ALLOCATIONS, {'u1': {'VCPU': -4}}, 'VCPU'),
