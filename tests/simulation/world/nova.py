@@ -127,7 +127,7 @@ class Compute(_Proxy):
             'OS-EXT-SRV-ATTR:host': instance.host,
             'OS-EXT-SRV-ATTR:instance_name': 'instance-1',
             'OS-EXT-STS:task_state': instance.task_state,
-            'OS-SRV-USG:launched_at': '2001-09-09T01:46:40.000000',
+            'OS-SRV-USG:launched_at': '2001-09-08T00:00:00.000000',
             'server_groups': [instance.group] if instance.group else [],
             'pinned_availability_zone': None}
 
