@@ -40,7 +40,7 @@ LONG_SEEDS = 10000
 #: changes what a seed does: then the fault it needs is named as well.
 FOUND_SEEDS = [
     pytest.param(seed, frozenset(only), id=what) for seed, only, what in (
-        (2, ['database fails over after the commit'],
+        (20, ['database fails over after the commit'],
          'doubt-after-a-lost-commit-was-not-spoken-of'),
     )]
 

@@ -14,6 +14,7 @@
 
 from typing import Any, TYPE_CHECKING
 
+from kronos_nova import exception
 from kronos_nova import model
 from kronos_nova.rebalancer import messages
 from kronos_nova.rebalancer import transport
@@ -76,7 +77,14 @@ class Broker:
     def _wake(self, payload: Any) -> None:
         process = self.run.rng.choice(self.run.executors)
         scope = payload.get('aggregate', '') if isinstance(payload, dict) else ''
-        transport._WakeUp(scope, process.wake).execute_migration({}, payload)
+        transport._WakeUp(scope, process.wake, self._doubt).execute_migration({}, payload)
+
+    def _doubt(self, task: model.Task) -> str | None:
+        """As the executor's wiring asks the table."""
+        try:
+            return self.run.store.doubt(task)
+        except exception.StoreError:
+            return None
 
     def _tell(self, event: str, payload: Any) -> None:
         for process in self.run.engines:

@@ -28,7 +28,9 @@ from kronos_nova import constraints
 from kronos_nova import exception
 from kronos_nova import policy
 from kronos_nova.constraints import claims
+from kronos_nova.constraints import instance
 from kronos_nova.constraints import server_groups
+from kronos_nova.constraints import service_state
 from kronos_nova.model import TaskState
 from kronos_nova.rebalancer import board
 from kronos_nova.rebalancer import checker
@@ -115,6 +117,14 @@ def forgetful(patch: Patch) -> None:
     real = plans.history
     patch.setattr(plans, 'history', lambda *args: dataclasses.replace(
         real(*args), cooling={}))
+
+
+@bug()
+def no_scope_cooldown(patch: Patch) -> None:
+    """A scope neither cools nor waits for scores that show its last move."""
+    real = plans.history
+    patch.setattr(plans, 'history', lambda *args: dataclasses.replace(
+        real(*args), scope_cooling=0.0, completed=()))
 
 
 @bug()
@@ -368,7 +378,10 @@ for _dropped, _what, _only in (
         ((server_groups.anti_affinity, masks.groups.hard_groups),
          'Anti-affinity is not judged', ()),
         ((server_groups.affinity, masks.groups.hard_groups), 'Affinity is not judged', ()),
-        ((claims.claims, masks.claims.room), 'Claims are not judged', ())):
+        ((claims.claims, masks.claims.room), 'Claims are not judged', ()),
+        ((instance.state,), 'Locks and states are not judged', ('user locks an instance', 'user stops an instance')),
+        ((service_state.service_state, masks.hosts.receiving),
+         'Services are not judged', ('host goes down', 'operator disables a host'))):
     _apply = _rule(*_dropped)
     _apply.__doc__ = f'{_what}.'
     bug(*_only)(_apply)
@@ -407,46 +420,58 @@ def first_page(patch: Patch) -> None:
     patch.setattr(clients_api, '_next', lambda links: None)
 
 
+@bug()
+def unchecked(patch: Patch) -> None:
+    """The planner ignores server groups, and nobody checks the plan."""
+    _without(patch, server_groups.anti_affinity, server_groups.affinity,
+             masks.groups.hard_groups)
+    patch.setattr(checker, 'check', lambda *args: [])
+
+
 #: Bug -> (a seed that catches it, the invariant that is broken first).
 CAUGHT: dict[str, tuple[int, str]] = {
-    'The fence is dropped': (6, 'fenced'),
-    'A lease that is over is as good as a live one': (0, 'fenced'),
+    'The fence is dropped': (1, 'fenced'),
+    'A lease that is over is as good as a live one': (1, 'fenced'),
     'Planning without a lease': (0, 'fenced'),
     'Nothing is cooled': (0, 'ended_cools'),
-    'Cooldowns are not read back': (1, 'cooldown'),
+    'Cooldowns are not read back': (4, 'cooldown'),
+    'A scope neither cools nor waits for scores that show its last move': (5, 'cooldown'),
     'Completion leaves no cooldown': (0, 'ended_cools'),
     'Live tasks are not seen, and not unique': (0, 'ended_cools'),
-    "A policy's budget is not heeded": (8, 'budget'),
-    "A task's requirements are not stored": (5, 'plan_is_kept'),
-    'The first alternate is stored as the destination': (10, 'plan_is_kept'),
+    "A policy's budget is not heeded": (17, 'budget'),
+    "A task's requirements are not stored": (1, 'plan_is_kept'),
+    'The first alternate is stored as the destination': (5, 'plan_is_kept'),
     'The cap of a scope is not heeded': (15, 'slots'),
     'The cap of the cloud is not heeded': (0, 'slots'),
     'The cap of a source is not heeded': (7, 'slots'),
     'The cap of a destination is not heeded': (14, 'slots'),
-    'Only what is submitted holds a slot': (1, 'every_task_ends'),
-    'What is unknown holds no slot': (1, 'every_task_ends'),
-    'A task does not wait for what it requires': (5, 'in_order'),
-    'not_before is not waited for': (10, 'in_order'),
-    'A pause is not heeded': (22, 'wanted_still'),
+    'Only what is submitted holds a slot': (0, 'slots'),
+    'What is unknown holds no slot': (0, 'slots'),
+    'A task does not wait for what it requires': (2, 'in_order'),
+    'not_before is not waited for': (17, 'in_order'),
+    'A pause is not heeded': (2, 'wanted_still'),
     'Whoever took a task may write on after it was taken over': (2, 'states_follow'),
-    'Nobody takes over from a crashed executor': (2, 'every_task_ends'),
-    'Whoever takes over begins anew without a look': (2, 'states_follow'),
+    'Nobody takes over from a crashed executor': (0, 'every_task_ends'),
+    'Whoever takes over begins anew without a look': (0, 'states_follow'),
     'What required a failed move stays queued': (6, 'every_task_ends'),
     'Nova is asked before submitting is committed': (0, 'submitting_first'),
-    'An ambiguous answer is taken for a refusal': (2, 'table_tells_the_truth'),
-    'os-migrations is not read again': (0, 'table_tells_the_truth'),
-    'A migration that does not show at once was never begun': (10, 'table_tells_the_truth'),
-    'The rules are not judged again on fresh data': (19, 'destination_is_legal'),
-    'A task past its deadline has failed and frees its slot': (1, 'table_tells_the_truth'),
-    'A migration that an operator cancelled is tried again': (2, 'once_asked'),
-    'An instance in ERROR is not quarantined': (1, 'error_is_left_alone'),
-    'An end in error is not compared with where the instance is': (1, 'table_tells_the_truth'),
-    'Nobody is told of a task in doubt': (2, 'unknown_is_said'),
-    'Anti-affinity is not judged': (0, 'plan_is_legal'),
-    'Affinity is not judged': (0, 'plan_is_legal'),
-    'Claims are not judged': (12, 'plan_is_legal'),
-    'Stale metrics are trusted': (1, 'trusted_metrics'),
-    'A degraded answer is trusted': (1, 'trusted_metrics'),
+    'An ambiguous answer is taken for a refusal': (0, 'table_tells_the_truth'),
+    'os-migrations is not read again': (0, 'caps'),
+    'A migration that does not show at once was never begun': (33, 'caps'),
+    'The rules are not judged again on fresh data': (5, 'destination_is_legal'),
+    'A task past its deadline has failed and frees its slot': (0, 'table_tells_the_truth'),
+    'A migration that an operator cancelled is tried again': (1, 'once_asked'),
+    'An instance in ERROR is not quarantined': (2, 'error_is_left_alone'),
+    'An end in error is not compared with where the instance is': (8, 'table_tells_the_truth'),
+    'Nobody is told of a task in doubt': (20, 'unknown_is_said'),
+    'Anti-affinity is not judged': (3, 'plan_is_legal'),
+    'Affinity is not judged': (2, 'plan_is_legal'),
+    'Claims are not judged': (7, 'plan_is_legal'),
+    'Locks and states are not judged': (18, 'wanted_still'),
+    'Services are not judged': (1, 'plan_is_legal'),
+    'Stale metrics are trusted': (0, 'trusted_metrics'),
+    'A degraded answer is trusted': (0, 'trusted_metrics'),
     'Server groups that cannot be read are none': (2, 'plan_is_legal'),
     'Only the first page is read': (0, 'plan_is_legal'),
+    'The planner ignores server groups, and nobody checks the plan': (2, 'plan_is_legal'),
 }

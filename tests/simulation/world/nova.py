@@ -55,7 +55,8 @@ class Connection:
     def __init__(self, run: 'runs.Run', process: 'processes.Process') -> None:
         self.compute = Compute(run, process)
         self.placement = Placement(run, process)
-        self.session = types.SimpleNamespace(get_auth_headers=dict, invalidate=lambda: None)
+        self.session = types.SimpleNamespace(
+            get_auth_headers=dict, invalidate=lambda: None, get_user_id=lambda: 'kronos')
         for proxy in (self.compute, self.placement):
             proxy.session = self.session
 
@@ -126,7 +127,7 @@ class Compute(_Proxy):
             'OS-EXT-SRV-ATTR:host': instance.host,
             'OS-EXT-SRV-ATTR:instance_name': 'instance-1',
             'OS-EXT-STS:task_state': instance.task_state,
-            'OS-SRV-USG:launched_at': '2001-09-09T01:46:40.000000',
+            'OS-SRV-USG:launched_at': '2001-09-08T00:00:00.000000',
             'server_groups': [instance.group] if instance.group else [],
             'pinned_availability_zone': None}
 
@@ -201,8 +202,11 @@ class Compute(_Proxy):
         (re.compile('/servers/([^/]+)/os-instance-actions/([^/]+)'), _action),
     ]
 
-    def post(self, path: str, json: dict[str, Any], **_rest: Any) -> Response:
-        """os-migrateLive, and what a network makes of it."""
+    def request(self, path: str, method: str, json: dict[str, Any] | None = None,
+                **_rest: Any) -> Response:
+        """os-migrateLive, and what a network makes of it; nothing is aborted
+        and nothing confirmed by this world's configuration."""
+        assert method == 'POST' and json is not None, (method, path)
         uuid = path.split('/')[2]
         host = json['os-migrateLive']['host']
         run, process = self.run, self.process
