@@ -113,6 +113,9 @@ class People:
         if len(self.cloud.instances) > 2:
             uuid = self.rng.choice(list(self.cloud.instances))
             del self.cloud.instances[uuid]
+            for migration in self.cloud.active():
+                if migration.instance_uuid == uuid:
+                    migration.status = 'error'
 
     def _lock(self) -> None:
         instance = self._idle()
