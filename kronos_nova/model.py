@@ -112,12 +112,19 @@ class Inventory:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Provider:
-    """A resource provider: what a host has and what is allocated on it."""
+    """A resource provider: what it has and what is allocated on it.
+
+    ``parent_uuid`` is None for a root. ``aggregates`` are Placement's, by UUID.
+    """
 
     uuid: str
     generation: int = 0
     inventories: Mapping[str, Inventory] = _empty()
     used: Mapping[str, int] = _empty()
+    name: str = ''
+    parent_uuid: str | None = None
+    traits: frozenset[str] = frozenset()
+    aggregates: frozenset[str] = frozenset()
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -125,7 +132,10 @@ class Host:
     """A compute service host with its one hypervisor.
 
     ``name`` is the service host; ``hypervisor_hostname`` may differ from it.
-    ``provider`` is None when Placement was not read (an old snapshot).
+    ``provider``, the root of its tree, is None when Placement was not read (an
+    old snapshot). ``nested`` is the rest of the tree, parents first, then by UUID.
+    ``sharing`` are the UUIDs of providers, in ``Cluster.sharing``, that share
+    with the tree.
     """
 
     name: str
@@ -136,15 +146,23 @@ class Host:
     cell: str | None = None
     provider: Provider | None = None
     traits: frozenset[str] = frozenset()
+    nested: tuple[Provider, ...] = ()
+    sharing: frozenset[str] = frozenset()
+
+    @property
+    def tree(self) -> tuple[Provider, ...]:
+        """Root first; empty without one."""
+        return () if self.provider is None else (self.provider, *self.nested)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Instance:
     """An instance where Nova says it is.
 
-    ``claims`` are its allocations on its host's provider by resource class.
-    ``pinned`` is a reason why we must never move it (None: movable), such as
-    an allocation on a nested provider. ``local_disk_gb`` is what it has
+    ``claims`` are its allocations by resource class, whatever provider they
+    are on, ``allocations`` the same by provider UUID; empty where only the sums
+    are known (an old snapshot): then all are on its host's root. ``pinned`` is a
+    reason why we must never move it (None: movable). ``local_disk_gb`` is what it has
     besides volumes, which a migration between hosts without shared storage
     copies; 0 is certain, None is unknown (an old snapshot). ``launched_at``: when
     it was booted, unshelved or resized to its host, seconds since the epoch.
@@ -166,6 +184,7 @@ class Instance:
     project_id: str = ''
     local_disk_gb: int | None = None
     launched_at: float | None = None
+    allocations: Mapping[str, Mapping[str, int]] = _empty()
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -199,7 +218,8 @@ class Cluster:
     """The whole cloud at one time, and the part of it being planned.
 
     ``scope_hosts`` are the hosts that may give and take; every other host
-    still counts for groups and claims. ``placement_known`` is False only for
+    still counts for groups and claims. ``sharing`` are the sharing providers by
+    UUID. ``placement_known`` is False only for
     snapshots that carry no Placement data.
     """
 
@@ -213,6 +233,7 @@ class Cluster:
     scope_hosts: frozenset[str] = frozenset()
     placement_known: bool = True
     taken_at: float = 0.0
+    sharing: Mapping[str, Provider] = _empty()
 
     def scoped(self, scope: str) -> 'Cluster':
         """The same cloud with another part of it under plan."""

@@ -225,7 +225,11 @@ def test_bytes_that_are_no_message_of_oslo_stop_nobody(broker, bus, caplog):
         assert not woken.wait(1.0)
         assert transport.Caster(bus)(task('prod'))
         assert woken.wait(WAIT), 'it no longer listens'
-        assert caplog.text.count('Failed to process message') >= 3, caplog.text
+        # The task came over another connection: it may have overtaken some of them.
+        deadline = time.monotonic() + WAIT
+        while caplog.text.count('Failed to process message') < 3:
+            assert time.monotonic() < deadline, caplog.text
+            time.sleep(0.1)
     finally:
         server.stop()
 
