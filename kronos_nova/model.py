@@ -154,6 +154,19 @@ class Host:
         """Root first; empty without one."""
         return () if self.provider is None else (self.provider, *self.nested)
 
+    def total(self, resource_class: str) -> int:
+        """Of the tree together, as its inventories say; 0 where there is none."""
+        return sum(p.inventories[resource_class].total for p in self.tree
+                   if resource_class in p.inventories)
+
+    def capacities(self) -> dict[str, float]:
+        """What Placement lets consumers allocate of the tree together, by class."""
+        found: dict[str, float] = {}
+        for provider in self.tree:
+            for name, inventory in provider.inventories.items():
+                found[name] = found.get(name, 0.0) + inventory.capacity
+        return found
+
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Instance:
@@ -521,7 +534,9 @@ class Options:
     """What an operator may set about planning; names are the options' names.
 
     ``max_missing_hosts`` None means max(1, 5 % of the scope's hosts).
-    ``instance_storage`` is auto, shared or local.
+    ``instance_storage`` is auto, shared or local. ``enforce_placement_disk`` False
+    leaves DISK_GB out of the claims; None counts it, True also takes disks to be
+    local where ``instance_storage`` is auto.
     """
 
     dry_run: bool = True
@@ -531,7 +546,7 @@ class Options:
     enforce_hard_affinity: bool = False
     enforce_soft_affinity: bool = False
     enforce_placement_claims: bool = True
-    enforce_placement_disk: bool = False
+    enforce_placement_disk: bool | None = None
     require_cpu_compatibility: bool = False
     restrict_to_az: bool = False
     allow_disk_copy: bool = False
