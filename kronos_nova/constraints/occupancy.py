@@ -155,9 +155,23 @@ class Occupancy:
         found = self._placed.get(district)
         if found is None:
             demands = list(self._all_of(coming))
-            chosen = (matching.search(demands, self._certain, self.free)
-                      or matching.force(demands))
-            found = self._placed[district] = matching.total(chosen, demands)
+            chosen = matching.search(demands, self._certain, self.free)
+            found = self._placed[district] = (
+                matching.total(chosen, demands) if chosen is not None
+                else self._one_by_one(demands))
+        return found
+
+    def _one_by_one(self, demands: Sequence[matching.Demand]) -> Counter[tuple[str, str]]:
+        """Of those that do not all have room: who still finds some has it."""
+        found: Counter[tuple[str, str]] = Counter()
+
+        def used(space: matching.Space, name: str) -> float:
+            return self._certain(space, name) + found[space.key, name]
+
+        for demand in demands:
+            one = [demand]
+            found.update(matching.total(
+                matching.search(one, used, self.free) or matching.force(one), one))
         return found
 
     def _all_of(self, coming: Counter[tuple[str, str]]) -> Iterator[matching.Demand]:
