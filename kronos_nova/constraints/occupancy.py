@@ -68,6 +68,14 @@ class Occupancy:
         used = self.used_around(host)
         return sum(used(space, resource_class) for space in self._tree(host))
 
+    def limit(self, host: model.Host, resource_class: str) -> float:
+        """The capacity of the tree together. What one provider has too much
+        takes no room from the others."""
+        used = self.used_around(host)
+        return sum(max(space.provider.inventories[resource_class].capacity,
+                       used(space, resource_class))
+                   for space in self._tree(host) if resource_class in space.provider.inventories)
+
     def used_around(self, host: model.Host) -> matching.Used:
         """Allocated on a provider that serves the host, those included that
         come to it."""

@@ -98,8 +98,11 @@ class Room:
                 continue
             found = [p.inventories[resource_class] for p in host.tree
                      if resource_class in p.inventories]
+            if len(found) == 1:
+                self.limit[r, h] = found[0].capacity
+            elif found:
+                self.limit[r, h] = view.occupancy.limit(host, resource_class)
             if found:
-                self.limit[r, h] = sum(i.capacity for i in found)
                 self._least[r, h] = min(i.min_unit for i in found)
                 self._most[r, h] = max(i.max_unit for i in found)
                 if len({i.step_size for i in found}) == 1:
