@@ -36,7 +36,7 @@ def claims(view: views.View, move: model.Move) -> model.Rejection | None:
     occupancy = view.occupancy
     if occupancy.flat(host):
         return _on_root(view, instance, host, host.provider)
-    if occupancy.assign(instance.uuid, host) is not None:
+    if occupancy.fits(instance.uuid, host):
         return None
     for demand in occupancy.demands(instance.uuid, host):
         no = _nowhere(view, instance, host, demand)
@@ -44,7 +44,8 @@ def claims(view: views.View, move: model.Move) -> model.Rejection | None:
             return no
     return model.Rejection(
         'no-room', f'the resource providers of host {host.name} have room for each part of the '
-                   f'allocation of instance {instance.uuid}, but not for all of them at once')
+                   f'allocation of instance {instance.uuid}, but not for all of them at once, '
+                   'with what else is coming to them')
 
 
 def _on_root(view: views.View, instance: model.Instance, host: model.Host,
@@ -95,10 +96,10 @@ def _nowhere(view: views.View, instance: model.Instance, host: model.Host,
         where = f'resource provider {have[0].provider.uuid} of host {host.name}'
         return next(_no_unit(where, name, amount) for name, amount in judged
                     if not matching.in_units(have[0].provider.inventories[name], amount))
-    used = view.occupancy.used_around(host)
     best: tuple[float, str] | None = None
     for space in fitting:
-        left = {name: space.provider.inventories[name].capacity - used(space, name)
+        left = {name: space.provider.inventories[name].capacity - view.occupancy.used_of(
+            host, space, name)
                 for name, _ in judged}
         short = next(((name, amount) for name, amount in judged if left[name] < amount), None)
         if short is None:

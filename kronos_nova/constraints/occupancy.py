@@ -17,6 +17,10 @@ taken from the providers that Placement says it was on. Which providers one
 gets that comes to a tree Nova decides when it is asked: here all that come to
 a tree are placed together, so that what is found does not depend on the order
 in which they came, and any part of them has room where all of them have.
+
+Sharing providers connect hosts that have nothing else to do with each other,
+so that no order of moves can be built on what one of them leaves there: what
+an instance has on one counts until the next plan, wherever it goes.
 """
 
 from collections import Counter
@@ -31,32 +35,38 @@ from kronos_nova.constraints import matching
 
 DISK = 'DISK_GB'
 
+#: (host, instance), as often as it comes.
+Coming = Counter[tuple[str, str]]
+
 
 class Occupancy:
-    """Keys of spaces: a host's name for its root, else the provider's UUID."""
+    """Keys of spaces: a host's name for its root, else the provider's UUID.
+
+    What may be arranged anew together is a district: the tree of a host, and
+    the sharing providers that are connected through hosts.
+    """
 
     def __init__(self, cluster: model.Cluster, options: model.Options) -> None:
         self._cluster = cluster
         #: Classes that are not judged.
         self.free = frozenset({DISK} if options.enforce_placement_disk is False else ())
         self._extra: dict[tuple[str, str], int] = defaultdict(int)
-        #: By district, who comes to which host; only where that leaves a choice.
-        self._coming: dict[str, Counter[tuple[str, str]]] = defaultdict(Counter)
-        self._placed: dict[str, Mapping[tuple[str, str], int]] = {}
+        #: By district, who comes; only where that leaves a choice.
+        self._coming: dict[str, Coming] = defaultdict(Counter)
+        self._placed: dict[str, Mapping[tuple[str, str], int] | None] = {}
         self._pieces: dict[str, tuple[matching.Piece, ...]] = {}
         self._spaces: dict[str, tuple[matching.Space, ...]] = {}
-        self._shared: dict[str, tuple[matching.Space, ...]] = {}
         self._roots: frozenset[str] | None = None
         #: Sharing providers of which something may be used by moves.
         self._usable = {u for u, p in cluster.sharing.items()
                         if not matching.IN_TREE.issuperset(p.inventories)}
-        self._districts = _districts(cluster, self._usable) if self._usable else {}
+        self._pools = _districts(cluster, self._usable) if self._usable else {}
 
     # What is.
 
     def flat(self, host: model.Host) -> bool:
         """Its root is all that a move to it can use."""
-        return not host.nested and (not self._usable or self._usable.isdisjoint(host.sharing))
+        return not host.nested and host.name not in self._pools
 
     def used(self, host: model.Host, resource_class: str) -> float:
         """Allocated on the providers of the host's tree together."""
@@ -65,75 +75,79 @@ class Occupancy:
         if self.flat(host):
             return (host.provider.used.get(resource_class, 0)
                     + self._extra.get((host.name, resource_class), 0))
-        used = self.used_around(host)
-        return sum(used(space, resource_class) for space in self._tree(host))
+        return sum(self.used_of(host, space, resource_class) for space in self.spaces(host))
 
     def limit(self, host: model.Host, resource_class: str) -> float:
         """The capacity of the tree together. What one provider has too much
         takes no room from the others."""
-        used = self.used_around(host)
         return sum(max(space.provider.inventories[resource_class].capacity,
-                       used(space, resource_class))
-                   for space in self._tree(host) if resource_class in space.provider.inventories)
+                       self.used_of(host, space, resource_class))
+                   for space in self.spaces(host) if resource_class in space.provider.inventories)
 
-    def used_around(self, host: model.Host) -> matching.Used:
+    def used_of(self, host: model.Host, space: matching.Space, resource_class: str) -> float:
         """Allocated on a provider that serves the host, those included that
-        come to it."""
-        coming = self._coming_to(self._district(host))
-        if not coming:
-            return self._certain
-        return lambda space, name: self._certain(space, name) + coming.get((space.key, name), 0)
+        come to it; where these do not all have room, as many as have."""
+        district = self._pools[host.name] if space.key in self._usable else host.name
+        coming = self._coming_to(district)
+        if coming is None:
+            coming = self._one_by_one(district)
+        return self._certain(space, resource_class) + coming.get((space.key, resource_class), 0)
 
-    def pieces(self, uuid: str) -> tuple[matching.Piece, ...]:
-        found = self._pieces.get(uuid)
-        if found is None:
-            instance = self._cluster.instances[uuid]
-            home = self._cluster.hosts.get(instance.host)
-            own = home.provider.uuid if home is not None and home.provider is not None else ''
-            found = self._pieces[uuid] = matching.pieces(
-                instance, lambda p: p == own or self._is_root(p), self._cluster.sharing)
-        return found
+    def spaces(self, host: model.Host) -> tuple[matching.Space, ...]:
+        """The providers of its tree, the root first."""
+        found = self._spaces.get(host.name)
+        if found is None and host.provider is not None:
+            found = self._spaces[host.name] = (
+                matching.Space(host.name, host.provider),
+                *(matching.Space(p.uuid, p) for p in host.nested))
+        return found or ()
+
+    def shared(self, host: model.Host, uuid: str, name: str) -> tuple[matching.Space, ...]:
+        """The sharing providers that may serve a class: first those that the
+        instance is on, then by UUID."""
+        if host.name not in self._pools:
+            return ()
+        own = self._cluster.instances[uuid].allocations
+        found = [u for u in self._usable.intersection(host.sharing)
+                 if name in self._cluster.sharing[u].inventories]
+        return tuple(matching.Space(u, self._cluster.sharing[u])
+                     for u in sorted(found, key=lambda u: (u not in own, u)))
 
     def demands(self, uuid: str, host: model.Host) -> list[matching.Demand]:
         """What the instance needs of a host, and which providers could serve
-        it: the sharing ones it has, the tree's, other sharing ones by UUID."""
-        tree = self._tree(host)
-        found = []
-        for piece in self.pieces(uuid):
-            spaces: Sequence[matching.Space] = tree
-            if piece.shared:
-                own = self._cluster.instances[uuid].allocations
-                near = [s for s in self._sharing_of(host) if s.key in own]
-                spaces = (*near, *tree, *(s for s in self._sharing_of(host) if s.key not in own))
-            found.append(matching.Demand(piece, spaces))
-        return found
+        it: sharing ones what it had on such, where the host has some with
+        that class; the tree everything else."""
+        return [matching.Demand(piece, (piece.shared and self.shared(
+            host, uuid, piece.resources[0][0])) or self.spaces(host))
+            for piece in self._pieces_of(uuid)]
 
-    def assign(self, uuid: str, host: model.Host) -> list[matching.Space] | None:
-        """A provider for each piece if the instance came to the host, beside
-        all that come already. None: they do not all have room."""
-        demands = self.demands(uuid, host)
-        found = matching.search(demands, self.used_around(host), self.free)
-        coming = self._coming.get(self._district(host))
-        if found is not None or not coming:
-            return found
-        joint = matching.search([*self._all_of(coming), *demands], self._certain, self.free)
-        return joint[-len(demands):] if joint is not None else None
+    def fits(self, uuid: str, host: model.Host) -> bool:
+        """There is room for it beside all that come already."""
+        by_district: dict[str, list[matching.Demand]] = {}
+        for demand in self.demands(uuid, host):
+            by_district.setdefault(self._district(host, demand), []).append(demand)
+        return all(self._fit(district, demands) for district, demands in by_district.items())
+
+    def pooled(self, uuid: str) -> bool:
+        """A sharing provider may have to serve something of it."""
+        return bool(self._pools) and any(piece.shared for piece in self._pieces_of(uuid))
 
     # What changes.
 
     def leave_home(self, uuid: str, sign: int = 1) -> None:
         """The instance is no longer where Placement says; -1: it is again."""
         instance = self._cluster.instances[uuid]
+        home = self._cluster.hosts.get(instance.host)
+        root = home.provider.uuid if home is not None and home.provider is not None else None
         for provider, resources in instance.allocations.items():
-            key = self._key(instance, provider)
-            for name, amount in resources.items():
-                self._extra[key, name] -= sign * amount
+            if provider not in self._usable:
+                key = instance.host if provider == root else provider
+                for name, amount in resources.items():
+                    self._extra[key, name] -= sign * amount
         if not instance.allocations:
             for name, amount in instance.claims.items():
                 self._extra[instance.host, name] -= sign * amount
-        home = self._cluster.hosts.get(instance.host)
-        if home is not None:
-            self._placed.pop(self._district(home), None)
+        self._placed.pop(instance.host, None)
 
     def come(self, uuid: str, name: str, sign: int = 1) -> None:
         """The instance comes to a host, one more time; -1: one time less."""
@@ -142,12 +156,12 @@ class Occupancy:
             for resource_class, amount in self._cluster.instances[uuid].claims.items():
                 self._extra[name, resource_class] += sign * amount
             return
-        district = self._district(host)
-        coming = self._coming[district]
-        coming[name, uuid] += sign
-        if not coming[name, uuid]:
-            del coming[name, uuid]
-        self._placed.pop(district, None)
+        for district in {self._district(host, d) for d in self.demands(uuid, host)}:
+            coming = self._coming[district]
+            coming[name, uuid] += sign
+            if not coming[name, uuid]:
+                del coming[name, uuid]
+            self._placed.pop(district, None)
 
     # Inside.
 
@@ -155,63 +169,64 @@ class Occupancy:
         return (space.provider.used.get(resource_class, 0)
                 + self._extra.get((space.key, resource_class), 0))
 
-    def _coming_to(self, district: str) -> Mapping[tuple[str, str], int]:
-        """What those take that come to hosts of a district, by (key, class)."""
-        coming = self._coming.get(district)
-        if not coming:
-            return {}
-        found = self._placed.get(district)
-        if found is None:
-            demands = list(self._all_of(coming))
-            chosen = matching.search(demands, self._certain, self.free)
-            found = self._placed[district] = (
-                matching.total(chosen, demands) if chosen is not None
-                else self._one_by_one(demands))
-        return found
+    def _fit(self, district: str, demands: Sequence[matching.Demand]) -> bool:
+        coming = self._coming_to(district)
+        if coming is None:
+            return False  # somebody lacks room: whoever comes besides waits for it
 
-    def _one_by_one(self, demands: Sequence[matching.Demand]) -> Counter[tuple[str, str]]:
+        def used(space: matching.Space, name: str) -> float:
+            return self._certain(space, name) + coming.get((space.key, name), 0)
+
+        if matching.search(demands, used, self.free) is not None:
+            return True
+        return bool(coming) and matching.search(
+            [*self._demands_in(district), *demands], self._certain, self.free) is not None
+
+    def _coming_to(self, district: str) -> Mapping[tuple[str, str], int] | None:
+        """What those take that come to a district, by (key, class); None: they
+        do not all have room."""
+        if not self._coming.get(district):
+            return {}
+        if district not in self._placed:
+            demands = list(self._demands_in(district))
+            chosen = matching.search(demands, self._certain, self.free)
+            self._placed[district] = (
+                None if chosen is None else matching.total(chosen, demands))
+        return self._placed[district]
+
+    def _one_by_one(self, district: str) -> Counter[tuple[str, str]]:
         """Of those that do not all have room: who still finds some has it."""
         found: Counter[tuple[str, str]] = Counter()
 
         def used(space: matching.Space, name: str) -> float:
             return self._certain(space, name) + found[space.key, name]
 
-        for demand in demands:
+        for demand in self._demands_in(district):
             one = [demand]
             found.update(matching.total(
                 matching.search(one, used, self.free) or matching.force(one), one))
         return found
 
-    def _all_of(self, coming: Counter[tuple[str, str]]) -> Iterator[matching.Demand]:
-        for (host, uuid), times in sorted(coming.items()):
+    def _demands_in(self, district: str) -> Iterator[matching.Demand]:
+        for (name, uuid), times in sorted(self._coming[district].items()):
+            host = self._cluster.hosts[name]
+            own = [d for d in self.demands(uuid, host) if self._district(host, d) == district]
             for _ in range(times):
-                yield from self.demands(uuid, self._cluster.hosts[host])
+                yield from own
 
-    def _district(self, host: model.Host) -> str:
-        """Hosts that share providers with each other are one district."""
-        return self._districts.get(host.name, host.name)
+    def _district(self, host: model.Host, demand: matching.Demand) -> str:
+        pooled = bool(demand.spaces) and demand.spaces[0].key in self._usable
+        return self._pools[host.name] if pooled else host.name
 
-    def _tree(self, host: model.Host) -> tuple[matching.Space, ...]:
-        found = self._spaces.get(host.name)
-        if found is None and host.provider is not None:
-            found = self._spaces[host.name] = (
-                matching.Space(host.name, host.provider),
-                *(matching.Space(p.uuid, p) for p in host.nested))
-        return found or ()
-
-    def _sharing_of(self, host: model.Host) -> tuple[matching.Space, ...]:
-        found = self._shared.get(host.name)
+    def _pieces_of(self, uuid: str) -> tuple[matching.Piece, ...]:
+        found = self._pieces.get(uuid)
         if found is None:
-            found = self._shared[host.name] = tuple(
-                matching.Space(u, self._cluster.sharing[u])
-                for u in sorted(self._usable.intersection(host.sharing)))
+            instance = self._cluster.instances[uuid]
+            home = self._cluster.hosts.get(instance.host)
+            own = home.provider.uuid if home is not None and home.provider is not None else ''
+            found = self._pieces[uuid] = matching.pieces(
+                instance, lambda p: p == own or self._is_root(p), self._cluster.sharing)
         return found
-
-    def _key(self, instance: model.Instance, provider: str) -> str:
-        home = self._cluster.hosts.get(instance.host)
-        if home is not None and home.provider is not None and home.provider.uuid == provider:
-            return home.name
-        return provider
 
     def _is_root(self, provider: str) -> bool:
         if self._roots is None:
