@@ -13,6 +13,7 @@
 """Planning on hosts with nested and sharing providers."""
 
 import dataclasses
+import pathlib
 import random
 
 import hypothesis
@@ -28,6 +29,10 @@ from kronos_nova.rebalancer import planner
 from kronos_nova.rebalancer import simulation as sim
 from kronos_nova.rebalancer.masks import claims as mask
 from kronos_nova.rebalancer.simulation import room as rooms
+from kronos_nova.rebalancer.snapshots import anonymiser
+from kronos_nova.rebalancer.snapshots import reader
+from kronos_nova.rebalancer.snapshots import writer
+from kronos_nova.rebalancer.timetravel import holdings
 from tests.unit import clouds
 from tests.unit import trees
 
@@ -132,3 +137,89 @@ def test_all_masks_together_permit_every_legal_move_of_a_cloud_with_trees(knobs)
             move = simulation.move(int(n), int(h), model.Phase.AFFINITY)
             if constraints.check(simulation.view, move) is None:
                 assert allowed[n, h], move
+
+
+# Snapshots.
+
+def recorded(tmp_path, name, r, cluster):
+    return writer.write(str(tmp_path / name), writer.Recording(
+        now=clouds.NOW, scopes=('scope',), policies=r.policies, cluster=cluster,
+        histories={'scope': r.history}, samples={p.name: model.PolicySamples(
+            p.name, model.QueryResult('q', model.Health.HEALTHY)) for p in r.policies.enabled}))
+
+
+def contents(directory):
+    return {p.relative_to(directory): p.read_bytes()
+            for p in pathlib.Path(directory).rglob('*') if p.is_file()}
+
+
+def renamed(scores, hosts, uuids):
+    def keys(values, names):
+        return {names[k]: v for k, v in values.items()}
+    return model.Scores({n: dataclasses.replace(
+        p, hosts=keys(p.hosts, hosts), fill=keys(p.fill, hosts), usages=keys(p.usages, uuids),
+        capacity=keys(p.capacity, hosts)) for n, p in scores.policies.items()}, scores.taken_at)
+
+
+def test_a_cloud_with_trees_replays_bit_by_bit_from_its_snapshot_and_its_anonymous_copy(tmp_path):
+    moved = 0
+    for seed in range(clouds.many(6)):
+        r = clouds.request(clouds.Knobs(seed, hosts=6, instances=24, budget=6, groups=2,
+                                        trees=True))
+        plan = planner.plan(r)
+        moved += len(plan.moves)
+        first = recorded(tmp_path, f'{seed} first', r, r.cluster)
+        read = reader.read(first).cluster
+        assert read.scoped('scope') == r.cluster
+        again = recorded(tmp_path, f'{seed} again', r, read)
+        assert contents(first) == contents(again)
+        assert planner.plan(dataclasses.replace(r, cluster=read.scoped('scope'))) == plan
+
+        found = anonymiser.anonymise(first, b'x' * 32, keep_order=True)
+        copy = reader.read(writer.publish(str(tmp_path / f'{seed} copy'), found.documents,
+                                          'copy')).cluster
+        hosts = dict(zip(sorted(r.cluster.hosts), sorted(copy.hosts), strict=True))
+        uuids = dict(zip(sorted(r.cluster.instances), sorted(copy.instances), strict=True))
+        scope = next(s for s in copy.aggregates if s != model.UNASSIGNED)
+        same = planner.plan(dataclasses.replace(
+            r, cluster=copy.scoped(scope), scores=renamed(r.scores, hosts, uuids)))
+        assert [(m.instance_uuid, m.to_host, m.wave) for m in same.moves] == [
+            (uuids[m.instance_uuid], hosts[m.to_host], m.wave) for m in plan.moves]
+        assert {r.cluster.sharing[p].used.get(trees.POOL) for p in r.cluster.sharing} == {
+            copy.sharing[p].used.get(trees.POOL) for p in copy.sharing}
+    assert moved > 5
+
+
+# A simulated past.
+
+@clouds.examples(30)
+@hypothesis.given(knobs=clouds.knobs(trees=True, clean=True))
+def test_holdings_are_placements_while_nothing_moves_and_no_unit_is_lost_when_it_does(knobs):
+    cluster = clouds.request(knobs).cluster
+    rng = random.Random(knobs.seed)
+    found = holdings.Holdings(cluster)
+    for uuid, instance in sorted(cluster.instances.items()):
+        found.put(uuid, instance.host)
+        assert found.of(uuid) == instance.allocations
+    known = trees.providers(cluster)
+
+    def shown():
+        return {p: {c: n for c, n in found.shown(known[p]).used.items() if n} for p in known}
+
+    before = shown()
+    assert before == {p: {c: n for c, n in known[p].used.items() if n} for p in known}
+    wandered = rng.sample(sorted(cluster.instances), min(5, len(cluster.instances)))
+    for uuid in wandered:
+        to = rng.choice(sorted(cluster.hosts))
+        found.put(uuid, to)
+        held = found.of(uuid)
+        instance = cluster.instances[uuid]
+        assert {c: sum(h.get(c, 0) for h in held.values()) for c in instance.claims} == (
+            instance.claims)
+        reachable = {p.uuid for p in cluster.hosts[to].tree} | cluster.hosts[to].sharing
+        assert to == instance.host or reachable.issuperset(held)
+    for uuid in wandered:
+        found.put(uuid, cluster.instances[uuid].host)
+    assert shown() == before
+    found.take(wandered[0])
+    assert shown() != before or not any(cluster.instances[wandered[0]].claims.values())
