@@ -28,7 +28,6 @@ from collections import defaultdict
 from collections.abc import Iterator
 from collections.abc import Mapping
 from collections.abc import Sequence
-from collections.abc import Set
 
 from kronos_nova import model
 from kronos_nova.constraints import matching
@@ -235,7 +234,7 @@ class Occupancy:
         return provider in self._roots
 
 
-def _districts(cluster: model.Cluster, usable: Set[str]) -> dict[str, str]:
+def _districts(cluster: model.Cluster, usable: set[str]) -> dict[str, str]:
     """Of each host that uses one of these sharing providers: one of those that
     it is connected with, the same for all that are."""
     leader = {uuid: uuid for uuid in usable}

@@ -164,11 +164,11 @@ def _used(instances: Iterable[model.Instance]) -> dict[str, dict[str, int]]:
     """What is allocated, by provider and class."""
     used: dict[str, dict[str, int]] = {}
     for instance in instances:
-        for uuid, held in (instance.allocations
-                           or {uuid_of('host ' + instance.host): instance.claims}).items():
+        for provider, held in (instance.allocations
+                               or {uuid_of('host ' + instance.host): instance.claims}).items():
             for c, amount in held.items():
-                used.setdefault(uuid, {})
-                used[uuid][c] = used[uuid].get(c, 0) + amount
+                here = used.setdefault(provider, {})
+                here[c] = here.get(c, 0) + amount
     return used
 
 

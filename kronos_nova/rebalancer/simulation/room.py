@@ -22,7 +22,6 @@ from kronos_nova.constraints import matching
 from kronos_nova.constraints import view as views
 from kronos_nova.rebalancer.simulation import arrays
 
-
 #: Resource classes and amounts.
 Parts = tuple[tuple[str, int], ...]
 

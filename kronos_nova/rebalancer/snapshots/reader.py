@@ -154,13 +154,13 @@ class _Reader:
         found = self._optional(schema.ALLOCATIONS, dict[schema.Name, schema.Amounts], None)
         if found is None:
             return {u: dataclasses.replace(i, claims=_flavor(i)) for u, i in instances.items()}
-        placed = self._optional(schema.BY_PROVIDER, dict[
+        placed: Mapping[str, Any] = self._optional(schema.BY_PROVIDER, dict[
             schema.Name, dict[schema.Name, schema.Amounts]], {})
         return {u: dataclasses.replace(i, claims=found.get(u, {}), allocations=placed.get(u, {}))
                 for u, i in instances.items()}
 
     def _sharing(self, hosts: Mapping[str, model.Host]) -> dict[str, model.Provider]:
-        records = self._optional(schema.SHARING, list[schema.Provider], [])
+        records: list[Any] = self._optional(schema.SHARING, list[schema.Provider], [])
         self._once(schema.SHARING, 'resource provider', (r.uuid for r in records))
         found = {r.uuid: _provider(r) for r in records}
         for host in hosts.values():
