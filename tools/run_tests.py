@@ -200,13 +200,19 @@ def unit(tally: Tally) -> None:
 
 def functional(tally: Tally) -> None:
     """real Nova on its own in-process fixtures (stestr)"""
-    status, output = execute([str(BIN / 'stestr'), 'run', '--concurrency', '2'], minutes=25)
+    stestr(tally, name='functional')
+
+
+def stestr(tally: Tally, *arguments: str, name: str, minutes: float = 25) -> None:
+    """A stestr run, counted by what it prints; an empty or broken one is a failure."""
+    status, output = execute(
+        [str(BIN / 'stestr'), 'run', '--concurrency', '2', *arguments], minutes)
     passed, failed, skipped = stestr_counts(output)
     tally.add(passed, failed, skipped)
     if passed + failed + skipped == 0:
-        tally.fail('functional: ran no test')
+        tally.fail(f'{name}: ran no test')
     elif status and not failed:
-        tally.fail(f'functional: stestr ended with exit status {status}')
+        tally.fail(f'{name}: stestr ended with exit status {status}')
 
 
 def integration(tally: Tally) -> None:
@@ -259,6 +265,7 @@ def long(tally: Tally) -> None:
     pytest(tally, '-m', 'long', 'tests', name='long', minutes=120)
     os.environ.setdefault('KRONOS_TEST_EXAMPLES', '20')
     pytest(tally, 'tests/unit/fuzz', name='long-fuzz', minutes=60)
+    stestr(tally, 'test_bursts', name='long-functional', minutes=60)
 
 
 def find_python(version: str) -> str | None:
