@@ -78,8 +78,9 @@ def knobs(**fixed):
         'policies': st.integers(1, 3), 'mode': st.sampled_from(['spread', 'pack']),
         'budget': st.integers(1, 8), 'drains': st.booleans(),
         'hard_repairs': st.booleans(), 'soft_repairs': st.booleans(), 'clean': st.booleans(),
-        'tight': st.booleans(), 'trees': st.just(False),
-        'objective': st.sampled_from(['balanced', 'kronos'])}
+        'tight': st.booleans(), 'objective': st.sampled_from(['balanced', 'kronos'])}
+    if 'trees' in fixed:  # elsewhere the examples stay what they were
+        drawn['trees'] = st.just(fixed['trees'])
     return st.builds(Knobs, **{name: st.just(fixed[name]) if name in fixed else strategy
                                for name, strategy in drawn.items()})
 
