@@ -43,7 +43,7 @@ NOVA = {
     '/os-hypervisors/detail': {'hypervisors': [{
         'id': NODE, 'hypervisor_hostname': 'h1', 'hypervisor_type': 'QEMU',
         'service': {'host': 'h1'}}]},
-    '/os-aggregates': {'aggregates': [{'name': 'a', 'hosts': ['h1']}]},
+    '/os-aggregates': {'aggregates': [{'name': 'a', 'hosts': ['h1'], 'metadata': {}}]},
     '/servers/detail': {'servers': [SERVER], 'servers_links': [
         {'rel': 'next', 'href': 'http://x/servers/detail?marker=1'}]},
     f'/servers/{VM}': {'server': SERVER},
