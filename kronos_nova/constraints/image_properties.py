@@ -36,7 +36,7 @@ LEGACY = {
     'root_device_name': 'img_root_device_name',
     'hypervisor_version_requires': 'img_hv_requested_version', 'hypervisor_type': 'img_hv_type'}
 BOOLEANS = frozenset({
-    'hw_auto_disk_config', 'hw_boot_menu', 'hw_ephemeral_encryption', 'hw_firmware_stateless',
+    'hw_boot_menu', 'hw_ephemeral_encryption', 'hw_firmware_stateless',
     'hw_ipxe_boot', 'hw_locked_memory', 'hw_mem_encryption', 'hw_pmu', 'hw_qemu_guest_agent',
     'hw_time_hpet', 'hw_vif_multiqueue_enabled', 'hw_virtio_packed_ring', 'img_bdm_v2',
     'img_bittorrent', 'img_cache_in_nova', 'img_hide_hypervisor_id', 'img_linked_clone',
@@ -50,10 +50,11 @@ NUMBERS = frozenset({
 #: Lists: no text of theirs compares.
 LISTS = frozenset({'hw_numa_cpus', 'hw_numa_mem', 'img_block_device_mapping', 'img_mappings',
                    'traits_required'})
+_ARCHITECTURES = {'i386': 'i686', 'i486': 'i686', 'i586': 'i686', 'x86_32': 'i686',
+                  'x86_32p': 'i686', 'amd64': 'x86_64'}
 #: Other words for the same, lower case.
 SPELLINGS = {
-    'hw_architecture': {'i386': 'i686', 'i486': 'i686', 'i586': 'i686', 'x86_32': 'i686',
-                        'x86_32p': 'i686', 'amd64': 'x86_64'},
+    'hw_architecture': _ARCHITECTURES, 'hw_emulation_architecture': _ARCHITECTURES,
     'img_hv_type': {'xapi': 'xen'},
     'hw_vm_mode': {'pv': 'xen', 'hv': 'hvm', 'baremetal': 'hvm'},
     'hw_scsi_model': {'lsilogicsas': 'lsisas1068', 'paravirtual': 'vmpvscsi'},

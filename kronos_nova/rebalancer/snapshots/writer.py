@@ -95,7 +95,8 @@ def documents(recording: Recording) -> dict[str, Any]:
         unknown = files.unknown(recording.cluster)
         out |= dict.fromkeys(
             (schema.NODES, schema.AGGREGATES, schema.AGGREGATE_METADATA, schema.INSTANCES,
-             schema.GROUPS, schema.SERVICES, schema.MIGRATIONS, schema.PROVIDERS, schema.ALLOCATIONS), unknown)
+             schema.GROUPS, schema.SERVICES, schema.MIGRATIONS, schema.PROVIDERS,
+             schema.ALLOCATIONS), unknown)
     else:
         out |= _nova(recording.cluster) | _placement(recording.cluster)
     out[schema.COOLDOWNS] = (
