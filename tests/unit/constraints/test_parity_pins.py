@@ -51,8 +51,8 @@ from tests.unit import clouds
 objects.register_all()
 
 CASES = 2000
-I, OTHER = clouds.uuid_of('i'), clouds.uuid_of('other')
-MOVE = model.Move(I, 'a', 'b', model.Phase.EVACUATE)
+UUID = clouds.uuid_of('i')
+MOVE = model.Move(UUID, 'a', 'b', model.Phase.EVACUATE)
 OPERATORS = ('=', '==', '!=', '>=', '<=', 's==', 's!=', 's<', 's<=', 's>', 's>=', '<in>',
              '<all-in>', '<or>', '<is>', '')
 WORDS = ('1', '2', '10', 'ssd', 'fast', 'true', 'True', 'a', 'ab', '<or>', '0.5', 'x86_64')
@@ -69,7 +69,7 @@ def or_no(verdict):
 def view(enabled=(), prefilters_=(), metadata=(), instance=None, **fields_):
     """Host a in no aggregate, b in each of these."""
     names = {f'agg{n}': dict(found) for n, found in enumerate(metadata)}
-    instances = {I: model.Instance(I, 'a', **(instance or {}))}
+    instances = {UUID: model.Instance(UUID, 'a', **(instance or {}))}
     return views.ClusterView(model.Cluster(
         {h: model.Host(h) for h in 'ab'}, instances, {h: model.Service(h) for h in 'ab'},
         aggregates=fields_.pop('aggregates', dict.fromkeys(names, ('b',))),
@@ -351,7 +351,7 @@ def test_what_novas_api_refuses_to_move_live():
         image = {k: v for k, v in (('hw_mem_encryption', image_enc),
                                    ('hw_tpm_version', image_tpm)) if v is not None}
         flavor = objects.Flavor(name='f', extra_specs=extra_specs)
-        meta = objects.ImageMeta.from_dict({'id': I, 'properties': image | {
+        meta = objects.ImageMeta.from_dict({'id': UUID, 'properties': image | {
             'hw_firmware_type': 'uefi', 'hw_machine_type': 'q35'}})
         try:
             encrypted = hardware.get_mem_encryption_constraint(flavor, meta) is not None
