@@ -97,6 +97,16 @@ def check(view: views.View, move: model.Move,
     return None
 
 
+def check_alone(view: views.View, move: model.Move) -> model.Rejection | None:
+    """Why the instance can be moved nowhere; the destination is not looked at."""
+    return next((no for rule in ALONE if (no := rule(view, move)) is not None), None)
+
+
+def check_pair(view: views.View, move: model.Move) -> model.Rejection | None:
+    """Why this destination never does for it, whatever else moves."""
+    return next((no for rule in PAIRS if (no := rule(view, move)) is not None), None)
+
+
 def check_all(view: views.View, move: model.Move,
               rules: Sequence[Rule] = RULES) -> tuple[model.Rejection, ...]:
     """Every rejection; empty when the move is legal.

@@ -193,7 +193,7 @@ class Simulation:
 
     def _refused(self, instance: model.Instance, phase: model.Phase) -> model.Rejection | None:
         probe = model.Move(instance.uuid, instance.host, '', phase)
-        return constraints.check(self.view, probe, constraints.ALONE)
+        return constraints.check_alone(self.view, probe)
 
     # Measures.
 

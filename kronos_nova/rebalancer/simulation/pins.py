@@ -89,8 +89,8 @@ class Pins:
         uuid, home = self._instances[kind].uuid, self._hosts[self._example[source]]
         for destination, number in enumerate(self._example):
             move = model.Move(uuid, home, self._hosts[number], model.Phase.SPREAD)
-            self._verdicts[kind, source, destination] = constraints.check(
-                self._view, move, constraints.PAIRS) is None
+            self._verdicts[kind, source, destination] = constraints.check_pair(
+                self._view, move) is None
 
 
 def _traits(instances: Iterable[model.Instance]) -> frozenset[str]:

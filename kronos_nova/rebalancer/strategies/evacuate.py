@@ -95,7 +95,7 @@ class Evacuate(base.Strategy):
         if _under_way(simulation, uuid):
             return
         probe = model.Move(uuid, host, '', model.Phase.EVACUATE)
-        own = constraints.check(simulation.view, probe, constraints.ALONE)
+        own = constraints.check_alone(simulation.view, probe)
         if own is not None:
             if own.rule not in PASSING:
                 simulation.warnings.append(f'host {host} is disabled and not drained, because '
