@@ -13,14 +13,16 @@
 """A scenario: a small cloud and policies as YAML, and what must come of it.
 
 ``hosts``: name -> {vcpu, memory_mb, ratio, status, state, reason, zone, traits,
-hypervisor_hostname, down, root, nested, sharing}; ``root``: class -> inventory, more
-of them, or null for none, ``nested``: name -> {class -> inventory}, an inventory
-being its total or Placement's fields, ``sharing``: names in the ``sharing`` of the
-cloud, as nested; ``instances``: name -> {at, vcpus, memory_mb, allocations {root or
-name of a provider: {class: amount}}, usage
-{policy: value}, mean and deviation (as usage), status, locked, task_state, pinned,
-local_disk_gb}; names become UUIDs with
-:func:`uuid_of`. ``scores``: policy -> {host label: value}. ``expect`` is read by
+hypervisor_hostname, hypervisor_version, hypervisor_type, down, root, nested,
+sharing}; ``root``: class -> inventory, more of them, or null for none, ``nested``:
+name -> {class -> inventory}, an inventory being its total or Placement's fields,
+``sharing``: names in the ``sharing`` of the cloud, as nested; ``instances``: name ->
+{at, vcpus, memory_mb, claims {class: amount}, allocations {root or name of a
+provider: {class: amount}}, usage {policy: value}, mean and deviation (as usage),
+status, locked, task_state, pinned, local_disk_gb, project, extra_specs,
+image_properties, power_state, opted_out, hints {hint: [names]}}; names become UUIDs
+with :func:`uuid_of`. ``aggregate_metadata``: aggregate -> {key: text}. ``scores``:
+policy -> {host label: value}. ``expect`` is read by
 test_scenarios.py.
 """
 
@@ -66,7 +68,9 @@ class Scenario:
 def load(path: pathlib.Path) -> Scenario:
     data = yaml.safe_load(path.read_text())
     names = {uuid_of(n): n for n in data.get('instances', {})}
-    options = model.Options(dry_run=False, **data.get('options', {}))
+    options = model.Options(dry_run=False, **{
+        name: frozenset(value) if isinstance(value, list) else value
+        for name, value in data.get('options', {}).items()})
     policies = policy.parse({'policies': data['policies']}, str(path))
     cluster = _cluster(data)
     values = {p.name: scoring.score(p, _samples(p, data), cluster, now=NOW,
@@ -90,7 +94,8 @@ def strategies() -> list[Any]:
 def _cluster(data: dict[str, Any]) -> model.Cluster:
     instances = {}
     for name, row in data.get('instances', {}).items():
-        claims = {'VCPU': row.get('vcpus', 1), 'MEMORY_MB': row.get('memory_mb', 1024)}
+        claims = {'VCPU': row.get('vcpus', 1), 'MEMORY_MB': row.get('memory_mb', 1024),
+                  **row.get('claims', {})}
         allocations = {_provider_uuid(data, row['at'], p): held
                        for p, held in row.get('allocations', {}).items()}
         if allocations:
@@ -103,7 +108,11 @@ def _cluster(data: dict[str, Any]) -> model.Cluster:
             status=row.get('status', 'ACTIVE'), locked=row.get('locked', False),
             task_state=row.get('task_state'), pinned=row.get('pinned'),
             pinned_zone=row.get('pinned_zone'), local_disk_gb=row.get('local_disk_gb'),
-            claims=claims, allocations=allocations,
+            claims=claims, allocations=allocations, project_id=row.get('project', ''),
+            extra_specs=row.get('extra_specs'), image_properties=row.get('image_properties'),
+            power_state=row.get('power_state'), opted_out=row.get('opted_out'),
+            scheduler_hints={hint: tuple(uuid_of(n) for n in others)
+                             for hint, others in row.get('hints', {}).items()},
             launched_at=NOW - row['launched_ago'] if 'launched_ago' in row else None)
     hosts, services = {}, {}
     used = _used(instances.values())
@@ -127,7 +136,9 @@ def _cluster(data: dict[str, Any]) -> model.Cluster:
                 uuid=(child := _provider_uuid(data, name, p)), parent_uuid=uuid, name=p,
                 inventories=_inventories(held), used=used.get(child, {}))
                 for p, held in row.get('nested', {}).items()),
-            sharing=frozenset(_provider_uuid(data, name, p) for p in row.get('sharing', ())))
+            sharing=frozenset(_provider_uuid(data, name, p) for p in row.get('sharing', ())),
+            hypervisor_version=row.get('hypervisor_version', 0),
+            hypervisor_type=row.get('hypervisor_type', 'QEMU'))
         services[name] = model.Service(
             host=name, status=row.get('status', 'enabled'), state=row.get('state', 'up'),
             forced_down=row.get('forced_down', False), disabled_reason=row.get('reason'),
@@ -142,6 +153,7 @@ def _cluster(data: dict[str, Any]) -> model.Cluster:
     cluster = model.Cluster(
         hosts=hosts, instances=instances, services=services, groups=groups, flights=flights,
         aggregates={a: tuple(h) for a, h in data.get('aggregates', {}).items()},
+        aggregate_metadata=data.get('aggregate_metadata', {}),
         placement_known=data.get('placement', True), taken_at=NOW,
         sharing={(pool := uuid_of('sharing ' + p)): model.Provider(
             uuid=pool, name=p, inventories=_inventories(held), used=used.get(pool, {}))

@@ -81,6 +81,8 @@ class _Reader:
             cluster=model.Cluster(
                 hosts=hosts, instances=instances, services=services, groups=self._groups(),
                 flights=self._flights(), aggregates=aggregates,
+                aggregate_metadata=self._optional(
+                    schema.AGGREGATE_METADATA, dict[schema.Name, schema.Texts], {}),
                 placement_known=placement_known, taken_at=recorded_at,
                 sharing=self._sharing(hosts)),
             histories=histories, policy_names=tuple(meta.policy_names),
@@ -246,7 +248,10 @@ def _instance(record: schema.Instance, host: str) -> model.Instance:
         vcpus=record.flavor_vcpus, memory_mb=record.flavor_ram_mb, disk_gb=record.flavor_disk_gb,
         status=record.status, task_state=record.task_state, locked=record.locked,
         pinned=record.pinned, pinned_zone=record.pinned_zone, project_id=record.project_id,
-        local_disk_gb=record.local_disk_gb, launched_at=record.launched_at)
+        local_disk_gb=record.local_disk_gb, launched_at=record.launched_at,
+        extra_specs=record.extra_specs, image_properties=record.image_properties,
+        scheduler_hints={name: tuple(u) for name, u in record.scheduler_hints.items()},
+        power_state=record.power_state, opted_out=record.opted_out)
 
 
 def _flavor(instance: model.Instance) -> dict[str, int]:
@@ -260,6 +265,7 @@ def _host(node: schema.Node, root: schema.Root | None, traits: Iterable[str]) ->
         name=node.host, hypervisor_hostname=node.hypervisor_hostname, uuid=node.uuid,
         hypervisor_type=node.hypervisor_type, zone=node.zone, cell=node.cell,
         provider=None if root is None else _provider(root), traits=frozenset(traits),
+        hypervisor_version=node.hypervisor_version,
         nested=() if root is None else tuple(map(_provider, root.nested)),
         sharing=frozenset(() if root is None else root.sharing))
 

@@ -57,7 +57,8 @@ def cluster():
         traits=frozenset({'MISC_SHARES_VIA_AGGREGATE'}), aggregates=frozenset({'agg2', 'agg1'}))
     return model.Cluster(
         hosts={'a': model.Host('a', 'a.example.org', 'p1', 'QEMU', 'az1', 'cell1', provider,
-                               frozenset({'HW_CPU_X86_VMX'}), nested, frozenset({'pool'})),
+                               frozenset({'HW_CPU_X86_VMX'}), nested, frozenset({'pool'}),
+                               hypervisor_version=8002000),
                'b': model.Host('b'), 'c': model.Host('c')},
         sharing={'pool': pool},
         instances={
@@ -65,7 +66,10 @@ def cluster():
                                  'migrating', True, {'VCPU': 4, 'VGPU': 1, 'CUSTOM_IP': 1},
                                  'why', 'az1', 'project', 20, allocations={
                                      'p1': {'VCPU': 4}, 'p1-2': {'VGPU': 1},
-                                     'pool': {'CUSTOM_IP': 1}}),
+                                     'pool': {'CUSTOM_IP': 1}},
+                                 extra_specs={HOSTILE: HOSTILE}, image_properties={},
+                                 scheduler_hints={'same_host': ('u2',)}, power_state=4,
+                                 opted_out='tag stay'),
             'u2': model.Instance('u2', 'gone')},
         services={'a': model.Service('a', 'disabled', 'down', True, 'AUTO: x', 'az1'),
                   'b': model.Service('b')},
@@ -73,7 +77,8 @@ def cluster():
                                   3, HOSTILE),
                 model.ServerGroup('g2', model.GroupPolicy.SOFT_AFFINITY)),
         flights=(model.Flight('u1', 'a', None), model.Flight('u2', 'gone', 'b', 'task')),
-        aggregates={'ssd': ('a',), 'empty': ()}, taken_at=NOW)
+        aggregates={'ssd': ('a',), 'empty': ()}, taken_at=NOW,
+        aggregate_metadata={'ssd': {HOSTILE: HOSTILE}, 'empty': {}})
 
 
 def samples():
