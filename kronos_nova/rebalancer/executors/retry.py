@@ -33,9 +33,9 @@ from kronos_nova.rebalancer.store import rows
 NOT_THE_INSTANCE = frozenset({
     'service-unknown', 'service-down', 'service-disabled', 'source-disabled', 'drain-over',
     'host-draining', 'host-quarantined', 'cell-differs', 'az-pinned', 'az-differs',
-    'anti-affinity', 'affinity', 'cpu-traits', 'out-of-scope'})
+    'anti-affinity', 'affinity', 'cpu-traits', 'out-of-scope', 'tree-reshaped'})
 #: Nor are these its fault, and no destination differs: the task ends.
-FINAL = frozenset({'copies-disk', 'quarantined', 'locked', 'method-changed'})
+FINAL = frozenset({'copies-disk', 'quarantined', 'locked', 'method-changed', 'source-reshaped'})
 #: Nor is there anything left to do.
 GONE = 'no-such-instance'
 #: Nor these, and waiting helps: the same destination is tried again.
