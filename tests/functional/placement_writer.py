@@ -19,7 +19,7 @@ from typing import Any
 from openstack import connection
 from oslo_utils import uuidutils
 
-VERSION = '1.39'
+VERSION = '1.37'
 Resources = Mapping[str, int]
 
 
@@ -80,7 +80,6 @@ class Writer:
         return {'allocations': {provider: {'resources': found['resources']}
                                 for provider, found in now['allocations'].items()},
                 'consumer_generation': now.get('consumer_generation'),
-                'consumer_type': now.get('consumer_type', 'INSTANCE'),
                 'project_id': now.get('project_id', 'p'), 'user_id': now.get('user_id', 'u')}
 
     def allocate(self, uuid: str, allocations: Mapping[str, Resources]) -> None:

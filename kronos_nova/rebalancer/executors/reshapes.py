@@ -41,8 +41,9 @@ def check(task: model.Task, cluster: model.Cluster) -> None:
         if shapes.reshaped(known, host):
             raise exception.PreFlightError(
                 instance_uuid=task.instance_uuid, rule=rule,
-                problem=f'the resource providers of {name} (root {host.uuid}) were reshaped since '
-                        'it was planned; the next plan knows')
+                problem=f'not moved to {task.to_host}, rule {rule}: the resource providers of '
+                        f'{name} (root {host.uuid}) were reshaped since it was planned; the next '
+                        'plan knows')
         now = sum(p.generation for p in host.tree)
         if now != known.generation:
             LOG.debug('Task %s: the resource providers of %s have changed since it was planned '
