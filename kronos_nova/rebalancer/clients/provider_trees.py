@@ -20,7 +20,10 @@ generation rises with every change of inventories and traits and with every
 allocation that is added. It does not rise when allocations are taken away: by
 DELETE /allocations/{consumer}, which is how Nova deletes an instance, and when
 a consumer is moved to other providers. But that lessens the usages: where
-generation and usages are the same, all the rest is.
+generation and usages are the same, all the rest is. And it takes a consumer
+away from all the providers that its new allocations do not name, while it
+raises the generation of those that they do: so of a tree that was whole, one
+provider that is the same is witness for its consumers on the others.
 
 Source: placement.objects.allocation, delete_all and _set_allocations, which
 raises the generations of the providers in the new allocations alone;
@@ -169,15 +172,9 @@ def content_of(placement: placement_api.PlacementApi, uuid: str,
                        'it changes faster than it can be read', 409)
 
 
-def stands(placement: placement_api.PlacementApi, uuid: str, kept: Content,
-           generation: int) -> bool:
-    """Whether what was read before is what would be read now."""
-    if kept.generation != generation or not kept.whole:
-        return False
-    if not kept.allocations:
-        return True  # only what is there can go away unnoticed
-    used, newer = placement.usages(uuid)
-    return (used, newer) == (kept.used, generation)
+def stands(placement: placement_api.PlacementApi, uuid: str, kept: Content) -> bool:
+    """Whether what was read before, and is whole, is what would be read now."""
+    return placement.usages(uuid) == (kept.used, kept.generation)
 
 
 def _sums(consumers: Consumers) -> dict[str, int]:
@@ -194,8 +191,8 @@ def _without_zeros(amounts: Mapping[str, int]) -> dict[str, int]:
 class TreeReader:
     """Reads providers by whole trees.
 
-    :param remembers: what was read the last time is kept, for :func:`stands`
-        to be asked. One call of :meth:`read` at a time.
+    :param remembers: what was read the last time is kept, and used where it
+        stands. One call of :meth:`read` at a time.
     :param allocations: whether allocations by provider are read at all.
     """
 
@@ -216,7 +213,7 @@ class TreeReader:
         :raises ApiError: with status 409 when a tree changes all the time.
         """
         listed = reads.one(_SERVICE, _WHAT, listing)
-        found = self._contents(reads, listed, listed)
+        found = self._contents(reads, listed, listed, self._kept, whole_trees=True)
         for _round in range(ROUNDS):
             if all(p.parent_uuid is None for p in listed.values()):
                 break
@@ -226,7 +223,7 @@ class TreeReader:
             listed = newer
             if not changed:
                 break
-            found |= self._contents(reads, listed, sorted(changed))
+            found |= self._contents(reads, listed, sorted(changed), found)
         else:
             raise api.ApiError(_SERVICE, _WHAT, 'a tree changes faster than it can be read', 409)
         if self._remembers:
@@ -234,18 +231,43 @@ class TreeReader:
         return Forest(listed, found, sharing or Sharing({}, {}))
 
     def _contents(self, reads: reading.Reading, listed: Mapping[str, placement_api.Listed],
-                  uuids: Iterable[str]) -> dict[str, Content]:
-        def one(uuid: str) -> Content:
-            kept = self._kept.get(uuid)
-            if kept is not None and stands(
-                    self._placement, uuid, kept, listed[uuid].generation):
-                return kept
-            return content_of(self._placement, uuid, self._allocations)
+                  uuids: Iterable[str], before: Mapping[str, Content],
+                  whole_trees: bool = False) -> dict[str, Content]:
+        """:param before: what was read before.
+        :param whole_trees: that is of whole trees, each as at one moment."""
+        wanted = list(uuids)
+        kept = {uuid: before[uuid] for uuid in wanted if uuid in before and before[uuid].whole
+                and before[uuid].generation == listed[uuid].generation}
+        trees = {uuid: listed[uuid].root_uuid if whole_trees else uuid for uuid in kept}
+        found = {uuid: kept[uuid] for uuid in self._standing(reads, kept, trees)}
+        return found | reads.each(
+            _SERVICE, _WHAT, lambda uuid: content_of(self._placement, uuid, self._allocations),
+            [uuid for uuid in wanted if uuid not in found])
 
-        found = reads.each(_SERVICE, _WHAT, one, uuids)
-        if self._remembers:
-            self._kept = {**self._kept, **found}
-        return found
+    def _standing(self, reads: reading.Reading, kept: Mapping[str, Content],
+                  trees: Mapping[str, str]) -> Iterator[str]:
+        """What stands of that whose generation is the same. Only so many
+        providers of a tree are asked that each consumer has a witness; of those
+        without consumers, none: nothing can go away unnoticed."""
+        left = sorted(kept, key=lambda uuid: (-len(kept[uuid].allocations), uuid))
+        untouched: set[tuple[str, str]] = set()
+        while left:
+            asked, covered = [], set(untouched)
+            for uuid in left:
+                consumers = {(trees[uuid], consumer) for consumer in kept[uuid].allocations}
+                if not consumers <= covered:
+                    covered |= consumers
+                    asked.append(uuid)
+            if not asked:
+                yield from left
+                return
+            answers = reads.each(_SERVICE, _WHAT, lambda uuid: stands(
+                self._placement, uuid, kept[uuid]), asked)
+            for uuid, same in answers.items():
+                if same:
+                    untouched |= {(trees[uuid], consumer) for consumer in kept[uuid].allocations}
+                    yield uuid
+            left = [uuid for uuid in left if uuid not in answers]
 
 
 def _changed(before: Mapping[str, placement_api.Listed],

@@ -27,6 +27,9 @@ INVENTORY = {'total': 8, 'reserved': 0, 'allocation_ratio': 1.0, 'min_unit': 1, 
              'step_size': 1}
 
 
+EVERYTHING = ['inventories', 'traits', 'usages', 'allocations']
+
+
 def of(generation: int, **fields: Any) -> dict[str, Any]:
     return {'resource_provider_generation': generation, **fields}
 
@@ -89,18 +92,38 @@ def test_a_load_without_a_consumer_counts_and_is_never_taken_for_unchanged() -> 
     placement = Placement(usages=[of(3, usages={'VCPU': 5})])
     found = placement.content()
     assert (found.used, found.whole) == ({'VCPU': 5}, False)
-    assert not provider_trees.stands(placement.api, 'u', found, 3)
 
 
-@pytest.mark.parametrize(('listed', 'usages', 'expected'), [
-    (3, of(3, usages={'VCPU': 2}), True), (4, of(3, usages={'VCPU': 2}), False),
-    (3, of(3, usages={'VCPU': 1}), False), (3, of(4, usages={'VCPU': 2}), False)])
+@pytest.mark.parametrize(('listed', 'usages', 'again'), [
+    (3, of(3, usages={'VCPU': 2}), ['usages']), (4, of(4, usages={'VCPU': 2}), EVERYTHING),
+    (3, of(3, usages={'VCPU': 0}), ['usages', *EVERYTHING]),
+    (3, of(4, usages={'VCPU': 2}), ['usages', *EVERYTHING])])
+@pytest.mark.parametrize('whole', [True, False])
 def test_what_is_kept_stands_while_generation_and_usages_do(
-        listed: int, usages: dict[str, Any], expected: bool) -> None:
+        whole: bool, listed: int, usages: dict[str, Any], again: list[str]) -> None:
     placement = Placement()
-    found = placement.content()
-    placement.answers['/resource_providers/u/usages'] = [usages]
-    assert provider_trees.stands(placement.api, 'u', found, listed) is expected
+    if not whole:
+        placement.answers['/resource_providers/u/usages'] = [of(3, usages={'VCPU': 5})]
+        again = EVERYTHING
+    generation = 3
+
+    def listing() -> dict[str, placement_api.Listed]:
+        return {'u': placement_api.Listed('u', 'u', 'u', None, generation)}
+
+    reader = provider_trees.TreeReader(placement.api, remembers=True)
+    with reading.Reading(30) as reads:
+        reader.read(reads, listing)
+        placement.asked.clear()
+        generation = listed
+        placement.answers['/resource_providers/u/usages'] = [usages]
+        for part in ('inventories', 'traits', 'allocations'):
+            placement.answers[f'/resource_providers/u/{part}'][0].update(
+                resource_provider_generation=usages['resource_provider_generation'])
+        if usages['usages']['VCPU'] == 0:
+            placement.answers['/resource_providers/u/allocations'][0].update(allocations={})
+        found = reader.read(reads, listing).contents['u']
+    assert placement.parts == again
+    assert (found.used, found.whole) == (usages['usages'], True)
 
 
 def test_a_tree_that_never_rests_is_an_error() -> None:
