@@ -17,13 +17,10 @@ Every host has a root with VCPU, MEMORY_MB and DISK_GB, two children with VGPUs 
 instances, three of them with a VGPU. Everything is read for the first time (cold), again
 when nothing has changed, and when every tenth host has: a generation was raised, or an
 instance deleted, which raises none. Printed are requests, seconds by the clock and of this
-process, the least of several runs, and their part of the cold ones. Placement is another
-process: a simulated one that answers from memory, so that what is measured is ours; or, with
-``--real``, Placement itself over SQLite in memory, one request at a time, filled through its
-API first::
+process, the least of several runs, and their part of the cold ones. Placement is simulated in
+another process that answers from memory: what is measured is ours::
 
     python benchmarks/providers.py --hosts 1800 --json
-    python benchmarks/providers.py --hosts 100 --real
 """
 
 import argparse
@@ -35,13 +32,10 @@ import json
 import multiprocessing
 import multiprocessing.connection
 import pathlib
-import socketserver
 import sys
-import threading
 import time
 from typing import Any
 import uuid
-from wsgiref import simple_server
 
 if __name__ == '__main__':
     sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
@@ -129,7 +123,7 @@ class Simulated:
         return {'usages': used, **generation}
 
 
-def serve_simulated(hosts: int, pipe: multiprocessing.connection.Connection) -> None:
+def serve(hosts: int, pipe: multiprocessing.connection.Connection) -> None:
     placement = Simulated(hosts)
 
     class Handler(server.BaseHTTPRequestHandler):
@@ -149,83 +143,20 @@ def serve_simulated(hosts: int, pipe: multiprocessing.connection.Connection) -> 
         listening.serve_forever()
 
 
-def serve_real(hosts: int, pipe: multiprocessing.connection.Connection) -> None:
-    import fixtures
-    from placement import deploy
-    from placement.tests.functional.fixtures import placement as placement_fixtures
-    import webob
-
-    class Listening(socketserver.ThreadingMixIn, simple_server.WSGIServer):
-        daemon_threads = True
-
-    class Quiet(simple_server.WSGIRequestHandler):
-        def log_message(self, format: str, *args: Any) -> None:
-            pass
-
-    def call(method: str, path: str, body: Any) -> None:
-        request = webob.Request.blank(path, method=method, headers={
-            'X-Auth-Token': 'admin', 'OpenStack-API-Version': 'placement 1.37'})
-        request.json = body
-        response = request.get_response(app)
-        assert response.status_int < 300, response.text
-
-    def fill() -> None:
-        consumers: dict[str, Any] = {}
-        for number, (own, parent, totals, on) in enumerate(cloud(hosts)):
-            call('POST', '/resource_providers', {'name': f'p{number}', 'uuid': own} | (
-                {'parent_provider_uuid': parent} if parent else {}))
-            call('PUT', f'/resource_providers/{own}/inventories', {
-                'resource_provider_generation': 0,
-                'inventories': {name: {'total': total} for name, total in totals.items()}})
-            for vm, resources in on.items():
-                found = consumers.setdefault(vm, {
-                    'allocations': {}, 'project_id': 'p', 'user_id': 'u',
-                    'consumer_generation': None})
-                found['allocations'][own] = {'resources': resources}
-            if number % (1 + CHILDREN) == CHILDREN:
-                call('POST', '/allocations', consumers)
-                consumers = {}
-
-    def change() -> None:
-        for number in range(0, hosts, 10):
-            if number % 20:
-                call('POST', '/allocations', {identity('new', number): {
-                    'allocations': {identity('root', number): {'resources': {'VCPU': 1}}},
-                    'project_id': 'p', 'user_id': 'u', 'consumer_generation': None}})
-            else:
-                call('DELETE', f'/allocations/{identity("vm", number, 1)}', {})
-
-    def guarded(environ: dict[str, Any], start_response: Any) -> Any:
-        environ['HTTP_X_AUTH_TOKEN'] = 'admin'
-        with lock:
-            if environ['PATH_INFO'] == '/change':
-                change()
-                start_response('200 OK', [('Content-Type', 'application/json')])
-                return [b'{}']
-            return list(app(environ, start_response))
-
-    lock = threading.Lock()
-    with (fixtures.FakeLogger(),
-          placement_fixtures.PlacementFixture(use_intercept=False) as found):
-        app = deploy.loadapp(found.conf_fixture.conf)
-        fill()
-        with simple_server.make_server('127.0.0.1', 0, guarded, Listening, Quiet) as listening:
-            pipe.send(listening.server_port)
-            listening.serve_forever()
-
-
 @contextlib.contextmanager
-def running(hosts: int, real: bool) -> Iterator[str]:
+def running(hosts: int) -> Iterator[str]:
     """The URL of a Placement; it is ended afterwards."""
     fresh = multiprocessing.get_context('spawn')
     ours, theirs = fresh.Pipe()
-    process = fresh.Process(
-        target=serve_real if real else serve_simulated, args=(hosts, theirs), daemon=True)
+    process = fresh.Process(target=serve, args=(hosts, theirs), daemon=True)
     process.start()
+    theirs.close()
     try:
-        if not ours.poll(3600):
-            raise SystemExit('Placement did not start.')
-        yield f'http://127.0.0.1:{ours.recv()}'
+        try:
+            port = ours.recv()
+        except EOFError:
+            raise SystemExit('Placement did not start.') from None
+        yield f'http://127.0.0.1:{port}'
     finally:
         process.kill()
         process.join()
@@ -281,13 +212,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or '').split('\n')[0])
     parser.add_argument('--hosts', type=int, default=1800)
     parser.add_argument('--runs', type=int, default=3)
-    parser.add_argument('--real', action='store_true', help='Placement itself, over SQLite')
     parser.add_argument('--json', action='store_true')
     args = parser.parse_args()
-    with running(args.hosts, args.real) as url:
+    with running(args.hosts) as url:
         found = measure(url, args.hosts, args.runs)
     if args.json:
-        print(json.dumps({'hosts': args.hosts, 'real': args.real, **found}))
+        print(json.dumps({'hosts': args.hosts, **found}))
         return
     for name, row in found.items():
         print(f'{name:20} {row["requests"]:8.0f} requests {row["seconds"]:8.2f} s '
