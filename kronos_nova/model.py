@@ -114,7 +114,8 @@ class Inventory:
 class Provider:
     """A resource provider: what it has and what is allocated on it.
 
-    ``parent_uuid`` is None for a root. ``aggregates`` are Placement's, by UUID.
+    ``parent_uuid`` is None for a root. ``aggregates`` are Placement's, by UUID:
+    those through which a provider shares.
     """
 
     uuid: str
@@ -491,11 +492,26 @@ class TaskState(enum.StrEnum):
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
+class TreeMark:
+    """What a plan knew of a host's provider tree.
+
+    ``shape`` is a digest of its providers' UUIDs, their parents and the classes
+    of their inventories. ``generation`` is the sum of their generations: as long
+    as the shape stays it only grows.
+    """
+
+    host: str
+    shape: str
+    generation: int
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
 class Task:
     """A move being carried out; field names are Kronos's wire names.
 
     ``memory_mb`` and ``disk_gb`` are what is copied at most. ``method``: a
-    stopped instance is moved cold.
+    stopped instance is moved cold. ``trees`` are of its source, destination and
+    alternates, where they were known; they do not go over the wire.
     """
 
     task_id: str
@@ -521,6 +537,7 @@ class Task:
     memory_mb: int = 0
     disk_gb: int = 0
     method: Method = Method.LIVE
+    trees: tuple[TreeMark, ...] = ()
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
