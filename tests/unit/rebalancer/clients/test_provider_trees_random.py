@@ -98,12 +98,13 @@ def test_what_is_remembered_is_what_is_there(seed: int, monkeypatch: pytest.Monk
     placement = placement_api.PlacementApi(found)
     remembers = provider_trees.TreeReader(placement, remembers=True)
     for _cycle in range(8):
-        for found.noise in (found.rng.choice([0.02, 0.05, 0.2]), 0.0):
+        for noise in (found.rng.choice([0.02, 0.05, 0.2]), 0.0):
+            found.noise = noise
             try:
                 with reading.Reading(60) as reads:
                     forest = remembers.read(reads, placement.providers)
             except api.ApiError as error:
-                assert error.status == 409 and found.noise
+                assert error.status == 409 and noise
         assert forest.allocations() == {
             consumer: {name: {'X': on[consumer]} for name, on in found.on.items()
                        if consumer in on}
