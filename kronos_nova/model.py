@@ -362,7 +362,9 @@ class Move:
 
     ``improvement`` is the fall in combined imbalance. ``wave`` counts from
     0. ``requires`` are instance UUIDs of this plan whose moves must have
-    completed before.
+    completed before. ``alternate_improvements``: of each of ``alternates``, what
+    ``improvement`` would be if the move ended there and all others of the plan
+    as planned; empty where scores are not trusted.
     """
 
     instance_uuid: str
@@ -373,6 +375,7 @@ class Move:
     wave: int = 0
     requires: tuple[str, ...] = ()
     alternates: tuple[str, ...] = ()
+    alternate_improvements: tuple[float, ...] = ()
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -470,7 +473,8 @@ class Task:
     """A move being carried out; field names are Kronos's wire names.
 
     ``memory_mb`` and ``disk_gb`` are what is copied at most. ``method``: a
-    stopped instance is moved cold.
+    stopped instance is moved cold. ``improvement`` is that of ``to_host``,
+    ``alternate_improvements`` as of a Move.
     """
 
     task_id: str
@@ -496,11 +500,31 @@ class Task:
     memory_mb: int = 0
     disk_gb: int = 0
     method: Method = Method.LIVE
+    alternate_improvements: tuple[float, ...] = ()
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Attempt:
+    """One try of a task at one destination, from its claim or request on.
+
+    ``error_type`` and ``error`` are None when it succeeded. ``migration_uuid``
+    is Nova's, None when there was none, or none is known.
+    """
+
+    to_host: str
+    started_at: float
+    ended_at: float
+    error_type: str | None = None
+    error: str | None = None
+    migration_uuid: str | None = None
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Result:
-    """How a task ended; ``error_type`` is one of Kronos's names."""
+    """How a task ended; ``error_type`` is one of Kronos's names.
+
+    ``attempts``: all that was tried, oldest first; of very many the newest.
+    """
 
     task_id: str
     plan_id: str
@@ -514,6 +538,7 @@ class Result:
     duration_seconds: float = 0.0
     retry_count: int = 0
     completed_at: float = 0.0
+    attempts: tuple[Attempt, ...] = ()
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -90,15 +90,39 @@ def plan(request: Request, expired: Callable[[], bool] = lambda: False) -> model
                 simulation.undo(move)
         simulation.warnings.append(f'{ordered.dropped.total()} moves wait for the next cycle: '
                                    'no order of this one makes them safe')
+    reports, after = _reports(request, before, simulation.imbalances()), simulation.combined()
     return model.Plan(
-        scope=cluster.scope, moves=ordered.moves,
-        policies=_reports(request, before, simulation.imbalances()),
-        combined_before=combined if simulation.trusted else None,
-        combined_after=simulation.combined() if simulation.trusted else None,
+        scope=cluster.scope, moves=_with_scores(simulation, ordered.moves, after),
+        policies=reports, combined_before=combined if simulation.trusted else None,
+        combined_after=after if simulation.trusted else None,
         rejections=dict(sorted((+Counter(rejections)).items())), held=tuple(held_back[:NAMED]),
         warnings=tuple(dict.fromkeys(simulation.warnings)),
         reason=None if ordered.moves else _reason(simulation),
         draining=_still_draining(request, simulation), truncated=simulation.truncated)
+
+
+def _with_scores(simulation: sim.Simulation, moves: Sequence[model.Move],
+                 after: float) -> tuple[model.Move, ...]:
+    """The moves with their alternates best first, and what each would bring: the
+    move's improvement less what the whole plan would then bring less."""
+    if not simulation.trusted:
+        return tuple(moves)
+    found = []
+    for move in moves:
+        scores = {}
+        if move.alternates:
+            simulation.undo(move)
+            for host in move.alternates:
+                other = dataclasses.replace(move, to_host=host)
+                simulation.apply(other)
+                scores[host] = move.improvement - (simulation.combined() - after)
+                simulation.undo(other)
+            simulation.apply(move)
+        best = sorted(scores, key=lambda host: -scores[host])  # ties: the emptiest first
+        found.append(dataclasses.replace(
+            move, alternates=tuple(best),
+            alternate_improvements=tuple(scores[host] for host in best)))
+    return tuple(found)
 
 
 def _ordered(request: Request, simulation: sim.Simulation, fresh: views.ClusterView,

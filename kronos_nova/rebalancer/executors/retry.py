@@ -86,6 +86,11 @@ class Settings:
         """How long no migration must be seen until none was begun."""
         return max(60.0, 2 * self.look_interval, self.claim_seconds)
 
+    @property
+    def settling_seconds(self) -> float:
+        """How long a failed migration may take to give back its allocations."""
+        return max(300.0, self.absent_seconds)
+
 
 def settings(conf: cfg.ConfigOpts) -> Settings:
     """From [executor] and [engine]."""
