@@ -20,6 +20,7 @@ import gc
 import logging
 import os
 import random
+from typing import Any
 
 from kronos_nova.rebalancer.store import api
 from tests.simulation.world import broker
@@ -116,6 +117,7 @@ class Run:
         # What invariants look at.
         self.tasks: dict[str, records.Task] = {}
         self.steps: dict[str, tuple[str | None, str]] = {}
+        self.attempts: dict[str, list[dict[str, Any]]] = {}
         self.new_plans: list[records.Plan] = []
         self.writer: processes.Process | None = None
         self.request: tuple[str, str, processes.Process] = ('', '', self.executors[0])
@@ -256,6 +258,7 @@ class Run:
         self._changes = self.raw.total_changes
         self.writer = process
         before, self.tasks = self.tasks, records.tasks(self.raw)
+        self.attempts = {task_id: task.attempts for task_id, task in before.items()}
         self.steps = {
             task_id: (before[task_id].state if task_id in before else None, task.state)
             for task_id, task in self.tasks.items()
