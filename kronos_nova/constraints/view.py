@@ -23,9 +23,11 @@ from collections.abc import Iterator
 from collections.abc import Mapping
 from collections.abc import Sequence
 import contextlib
+import functools
 from typing import Protocol
 
 from kronos_nova import model
+from kronos_nova.constraints import aggregate_metadata
 from kronos_nova.constraints import settling
 
 
@@ -41,6 +43,13 @@ class View(Protocol):
     def service(self, host: str) -> model.Service | None: ...
 
     def in_scope(self, host: str) -> bool: ...
+
+    @property
+    def aggregates(self) -> aggregate_metadata.Aggregates:
+        """What the aggregates of hosts say."""
+
+    def sharing(self, host: str) -> Collection[model.Provider]:
+        """The providers that share with the host's tree."""
 
     def host_of(self, uuid: str) -> str | None:
         """Where the instance is; a departed one is still on its source."""
@@ -148,6 +157,15 @@ class ClusterView:
 
     def in_scope(self, host: str) -> bool:
         return host in self.cluster.scope_hosts
+
+    @functools.cached_property
+    def aggregates(self) -> aggregate_metadata.Aggregates:
+        return aggregate_metadata.Aggregates(
+            self.cluster.aggregates, self.cluster.aggregate_metadata)
+
+    def sharing(self, host: str) -> Collection[model.Provider]:
+        return [self.cluster.sharing[uuid] for uuid in sorted(self.cluster.hosts[host].sharing)
+                if uuid in self.cluster.sharing]
 
     def host_of(self, uuid: str) -> str | None:
         moved = self._moved.get(uuid)

@@ -33,6 +33,7 @@ from kronos_nova import exception
 from kronos_nova import model
 from kronos_nova.rebalancer.clients import api
 from kronos_nova.rebalancer.clients import nova_api
+from kronos_nova.rebalancer.clients import pins
 from kronos_nova.rebalancer.clients import placement_api
 from kronos_nova.rebalancer.clients import reading
 
@@ -63,7 +64,7 @@ class Collector:
 
     def __init__(self, conf: cfg.ConfigOpts, connection: Any) -> None:
         self._conf = conf
-        self._nova = nova_api.NovaApi(connection)
+        self._nova = nova_api.NovaApi(connection, pins.opt_out(conf))
         self._placement = placement_api.PlacementApi(connection)
         self._reported: frozenset[str] = frozenset()
 
@@ -108,11 +109,13 @@ class Collector:
         flights = flights_of(migrations, on_hosts)
         named = reads.result(aggregates, 'Nova', 'aggregates')
         grouped = reads.result(groups, 'Nova', 'server groups')
+        notes += not_shown(servers)
         self._report(notes)
         return model.Cluster(
             hosts=hosts, services=services, flights=flights, taken_at=now,
             instances=with_claims(on_hosts, hosts, claims, {f.instance_uuid for f in flights}),
-            groups=tuple(grouped), aggregates=named)
+            groups=tuple(grouped), aggregates={n: a.hosts for n, a in named.items()},
+            aggregate_metadata={n: a.metadata for n, a in named.items()})
 
     def _claims(self, reads: reading.Reading, nodes: Mapping[str, nova_api.Hypervisor],
                 hypervisors: Iterable[nova_api.Hypervisor]) -> Claims:
@@ -177,6 +180,15 @@ def planned(hypervisors: Iterable[nova_api.Hypervisor], types: Collection[str],
     return nodes, notes
 
 
+def not_shown(servers: Iterable[model.Instance]) -> list[str]:
+    """What rules about flavors cannot be judged by."""
+    if all(s.extra_specs is not None for s in servers):
+        return []
+    return ['Nova does not show the extra specs of flavors: rules about them are left to Nova, '
+            'which then refuses some moves. Give the user of [nova] a role that policy '
+            'os_compute_api:servers:show:flavor-extra-specs allows.']
+
+
 def of_two_projects(servers: Iterable[model.Instance]) -> list[str]:
     """One server of each of two projects: of these, one is not our own."""
     by_project = {s.project_id: s.uuid for s in servers}
@@ -187,7 +199,7 @@ def host_of(node: nova_api.Hypervisor, service: model.Service, claims: Claims) -
     return model.Host(
         name=node.host, hypervisor_hostname=node.hostname, uuid=node.uuid,
         hypervisor_type=node.type, zone=service.zone, provider=claims.providers.get(node.uuid),
-        traits=claims.traits.get(node.uuid, frozenset()))
+        traits=claims.traits.get(node.uuid, frozenset()), hypervisor_version=node.version)
 
 
 def flights_of(migrations: Iterable[nova_api.Migration],

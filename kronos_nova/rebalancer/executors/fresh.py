@@ -24,9 +24,11 @@ from typing import Any, TypeVar
 from oslo_config import cfg
 
 from kronos_nova import model
+from kronos_nova.constraints import hints
 from kronos_nova.rebalancer import collector
 from kronos_nova.rebalancer.clients import api
 from kronos_nova.rebalancer.clients import nova_api
+from kronos_nova.rebalancer.clients import pins
 from kronos_nova.rebalancer.clients import placement_api
 from kronos_nova.rebalancer.clients import reading
 
@@ -49,7 +51,7 @@ class FreshReader:
 
     def __init__(self, conf: cfg.ConfigOpts, connection: Any) -> None:
         self._conf = conf
-        self.nova = nova_api.NovaApi(connection)
+        self.nova = nova_api.NovaApi(connection, pins.opt_out(conf))
         self.placement = placement_api.PlacementApi(connection)
 
     def read(self, task: model.Task, now: float) -> Fresh:
@@ -72,7 +74,9 @@ class FreshReader:
         services = {name: s for found in by_end.values() for name, s in found.items()}
         groups = reads.each('Nova', 'server groups', self._group, server.group_uuids)
         found_groups = tuple(g for g in groups.values() if g is not None)
-        uuids = sorted({u for g in found_groups for u in g.members} - {task.instance_uuid})
+        hinted = self._hinted(server.instance)
+        uuids = sorted({u for g in found_groups for u in g.members}.union(hinted)
+                       - {task.instance_uuid})
         members = reads.each('Nova', 'group members', self._member, uuids)
         others = {u: i for u, i in members.items() if i is not None and i.host}
         for found in reads.each('Nova', 'migrations', self.nova.migrations, others).values():
@@ -89,7 +93,8 @@ class FreshReader:
         return model.Cluster(
             hosts=hosts, services=services, instances=instances, groups=found_groups,
             flights=collector.flights_of([m for m in migrations if not m.ended], instances),
-            aggregates=named, taken_at=now)
+            aggregates={n: a.hosts for n, a in named.items()},
+            aggregate_metadata={n: a.metadata for n, a in named.items()}, taken_at=now)
 
     def _hosts(self, reads: reading.Reading, nodes: dict[str, nova_api.Hypervisor],
                services: dict[str, model.Service]) -> dict[str, model.Host]:
@@ -112,6 +117,12 @@ class FreshReader:
         return placement_api.claims_of(
             instance, own, host.uuid if host.provider is not None else None,
             {p.uuid: p.root_uuid for p in tree.values()})
+
+    def _hinted(self, instance: model.Instance) -> set[str]:
+        """Who else decides by its hints, where any filter looks at them."""
+        if {hints.SAME, hints.DIFFERENT}.isdisjoint(self._conf.engine.nova_enabled_filters):
+            return set()
+        return {uuid for found in instance.scheduler_hints.values() for uuid in found}
 
     def _group(self, uuid: str) -> model.ServerGroup | None:
         return _unless_gone(lambda: self.nova.server_group(uuid))

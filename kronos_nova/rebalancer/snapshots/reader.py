@@ -81,6 +81,8 @@ class _Reader:
             cluster=model.Cluster(
                 hosts=hosts, instances=instances, services=services, groups=self._groups(),
                 flights=self._flights(), aggregates=aggregates,
+                aggregate_metadata=self._optional(
+                    schema.AGGREGATE_METADATA, dict[schema.Name, schema.Texts], {}),
                 placement_known=placement_known, taken_at=recorded_at),
             histories=histories, policy_names=tuple(meta.policy_names),
             scopes=tuple(dict.fromkeys(meta.aggregates)), recorded_at=recorded_at,
@@ -221,7 +223,10 @@ def _instance(record: schema.Instance, host: str) -> model.Instance:
         vcpus=record.flavor_vcpus, memory_mb=record.flavor_ram_mb, disk_gb=record.flavor_disk_gb,
         status=record.status, task_state=record.task_state, locked=record.locked,
         pinned=record.pinned, pinned_zone=record.pinned_zone, project_id=record.project_id,
-        local_disk_gb=record.local_disk_gb, launched_at=record.launched_at)
+        local_disk_gb=record.local_disk_gb, launched_at=record.launched_at,
+        extra_specs=record.extra_specs, image_properties=record.image_properties,
+        scheduler_hints={name: tuple(u) for name, u in record.scheduler_hints.items()},
+        power_state=record.power_state, opted_out=record.opted_out)
 
 
 def _flavor(instance: model.Instance) -> dict[str, int]:
@@ -239,4 +244,4 @@ def _host(node: schema.Node, provider: schema.Provider | None,
             uuid=provider.uuid, generation=provider.generation, used=provider.used,
             inventories={name: model.Inventory(**i.model_dump())
                          for name, i in provider.inventories.items()}),
-        traits=frozenset(traits))
+        traits=frozenset(traits), hypervisor_version=node.hypervisor_version)

@@ -94,8 +94,9 @@ def documents(recording: Recording) -> dict[str, Any]:
     if isinstance(recording.cluster, str):
         unknown = files.unknown(recording.cluster)
         out |= dict.fromkeys(
-            (schema.NODES, schema.AGGREGATES, schema.INSTANCES, schema.GROUPS, schema.SERVICES,
-             schema.MIGRATIONS, schema.PROVIDERS, schema.ALLOCATIONS), unknown)
+            (schema.NODES, schema.AGGREGATES, schema.AGGREGATE_METADATA, schema.INSTANCES,
+             schema.GROUPS, schema.SERVICES, schema.MIGRATIONS, schema.PROVIDERS,
+             schema.ALLOCATIONS), unknown)
     else:
         out |= _nova(recording.cluster) | _placement(recording.cluster)
     out[schema.COOLDOWNS] = (
@@ -161,10 +162,13 @@ def _nova(cluster: model.Cluster) -> dict[str, Any]:
     return {
         schema.NODES: [{
             'host': h.name, 'hypervisor_hostname': h.hypervisor_hostname, 'uuid': h.uuid,
-            'hypervisor_type': h.hypervisor_type, 'zone': h.zone, 'cell': h.cell}
+            'hypervisor_type': h.hypervisor_type, 'zone': h.zone, 'cell': h.cell,
+            'hypervisor_version': h.hypervisor_version}
             for h in cluster.hosts.values()],
         schema.AGGREGATES: {name: list(hosts) for name, hosts in cluster.aggregates.items()}
         | {model.UNASSIGNED: pool},
+        schema.AGGREGATE_METADATA: {
+            name: dict(found) for name, found in cluster.aggregate_metadata.items()},
         schema.INSTANCES: instances,
         schema.GROUPS: [{
             'id': g.uuid, 'name': g.name, 'policy': str(g.policy), 'policies': [str(g.policy)],
@@ -182,7 +186,15 @@ def _instance(instance: model.Instance, groups: list[str]) -> dict[str, Any]:
         'task_state': instance.task_state, 'locked': instance.locked,
         'pinned': instance.pinned, 'pinned_zone': instance.pinned_zone,
         'project_id': instance.project_id, 'local_disk_gb': instance.local_disk_gb,
-        'launched_at': instance.launched_at}
+        'launched_at': instance.launched_at,
+        'extra_specs': _texts(instance.extra_specs),
+        'image_properties': _texts(instance.image_properties),
+        'scheduler_hints': {name: list(u) for name, u in instance.scheduler_hints.items()},
+        'power_state': instance.power_state, 'opted_out': instance.opted_out}
+
+
+def _texts(found: Mapping[str, str] | None) -> dict[str, str] | None:
+    return None if found is None else dict(found)
 
 
 def _rules(group: model.ServerGroup) -> dict[str, int]:
