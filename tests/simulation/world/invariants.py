@@ -172,7 +172,9 @@ def ended_cools(run: 'runs.Run') -> Found:
         if after in TERMINAL and before in IN_FLIGHT and before != 'claimed':
             task = run.tasks[task_id]
             until = records.cooldown(run.raw, task.instance)
-            wanted = run.now + run.confs[0].engine.instance_cooldown - SKEW
+            # Whoever stood still since it looked at its clock counts from then.
+            stood = run.writer.stood if run.writer is not None else 0.0
+            wanted = run.now - stood + run.confs[0].engine.instance_cooldown - SKEW
             if until < wanted:
                 return f'instance {task.instance} cools {wanted - until:.0f} s too short'
     return None

@@ -188,7 +188,7 @@ class Run:
 
     def _turn(self, process: processes.Process) -> None:
         before, self.current = self.current, process
-        process.inside = True
+        process.inside, process.stood = True, 0.0
         try:
             process.act()
         finally:
@@ -200,7 +200,7 @@ class Run:
         """The process does; the others go on."""
         if len(self._free()) < 3:
             return
-        end = self.now + seconds
+        began, end = self.now, self.now + seconds
         self.current = None
         try:
             while self.now < end:
@@ -208,6 +208,7 @@ class Run:
                 meanwhile()
         finally:
             self.current = process
+            process.stood += self.now - began
 
     @contextlib.contextmanager
     def undisturbed(self) -> Iterator[None]:
@@ -277,7 +278,8 @@ class Run:
         for task_id, (_before, after) in self.steps.items():
             self.counts[f'{after} tasks'] += 1
             if after in invariants.TERMINAL and _before not in ('queued', 'claimed'):
-                self.touched[self.tasks[task_id].instance] = self.now
+                # Whoever stood still since it looked at its clock counts from then.
+                self.touched[self.tasks[task_id].instance] = self.now - process.stood
 
     @property
     def live(self) -> bool:
