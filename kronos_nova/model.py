@@ -410,7 +410,8 @@ class History:
     ``local_disk_hosts`` are hosts off
     which Nova lately refused to move an instance without copying its disks.
     ``paused`` says by whom and why the scope is; None: it is not. ``waiting``
-    says why imbalance moves alone have to wait.
+    says why imbalance moves alone have to wait. ``refused`` are hosts, by instance
+    UUID, on which Placement lately had no allocation candidate for it.
     """
 
     cooling: Mapping[str, float] = _empty()
@@ -423,6 +424,7 @@ class History:
     local_disk_hosts: frozenset[str] = frozenset()
     paused: str | None = None
     waiting: str | None = None
+    refused: Mapping[str, frozenset[str]] = _empty()
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
