@@ -32,7 +32,6 @@ from oslo_config import cfg
 from oslo_log import log as logging
 
 from kronos_nova import exception
-from kronos_nova import model
 from kronos_nova.rebalancer import cycle
 from kronos_nova.rebalancer import requested
 from kronos_nova.rebalancer.clients import api

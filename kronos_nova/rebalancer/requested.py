@@ -37,7 +37,7 @@ _MEMORY_ENCRYPTION = {
     'amd-sev-snp': 'HW_CPU_X86_AMD_SEV_SNP'}
 _MAXPHYSADDR = {'passthrough': 'COMPUTE_ADDRESS_SPACE_PASSTHROUGH',
                 'emulate': 'COMPUTE_ADDRESS_SPACE_EMULATED'}
-_TPM_SECRET = 'COMPUTE_SECURITY_TPM_SECRET_SECURITY_'
+_TPM_HOLDER = 'COMPUTE_SECURITY_TPM_SECRET_SECURITY_'
 
 
 @dataclasses.dataclass(slots=True)
@@ -259,7 +259,7 @@ def _root(wishes: _Wishes, request: _Request) -> None:
     if wishes.one('tpm_version') is not None:
         security = wishes.specs.get('hw:tpm_secret_security') or 'user'
         if security in ('user', 'host', 'deployment'):
-            root.add(_TPM_SECRET + security.upper())
+            root.add(_TPM_HOLDER + security.upper())
 
 
 def _true(text: str | None) -> bool:

@@ -139,10 +139,10 @@ class Completed(_Record):
 
 class Cooldowns(_Record):
     """Seconds remaining; -1 of a quarantine is for ever. The last seven are
-    ours: hosts in quarantine, hosts whose disks are their own, hosts that Placement
-    has refused by instance, hosts being emptied by scope, who has paused a scope and why, why its imbalance moves
-    wait, ended moves. The file may
-    be written by hand, so a misspelt part is refused."""
+    ours: hosts in quarantine, hosts whose disks are their own, hosts that
+    Placement has refused by instance, hosts being emptied by scope, who has
+    paused a scope and why, why its imbalance moves wait, ended moves. The file
+    may be written by hand, so a misspelt part is refused."""
 
     model_config = pydantic.ConfigDict(strict=True, extra='forbid')
 

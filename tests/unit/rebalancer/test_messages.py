@@ -29,7 +29,8 @@ TASK = model.Task(
     aggregate='rack 1', instance_uuid='a1b2c3d4-e5f6-4a7b-8c9d-0e1f2a3b4c5d', from_host='h1',
     to_host='h2', phase=model.Phase.SPREAD, policy_names=('cpu', 'memory'), instance_name='vm "1"',
     improvement=0.25, wave=2, requires=('c1b2c3d4-e5f6-4a7b-8c9d-0e1f2a3b4c5d',),
-    alternates=('h3',), alternate_improvements=(0.125,), not_before=1700000030.5, created_at=1700000000.25, deadline=1700009000.0)
+    alternates=('h3',), alternate_improvements=(0.125,), not_before=1700000030.5,
+    created_at=1700000000.25, deadline=1700009000.0)
 RESULT = model.Result(
     TASK.task_id, TASK.plan_id, TASK.aggregate, TASK.instance_uuid, 'h1', 'h2', False, 'it failed',
     'MigrationFailed', 12.5, 2, 1700000100.0, (
@@ -86,7 +87,8 @@ def test_all_names_of_kronos_0_2_are_sent():
     ('created_at', 5), ('created_at', '9' * 100), ('policy_names', 'cpu'),
     ('policy_names', [1]), ('policy_names', ['a'] * 1001), ('requires', ['x']),
     ('alternates', [None]), ('alternate_improvements', [float('nan')]),
-    ('alternate_improvements', ['0.1']), ('alternate_improvements', [True]), ('instance_name', 7), ('instance_name', 'x' * 256),
+    ('alternate_improvements', ['0.1']), ('alternate_improvements', [True]),
+    ('instance_name', 7), ('instance_name', 'x' * 256),
     ('version', '2.0'), ('version', 1.0), ('deadline', 'soon'), ('wave', -1),
     ('deadline', 1699999999.0), ('surprise', 1)])
 def test_a_wrong_field_is_refused_by_name(field, value):
