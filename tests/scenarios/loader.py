@@ -13,10 +13,12 @@
 """A scenario: a small cloud and policies as YAML, and what must come of it.
 
 ``hosts``: name -> {vcpu, memory_mb, ratio, status, state, reason, zone, traits,
-hypervisor_hostname, down}; ``instances``: name -> {at, vcpus, memory_mb, usage
-{policy: value}, mean and deviation (as usage), status, locked, task_state, pinned,
-local_disk_gb}; names become UUIDs with
-:func:`uuid_of`. ``scores``: policy -> {host label: value}. ``expect`` is read by
+hypervisor_hostname, hypervisor_version, hypervisor_type, down}; ``instances``:
+name -> {at, vcpus, memory_mb, usage {policy: value}, mean and deviation (as
+usage), status, locked, task_state, pinned, local_disk_gb, claims, project,
+extra_specs, image_properties, power_state, opted_out, hints {hint: [names]}};
+names become UUIDs with :func:`uuid_of`. ``aggregate_metadata``: aggregate ->
+{key: text}. ``scores``: policy -> {host label: value}. ``expect`` is read by
 test_scenarios.py.
 """
 
@@ -60,7 +62,9 @@ class Scenario:
 def load(path: pathlib.Path) -> Scenario:
     data = yaml.safe_load(path.read_text())
     names = {uuid_of(n): n for n in data.get('instances', {})}
-    options = model.Options(dry_run=False, **data.get('options', {}))
+    options = model.Options(dry_run=False, **{
+        name: frozenset(value) if isinstance(value, list) else value
+        for name, value in data.get('options', {}).items()})
     policies = policy.parse({'policies': data['policies']}, str(path))
     cluster = _cluster(data)
     values = {p.name: scoring.score(p, _samples(p, data), cluster, now=NOW,
@@ -92,7 +96,11 @@ def _cluster(data: dict[str, Any]) -> model.Cluster:
             status=row.get('status', 'ACTIVE'), locked=row.get('locked', False),
             task_state=row.get('task_state'), pinned=row.get('pinned'),
             pinned_zone=row.get('pinned_zone'), local_disk_gb=row.get('local_disk_gb'),
-            claims=claims,
+            claims=claims | row.get('claims', {}), project_id=row.get('project', ''),
+            extra_specs=row.get('extra_specs'), image_properties=row.get('image_properties'),
+            power_state=row.get('power_state'), opted_out=row.get('opted_out'),
+            scheduler_hints={hint: tuple(uuid_of(n) for n in others)
+                             for hint, others in row.get('hints', {}).items()},
             launched_at=NOW - row['launched_ago'] if 'launched_ago' in row else None)
     hosts, services = {}, {}
     for name, row in data['hosts'].items():
@@ -109,7 +117,9 @@ def _cluster(data: dict[str, Any]) -> model.Cluster:
         hosts[name] = model.Host(
             name=name, hypervisor_hostname=row.get('hypervisor_hostname', name),
             uuid=uuid_of('host ' + name), provider=provider,
-            traits=frozenset(row.get('traits', ())))
+            traits=frozenset(row.get('traits', ())),
+            hypervisor_version=row.get('hypervisor_version', 0),
+            hypervisor_type=row.get('hypervisor_type', 'QEMU'))
         services[name] = model.Service(
             host=name, status=row.get('status', 'enabled'), state=row.get('state', 'up'),
             forced_down=row.get('forced_down', False), disabled_reason=row.get('reason'),
@@ -124,6 +134,7 @@ def _cluster(data: dict[str, Any]) -> model.Cluster:
     cluster = model.Cluster(
         hosts=hosts, instances=instances, services=services, groups=groups, flights=flights,
         aggregates={a: tuple(h) for a, h in data.get('aggregates', {}).items()},
+        aggregate_metadata=data.get('aggregate_metadata', {}),
         placement_known=data.get('placement', True), taken_at=NOW)
     return cluster.scoped(data.get('scope', model.UNASSIGNED))
 

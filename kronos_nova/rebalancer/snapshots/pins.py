@@ -28,7 +28,7 @@ from kronos_nova.rebalancer.snapshots import names as naming
 
 #: Namespaces whose keys are Nova's; of the first two, values as well.
 _NOVA = ('hw', 'quota', 'os', 'pci_passthrough', 'accel', 'capabilities')
-_STAND = re.compile(r'[-+]?[0-9.]+|[<>=!s]{1,3}|<(?:or|in|all-in)>|required|forbidden')
+_STAND = re.compile(r'[-+]?[0-9.]{1,15}|[<>=!s]{1,3}|<(?:or|in|all-in)>|required|forbidden')
 _NAMED = re.compile(r'(trait|resources)([a-zA-Z0-9_-]{0,64}):(.*)')
 _FALSE = frozenset({'0', 'f', 'false', 'off', 'n', 'no'})
 

@@ -51,12 +51,14 @@ def cluster():
         'p1', 7, {'VCPU': model.Inventory(32, 2, 4.0, 1, 32, 1)}, {'VCPU': 4})
     return model.Cluster(
         hosts={'a': model.Host('a', 'a.example.org', 'p1', 'QEMU', 'az1', 'cell1', provider,
-                               frozenset({'HW_CPU_X86_VMX'})),
+                               frozenset({'HW_CPU_X86_VMX'}), hypervisor_version=8002000),
                'b': model.Host('b'), 'c': model.Host('c')},
         instances={
             'u1': model.Instance('u1', 'a', HOSTILE, 'instance-1', 4, 8192, 40, 'ACTIVE',
                                  'migrating', True, {'VCPU': 4}, 'why', 'az1', 'project',
-                                 20),
+                                 20, extra_specs={HOSTILE: HOSTILE}, image_properties={},
+                                 scheduler_hints={'same_host': ('u2',)}, power_state=4,
+                                 opted_out='tag stay'),
             'u2': model.Instance('u2', 'gone')},
         services={'a': model.Service('a', 'disabled', 'down', True, 'AUTO: x', 'az1'),
                   'b': model.Service('b')},
@@ -64,7 +66,8 @@ def cluster():
                                   3, HOSTILE),
                 model.ServerGroup('g2', model.GroupPolicy.SOFT_AFFINITY)),
         flights=(model.Flight('u1', 'a', None), model.Flight('u2', 'gone', 'b', 'task')),
-        aggregates={'ssd': ('a',), 'empty': ()}, taken_at=NOW)
+        aggregates={'ssd': ('a',), 'empty': ()}, taken_at=NOW,
+        aggregate_metadata={'ssd': {HOSTILE: HOSTILE}, 'empty': {}})
 
 
 def samples():
