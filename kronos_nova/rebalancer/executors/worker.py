@@ -265,6 +265,8 @@ class Worker:
         task = row.task
         try:
             progress = self._driver.look(task, row.marker or '')
+            if progress.stage.terminal:
+                row = dataclasses.replace(row, reference=progress.reference or row.reference)
             if progress.stage is base.Stage.COMPLETED:
                 self._driver.post_flight(task)
         except exception.NovaClientError as e:
@@ -281,8 +283,6 @@ class Worker:
             LOG.error('Task %s: %s', task.task_id, _unexpected(task, e))
             self._check_deadline(row)
             return
-        if progress.stage.terminal:
-            row = dataclasses.replace(row, reference=progress.reference or row.reference)
         match progress.stage:
             case base.Stage.COMPLETED:
                 self._outcomes.end(row, TaskState.COMPLETED)

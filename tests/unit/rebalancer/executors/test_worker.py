@@ -348,6 +348,14 @@ def test_a_cancelled_task_tells_what_had_been_tried(bench):
     assert tried(bench.told[-1][1]) == [('h2', 'MigrationFailed', None)]
 
 
+def test_an_attempt_that_ends_in_error_names_its_migration_at_the_first_look(bench):
+    bench.driver.answers['look'] = [base.Progress(base.Stage.COMPLETED, '', M % 1)]
+    bench.driver.answers['post_flight'] = [error(exception.InstanceInError)]
+    bench.plan()
+    bench.passes(2)
+    assert tried(bench.row()) == [('h2', 'MigrationFailed', M % 1)]
+
+
 def settling(detail='its allocation is still there'):
     return base.Progress(base.Stage.SETTLING, detail, M % 1)
 
