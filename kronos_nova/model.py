@@ -429,7 +429,8 @@ class Plan:
     ``reason`` says why there are no moves and is None when there are some.
     ``rejections`` counts candidate moves refused, by rule, and instances that
     nothing could be done with. ``held`` names the first of these. ``draining`` are
-    hosts whose drain goes on in the next cycle. ``load`` is the weighted mean of
+    hosts whose drain goes on in the next cycle. ``undrained`` are disabled hosts
+    that keep their instances, each with the reason. ``load`` is the weighted mean of
     the scores that it was made on: what an imbalance is compared with later.
     """
 
@@ -445,6 +446,7 @@ class Plan:
     draining: frozenset[str] = frozenset()
     truncated: bool = False
     load: float | None = None
+    undrained: tuple[Rejection, ...] = ()
 
 
 class TaskState(enum.StrEnum):

@@ -94,6 +94,7 @@ def _text(row: Mapping[str, Any]) -> str:
         parts.append('Refused candidates by rule: ' + ', '.join(
             f'{rule} {count}' for rule, count in sorted(row['rejections'].items())))
     parts += [f'Held back ({no["rule"]}): {_tool.shown(no["detail"])}' for no in row['held']]
+    parts += [f'Note: {_tool.shown(text)}' for text in row['undrained']]
     parts += [f'Warning: {_tool.shown(text)}' for text in row['warnings']]
     if row['truncated']:
         parts.append('The plan was cut off by the limit of steps.')

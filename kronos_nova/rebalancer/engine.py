@@ -21,6 +21,7 @@ from collections.abc import Mapping
 from collections.abc import Sequence
 import dataclasses
 import hashlib
+import re
 import threading
 import time
 from typing import Any, Protocol, TYPE_CHECKING
@@ -69,6 +70,7 @@ CLOCK_SECONDS = 30.0
 FAILURE_SECONDS = 3600.0
 #: Old plans are looked for so many seconds apart.
 FORGET_EVERY = 3600.0
+_SECONDS = re.compile(r'\b\d+ s\b')
 
 
 class Collector(Protocol):
@@ -153,6 +155,7 @@ class Engine:
         self._watch = policy_watch.PolicyWatch(conf.engine.policies_file)
         self._leases: dict[str, Any] = {}
         self._taken: frozenset[str] = frozenset()
+        self._undrained: dict[str, frozenset[str]] = {}
         self._cycle_began: float | None = None
         self._kept_alive = kept_alive
         self._forget_at = 0.0
@@ -318,9 +321,18 @@ class Engine:
             row = report.aggregate(outcome, collected)
             rows.append(row)
             _log(row)
+            self._tell_undrained(row)
         self._tell_scheduler(cluster)
         self._tell_usage(cluster, samples, policy_set)
         return rows
+
+    def _tell_undrained(self, row: Mapping[str, Any]) -> None:
+        """Once, and again when the reason is another; seconds run down."""
+        told = frozenset(_SECONDS.sub('', text) for text in row['undrained'])
+        for text in row['undrained']:
+            if _SECONDS.sub('', text) not in self._undrained.get(row['name'], ()):
+                LOG.info('Scope %s: %s', row['name'], text)
+        self._undrained[row['name']] = told
 
     def samples(self, policy_set: policies.PolicySet) -> dict[str, model.PolicySamples]:
         """Every enabled policy's answers; what failed says so inside."""
