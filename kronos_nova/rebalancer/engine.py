@@ -155,6 +155,7 @@ class Engine:
         self._watch = policy_watch.PolicyWatch(conf.engine.policies_file)
         self._leases: dict[str, Any] = {}
         self._taken: frozenset[str] = frozenset()
+        self._shared: dict[str, tuple[str, ...]] = {}
         self._undrained: dict[str, frozenset[str]] = {}
         self._cycle_began: float | None = None
         self._kept_alive = kept_alive
@@ -305,6 +306,7 @@ class Engine:
             cluster = self._collector.collect(self._clock())
         except (exception.CollectError, exception.StoreError) as e:
             return [self._failed(scope, e) for scope in ours]
+        self._tell_shared(cluster)
         samples = {} if self._stopping.is_set() else self.samples(policy_set)
         collected = self._monotonic() - started
         rows = []
@@ -325,6 +327,16 @@ class Engine:
         self._tell_scheduler(cluster)
         self._tell_usage(cluster, samples, policy_set)
         return rows
+
+    def _tell_shared(self, cluster: model.Cluster) -> None:
+        """Once, and again when it has changed."""
+        shared = cluster.shared_hosts(self._conf.engine.aggregates)
+        for host, names in shared.items():
+            if self._shared.get(host) != names:
+                LOG.warning('Host %s is in several aggregates that are planned, %s: it belongs '
+                            'to scope %s, the first of them in [engine] aggregates', host,
+                            ', '.join(names), names[0])
+        self._shared = shared
 
     def _tell_undrained(self, row: Mapping[str, Any]) -> None:
         """Once, and again when the reason is another; seconds run down."""
@@ -354,7 +366,8 @@ class Engine:
         under_way = {f.instance_uuid for f in flights}
         ended = tuple(f for f in live if f.instance_uuid not in under_way)
         cluster = dataclasses.replace(
-            cluster, flights=(*cluster.flights, *flights, *ended)).scoped(scope)
+            cluster, flights=(*cluster.flights, *flights, *ended)).scoped(
+                scope, self._conf.engine.aggregates)
         busy = sum(1 for f in flights if f.from_host in cluster.scope_hosts)
 
         def plan(history: model.History) -> cycle.Outcome:
