@@ -32,8 +32,8 @@ from typing import Any
 from nova import context
 from nova.db.api import api as db_api
 from nova.db.api import models
-from nova.db.main import api as main_db
 from nova.db.main import models as main_models
+import sqlalchemy as sa
 
 from kronos_nova import exception
 from kronos_nova import model
@@ -141,8 +141,8 @@ class Watcher:
     be more broken than at the start.
     """
 
-    def __init__(self, cell: Any, groups: Iterable[model.ServerGroup]) -> None:
-        self._cell = cell
+    def __init__(self, engine: sa.Engine, groups: Iterable[model.ServerGroup]) -> None:
+        self._engine = engine
         self._groups = [g for g in groups if g.policy.hard]
         self._before: dict[str, int] = {}
         self._stop = threading.Event()
@@ -169,7 +169,7 @@ class Watcher:
             self.problem = repr(e)
 
     def _look(self) -> None:
-        at = places(self._cell)
+        at = places(self._engine)
         self.looks += 1
         for group in self._groups:
             count = surplus(group, [at[u] for u in group.members if u in at])
@@ -179,13 +179,20 @@ class Watcher:
                                    f'{ {u: at.get(u) for u in sorted(group.members)} }')
 
 
-def places(cell: Any) -> dict[str, str]:
+def engine_of(cell: Any) -> sa.Engine:
+    """The database of a cell. Nova's fixture locks whoever targets a cell, so
+    this is done once and not beside other threads."""
+    with context.target_cell(context.get_admin_context(), cell) as targeted:
+        return targeted.db_connection.writer.get_engine()
+
+
+def places(engine: sa.Engine) -> dict[str, str]:
     """Host by instance, at one moment."""
-    with context.target_cell(context.get_admin_context(), cell) as cctxt:
-        with main_db.get_context_manager(cctxt).reader.using(cctxt) as session:
-            rows = session.query(main_models.Instance.uuid, main_models.Instance.host).filter(
-                main_models.Instance.deleted == 0, main_models.Instance.host.isnot(None))
-            return {uuid: host for uuid, host in rows}
+    table = main_models.Instance.__table__
+    with engine.connect() as connection:
+        rows = connection.execute(sa.select(table.c.uuid, table.c.host).where(
+            table.c.deleted == 0, table.c.host.isnot(None)))
+        return {row.uuid: row.host for row in rows}
 
 
 def change_group(uuid: str, policy: str, limit: int | None) -> None:
