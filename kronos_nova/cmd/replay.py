@@ -69,6 +69,15 @@ def _run(conf: Any) -> int:
     return int(any(row['hosts'] is None for row in rows))
 
 
+def _ends(move: Mapping[str, Any]) -> tuple[str, str]:
+    """Source and destination, with their zones where these differ."""
+    ends = ((move['from_host'], move['from_zone']), (move['to_host'], move['to_zone']))
+    if move['from_zone'] == move['to_zone']:
+        return move['from_host'], move['to_host']
+    first, second = (f'{host} ({zone})' for host, zone in ends)
+    return first, second
+
+
 def _text(row: Mapping[str, Any]) -> str:
     """One scope for people."""
     from kronos_nova.cmd import _tool
@@ -86,7 +95,7 @@ def _text(row: Mapping[str, Any]) -> str:
     if row['moves']:
         parts.append(_tool.table(
             ('Wave', 'Instance', 'From', 'To', 'Phase', 'Improvement', 'Alternates'),
-            [(m['wave'], m['instance_uuid'], m['from_host'], m['to_host'], m['phase'],
+            [(m['wave'], m['instance_uuid'], *_ends(m), m['phase'],
               m['improvement'], ', '.join(m['alternates'])) for m in row['moves']]))
     else:
         parts.append(f'No moves: {_tool.shown(row["reason"])}')

@@ -64,10 +64,10 @@ class Drawn:
 
 
 def drawn(rng: random.Random) -> Drawn:
-    hosts = [f'host{n}' for n in range(1, rng.randint(8, 10) + 1)]
+    hosts = [f'host{n}' for n in range(1, rng.randint(8, 9) + 1)]
     sizes = {h: (rng.choice((4, 6, 8)), rng.choice((4096, 6144, 8192))) for h in hosts}
     return Drawn(sizes, rng.choice((1.0, 1.0, 1.5)), rng.choice(SCOPES),
-                 rng.choice(('spread', 'spread', 'pack')),
+                 rng.choice(('spread', 'spread', 'spread', 'pack')),
                  frozenset(h for h in hosts if rng.random() < 0.6),
                  frozenset(h for h in hosts if rng.random() < 0.7))
 
@@ -82,7 +82,7 @@ class Load(sources.Source):
     def draw(self, rng: random.Random, cluster: model.Cluster) -> None:
         """Some hosts are hot; what instances use is part of their host's score."""
         heat = {h: rng.choice((0.5, 1.0, 1.0, 2.0)) for h in sorted(cluster.hosts)}
-        self._usages = {u: rng.uniform(0.01, 0.12) * heat.get(i.host, 1.0)
+        self._usages = {u: rng.uniform(0.02, 0.2) * heat.get(i.host, 1.0)
                         for u, i in sorted(cluster.instances.items())}
         self._hosts = {h: min(1.0, rng.uniform(0.02, 0.2) + sum(
             self._usages[u] for u, i in cluster.instances.items() if i.host == h))

@@ -115,7 +115,7 @@ class RandomPlansTestCase(api.ApiTestCase):
             vcpu=1, memory_mb=512, disk=1, ephemeral=0,
             extra_spec={f'trait:{random_cloud.FAST}': 'required'}))
         self.groups = [self._group(n) for n in range(self.rng.randint(4, 7))]
-        self._boot_many(int(3.2 * len(hosts)))
+        self._boot_many(int(2.7 * len(hosts)))
         for uuid, policy in self.groups:
             if self.rng.random() < 0.25:
                 random_cloud.change_group(*{
@@ -178,7 +178,7 @@ class RandomPlansTestCase(api.ApiTestCase):
     def _draw_services(self) -> None:
         """Up to two hosts are disabled, for some reason or another."""
         services = {s['host']: s for s in self.admin_api.get_services(binary='nova-compute')}
-        chosen = self.rng.sample(sorted(services), self.rng.choice((0, 0, 1, 1, 2)))
+        chosen = self.rng.sample(sorted(services), self.rng.choice((0, 1, 1, 2, 3)))
         for host, service in sorted(services.items()):
             reason = self.rng.choice(random_cloud.REASONS)
             if host in chosen:
@@ -195,7 +195,7 @@ class RandomPlansTestCase(api.ApiTestCase):
         path = os.path.join(directory, 'policies.yaml')
         fields = {'mode': self.drawn.mode, 'imbalance_query': 'drawn', 'threshold': 0.05,
                   'vm_profile_query': 'drawn', 'vm_profile_label_type': 'nova_instance_uuid',
-                  'max_migrations_per_cycle': 6}
+                  'max_migrations_per_cycle': 8}
         if self.drawn.mode == 'pack':
             fields |= {'capacity_query': 'drawn', 'capacity_threshold': 0.9}
         with open(path, 'w') as f:

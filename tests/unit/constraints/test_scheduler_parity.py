@@ -30,7 +30,6 @@ from nova.scheduler import host_manager
 from nova.scheduler.filters import affinity_filter
 from nova.scheduler.filters import compute_filter
 from nova.scheduler.weights import affinity as affinity_weights
-from nova import servicegroup
 import pytest
 
 from kronos_nova import constraints
@@ -223,8 +222,8 @@ def test_a_soft_cost_against_the_source_is_what_its_weight_would_be_without_the_
 
 def test_verdicts_on_services_are_the_compute_filters():
     """Of the destination; that the source must be up is ours."""
-    theirs, api = compute_filter.ComputeFilter(), servicegroup.API()
-    controller = types.SimpleNamespace(servicegroup_api=api)
+    theirs = compute_filter.ComputeFilter()
+    controller = types.SimpleNamespace(servicegroup_api=theirs.servicegroup_api)
     rng = random.Random('services')
     now = datetime.datetime.now(datetime.UTC).replace(tzinfo=None, microsecond=0)
     verdicts = set()
