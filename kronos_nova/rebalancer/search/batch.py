@@ -91,9 +91,8 @@ class _Search:
         where none of them fits is of no use."""
         room, counted = self._simulation.room, self._counted
         hosts = np.flatnonzero(allowed.any(axis=0))
-        free = np.maximum(room.limit[np.ix_(counted, hosts)]
-                          - room.used[np.ix_(counted, hosts)], 0.0)
-        need = self._simulation.claims[np.ix_(counted, left)]
+        free = np.maximum((room.limit - room.used)[counted][:, hosts], 0.0)
+        need = self._simulation.claims[counted][:, left]
         return bool((need.sum(axis=1) > free.sum(axis=1)).any())
 
     def _share(self, n: int) -> float:
