@@ -74,6 +74,12 @@ class RandomPlansTestCase(api.ApiTestCase):
 
     def configure(self) -> None:
         super().configure()
+        # Nova's fixture takes a lock here to read one attribute, which with its
+        # lock of writers is a deadlock when much is booted and moved at a time.
+        self.useFixture(fixtures.MonkeyPatch(
+            'nova.tests.fixtures.nova.CellDatabases._wrap_get_context_manager',
+            lambda cells, ctxt: getattr(ctxt, 'db_connection', None) or cells._last_ctxt_mgr))
+        self.flags(report_interval=600, service_down_time=6000)
         self.flags(instances=-1, cores=-1, ram=-1, server_groups=-1, server_group_members=-1,
                    group='quota')
         self.flags(initial_cpu_allocation_ratio=self.drawn.ratio,
