@@ -29,6 +29,7 @@ from typing import Any
 from unittest import mock
 
 import fixtures
+from nova.tests import fixtures as nova_fixtures
 import yaml
 
 from kronos_nova import constraints
@@ -76,8 +77,8 @@ class RandomPlansTestCase(api.ApiTestCase):
         super().configure()
         # Nova's fixture takes a lock here to read one attribute, which with its
         # lock of writers is a deadlock when much is booted and moved at a time.
-        self.useFixture(fixtures.MonkeyPatch(
-            'nova.tests.fixtures.nova.CellDatabases._wrap_get_context_manager',
+        self.useFixture(fixtures.MockPatchObject(
+            nova_fixtures.CellDatabases, '_wrap_get_context_manager',
             lambda cells, ctxt: getattr(ctxt, 'db_connection', None) or cells._last_ctxt_mgr))
         self.flags(report_interval=600, service_down_time=6000)
         self.flags(instances=-1, cores=-1, ram=-1, server_groups=-1, server_group_members=-1,
