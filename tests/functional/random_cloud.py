@@ -163,7 +163,7 @@ class Watcher:
 
     def _run(self) -> None:
         try:
-            while not self._stop.wait(0.02):
+            while not self._stop.wait(0.05):
                 self._look()
         except Exception as e:
             self.problem = repr(e)

@@ -223,7 +223,7 @@ class RandomPlansTestCase(api.ApiTestCase):
         self.driver = random_cloud.Witness(self.conf, self.connection)
         self.worker = worker.Worker(
             self.store, self.driver,
-            dataclasses.replace(retry.settings(self.conf), look_interval=0.4,
+            dataclasses.replace(retry.settings(self.conf), look_interval=0.8,
                                 host_quarantine_seconds=0.0))
         self.engine = engine.Engine(self.conf, collector=self, source=self.load,
                                     store=self.store)
@@ -261,6 +261,7 @@ class RandomPlansTestCase(api.ApiTestCase):
         self.assertEqual([], [r['reason'] for r in rows if r['hosts'] is None])
         moves = [m for row in rows for m in row['moves']]
         self.figures['plans'] += len(rows)
+        self.figures['plans with moves'] += sum(1 for r in rows if r['moves'])
         self.figures['moves'] += len(moves)
         for m in moves:
             self.figures[f'moves {m["phase"]}'] += 1
