@@ -69,14 +69,14 @@ class Tally:
         self.remarks.append(remark)
 
 
-def execute(command: list[str], minutes: float) -> tuple[int, str]:
+def execute(command: list[str], minutes: float, **variables: str) -> tuple[int, str]:
     """Run a command, show and return what it prints; (exit status, output).
 
     One that takes longer than ``minutes`` is ended and has status 124.
     """
-    print(f'$ {" ".join(command)}', flush=True)
-    environment = dict(os.environ, OS_NOVA_DISABLE_EVENTLET_PATCHING='1',
-                       PYTHONUNBUFFERED='1', PATH=f'{BIN}{os.pathsep}{os.environ["PATH"]}')
+    print(f'$ {" ".join([f"{n}={v}" for n, v in variables.items()] + command)}', flush=True)
+    environment = dict(os.environ, OS_NOVA_DISABLE_EVENTLET_PATCHING='1', PYTHONUNBUFFERED='1',
+                       PATH=f'{BIN}{os.pathsep}{os.environ["PATH"]}', **variables)
     process = subprocess.Popen(command, cwd=TOP, env=environment, text=True, errors='replace',
                                stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
                                stderr=subprocess.STDOUT)
@@ -144,12 +144,12 @@ def check(tally: Tally, name: str, command: list[str], minutes: float = 10) -> N
 
 
 def pytest(tally: Tally, *arguments: str, name: str, python: str = PYTHON,
-           minutes: float = 15) -> None:
+           minutes: float = 15, **variables: str) -> None:
     """A pytest run, counted by its own report; an empty or broken one is a failure."""
     report = RESULTS / f'{name}.xml'
     report.unlink(missing_ok=True)
     status, _ = execute([python, '-m', 'pytest', '-q', '--no-header', f'--junitxml={report}',
-                         *arguments], minutes)
+                         *arguments], minutes, **variables)
     passed, failed, skipped = junit_counts(report)
     tally.add(passed, failed, skipped)
     if passed + failed + skipped == 0:
@@ -200,13 +200,19 @@ def unit(tally: Tally) -> None:
 
 def functional(tally: Tally) -> None:
     """real Nova on its own in-process fixtures (stestr)"""
-    status, output = execute([str(BIN / 'stestr'), 'run', '--concurrency', '2'], minutes=25)
+    stestr(tally, name='functional')
+
+
+def stestr(tally: Tally, *arguments: str, name: str, minutes: float = 25) -> None:
+    """A stestr run, counted by what it prints; an empty or broken one is a failure."""
+    status, output = execute(
+        [str(BIN / 'stestr'), 'run', '--concurrency', '2', *arguments], minutes)
     passed, failed, skipped = stestr_counts(output)
     tally.add(passed, failed, skipped)
     if passed + failed + skipped == 0:
-        tally.fail('functional: ran no test')
+        tally.fail(f'{name}: ran no test')
     elif status and not failed:
-        tally.fail(f'functional: stestr ended with exit status {status}')
+        tally.fail(f'{name}: stestr ended with exit status {status}')
 
 
 def integration(tally: Tally) -> None:
@@ -249,9 +255,10 @@ def pythons(tally: Tally) -> None:
         tally.fail(f'no virtual environments for Python {", ".join(found)}')
         return
     for version, (_, venv) in found.items():
-        # The simulation is half of the time, and the same on each of them.
+        # The simulation is half of the time, and the same on each of them; so are
+        # random examples: a quarter of them finds what a Python does differently.
         pytest(tally, *WORKERS, *UNIT_TESTS, name=f'python{version}',
-               python=str(venv / 'bin/python'))
+               python=str(venv / 'bin/python'), KRONOS_TEST_EXAMPLES='0.25')
 
 
 def long(tally: Tally) -> None:
@@ -259,6 +266,7 @@ def long(tally: Tally) -> None:
     pytest(tally, '-m', 'long', 'tests', name='long', minutes=120)
     os.environ.setdefault('KRONOS_TEST_EXAMPLES', '20')
     pytest(tally, 'tests/unit/fuzz', name='long-fuzz', minutes=60)
+    stestr(tally, 'test_bursts', name='long-functional', minutes=60)
 
 
 def find_python(version: str) -> str | None:

@@ -71,12 +71,16 @@ def _serve(conf: Any, built: Any) -> int:
 
     from kronos_nova.cmd import _wiring
     from kronos_nova.rebalancer import daemon
+    from kronos_nova.rebalancer import health as healths
+    from kronos_nova.rebalancer import monitoring
 
     log = logging.getLogger(__name__)
+    health = healths.Health(daemon=PROG, dry_run=conf.engine.dry_run)
+    monitor = monitoring.serve(conf, health, 'engine_port')
     heard = _wiring.results(conf, built.scope_names(), built.on_result)
     if heard is not None:
         heard.start()
-    cycles = daemon.Daemon(built, conf.engine.evaluation_interval)
+    cycles = daemon.Daemon(built, conf.engine.evaluation_interval, health=health)
     cycles.start()
     log.info('Planning every %d s%s', conf.engine.evaluation_interval,
              ' (dry run: nothing is moved)' if conf.engine.dry_run else '')
@@ -86,4 +90,6 @@ def _serve(conf: Any, built: Any) -> int:
     cycles.stop()
     if heard is not None:
         heard.stop()
+    if monitor is not None:
+        monitor.stop()
     return 0

@@ -46,6 +46,8 @@ def _run(conf: Any) -> int:
 
     from kronos_nova import model
     from kronos_nova.cmd import _wiring
+    from kronos_nova.rebalancer import health as healths
+    from kronos_nova.rebalancer import monitoring
 
     scopes = [*conf.aggregate, *([model.UNASSIGNED] if conf.unassigned else [])]
     worker, listeners = _wiring.worker(conf, scopes)
@@ -53,6 +55,9 @@ def _run(conf: Any) -> int:
         'Serving %s%s', ', '.join(scopes) if scopes else 'every scope',
         ' (dry run: nothing is begun, what is under way is watched)'
         if conf.engine.dry_run else '')
+    health = healths.Health(daemon=PROG, dry_run=conf.engine.dry_run)
+    worker.tell(health)
+    monitor = monitoring.serve(conf, health, 'executor_port')
     thread = threading.Thread(target=worker.run, name='worker')
     thread.start()
     if listeners is not None:
@@ -63,4 +68,6 @@ def _run(conf: Any) -> int:
     thread.join()
     if listeners is not None:
         listeners.stop()
+    if monitor is not None:
+        monitor.stop()
     return 0

@@ -22,10 +22,11 @@ from kronos_nova.conf import database
 from kronos_nova.conf import engine
 from kronos_nova.conf import executor
 from kronos_nova.conf import messaging
+from kronos_nova.conf import monitoring
 from kronos_nova.conf import nova
 from kronos_nova.conf import prometheus
 
-_MODULES = (engine, prometheus, executor, messaging, nova)
+_MODULES = (engine, prometheus, executor, messaging, monitoring, nova)
 
 
 def register(conf: cfg.ConfigOpts) -> None:

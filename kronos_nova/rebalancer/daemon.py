@@ -13,6 +13,7 @@
 
 """Runs an engine: a cycle each interval, and its leases alive meanwhile."""
 
+from collections.abc import Mapping
 import threading
 import time
 from typing import Protocol
@@ -20,6 +21,8 @@ from typing import Protocol
 from oslo_log import log as logging
 
 from kronos_nova import exception
+from kronos_nova.rebalancer import engine as engines
+from kronos_nova.rebalancer import health as healths
 
 LOG = logging.getLogger(__name__)
 
@@ -29,7 +32,7 @@ BEAT_SECONDS = 8.0
 
 
 class Engine(Protocol):
-    def safe_cycle(self) -> None: ...
+    def safe_cycle(self) -> Mapping[str, str]: ...
 
     def keep_leases(self) -> bool: ...
 
@@ -41,12 +44,18 @@ class Daemon:
 
     :param interval: seconds from the beginning of a cycle to the next; a
         scope whose engine died is not waited for so long.
+    :param health: told of both.
     """
 
-    def __init__(self, engine: Engine, interval: float, beat: float = BEAT_SECONDS) -> None:
+    def __init__(self, engine: Engine, interval: float, beat: float = BEAT_SECONDS,
+                 health: healths.Health | None = None) -> None:
         self._engine = engine
         self._interval = interval
         self._beat = beat
+        self._health = health or healths.Health()
+        self._health.expect('cycle')
+        self._cycle_pulse = self._health.pulse('cycles', interval + engines.HUNG_SECONDS)
+        self._beat_pulse = self._health.pulse('leases', beat + engines.HUNG_SECONDS)
         self._stopping = threading.Event()
         self._due = threading.Event()
         self._threads = [threading.Thread(target=target, name=name, daemon=True)
@@ -68,7 +77,8 @@ class Daemon:
     def _cycles(self) -> None:
         while not self._stopping.is_set():
             began = time.monotonic()
-            self._engine.safe_cycle()
+            self._cycle_pulse.beat()
+            self._health.note('cycle', self._engine.safe_cycle())
             self._due.wait(max(0.0, began + self._interval - time.monotonic()))
             self._due.clear()
 
@@ -76,10 +86,13 @@ class Daemon:
         failing = False
         while not self._stopping.wait(self._beat):
             try:
+                self._beat_pulse.beat()
                 if self._engine.keep_leases():
                     self._due.set()
                 failing = False
+                self._health.note('leases', {})
             except exception.StoreError as e:
+                self._health.note('leases', {'': str(e)})
                 if not failing:
                     LOG.warning('The leases were not renewed: %s It is tried again every %g s; '
                                 'another engine may take them.', e, self._beat)
@@ -87,3 +100,4 @@ class Daemon:
             except Exception:
                 LOG.exception('The leases were not renewed for a reason that is a defect of '
                               'ours; it is tried again.')
+                self._health.note('leases', {'': 'a defect of ours; see the log'})

@@ -158,6 +158,7 @@ class Engine:
         self._shared: dict[str, tuple[str, ...]] = {}
         self._undrained: dict[str, frozenset[str]] = {}
         self._cycle_began: float | None = None
+        self._troubles: dict[str, str] = {}
         self._kept_alive = kept_alive
         self._forget_at = 0.0
         self._stopping = threading.Event()
@@ -226,24 +227,32 @@ class Engine:
                     del self._leases[scope]
         return bool(self._taken) and self._store.has_free(self._taken)
 
-    def safe_cycle(self) -> None:
-        """A cycle for a daemon: whatever goes wrong, the next one comes."""
+    def safe_cycle(self) -> Mapping[str, str]:
+        """A cycle for a daemon: whatever goes wrong, the next one comes.
+
+        :returns: why it failed, by scope; '' for all of them. A scope that
+            another engine plans has not failed.
+        """
         self._cycle_began = self._monotonic()
         try:
             self.run_cycle()
         except exception.KronosException as e:
             LOG.error('%s The next cycle tries again.', e)
-        except Exception:
+            self._troubles[''] = str(e)
+        except Exception as e:
+            self._troubles[''] = f'{type(e).__name__}, a defect of ours; see the log'
             LOG.exception('A cycle failed for a reason that is a defect of ours; nothing more '
                           'moves in it, and the next one tries again.')
         finally:
             self._cycle_began = None
+        return dict(self._troubles)
 
     def run_cycle(self) -> list[dict[str, Any]]:
         """One pass over every scope that this engine holds a lease on.
 
         :returns: a report row per scope (see :mod:`report`).
         """
+        self._troubles.clear()
         policy_set = self._watch.refresh()
         rows: list[dict[str, Any]] = []
         ours: list[str] = []
@@ -521,12 +530,12 @@ class Engine:
             LOG.info('Instance %s: the move from %s to %s failed (%s): %s', result.instance_uuid,
                      result.from_host, result.to_host, result.error_type, result.error)
 
-    @staticmethod
-    def _failed(scope: str, error: exception.KronosException) -> dict[str, Any]:
+    def _failed(self, scope: str, error: exception.KronosException) -> dict[str, Any]:
         if isinstance(error, exception.ScopeTaken):
             LOG.info('%s', error)
         else:
             LOG.error('Scope %s: %s', scope, error)
+            self._troubles[scope] = str(error)
         return report.failed(scope, str(error))
 
 

@@ -35,10 +35,12 @@ from tests.fixtures import prometheus_api
 from tests.functional import base
 from tests.functional import burst_hosts
 from tests.functional import test_depletion
+from tests.unit import clouds
 
-COUNT = 100
-#: Enough to see the difference, and a quarter of the time.
+#: Enough to see the difference, and a quarter of the time of a hundred, which
+#: ``tools/test long`` boots.
 SOME = 24
+COUNT = min(100, clouds.many(SOME))
 ROOT = pathlib.Path(__file__).parents[2]
 
 
@@ -143,7 +145,9 @@ class UnevenTestCase(test_depletion.OneSampleTestCase):
         return max(loads.values()) - min(loads.values())
 
     def assert_as_good_as(self, perfect):
-        self.assertLessEqual(self.spread(), 1.1 * perfect, self.loads)
+        """Within 10 %; where few are booted that is less than one of them."""
+        one = max(self.uses.values()) / max(self.sizes.values()) if COUNT < 100 else 0.0
+        self.assertLessEqual(self.spread(), max(1.1 * perfect, perfect + one), self.loads)
         self.assertEqual({}, dict(boot.door().faults.counts))
 
 
@@ -170,12 +174,12 @@ class PerfectTestCase(UnevenTestCase):
 
 class BurstTestCase(UnevenTestCase):
 
-    def test_a_hundred_in_one_request(self):
+    def test_many_in_one_request(self):
         perfect = self.perfect(['m1.medium'] * COUNT)
         self.boot_at_once()
         self.assert_as_good_as(perfect)
 
-    def test_a_hundred_requests_within_one_sample(self):
+    def test_many_requests_within_one_sample(self):
         perfect = self.perfect(burst_hosts.mixed(COUNT))
         self.boot_one_by_one()
         self.assert_as_good_as(perfect)

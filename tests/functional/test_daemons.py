@@ -16,17 +16,34 @@ import contextlib
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 from typing import Any
 
 import fixtures
+import requests
 import sqlalchemy as sa
 from testtools import content
 
 from kronos_nova import model
 from kronos_nova.rebalancer.store import tables
 from tests.functional import test_first_light
+
+
+def free_port() -> int:
+    with socket.create_server(('127.0.0.1', 0)) as server:
+        return int(server.getsockname()[1])
+
+
+def listens(port: int) -> bool:
+    with socket.socket() as client:
+        return client.connect_ex(('127.0.0.1', port)) == 0
+
+
+def told(port: int, page: str) -> tuple[int, str, bool]:
+    answer = requests.get(f'http://127.0.0.1:{port}/{page}', timeout=60)
+    return answer.status_code, answer.json()['daemon'], answer.json()['dry_run']
 
 
 class TestDaemons(test_first_light.RebalancedTestCase):
@@ -90,11 +107,17 @@ placement_endpoint_override = {self.placement_api.url}
     def test_engine_and_executor_move_an_instance_and_leave_on_sigterm_and_sigint(self) -> None:
         server = self.boot(host='host1')
         self.load({'host1': 0.8, 'host2': 0.5, 'host3': 0.1}, {server['id']: 0.35})
+        ports = {name: free_port() for name in ('engine', 'executor')}
+        self.edit('[prometheus]', '[monitoring]\n' + ''.join(
+            f'{name}_port = {port}\n' for name, port in ports.items()) + '[prometheus]')
         with self.daemon('engine') as engine, self.daemon('executor', signal.SIGINT):
             self.wait_for(lambda: self.host_of(server) == 'host3', 'the move to host3')
             self.wait_for(lambda: not self.store.flights(), 'the task to end')
             rows = [r for p in self.store.plans() for r in self.store.tasks(p.plan_id)]
             self.assertEqual([model.TaskState.COMPLETED], [r.task.state for r in rows])
+            for name, port in ports.items():
+                for page in ('healthz', 'readyz'):
+                    self.assertEqual((200, f'kronos-{name}', False), told(port, page))
             engine.send_signal(signal.SIGUSR1)
             self.wait_for(lambda: os.path.isdir(self.snapshots) and os.listdir(self.snapshots),
                           'a snapshot')
@@ -103,6 +126,26 @@ placement_endpoint_override = {self.placement_api.url}
         self.assertRegex(name, r'^kronos-engine-snapshot-\d{8}T\d{6}Z$')
         with open(os.path.join(self.snapshots, name, 'nova', 'instances.json')) as f:
             self.assertIn(server['id'], f.read())
+
+    def test_in_a_dry_run_without_nova_health_tells_so(self) -> None:
+        self.load({'host1': 0.5, 'host2': 0.5, 'host3': 0.5}, {})
+        port = free_port()
+        self.edit('[prometheus]', f'[monitoring]\nengine_port = {port}\n[prometheus]')
+        self.edit('dry_run = false', 'dry_run = true')
+        with self.daemon('engine'):
+            self.wait_for(lambda: listens(port) and told(port, 'readyz') == (
+                200, 'kronos-engine', True), 'a cycle')
+            self.nova_api.httpd.shutdown()
+            self.nova_api.httpd.server_close()
+            self.wait_for(lambda: told(port, 'readyz')[0] == 503, 'a cycle without Nova')
+            self.assertEqual((200, 'kronos-engine', True), told(port, 'healthz'))
+
+    def edit(self, old: str, new: str) -> None:
+        with open(self.config) as f:
+            text = f.read()
+        self.assertIn(old, text)
+        with open(self.config, 'w') as f:
+            f.write(text.replace(old, new))
 
     def lease(self) -> Any:
         """Who plans the hosts of no aggregate; None: nobody ever has."""
@@ -118,10 +161,7 @@ placement_endpoint_override = {self.placement_api.url}
             self) -> None:
         """Cycles are an hour apart: who waits for a scope does not wait for one."""
         self.load({'host1': 0.5, 'host2': 0.5, 'host3': 0.5}, {})
-        with open(self.config) as f:
-            text = f.read().replace('evaluation_interval = 5', 'evaluation_interval = 3600')
-        with open(self.config, 'w') as f:
-            f.write(text)
+        self.edit('evaluation_interval = 5', 'evaluation_interval = 3600')
         with self.daemon('engine', called='first') as first:
             held = self.wait_for(self.planned, 'the first engine to plan')
             with self.daemon('engine', called='second'):
@@ -143,10 +183,7 @@ placement_endpoint_override = {self.placement_api.url}
 
     def test_an_engine_that_is_killed_is_overtaken(self) -> None:
         self.load({'host1': 0.5, 'host2': 0.5, 'host3': 0.5}, {})
-        with open(self.config) as f:
-            text = f.read().replace('evaluation_interval = 5', 'evaluation_interval = 3600')
-        with open(self.config, 'w') as f:
-            f.write(text)
+        self.edit('evaluation_interval = 5', 'evaluation_interval = 3600')
         with self.daemon('engine', called='second'):
             held = self.wait_for(self.planned, 'the engine to plan')
         # It gave its scope back; the next one is killed and cannot.

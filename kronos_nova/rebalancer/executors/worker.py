@@ -35,6 +35,7 @@ from kronos_nova import exception
 from kronos_nova import model
 from kronos_nova.conf import masking
 from kronos_nova.model import TaskState
+from kronos_nova.rebalancer import health as healths
 from kronos_nova.rebalancer.executors import base
 from kronos_nova.rebalancer.executors import outcomes
 from kronos_nova.rebalancer.executors import retry
@@ -43,6 +44,10 @@ from kronos_nova.rebalancer.store import owners
 from kronos_nova.rebalancer.store import rows
 
 LOG = logging.getLogger(__name__)
+
+#: A pass that has taken so long (seconds) hangs: it waits for Nova about each of
+#: its tasks, never longer than [nova] collect_timeout.
+HUNG_SECONDS = 900.0
 
 LATE = 'The migration took longer than its deadline.'
 ABORTING = 'The migration took longer than its deadline and is being aborted.'
@@ -78,21 +83,35 @@ class Worker:
         self._unverified: dict[str, float] = {}
         self._aborted: set[str] = set()
         self._frozen: str | None = None
+        self._health: healths.Health | None = None
+        self._pulse: healths.Pulse | None = None
 
     # The loop.
+
+    def tell(self, health: healths.Health) -> None:
+        """Whom :meth:`run` tells that it comes round, and how it went."""
+        health.expect('pass')
+        self._pulse = health.pulse('passes', self._settings.poll_interval + HUNG_SECONDS)
+        self._health = health
 
     def run(self) -> None:
         """Work until :meth:`stop`; a database that is away is waited for."""
         while not self._stopping.is_set():
-            begun = False
+            begun, problem = False, ''
+            if self._pulse is not None:
+                self._pulse.beat()
             try:
                 begun = self.run_once(self._clock())
             except exception.StoreError as e:
+                problem = str(e)
                 LOG.error('Executor %s: %s It is tried again.', self.name, e)
-            except Exception:
+            except Exception as e:
                 # A dead loop would leave a process that looks alive.
+                problem = f'{type(e).__name__}, a defect of ours; see the log'
                 LOG.exception('Executor %s: a pass failed for a reason that is a defect of ours; '
                               'the next one tries again.', self.name)
+            if self._health is not None:
+                self._health.note('pass', {'': problem} if problem else {})
             if not begun:
                 self.wake.wait(self._pause())
                 self.wake.clear()

@@ -21,6 +21,7 @@ import pytest
 from kronos_nova import exception
 from kronos_nova.rebalancer import daemon
 from kronos_nova.rebalancer import engine
+from kronos_nova.rebalancer import health as healths
 
 PATIENCE = 60.0
 
@@ -33,9 +34,11 @@ class Engine:
         self.beats = threading.Semaphore(0)
         self.stopped = threading.Event()
         self._beat = beat
+        self.troubles = {}
 
     def safe_cycle(self):
         self.cycles.release()
+        return self.troubles
 
     def keep_leases(self):
         self.beats.release()
@@ -109,3 +112,33 @@ def test_a_dead_engine_s_scope_is_planned_again_within_a_minute():
     """Killed right after a beat; its heir had looked right before the lease ended."""
     assert engine.LEASE_SECONDS + daemon.BEAT_SECONDS <= 45, 'a cycle needs time, too'
     assert 3 * daemon.BEAT_SECONDS < engine.LEASE_SECONDS, 'two renewals may be lost'
+
+
+def test_it_is_ready_when_a_cycle_has_succeeded_in_every_scope():
+    built, health = Engine(), healths.Health()
+    built.troubles = {'blue': 'could not read servers from Nova'}
+    one = daemon.Daemon(built, interval=0.01, beat=0.01, health=health)
+    assert health.ready() == ['cycle: it has not come round yet'] and health.alive() == []
+    one.start()
+    assert times(built.cycles, 2)
+    assert health.ready() == ['cycle: blue: could not read servers from Nova']
+    assert health.alive() == [], 'a restart would not help'
+    built.troubles = {}
+    assert times(built.cycles, 3)
+    one.stop()
+    assert health.ready() == []
+
+
+def test_leases_that_are_not_renewed_are_told(serve):
+    errors = [exception.StoreError(problem='the database is away', remedy='wait')]
+
+    def beat():
+        if errors:
+            raise errors[0]
+        return False
+    built, health = Engine(beat), healths.Health()
+    serve(built, interval=3600, beat=0.01, health=health)
+    assert times(built.beats, 2)
+    assert ['the database is away' in text for text in health.ready() if 'leases' in text] == [True]
+    errors.clear()
+    assert times(built.beats, 3) and not any('leases' in text for text in health.ready())

@@ -23,6 +23,7 @@ from kronos_nova import exception
 from kronos_nova import model
 from kronos_nova.conf import opts
 from kronos_nova.model import TaskState
+from kronos_nova.rebalancer import health as healths
 from kronos_nova.rebalancer.executors import base
 from kronos_nova.rebalancer.executors import dry_run
 from kronos_nova.rebalancer.executors import retry
@@ -795,3 +796,26 @@ def test_a_defect_in_a_pass_does_not_end_the_loop(bench, monkeypatch):
     bench.worker.wake.set()
     bench.worker.run()
     assert len(passes) == 2
+
+
+def test_passes_are_told_and_a_database_that_is_away_makes_it_unready(bench, monkeypatch):
+    health = healths.Health()
+    bench.worker.tell(health)
+    assert health.ready() == ['pass: it has not come round yet']
+    errors = iter([exception.StoreError(problem='the database is away', remedy='wait'),
+                   RuntimeError('boo')])
+    seen = []
+
+    def run_once(now):
+        seen.append(health.ready())
+        if (error := next(errors, None)) is not None:
+            raise error
+        if len(seen) > 3:
+            bench.worker.stop()
+        return True
+    monkeypatch.setattr(bench.worker, 'run_once', run_once)
+    monkeypatch.setattr(bench.worker, '_pause', lambda: 0.01)
+    bench.worker.run()
+    assert 'the database is away' in seen[1][0]
+    assert seen[2] == ['pass: RuntimeError, a defect of ours; see the log']
+    assert seen[3] == [] == health.alive()

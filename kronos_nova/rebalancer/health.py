@@ -1,0 +1,104 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+
+"""What a daemon knows of its own health; nobody is asked for it.
+
+Each loop shows its pulse when it comes round; what a loop needs is noted, well
+or not, when it was last used. Whoever asks gets what is known already, so that
+asking costs nothing and cannot hang.
+"""
+
+from collections.abc import Callable
+from collections.abc import Mapping
+import threading
+import time
+from typing import Any
+
+
+class Pulse:
+    """A loop that must come round every ``patience`` seconds at least."""
+
+    def __init__(self, name: str, patience: float, monotonic: Callable[[], float]) -> None:
+        self._name = name
+        self._patience = patience
+        self._monotonic = monotonic
+        self._last = monotonic()
+
+    def beat(self) -> None:
+        self._last = self._monotonic()
+
+    def problem(self) -> str | None:
+        silent = self._monotonic() - self._last
+        if silent <= self._patience:
+            return None
+        return (f'{self._name}: silent for {silent:.0f} s, at most {self._patience:.0f} s are '
+                'expected; restart the daemon')
+
+
+class Health:
+    """Of one daemon. Any thread may write, any may read.
+
+    :param facts: shown as they are: name of the daemon, dry run.
+    """
+
+    def __init__(self, monotonic: Callable[[], float] = time.monotonic, **facts: Any) -> None:
+        self._monotonic = monotonic
+        self._facts = facts
+        self._pulses: list[Pulse] = []
+        self._troubles: dict[str, Mapping[str, str]] = {}
+        self._noted: dict[str, float] = {}
+        self._lock = threading.Lock()
+
+    def pulse(self, name: str, patience: float) -> Pulse:
+        """A new one, which has just beaten.
+
+        :param patience: seconds.
+        """
+        found = Pulse(name, patience, self._monotonic)
+        with self._lock:
+            self._pulses.append(found)
+        return found
+
+    def expect(self, part: str) -> None:
+        """The daemon is not ready before this part was noted for the first time."""
+        self._write(part, {'': 'it has not come round yet'})
+
+    def note(self, part: str, troubles: Mapping[str, str]) -> None:
+        """What part of the work could not be done the last time, and why; all
+        of it could where ``troubles`` is empty."""
+        self._write(part, dict(troubles))
+        self._noted[part] = self._monotonic()
+
+    def _write(self, part: str, troubles: Mapping[str, str]) -> None:
+        with self._lock:
+            self._troubles[part] = troubles
+
+    def alive(self) -> list[str]:
+        """Why the process should be restarted; empty: it should not."""
+        with self._lock:
+            pulses = list(self._pulses)
+        return [problem for pulse in pulses if (problem := pulse.problem()) is not None]
+
+    def ready(self) -> list[str]:
+        """Why it does not do all of its work now; empty: it does."""
+        with self._lock:
+            parts = dict(self._troubles)
+        return self.alive() + [
+            ': '.join(text for text in (part, what, why) if text)
+            for part, troubles in parts.items() for what, why in troubles.items()]
+
+    def facts(self) -> dict[str, Any]:
+        """What else is shown; ``seconds_since``: the last note of each part."""
+        now = self._monotonic()
+        return {**self._facts, 'seconds_since': {
+            part: round(now - at, 1) for part, at in sorted(self._noted.items())}}
