@@ -41,7 +41,8 @@ def one_cloud(seed: int, plans: int, minutes: float) -> tuple[dict[str, int], li
         figures = pathlib.Path(directory, 'figures.json')
         environment = dict(
             os.environ, OS_NOVA_DISABLE_EVENTLET_PATCHING='1', KRONOS_TEST_SEED=str(seed),
-            KRONOS_TEST_PLANS=str(plans), KRONOS_TEST_FIGURES=str(figures),
+            KRONOS_TEST_PLANS=str(plans), KRONOS_TEST_HOSTS=str(8 + seed % 2),
+            KRONOS_TEST_FIGURES=str(figures),
             PYTHONPATH=os.pathsep.join([str(TOP), os.environ.get('PYTHONPATH', '')]))
         try:
             done = subprocess.run([sys.executable, '-m', 'testtools.run', TEST], cwd=TOP,

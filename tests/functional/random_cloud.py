@@ -63,8 +63,8 @@ class Drawn:
     avx: frozenset[str]
 
 
-def drawn(rng: random.Random) -> Drawn:
-    hosts = [f'host{n}' for n in range(1, rng.randint(8, 9) + 1)]
+def drawn(rng: random.Random, count: int) -> Drawn:
+    hosts = [f'host{n}' for n in range(1, count + 1)]
     sizes = {h: (rng.choice((4, 6, 8)), rng.choice((4096, 6144, 8192))) for h in hosts}
     return Drawn(sizes, rng.choice((1.0, 1.0, 1.5)), rng.choice(SCOPES),
                  rng.choice(('spread', 'spread', 'spread', 'pack')),

@@ -16,7 +16,8 @@ reason that our rules check, and no server group is broken at any moment.
 
 Everything is ours and real but the scores: collector, planner, checker, store,
 worker and the nova driver. ``tools/random_plans.py`` runs many clouds; here it
-is one, of KRONOS_TEST_PLANS plans and the seed KRONOS_TEST_SEED.
+is a small one; KRONOS_TEST_PLANS, KRONOS_TEST_HOSTS and KRONOS_TEST_SEED ask for
+another.
 """
 
 from collections import Counter
@@ -44,7 +45,8 @@ from kronos_nova.rebalancer.store import api as store_api
 from tests.functional import api
 from tests.functional import random_cloud
 
-PLANS = int(os.environ.get('KRONOS_TEST_PLANS', '8'))
+PLANS = int(os.environ.get('KRONOS_TEST_PLANS', '3'))
+HOSTS = int(os.environ.get('KRONOS_TEST_HOSTS', '5'))
 SEED = int(os.environ.get('KRONOS_TEST_SEED', '1'))
 #: Where figures go, for tools/random_plans.py.
 FIGURES = os.environ.get('KRONOS_TEST_FIGURES', '')
@@ -60,7 +62,7 @@ class RandomPlansTestCase(api.ApiTestCase):
 
     def setUp(self) -> None:
         self.rng = random.Random(SEED)
-        self.drawn = random_cloud.drawn(self.rng)
+        self.drawn = random_cloud.drawn(self.rng, HOSTS)
         self.hosts = tuple(self.drawn.sizes)
         super().setUp()
         self.load = random_cloud.Load()
