@@ -40,7 +40,7 @@ READ = frozenset(_ALL + name for name in (
     'os-migrations:index', 'os-migrations:index:all_projects', 'os-migrations:index:host',
     'os-server-groups:index', 'os-server-groups:index:all_projects', 'os-services:list',
     'servers:allow_all_filters', 'servers:detail', 'servers:detail:get_all_tenants',
-    'servers:show'))
+    'servers:show', 'servers:show:flavor-extra-specs'))
 #: The executor alone: what a single move reads ...
 WATCH = frozenset(_ALL + name for name in (
     'os-instance-actions:events', 'os-instance-actions:events:details',
@@ -55,7 +55,7 @@ _PLACEMENT = 'placement:'
 PLACEMENT_READ = frozenset(_PLACEMENT + name for name in (
     'resource_providers:list', 'resource_providers:inventories:list',
     'resource_providers:usages', 'resource_providers:traits:list',
-    'resource_providers:allocations:list'))
+    'resource_providers:aggregates:list', 'resource_providers:allocations:list'))
 PLACEMENT_WATCH = frozenset({_PLACEMENT + 'allocations:list'})
 
 #: What Nova's own rules are made of, without context_is_admin. The last four

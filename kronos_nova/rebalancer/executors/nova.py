@@ -35,6 +35,7 @@ from kronos_nova.rebalancer.executors import answers
 from kronos_nova.rebalancer.executors import base
 from kronos_nova.rebalancer.executors import cold
 from kronos_nova.rebalancer.executors import fresh
+from kronos_nova.rebalancer.executors import reshapes
 
 LOG = logging.getLogger(__name__)
 
@@ -91,6 +92,7 @@ class NovaExecutor(base.Executor):
             raise exception.PreFlightError(
                 instance_uuid=task.instance_uuid, rule='out-of-scope',
                 problem=f'aggregate {task.aggregate} no longer exists') from None
+        reshapes.check(task, cluster)
         self._judge(task, cluster, known)
         _as_planned(task, instance)
         self._find_slots(task, known, now)

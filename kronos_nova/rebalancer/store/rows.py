@@ -92,7 +92,8 @@ def task_columns(task: model.Task, now: float) -> dict[str, Any]:
         'created_at': task.created_at or now, 'updated_at': now,
         'expires_at': now + BEGIN_WITHIN if task.deadline is None else task.deadline,
         'state': task.state.value, 'memory_mb': task.memory_mb, 'disk_gb': task.disk_gb,
-        'method': task.method.value}
+        'method': task.method.value,
+        'trees': json.dumps([[t.host, t.shape, t.generation] for t in task.trees])}
 
 
 def task_row(row: sa.RowMapping) -> TaskRow:
@@ -108,7 +109,8 @@ def task_row(row: sa.RowMapping) -> TaskRow:
         not_before=row['not_before'], created_at=row['created_at'],
         deadline=row['expires_at'] if row['deadline'] is None else row['deadline'],
         state=TaskState(row['state']), memory_mb=row['memory_mb'], disk_gb=row['disk_gb'],
-        method=model.Method(row['method']))
+        method=model.Method(row['method']),
+        trees=tuple(model.TreeMark(*mark) for mark in json.loads(row['trees'] or '[]')))
     return TaskRow(task=task, **{
         name: row[name] for name in (
             'attempt', 'worker', 'heartbeat_at', 'marker', 'reference', 'submitted_at',
