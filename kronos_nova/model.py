@@ -20,8 +20,10 @@ for people to read and are never keys.
 """
 
 from collections.abc import Mapping
+from collections.abc import Sequence
 import dataclasses
 import enum
+import itertools
 from typing import Any
 
 from kronos_nova import lookback
@@ -261,10 +263,27 @@ class Cluster:
     sharing: Mapping[str, Provider] = _empty()
     aggregate_metadata: Mapping[str, Mapping[str, str]] = _empty()
 
-    def scoped(self, scope: str) -> 'Cluster':
-        """The same cloud with another part of it under plan."""
-        return dataclasses.replace(
-            self, scope=scope, scope_hosts=frozenset(self.hosts_of(scope)))
+    def scoped(self, scope: str, named: Sequence[str] = ()) -> 'Cluster':
+        """The same cloud with another part of it under plan.
+
+        :param named: the aggregates that are planned, in order: a host in
+            several of them belongs to the first.
+        :raises KeyError: no such aggregate.
+        """
+        hosts = set(self.hosts_of(scope))
+        for earlier in itertools.takewhile(lambda name: name != scope, named):
+            hosts.difference_update(self.aggregates.get(earlier, ()))
+        return dataclasses.replace(self, scope=scope, scope_hosts=frozenset(hosts))
+
+    def shared_hosts(self, named: Sequence[str]) -> dict[str, tuple[str, ...]]:
+        """Hosts that are in several of the named aggregates, with these in
+        their order: the first is the scope that the host belongs to."""
+        found: dict[str, list[str]] = {}
+        for name in dict.fromkeys(named):
+            for host in self.aggregates.get(name, ()):
+                found.setdefault(host, []).append(name)
+        return {host: tuple(names) for host, names in sorted(found.items())
+                if len(names) > 1 and host in self.hosts}
 
     def hosts_of(self, scope: str) -> tuple[str, ...]:
         """Hosts of an aggregate, or of the pool of hosts in none, sorted.
@@ -460,7 +479,8 @@ class Plan:
     ``reason`` says why there are no moves and is None when there are some.
     ``rejections`` counts candidate moves refused, by rule, and instances that
     nothing could be done with. ``held`` names the first of these. ``draining`` are
-    hosts whose drain goes on in the next cycle. ``load`` is the weighted mean of
+    hosts whose drain goes on in the next cycle. ``undrained`` are disabled hosts
+    that keep their instances, each with the reason. ``load`` is the weighted mean of
     the scores that it was made on: what an imbalance is compared with later.
     """
 
@@ -476,6 +496,7 @@ class Plan:
     draining: frozenset[str] = frozenset()
     truncated: bool = False
     load: float | None = None
+    undrained: tuple[Rejection, ...] = ()
 
 
 class TaskState(enum.StrEnum):

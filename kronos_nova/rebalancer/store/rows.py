@@ -146,6 +146,7 @@ def plan_document(plan: model.Plan) -> str:
         'combined_before': plan.combined_before, 'combined_after': plan.combined_after,
         'rejections': dict(plan.rejections), 'warnings': plan.warnings,
         'held': [dataclasses.asdict(no) for no in plan.held],
+        'undrained': [dataclasses.asdict(no) for no in plan.undrained],
         'draining': sorted(plan.draining), 'truncated': plan.truncated, 'load': plan.load})
 
 
@@ -158,9 +159,10 @@ def plan_row(row: sa.RowMapping) -> PlanRow:
                       # Plans of earlier releases have none.
                       'alternate_improvements': tuple(move.get('alternate_improvements', ()))})
         for move in data.pop('moves'))
-    held = tuple(model.Rejection(**no) for no in data.pop('held', ()))  # old plans have none
+    held, undrained = (  # old plans have none
+        tuple(model.Rejection(**no) for no in data.pop(name, ())) for name in ('held', 'undrained'))
     plan = model.Plan(
-        scope=row['scope'], reason=row['reason'], moves=moves, held=held,
+        scope=row['scope'], reason=row['reason'], moves=moves, held=held, undrained=undrained,
         policies=tuple(model.PolicyReport(**policy) for policy in data.pop('policies')),
         warnings=tuple(data.pop('warnings')), draining=frozenset(data.pop('draining')), **data)
     return PlanRow(plan_id=row['plan_id'], created_at=row['created_at'],
