@@ -136,7 +136,7 @@ class Host:
     ``provider``, the root of its tree, is None when Placement was not read (an
     old snapshot). ``nested`` is the rest of the tree, parents first, then by UUID.
     ``sharing`` are the UUIDs of providers, in ``Cluster.sharing``, that share
-    with the tree.
+    with the tree. ``hypervisor_version`` is os-hypervisors' number, 0 unknown.
     """
 
     name: str
@@ -149,11 +149,25 @@ class Host:
     traits: frozenset[str] = frozenset()
     nested: tuple[Provider, ...] = ()
     sharing: frozenset[str] = frozenset()
+    hypervisor_version: int = 0
 
     @property
     def tree(self) -> tuple[Provider, ...]:
         """Root first; empty without one."""
         return () if self.provider is None else (self.provider, *self.nested)
+
+    def total(self, resource_class: str) -> int:
+        """Of the tree together, as its inventories say; 0 where there is none."""
+        return sum(p.inventories[resource_class].total for p in self.tree
+                   if resource_class in p.inventories)
+
+    def capacities(self) -> dict[str, float]:
+        """What Placement lets consumers allocate of the tree together, by class."""
+        found: dict[str, float] = {}
+        for provider in self.tree:
+            for name, inventory in provider.inventories.items():
+                found[name] = found.get(name, 0.0) + inventory.capacity
+        return found
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -167,6 +181,10 @@ class Instance:
     besides volumes, which a migration between hosts without shared storage
     copies; 0 is certain, None is unknown (an old snapshot). ``launched_at``: when
     it was booted, unshelved or resized to its host, seconds since the epoch.
+    ``extra_specs`` of its flavor and ``image_properties`` are None where Nova
+    does not show them, ``scheduler_hints`` those that rules look at: instance
+    UUIDs by hint. ``power_state`` is Nova's number, None unknown. ``opted_out``
+    names where its owner has opted out of moves, in the operator's words.
     """
 
     uuid: str
@@ -186,6 +204,11 @@ class Instance:
     local_disk_gb: int | None = None
     launched_at: float | None = None
     allocations: Mapping[str, Mapping[str, int]] = _empty()
+    extra_specs: Mapping[str, str] | None = None
+    image_properties: Mapping[str, str] | None = None
+    scheduler_hints: Mapping[str, tuple[str, ...]] = _empty()
+    power_state: int | None = None
+    opted_out: str | None = None
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -221,7 +244,8 @@ class Cluster:
     ``scope_hosts`` are the hosts that may give and take; every other host
     still counts for groups and claims. ``sharing`` are the sharing providers by
     UUID. ``placement_known`` is False only for
-    snapshots that carry no Placement data.
+    snapshots that carry no Placement data. ``aggregate_metadata`` by the name
+    of the aggregate, as in ``aggregates``.
     """
 
     hosts: Mapping[str, Host]
@@ -235,6 +259,7 @@ class Cluster:
     placement_known: bool = True
     taken_at: float = 0.0
     sharing: Mapping[str, Provider] = _empty()
+    aggregate_metadata: Mapping[str, Mapping[str, str]] = _empty()
 
     def scoped(self, scope: str) -> 'Cluster':
         """The same cloud with another part of it under plan."""
@@ -538,7 +563,10 @@ class Options:
     """What an operator may set about planning; names are the options' names.
 
     ``max_missing_hosts`` None means max(1, 5 % of the scope's hosts).
-    ``instance_storage`` is auto, shared or local.
+    ``instance_storage`` is auto, shared or local. ``enforce_placement_disk`` False
+    leaves DISK_GB out of the claims; None counts it, True also takes disks to be
+    local where ``instance_storage`` is auto. ``nova_enabled_filters`` and
+    ``nova_prefilters`` name what nova-scheduler enforces.
     """
 
     dry_run: bool = True
@@ -548,7 +576,7 @@ class Options:
     enforce_hard_affinity: bool = False
     enforce_soft_affinity: bool = False
     enforce_placement_claims: bool = True
-    enforce_placement_disk: bool = False
+    enforce_placement_disk: bool | None = None
     require_cpu_compatibility: bool = False
     restrict_to_az: bool = False
     allow_disk_copy: bool = False
@@ -561,5 +589,10 @@ class Options:
     minimum_gain: float = 0.0001
     max_alternates: int = 2
     pinned_instances: frozenset[str] = frozenset()
+    opted_out_projects: frozenset[str] = frozenset()
+    nova_enabled_filters: frozenset[str] = frozenset()
+    nova_prefilters: frozenset[str] = frozenset()
+    live_migratable_pci_aliases: frozenset[str] = frozenset()
+    skip_hypervisor_version_check_on_lm: bool = False
     settle_seconds: float = 300.0
     max_steps: int = 2_000_000

@@ -40,7 +40,7 @@ READ = frozenset(_ALL + name for name in (
     'os-migrations:index', 'os-migrations:index:all_projects', 'os-migrations:index:host',
     'os-server-groups:index', 'os-server-groups:index:all_projects', 'os-services:list',
     'servers:allow_all_filters', 'servers:detail', 'servers:detail:get_all_tenants',
-    'servers:show'))
+    'servers:show', 'servers:show:flavor-extra-specs'))
 #: The executor alone: what a single move reads ...
 WATCH = frozenset(_ALL + name for name in (
     'os-instance-actions:events', 'os-instance-actions:events:details',

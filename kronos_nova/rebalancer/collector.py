@@ -35,6 +35,7 @@ from kronos_nova import model
 from kronos_nova.rebalancer.clients import allocations
 from kronos_nova.rebalancer.clients import api
 from kronos_nova.rebalancer.clients import nova_api
+from kronos_nova.rebalancer.clients import pins
 from kronos_nova.rebalancer.clients import placement_api
 from kronos_nova.rebalancer.clients import provider_trees
 from kronos_nova.rebalancer.clients import reading
@@ -56,7 +57,7 @@ class Collector:
 
     def __init__(self, conf: cfg.ConfigOpts, connection: Any) -> None:
         self._conf = conf
-        self._nova = nova_api.NovaApi(connection)
+        self._nova = nova_api.NovaApi(connection, pins.opt_out(conf))
         self._placement = placement_api.PlacementApi(connection)
         self._trees = provider_trees.TreeReader(self._placement, remembers=True)
         self._reported: frozenset[str] = frozenset()
@@ -102,12 +103,15 @@ class Collector:
         flights = flights_of(migrations, on_hosts)
         named = reads.result(aggregates, 'Nova', 'aggregates')
         grouped = reads.result(groups, 'Nova', 'server groups')
+        notes += not_shown(servers)
         self._report(notes)
         return model.Cluster(
             hosts=hosts, services=services, flights=flights, taken_at=now,
             instances=with_claims(on_hosts, hosts, forest.allocations(), {
                 f.instance_uuid for f in flights}, migrations),
-            groups=tuple(grouped), aggregates=named, sharing=sharing_of(hosts, forest))
+            groups=tuple(grouped), aggregates={n: a.hosts for n, a in named.items()},
+            aggregate_metadata={n: a.metadata for n, a in named.items()},
+            sharing=sharing_of(hosts, forest))
 
     def _forest(self, reads: reading.Reading, nodes: Mapping[str, nova_api.Hypervisor],
                 hypervisors: Iterable[nova_api.Hypervisor]) -> provider_trees.Forest:
@@ -168,6 +172,15 @@ def planned(hypervisors: Iterable[nova_api.Hypervisor], types: Collection[str],
     return nodes, notes
 
 
+def not_shown(servers: Iterable[model.Instance]) -> list[str]:
+    """What rules about flavors cannot be judged by."""
+    if all(s.extra_specs is not None for s in servers):
+        return []
+    return ['Nova does not show the extra specs of flavors: rules about them are left to Nova, '
+            'which then refuses some moves. Give the user of [nova] a role that policy '
+            'os_compute_api:servers:show:flavor-extra-specs allows.']
+
+
 def of_two_projects(servers: Iterable[model.Instance]) -> list[str]:
     """One server of each of two projects: of these, one is not our own."""
     by_project = {s.project_id: s.uuid for s in servers}
@@ -188,7 +201,8 @@ def hosts_of(nodes: Mapping[str, nova_api.Hypervisor], services: Mapping[str, mo
             hypervisor_type=node.type, zone=services[name].zone,
             provider=tree[0] if tree else None, nested=tree[1:],
             traits=tree[0].traits if tree else frozenset(),
-            sharing=forest.sharing.with_tree(uuids) & forest.contents.keys())
+            sharing=forest.sharing.with_tree(uuids) & forest.contents.keys(),
+            hypervisor_version=node.version)
     return out
 
 

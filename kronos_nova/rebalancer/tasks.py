@@ -14,8 +14,10 @@
 
 from collections import Counter
 from collections.abc import Callable
+from collections.abc import Container
 
 from kronos_nova import model
+from kronos_nova.constraints import disks
 from kronos_nova.constraints import metrics
 from kronos_nova.constraints import statuses
 from kronos_nova.rebalancer import shapes
@@ -57,7 +59,8 @@ def from_plan(plan: model.Plan, cluster: model.Cluster, policy_names: tuple[str,
             not_before=now + in_wave[move.wave] * stagger_seconds, created_at=now,
             deadline=late if move.phase in STALE else None,
             memory_mb=instance.memory_mb, method=statuses.method(instance.status),
-            disk_gb=instance.disk_gb if options is None else copied_gb(move, instance, options),
+            disk_gb=(instance.disk_gb if options is None
+                     else copied_gb(move, instance, options, cluster.sharing)),
             trees=trees(move, cluster, options)))
         in_wave[move.wave] += 1
     return tasks
@@ -74,9 +77,13 @@ def trees(move: model.Move, cluster: model.Cluster,
     return tuple(mark for mark in found if mark is not None)
 
 
-def copied_gb(move: model.Move, instance: model.Instance, options: model.Options) -> int:
-    """GiB of disks that the move copies, as far as is known: at most."""
+def copied_gb(move: model.Move, instance: model.Instance, options: model.Options,
+              sharing: Container[str] = ()) -> int:
+    """GiB of disks that the move copies, as far as is known: at most.
+
+    :param sharing: UUIDs of sharing providers.
+    """
     shared = options.instance_storage == 'shared'
     if shared or (move.phase in metrics.IMBALANCE and not options.allow_disk_copy):
         return 0
-    return instance.disk_gb if instance.local_disk_gb is None else instance.local_disk_gb
+    return disks.own_gb(instance, sharing)

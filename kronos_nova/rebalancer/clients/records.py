@@ -80,6 +80,10 @@ class Record:
             raise self.bad(f'field {key!r} is not a number from {least} to 2**63 - 1')
         return value
 
+    def optional_amount(self, key: str) -> int | None:
+        """None where the key is missing or null."""
+        return None if self._data.get(key) is None else self.amount(key)
+
     def ratio(self, key: str) -> float:
         """A finite number, not negative; Placement admits 0."""
         value = self._get(key)
@@ -118,6 +122,13 @@ class Record:
         inner = Record(self._service, '', self.mapping(key))
         inner._what = f'{self._what}, {api.printable(key)}'
         return inner
+
+    def texts_by_name(self, key: str) -> dict[str, str]:
+        """An object whose values are texts."""
+        value = self.mapping(key)
+        if not all(isinstance(v, str) for v in value.values()):
+            raise self.bad(f'field {key!r} has a value that is not a text')
+        return dict(value)
 
     def identities(self, key: str) -> list[str]:
         """The keys of an object that are UUIDs."""

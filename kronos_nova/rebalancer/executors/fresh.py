@@ -24,10 +24,12 @@ from typing import Any, TypeVar
 from oslo_config import cfg
 
 from kronos_nova import model
+from kronos_nova.constraints import hints
 from kronos_nova.rebalancer import collector
 from kronos_nova.rebalancer.clients import allocations
 from kronos_nova.rebalancer.clients import api
 from kronos_nova.rebalancer.clients import nova_api
+from kronos_nova.rebalancer.clients import pins
 from kronos_nova.rebalancer.clients import placement_api
 from kronos_nova.rebalancer.clients import provider_trees
 from kronos_nova.rebalancer.clients import reading
@@ -51,7 +53,7 @@ class FreshReader:
 
     def __init__(self, conf: cfg.ConfigOpts, connection: Any) -> None:
         self._conf = conf
-        self.nova = nova_api.NovaApi(connection)
+        self.nova = nova_api.NovaApi(connection, pins.opt_out(conf))
         self.placement = placement_api.PlacementApi(connection)
         self._trees = provider_trees.TreeReader(self.placement, allocations=False)
 
@@ -75,7 +77,9 @@ class FreshReader:
         services = {name: s for found in by_end.values() for name, s in found.items()}
         groups = reads.each('Nova', 'server groups', self._group, server.group_uuids)
         found_groups = tuple(g for g in groups.values() if g is not None)
-        uuids = sorted({u for g in found_groups for u in g.members} - {task.instance_uuid})
+        hinted = self._hinted(server.instance)
+        uuids = sorted({u for g in found_groups for u in g.members}.union(hinted)
+                       - {task.instance_uuid})
         members = reads.each('Nova', 'group members', self._member, uuids)
         others = {u: i for u, i in members.items() if i is not None and i.host}
         for found in reads.each('Nova', 'migrations', self.nova.migrations, others).values():
@@ -93,7 +97,9 @@ class FreshReader:
         return model.Cluster(
             hosts=hosts, services=services, instances=instances, groups=found_groups,
             flights=collector.flights_of([m for m in migrations if not m.ended], instances),
-            aggregates=named, taken_at=now, sharing=collector.sharing_of(hosts, forest))
+            aggregates={n: a.hosts for n, a in named.items()},
+            aggregate_metadata={n: a.metadata for n, a in named.items()}, taken_at=now,
+            sharing=collector.sharing_of(hosts, forest))
 
     def _forest(self, reads: reading.Reading, roots: list[str]) -> provider_trees.Forest:
         """The trees of both hosts, and what is shared with them."""
@@ -115,6 +121,12 @@ class FreshReader:
         own = reads.one('Placement', 'allocations',
                         lambda: self.placement.allocations_of(instance.uuid))
         return allocations.claimed(instance, own, host)
+
+    def _hinted(self, instance: model.Instance) -> set[str]:
+        """Who else decides by its hints, where any filter looks at them."""
+        if {hints.SAME, hints.DIFFERENT}.isdisjoint(self._conf.engine.nova_enabled_filters):
+            return set()
+        return {uuid for found in instance.scheduler_hints.values() for uuid in found}
 
     def _group(self, uuid: str) -> model.ServerGroup | None:
         return _unless_gone(lambda: self.nova.server_group(uuid))

@@ -28,3 +28,8 @@ def reachable(simulation: sim.Simulation, instances: sim.Ints, hosts: sim.Ints) 
     """In the same cell, in a zone that the instance may be in, with the CPU
     features it has now."""
     return simulation.reach.permits(instances, simulation.place[instances], hosts)
+
+
+def unpinned(simulation: sim.Simulation, instances: sim.Ints, hosts: sim.Ints) -> sim.Bools:
+    """A hypervisor, traits and aggregates that do for it."""
+    return simulation.pins.permits(instances, simulation.place[instances], hosts)

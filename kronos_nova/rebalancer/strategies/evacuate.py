@@ -23,7 +23,6 @@ import numpy as np
 from kronos_nova import constraints
 from kronos_nova import model
 from kronos_nova import policy as policies
-from kronos_nova.constraints import instance as instance_rules
 from kronos_nova.constraints import statuses
 from kronos_nova.rebalancer import simulation as sim
 from kronos_nova.rebalancer.search import chain
@@ -96,8 +95,7 @@ class Evacuate(base.Strategy):
         if _under_way(simulation, uuid):
             return
         probe = model.Move(uuid, host, '', model.Phase.EVACUATE)
-        own = (instance_rules.state(simulation.view, probe)
-               or instance_rules.history(simulation.view, probe))
+        own = constraints.check_alone(simulation.view, probe)
         if own is not None:
             if own.rule not in PASSING:
                 simulation.warnings.append(f'host {host} is disabled and not drained, because '

@@ -65,7 +65,7 @@ class Connection:
 
 
 class _Proxy:
-    maximum = '2.96'
+    maximum = '2.100'
     session: Any
 
     def __init__(self, run: 'runs.Run', process: 'processes.Process') -> None:
@@ -109,12 +109,14 @@ class Compute(_Proxy):
         wanted = params.get('hypervisor_hostname_pattern', '')
         return Response({'hypervisors': [
             {'id': h.uuid, 'hypervisor_hostname': f'{h.name}.example.org',
-             'hypervisor_type': 'QEMU', 'service': {'host': h.name}}
+             'hypervisor_type': 'QEMU', 'hypervisor_version': 8002000,
+             'service': {'host': h.name}}
             for h in self.cloud.hosts.values() if wanted in h.name]})
 
     def _aggregates(self, params: dict[str, Any]) -> Response:
         self.process.saw_scopes()
-        return Response({'aggregates': [{'id': n, 'name': name, 'hosts': list(hosts)}
+        return Response({'aggregates': [{'id': n, 'name': name, 'hosts': list(hosts),
+                                         'metadata': {}}
                                         for n, (name, hosts) in enumerate(
                                             self.cloud.aggregates.items())]})
 
@@ -123,13 +125,14 @@ class Compute(_Proxy):
             'id': instance.uuid, 'name': 'a', 'status': instance.status, 'tenant_id': PROJECT,
             'locked': instance.locked, 'image': '', 'config_drive': '',
             'flavor': {'vcpus': instance.vcpus, 'ram': instance.memory_mb, 'disk': 1,
-                       'ephemeral': 0, 'swap': 0},
+                       'ephemeral': 0, 'swap': 0, 'extra_specs': {}},
             'OS-EXT-SRV-ATTR:host': instance.host,
             'OS-EXT-SRV-ATTR:instance_name': 'instance-1',
             'OS-EXT-STS:task_state': instance.task_state,
             'OS-SRV-USG:launched_at': '2001-09-08T00:00:00.000000',
             'server_groups': [instance.group] if instance.group else [],
-            'pinned_availability_zone': None}
+            'OS-EXT-STS:power_state': 1, 'metadata': {}, 'tags': [],
+            'pinned_availability_zone': None, 'scheduler_hints': {}}
 
     def _servers(self, params: dict[str, Any]) -> Response:
         found = [i for i in self.cloud.instances.values()
