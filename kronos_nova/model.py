@@ -20,8 +20,10 @@ for people to read and are never keys.
 """
 
 from collections.abc import Mapping
+from collections.abc import Sequence
 import dataclasses
 import enum
+import itertools
 from typing import Any
 
 from kronos_nova import lookback
@@ -114,7 +116,8 @@ class Inventory:
 class Provider:
     """A resource provider: what it has and what is allocated on it.
 
-    ``parent_uuid`` is None for a root. ``aggregates`` are Placement's, by UUID.
+    ``parent_uuid`` is None for a root. ``aggregates`` are Placement's, by UUID:
+    those through which a provider shares.
     """
 
     uuid: str
@@ -154,6 +157,19 @@ class Host:
     def tree(self) -> tuple[Provider, ...]:
         """Root first; empty without one."""
         return () if self.provider is None else (self.provider, *self.nested)
+
+    def total(self, resource_class: str) -> int:
+        """Of the tree together, as its inventories say; 0 where there is none."""
+        return sum(p.inventories[resource_class].total for p in self.tree
+                   if resource_class in p.inventories)
+
+    def capacities(self) -> dict[str, float]:
+        """What Placement lets consumers allocate of the tree together, by class."""
+        found: dict[str, float] = {}
+        for provider in self.tree:
+            for name, inventory in provider.inventories.items():
+                found[name] = found.get(name, 0.0) + inventory.capacity
+        return found
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -247,10 +263,27 @@ class Cluster:
     sharing: Mapping[str, Provider] = _empty()
     aggregate_metadata: Mapping[str, Mapping[str, str]] = _empty()
 
-    def scoped(self, scope: str) -> 'Cluster':
-        """The same cloud with another part of it under plan."""
-        return dataclasses.replace(
-            self, scope=scope, scope_hosts=frozenset(self.hosts_of(scope)))
+    def scoped(self, scope: str, named: Sequence[str] = ()) -> 'Cluster':
+        """The same cloud with another part of it under plan.
+
+        :param named: the aggregates that are planned, in order: a host in
+            several of them belongs to the first.
+        :raises KeyError: no such aggregate.
+        """
+        hosts = set(self.hosts_of(scope))
+        for earlier in itertools.takewhile(lambda name: name != scope, named):
+            hosts.difference_update(self.aggregates.get(earlier, ()))
+        return dataclasses.replace(self, scope=scope, scope_hosts=frozenset(hosts))
+
+    def shared_hosts(self, named: Sequence[str]) -> dict[str, tuple[str, ...]]:
+        """Hosts that are in several of the named aggregates, with these in
+        their order: the first is the scope that the host belongs to."""
+        found: dict[str, list[str]] = {}
+        for name in dict.fromkeys(named):
+            for host in self.aggregates.get(name, ()):
+                found.setdefault(host, []).append(name)
+        return {host: tuple(names) for host, names in sorted(found.items())
+                if len(names) > 1 and host in self.hosts}
 
     def hosts_of(self, scope: str) -> tuple[str, ...]:
         """Hosts of an aggregate, or of the pool of hosts in none, sorted.
@@ -446,7 +479,8 @@ class Plan:
     ``reason`` says why there are no moves and is None when there are some.
     ``rejections`` counts candidate moves refused, by rule, and instances that
     nothing could be done with. ``held`` names the first of these. ``draining`` are
-    hosts whose drain goes on in the next cycle. ``load`` is the weighted mean of
+    hosts whose drain goes on in the next cycle. ``undrained`` are disabled hosts
+    that keep their instances, each with the reason. ``load`` is the weighted mean of
     the scores that it was made on: what an imbalance is compared with later.
     """
 
@@ -462,6 +496,7 @@ class Plan:
     draining: frozenset[str] = frozenset()
     truncated: bool = False
     load: float | None = None
+    undrained: tuple[Rejection, ...] = ()
 
 
 class TaskState(enum.StrEnum):
@@ -483,12 +518,27 @@ class TaskState(enum.StrEnum):
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
+class TreeMark:
+    """What a plan knew of a host's provider tree.
+
+    ``shape`` is a digest of its providers' UUIDs, their parents and the classes
+    of their inventories. ``generation`` is the sum of their generations: as long
+    as the shape stays it only grows.
+    """
+
+    host: str
+    shape: str
+    generation: int
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
 class Task:
     """A move being carried out; field names are Kronos's wire names.
 
     ``memory_mb`` and ``disk_gb`` are what is copied at most. ``method``: a
-    stopped instance is moved cold. ``improvement`` is that of ``to_host``,
-    ``alternate_improvements`` as of a Move.
+    stopped instance is moved cold. ``trees`` are of its source, destination and
+    alternates, where they were known; they do not go over the wire. ``improvement``
+    is that of ``to_host``, ``alternate_improvements`` as of a Move.
     """
 
     task_id: str
@@ -514,6 +564,7 @@ class Task:
     memory_mb: int = 0
     disk_gb: int = 0
     method: Method = Method.LIVE
+    trees: tuple[TreeMark, ...] = ()
     alternate_improvements: tuple[float, ...] = ()
 
 
@@ -560,7 +611,9 @@ class Options:
     """What an operator may set about planning; names are the options' names.
 
     ``max_missing_hosts`` None means max(1, 5 % of the scope's hosts).
-    ``instance_storage`` is auto, shared or local. ``nova_enabled_filters`` and
+    ``instance_storage`` is auto, shared or local. ``enforce_placement_disk`` False
+    leaves DISK_GB out of the claims; None counts it, True also takes disks to be
+    local where ``instance_storage`` is auto. ``nova_enabled_filters`` and
     ``nova_prefilters`` name what nova-scheduler enforces.
     """
 
@@ -571,7 +624,7 @@ class Options:
     enforce_hard_affinity: bool = False
     enforce_soft_affinity: bool = False
     enforce_placement_claims: bool = True
-    enforce_placement_disk: bool = False
+    enforce_placement_disk: bool | None = None
     require_cpu_compatibility: bool = False
     restrict_to_az: bool = False
     allow_disk_copy: bool = False

@@ -55,7 +55,7 @@ _PLACEMENT = 'placement:'
 PLACEMENT_READ = frozenset(_PLACEMENT + name for name in (
     'resource_providers:list', 'resource_providers:inventories:list',
     'resource_providers:usages', 'resource_providers:traits:list',
-    'resource_providers:allocations:list'))
+    'resource_providers:aggregates:list', 'resource_providers:allocations:list'))
 PLACEMENT_WATCH = frozenset({_PLACEMENT + 'allocations:list'})
 #: The engine alone: confirm_moves.
 PLACEMENT_ASK = frozenset({_PLACEMENT + 'allocation_candidates:list'})

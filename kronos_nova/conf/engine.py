@@ -73,8 +73,13 @@ OPTS: list[cfg.Opt] = [
     cfg.BoolOpt('enforce_placement_claims', default=True,
                 help='Refuse a move whose destination has no room for the instance\'s allocation '
                      'in Placement.'),
-    cfg.BoolOpt('enforce_placement_disk', default=False,
-                help='Count DISK_GB among the claims. Leave false with shared storage.'),
+    cfg.BoolOpt('enforce_placement_disk',
+                help='Count DISK_GB among the claims. Not set: what an instance has allocated '
+                     'of it counts, because Nova\'s scheduler asks Placement for as much at the '
+                     'destination, whatever the storage. true: also take disks to be copied '
+                     'where instance_storage is auto, so that of two migrations the smaller one '
+                     'with its disk goes first. false: it never counts, and Nova may refuse '
+                     'what is planned.'),
     cfg.BoolOpt('require_cpu_compatibility', default=False,
                 help='Refuse a destination that lacks a CPU trait (HW_CPU_*) of the source.'),
     # Ours.

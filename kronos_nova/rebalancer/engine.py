@@ -21,6 +21,7 @@ from collections.abc import Mapping
 from collections.abc import Sequence
 import dataclasses
 import hashlib
+import re
 import threading
 import time
 from typing import Any, Protocol, TYPE_CHECKING
@@ -70,6 +71,7 @@ CLOCK_SECONDS = 30.0
 FAILURE_SECONDS = 3600.0
 #: Old plans are looked for so many seconds apart.
 FORGET_EVERY = 3600.0
+_SECONDS = re.compile(r'\b\d+ s\b')
 
 
 class Collector(Protocol):
@@ -157,6 +159,8 @@ class Engine:
         self._watch = policy_watch.PolicyWatch(conf.engine.policies_file)
         self._leases: dict[str, Any] = {}
         self._taken: frozenset[str] = frozenset()
+        self._shared: dict[str, tuple[str, ...]] = {}
+        self._undrained: dict[str, frozenset[str]] = {}
         self._cycle_began: float | None = None
         self._troubles: dict[str, str] = {}
         self._kept_alive = kept_alive
@@ -321,6 +325,7 @@ class Engine:
             cluster = self._collector.collect(self._clock())
         except (exception.CollectError, exception.StoreError) as e:
             return [self._failed(scope, e) for scope in ours]
+        self._tell_shared(cluster)
         samples = {} if self._stopping.is_set() else self.samples(policy_set)
         collected = self._monotonic() - started
         rows = []
@@ -337,9 +342,28 @@ class Engine:
             row = report.aggregate(outcome, collected)
             rows.append(row)
             _log(row)
+            self._tell_undrained(row)
         self._tell_scheduler(cluster)
         self._tell_usage(cluster, samples, policy_set)
         return rows
+
+    def _tell_shared(self, cluster: model.Cluster) -> None:
+        """Once, and again when it has changed."""
+        shared = cluster.shared_hosts(self._conf.engine.aggregates)
+        for host, names in shared.items():
+            if self._shared.get(host) != names:
+                LOG.warning('Host %s is in several aggregates that are planned, %s: it belongs '
+                            'to scope %s, the first of them in [engine] aggregates', host,
+                            ', '.join(names), names[0])
+        self._shared = shared
+
+    def _tell_undrained(self, row: Mapping[str, Any]) -> None:
+        """Once, and again when the reason is another; seconds run down."""
+        told = frozenset(_SECONDS.sub('', text) for text in row['undrained'])
+        for text in row['undrained']:
+            if _SECONDS.sub('', text) not in self._undrained.get(row['name'], ()):
+                LOG.info('Scope %s: %s', row['name'], text)
+        self._undrained[row['name']] = told
 
     def samples(self, policy_set: policies.PolicySet) -> dict[str, model.PolicySamples]:
         """Every enabled policy's answers; what failed says so inside."""
@@ -361,7 +385,8 @@ class Engine:
         under_way = {f.instance_uuid for f in flights}
         ended = tuple(f for f in live if f.instance_uuid not in under_way)
         cluster = dataclasses.replace(
-            cluster, flights=(*cluster.flights, *flights, *ended)).scoped(scope)
+            cluster, flights=(*cluster.flights, *flights, *ended)).scoped(
+                scope, self._conf.engine.aggregates)
         busy = sum(1 for f in flights if f.from_host in cluster.scope_hosts)
 
         def plan(history: model.History) -> cycle.Outcome:

@@ -29,7 +29,7 @@ from kronos_nova.rebalancer import gates
 from kronos_nova.rebalancer import ordering
 from kronos_nova.rebalancer import simulation as sim
 from kronos_nova.rebalancer.strategies import base
-from kronos_nova.rebalancer.strategies import evacuate
+from kronos_nova.rebalancer.strategies import orders
 
 #: So many instances that were held back are named; all are counted.
 NAMED = 50
@@ -99,7 +99,8 @@ def plan(request: Request, expired: Callable[[], bool] = lambda: False) -> model
         rejections=dict(sorted((+Counter(rejections)).items())), held=tuple(held_back[:NAMED]),
         warnings=tuple(dict.fromkeys(simulation.warnings)),
         reason=None if ordered.moves else _reason(simulation),
-        draining=_still_draining(request, simulation), truncated=simulation.truncated)
+        draining=_still_draining(request, simulation), truncated=simulation.truncated,
+        undrained=_undrained(request, held))
 
 
 def without(request: Request, plan: model.Plan, dropped: Collection[str],
@@ -241,7 +242,7 @@ def _continuing(request: Request) -> frozenset[str]:
 def _ordered_drains(request: Request) -> list[str]:
     if not request.options.evacuate_disabled_hosts:
         return []
-    return evacuate.drained_hosts(request.cluster, request.options)
+    return orders.drained_hosts(request.cluster, request.options)
 
 
 def _reason(simulation: sim.Simulation) -> str:
@@ -268,6 +269,15 @@ def _held(request: Request) -> str | None:
     if request.budget <= 0:
         return 'the budget is used up by moves that are still under way'
     return None
+
+
+def _undrained(request: Request, held: str | None) -> tuple[model.Rejection, ...]:
+    cooling = request.history.scope_cooling
+    if held is None and cooling > 0:
+        return orders.undrained(request.cluster, request.options,
+                                f'the scope cools down for another {cooling:.0f} s',
+                                request.history.draining)
+    return orders.undrained(request.cluster, request.options, held)
 
 
 def _propose(request: Request, simulation: sim.Simulation) -> list[model.Move]:

@@ -44,6 +44,7 @@ def aggregate(outcome: cycle.Outcome, collect: float = 0.0) -> dict[str, Any]:
         'held': [{'rule': no.rule, 'detail': no.detail} for no in plan.held],
         'warnings': list(plan.warnings),
         'draining': sorted(plan.draining),
+        'undrained': [no.detail for no in plan.undrained],
         'truncated': plan.truncated,
         'reason': plan.reason,
         'timings': {'collect': round(collect, 6),
@@ -105,8 +106,8 @@ def failed(scope: str, reason: str) -> dict[str, Any]:
     """A scope that could not be planned: the same keys, no numbers."""
     return {'name': scope, 'hosts': None, 'instances': None, 'policies': [],
             'combined_before': None, 'combined_after': None, 'moves': [], 'waves': [],
-            'rejections': {}, 'held': [], 'warnings': [], 'draining': [], 'truncated': False,
-            'reason': reason, 'timings': {}}
+            'rejections': {}, 'held': [], 'warnings': [], 'draining': [], 'undrained': [],
+            'truncated': False, 'reason': reason, 'timings': {}}
 
 
 def line(row: Mapping[str, Any]) -> str:

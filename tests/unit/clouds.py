@@ -34,6 +34,7 @@ from kronos_nova.rebalancer.strategies import evacuate
 from kronos_nova.rebalancer.strategies import pack
 from kronos_nova.rebalancer.strategies import repair
 from kronos_nova.rebalancer.strategies import spread
+from tests.unit import trees
 
 NOW = 1_000_000.0
 STRATEGIES = (evacuate.Evacuate(), repair.Repair(), spread.Spread(), pack.Pack())
@@ -54,7 +55,8 @@ def examples(count):
 
 @dataclasses.dataclass(frozen=True)
 class Knobs:
-    """``clean``: no history, flights, odd services, outsiders or gaps."""
+    """``clean``: no history, flights, odd services, outsiders or gaps.
+    ``trees``: hosts have nested and sharing providers."""
 
     seed: int
     hosts: int = 4
@@ -69,6 +71,7 @@ class Knobs:
     clean: bool = True
     tight: bool = False
     objective: str = 'balanced'
+    trees: bool = dataclasses.field(default=False, repr=False)  # changes nothing else
 
 
 def knobs(**fixed):
@@ -79,6 +82,8 @@ def knobs(**fixed):
         'budget': st.integers(1, 8), 'drains': st.booleans(),
         'hard_repairs': st.booleans(), 'soft_repairs': st.booleans(), 'clean': st.booleans(),
         'tight': st.booleans(), 'objective': st.sampled_from(['balanced', 'kronos'])}
+    if 'trees' in fixed:  # elsewhere the examples stay what they were
+        drawn['trees'] = st.just(fixed['trees'])
     return st.builds(Knobs, **{name: st.just(fixed[name]) if name in fixed else strategy
                                for name, strategy in drawn.items()})
 
@@ -101,6 +106,8 @@ def request(k):
         services=services, groups=_groups(k, rng, sorted(instances)), flights=flights,
         aggregates={'scope': tuple(hosts)}, scope='scope', scope_hosts=frozenset(hosts),
         placement_known=k.clean or rng.random() < 0.85, taken_at=NOW)
+    if k.trees:
+        cluster = trees.grown(cluster, random.Random(repr(k)), tight=k.tight)
     policies = _policies(k, rng)
     cluster = _pinned(k, cluster)
     options = model.Options(

@@ -137,6 +137,13 @@ class Record:
             raise self.bad(f'field {key!r} has a key that is not a UUID')
         return found
 
+    def identity_list(self, key: str) -> tuple[str, ...]:
+        """A list of UUIDs."""
+        found = self.texts(key)
+        if not all(_IDENTITY.fullmatch(name) for name in found):
+            raise self.bad(f'field {key!r} has an item that is not a UUID')
+        return found
+
     def amounts(self, key: str) -> dict[str, int]:
         """Non-negative integers by name."""
         part = self.part(key)

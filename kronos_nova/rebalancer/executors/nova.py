@@ -19,6 +19,7 @@ import time
 from typing import Any, Self
 
 from oslo_config import cfg
+from oslo_log import log as logging
 
 from kronos_nova import constraints
 from kronos_nova import exception
@@ -34,7 +35,10 @@ from kronos_nova.rebalancer.executors import answers
 from kronos_nova.rebalancer.executors import base
 from kronos_nova.rebalancer.executors import cold
 from kronos_nova.rebalancer.executors import fresh
+from kronos_nova.rebalancer.executors import reshapes
 from kronos_nova.rebalancer.executors import settling
+
+LOG = logging.getLogger(__name__)
 
 #: Rejections that are Placement's: another destination may have room.
 NO_ROOM = frozenset({'no-provider', 'no-inventory', 'claim-unit', 'no-room'})
@@ -89,9 +93,14 @@ class NovaExecutor(base.Executor):
             raise exception.PreFlightError(
                 instance_uuid=task.instance_uuid, rule='out-of-scope',
                 problem=f'aggregate {task.aggregate} no longer exists') from None
+        reshapes.check(task, cluster)
         self._judge(task, cluster, known)
         _as_planned(task, instance)
         self._find_slots(task, known, now)
+        zones = [cluster.services[h].zone for h in (task.from_host, task.to_host)]
+        if zones[0] != zones[1]:
+            LOG.info('Instance %s: the move from %s to %s is one from zone %s to zone %s',
+                     task.instance_uuid, task.from_host, task.to_host, *zones)
         return json.dumps({'migration_id': found.newest, 'time': now})
 
     def _judge(self, task: model.Task, cluster: model.Cluster, known: base.Known) -> None:

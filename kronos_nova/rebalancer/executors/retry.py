@@ -36,12 +36,12 @@ NOT_THE_INSTANCE = frozenset({
     'anti-affinity', 'affinity', 'cpu-traits', 'out-of-scope', 'hypervisor-type',
     'hypervisor-older', 'vgpu-hypervisor', 'aggregate-tenant', 'aggregate-extra-specs',
     'aggregate-image', 'tenant-aggregate', 'isolated-aggregate', 'required-traits',
-    'different-host', 'same-host-hint', 'placement-refused'})
+    'different-host', 'same-host-hint', 'tree-reshaped', 'placement-refused'})
 #: Nor are these its fault, and no destination differs: the task ends.
 FINAL = frozenset({
     'copies-disk', 'quarantined', 'locked', 'method-changed', 'opted-out', 'owner-opted-out',
     'project-opted-out', 'tenant-without-aggregate', 'accelerators', 'power-state',
-    'memory-encryption', 'vtpm', 'pci-passthrough', 'affinity-unmovable'})
+    'memory-encryption', 'vtpm', 'pci-passthrough', 'affinity-unmovable', 'source-reshaped'})
 #: Nor is there anything left to do.
 GONE = 'no-such-instance'
 #: Nor these, and waiting helps: the same destination is tried again.

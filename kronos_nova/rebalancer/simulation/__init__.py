@@ -102,8 +102,9 @@ class Simulation:
         self._residents = residents.Residents(self.place, len(self.hosts))
         #: What a live migration copies, MiB; disks only where they are local.
         self.cost: Floats = arrays.real(i.memory_mb for i in instances)[order]
-        if options.enforce_placement_disk:
-            self.cost += arrays.real(i.disk_gb * 1024 for i in instances)[order]
+        if disks.local(options):
+            self.cost += arrays.real(
+                disks.own_gb(i, cluster.sharing) * 1024 for i in instances)[order]
         self.weights: Floats = np.array([p.weight for p in self.policies])
         self.thresholds: Floats = np.array([p.threshold for p in self.policies])
         self.room = room.Room(self.view, self.hosts, instances, order)

@@ -63,7 +63,8 @@ def anonymise(directory: str, salt: bytes, *, keep_order: bool = False,
     uuids = {*cluster.instances, *(g.uuid for g in cluster.groups),
              *(m for g in cluster.groups for m in g.members),
              *(f.instance_uuid for f in cluster.flights),
-             *(m.instance_uuid for h in recorded.histories.values() for m, _at in h.completed)}
+             *(m.instance_uuid for h in recorded.histories.values() for m, _at in h.completed),
+             *cluster.sharing}
     hosts = {*cluster.hosts, *cluster.services, *(i.host for i in cluster.instances.values())}
     names = (naming.Names(salt, uuids, hosts) if keep_order else naming.Names(salt))
     work = _Anonymiser(directory, names, cluster, policy_set)
@@ -102,6 +103,10 @@ class _Anonymiser:
         amounts = _mapping(names.standard, _same)
         inventory = _record(total=_same, reserved=_same, allocation_ratio=_same, min_unit=_same,
                             max_unit=_same, step_size=_same)
+        provider: dict[str, Rule] = {
+            'uuid': ident, 'generation': _same, 'used': amounts,
+            'inventories': _mapping(names.standard, inventory), 'name': ident,
+            'parent_uuid': ident, 'traits': _each(names.standard), 'aggregates': _each(ident)}
         self._rules: dict[str, Rule] = {
             schema.NODES: _each(_record(
                 host=host, hypervisor_hostname=host, uuid=ident, hypervisor_type=_same,
@@ -119,9 +124,10 @@ class _Anonymiser:
                 instance_uuid=ident, from_host=host, to_host=_maybe(host), source=_same,
                 alternates=_each(host))),
             schema.PROVIDERS: _mapping(host, _maybe(_record(
-                uuid=ident, generation=_same, used=amounts,
-                inventories=_mapping(names.standard, inventory)))),
+                **provider, nested=_each(_record(**provider)), sharing=_each(ident)))),
+            schema.SHARING: _each(_record(**provider)),
             schema.ALLOCATIONS: _mapping(ident, amounts),
+            schema.BY_PROVIDER: _mapping(ident, _mapping(ident, amounts)),
             schema.TRAITS: _mapping(host, _each(names.standard)),
             schema.COOLDOWNS: _record(
                 aggregate_cooldowns=_mapping(scope, _same),

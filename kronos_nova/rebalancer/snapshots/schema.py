@@ -31,7 +31,9 @@ GROUPS = 'nova/server_groups.json'
 SERVICES = 'nova/services.json'
 MIGRATIONS = 'nova/migrations.json'
 PROVIDERS = 'placement/providers.json'
+SHARING = 'placement/sharing.json'
 ALLOCATIONS = 'placement/allocations.json'
+BY_PROVIDER = 'placement/allocations_by_provider.json'
 TRAITS = 'placement/cpu_traits.json'
 COOLDOWNS = 'cooldowns.json'
 
@@ -123,10 +125,24 @@ class Inventory(_Record):
 
 
 class Provider(_Record):
+    """Of a tree or a sharing one; ``parent_uuid`` is None for a root."""
+
     uuid: Text
     generation: Count = 0
     inventories: dict[Name, Inventory] = {}
     used: Amounts = {}
+    name: Text = ''
+    parent_uuid: Name | None = None
+    traits: list[Name] = []
+    aggregates: list[Name] = []
+
+
+class Root(Provider):
+    """A host's own, with the rest of its tree, parents first, and the UUIDs of
+    those that share with it."""
+
+    nested: list[Provider] = []
+    sharing: list[Name] = []
 
 
 class Completed(_Record):

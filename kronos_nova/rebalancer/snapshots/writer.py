@@ -205,22 +205,43 @@ def _rules(group: model.ServerGroup) -> dict[str, int]:
 
 def _placement(cluster: model.Cluster) -> dict[str, Any]:
     """Nothing for a cluster whose Placement was not read. Traits only where
-    some were read: the collector reads them for require_cpu_compatibility."""
+    some were read: the collector reads them for require_cpu_compatibility.
+    Sharing providers, and which provider has what, only where that is known."""
     if not cluster.placement_known:
         return {}
     out: dict[str, Any] = {
-        schema.PROVIDERS: {h.name: None if h.provider is None else _provider(h.provider)
-                           for h in cluster.hosts.values()},
+        schema.PROVIDERS: {h.name: _root(h) for h in cluster.hosts.values()},
         schema.ALLOCATIONS: {i.uuid: dict(i.claims) for i in cluster.instances.values()}}
     if any(h.traits for h in cluster.hosts.values()):
         out[schema.TRAITS] = {h.name: sorted(h.traits) for h in cluster.hosts.values()}
+    if cluster.sharing:
+        out[schema.SHARING] = [_provider(p) for _, p in sorted(cluster.sharing.items())]
+    by_provider = {i.uuid: {p: dict(held) for p, held in i.allocations.items()}
+                   for i in cluster.instances.values() if i.allocations}
+    if by_provider:
+        out[schema.BY_PROVIDER] = by_provider
     return out
 
 
+def _root(host: model.Host) -> dict[str, Any] | None:
+    if host.provider is None:
+        return None
+    found = _provider(host.provider)
+    if host.nested:
+        found['nested'] = [_provider(p) for p in host.nested]
+    if host.sharing:
+        found['sharing'] = sorted(host.sharing)
+    return found
+
+
 def _provider(provider: model.Provider) -> dict[str, Any]:
-    return {'uuid': provider.uuid, 'generation': provider.generation,
-            'inventories': {c: dataclasses.asdict(i) for c, i in provider.inventories.items()},
-            'used': dict(provider.used)}
+    """What is not known, or of no tree, is left out."""
+    found = {'uuid': provider.uuid, 'generation': provider.generation,
+             'inventories': {c: dataclasses.asdict(i) for c, i in provider.inventories.items()},
+             'used': dict(provider.used)}
+    optional = {'name': provider.name, 'parent_uuid': provider.parent_uuid,
+                'traits': sorted(provider.traits), 'aggregates': sorted(provider.aggregates)}
+    return found | {name: value for name, value in optional.items() if value}
 
 
 def _cooldowns(histories: Mapping[str, model.History]) -> dict[str, Any]:

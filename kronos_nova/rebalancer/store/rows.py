@@ -96,7 +96,9 @@ def task_columns(task: model.Task, now: float) -> dict[str, Any]:
         'created_at': task.created_at or now, 'updated_at': now,
         'expires_at': now + BEGIN_WITHIN if task.deadline is None else task.deadline,
         'state': task.state.value, 'memory_mb': task.memory_mb, 'disk_gb': task.disk_gb,
-        'method': task.method.value, 'improvements': json.dumps(task.alternate_improvements)}
+        'method': task.method.value,
+        'trees': json.dumps([[t.host, t.shape, t.generation] for t in task.trees]),
+        'improvements': json.dumps(task.alternate_improvements)}
 
 
 def attempts(text: str | None) -> tuple[model.Attempt, ...]:
@@ -128,7 +130,8 @@ def task_row(row: sa.RowMapping) -> TaskRow:
         not_before=row['not_before'], created_at=row['created_at'],
         deadline=row['expires_at'] if row['deadline'] is None else row['deadline'],
         state=TaskState(row['state']), memory_mb=row['memory_mb'], disk_gb=row['disk_gb'],
-        method=model.Method(row['method']))
+        method=model.Method(row['method']),
+        trees=tuple(model.TreeMark(*mark) for mark in json.loads(row['trees'] or '[]')))
     return TaskRow(task=task, attempts=attempts(row['attempts']), **{
         name: row[name] for name in (
             'attempt', 'worker', 'heartbeat_at', 'marker', 'reference', 'submitted_at',
@@ -143,6 +146,7 @@ def plan_document(plan: model.Plan) -> str:
         'combined_before': plan.combined_before, 'combined_after': plan.combined_after,
         'rejections': dict(plan.rejections), 'warnings': plan.warnings,
         'held': [dataclasses.asdict(no) for no in plan.held],
+        'undrained': [dataclasses.asdict(no) for no in plan.undrained],
         'draining': sorted(plan.draining), 'truncated': plan.truncated, 'load': plan.load})
 
 
@@ -155,9 +159,10 @@ def plan_row(row: sa.RowMapping) -> PlanRow:
                       # Plans of earlier releases have none.
                       'alternate_improvements': tuple(move.get('alternate_improvements', ()))})
         for move in data.pop('moves'))
-    held = tuple(model.Rejection(**no) for no in data.pop('held', ()))  # old plans have none
+    held, undrained = (  # old plans have none
+        tuple(model.Rejection(**no) for no in data.pop(name, ())) for name in ('held', 'undrained'))
     plan = model.Plan(
-        scope=row['scope'], reason=row['reason'], moves=moves, held=held,
+        scope=row['scope'], reason=row['reason'], moves=moves, held=held, undrained=undrained,
         policies=tuple(model.PolicyReport(**policy) for policy in data.pop('policies')),
         warnings=tuple(data.pop('warnings')), draining=frozenset(data.pop('draining')), **data)
     return PlanRow(plan_id=row['plan_id'], created_at=row['created_at'],

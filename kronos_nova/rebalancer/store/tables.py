@@ -88,6 +88,7 @@ task = table(
     sa.Column('memory_mb', sa.BigInteger, nullable=False),
     sa.Column('disk_gb', sa.BigInteger, nullable=False),
     sa.Column('method', sa.String(8), nullable=False, server_default='live'),
+    sa.Column('trees', text()),
     sa.Column('worker', sa.Unicode(255)),
     sa.Column('heartbeat_at', sa.Double),
     sa.Column('marker', text()),

@@ -253,10 +253,12 @@ class Placement(_Proxy):
         if self.run.faults.hit('Placement answers 500'):
             return Response({'errors': [{'detail': 'no'}]}, 500)
         if path == '/resource_providers':
+            nobody = 'required' in params or 'member_of' in params  # storage is not shared
             return Response({'resource_providers': [
                 {'uuid': h.uuid, 'name': f'{h.name}.example.org', 'root_provider_uuid': h.uuid,
-                 'generation': h.generation} for h in self.cloud.hosts.values()
-                if params.get('in_tree') in (None, h.uuid)]})
+                 'parent_provider_uuid': None, 'generation': h.generation}
+                for h in self.cloud.hosts.values()
+                if not nobody and params.get('in_tree') in (None, h.uuid)]})
         kind, uuid, *rest = path.strip('/').split('/')
         if kind == 'allocations':
             return Response({'allocations': {

@@ -54,24 +54,31 @@ MARK = 'zorgon'
 NAMES = {name: f'{MARK}-{name}' for name in (
     'host-a', 'host-b', 'gone', 'instance', 'internal', 'project', 'group', 'rack', 'zone',
     'cell', 'reason', 'pause', 'error', 'label', 'warning')}
-INSTANCE, MEMBER, GROUP, NODE = (
-    f'{n}{n}{n}{n}{n}{n}{n}{n}-aaaa-4bbb-8ccc-{n * 12}' for n in '1234')
+INSTANCE, MEMBER, GROUP, NODE, CARD, POOL = (
+    f'{n}{n}{n}{n}{n}{n}{n}{n}-aaaa-4bbb-8ccc-{n * 12}' for n in '123467')
 
 
 def recording():
     provider = model.Provider(NODE, 7, {
         'VCPU': model.Inventory(32, 2, 4.0, 1, 32, 1),
-        f'CUSTOM_{MARK.upper()}_GPU': model.Inventory(2, 0, 1.0, 1, 2, 1)}, {'VCPU': 4})
+        f'CUSTOM_{MARK.upper()}_GPU': model.Inventory(2, 0, 1.0, 1, 2, 1)}, {'VCPU': 4},
+        NAMES['host-a'])
+    card = model.Provider(CARD, 1, {'VGPU': model.Inventory(2)}, {'VGPU': 1},
+                          f'{MARK}_pci_0000:81', NODE, frozenset({f'CUSTOM_{MARK.upper()}_T'}))
+    pool = model.Provider(POOL, 1, {f'CUSTOM_{MARK.upper()}_GPU': model.Inventory(8)}, {},
+                          f'{MARK}-pool', aggregates=frozenset({GROUP}))
     a, b = f'{NAMES["host-a"]}.example.org', NAMES['host-b']
     cluster = model.Cluster(
         hosts={a: model.Host(a, f'{a}.lan', NODE, 'QEMU', NAMES['zone'], NAMES['cell'], provider,
-                             frozenset({'HW_CPU_X86_VMX', f'CUSTOM_{MARK.upper()}_T'})),
+                             frozenset({'HW_CPU_X86_VMX', f'CUSTOM_{MARK.upper()}_T'}),
+                             (card,), frozenset({POOL})),
                b: model.Host(b)},
         instances={
             INSTANCE: model.Instance(
                 INSTANCE, a, NAMES['instance'], NAMES['internal'], 4, 8192, 40, 'ACTIVE',
                 'migrating', True, {'VCPU': 4, f'CUSTOM_{MARK.upper()}_GPU': 1},
                 f'other-allocations: on {NAMES["reason"]}', NAMES['zone'], NAMES['project'], 20,
+                allocations={NODE: {'VCPU': 4}, POOL: {f'CUSTOM_{MARK.upper()}_GPU': 1}},
                 extra_specs={f'{MARK}:1': f'<or> {MARK} <or> 5', 'accel:device_profile': MARK,
                              f'aggregate_instance_extra_specs:{MARK}': MARK,
                              f'trait1:CUSTOM_{MARK.upper()}_T': 'required'},
@@ -85,7 +92,7 @@ def recording():
         groups=(model.ServerGroup(GROUP, model.GroupPolicy.ANTI_AFFINITY,
                                   frozenset({INSTANCE, MEMBER}), 3, NAMES['group']),),
         flights=(model.Flight(INSTANCE, a, b, 'task', (a,)),),
-        aggregates={NAMES['rack']: (a,)}, taken_at=NOW, aggregate_metadata={
+        aggregates={NAMES['rack']: (a,)}, taken_at=NOW, sharing={POOL: pool}, aggregate_metadata={
             NAMES['rack']: {f'{MARK}-1': f'{MARK}, 5', f'filter_tenant_id:{MARK}': '5' * 32,
                             f'trait:CUSTOM_{MARK.upper()}_T': 'required'}})
 
@@ -135,7 +142,8 @@ def test_no_name_of_any_kind_is_left_in_any_file(tmp_path, original, keep_order)
         str(p.relative_to(original)) for p in Path(original).rglob('*.json'))}
     for path in files:
         data = path.read_bytes().lower() + path.name.encode()
-        for word in (MARK, INSTANCE, MEMBER, GROUP, NODE, '5' * 32, 'example.org', 'lan"',
+        for word in (MARK, INSTANCE, MEMBER, GROUP, NODE, CARD, POOL, '5' * 32,
+                     'example.org', 'lan"',
                      SALT.decode(), SALT.hex()):
             assert word.lower().encode() not in data, (path.name, word)
         assert stat.S_IMODE(path.stat().st_mode) == 0o600

@@ -697,3 +697,38 @@ def test_replay_of_a_snapshot_repeats_a_plan_without_what_placement_refused(worl
     live, = engine.run_cycle()
     replayed, = replay.replay(world.conf, engine.write_snapshot(), lambda: 0.0)
     assert (replayed['moves'], replayed['rejections']) == (live['moves'], live['rejections'])
+
+
+def test_a_host_in_two_aggregates_belongs_to_the_first_and_the_log_says_so_once(world, caplog):
+    """Else two plans would give away the same room."""
+    world.collector.cluster = dataclasses.replace(
+        world.collector.cluster, aggregates={'blue': ('a', 'b'), 'green': ('b',)})
+    world.conf.set_override('aggregates', ['green', 'blue'], 'engine')
+    world.conf.set_override('include_unassigned_hosts', False, 'engine')
+    one = world.engine()
+    with caplog.at_level('WARNING'):
+        rows = one.run_cycle()
+        one.run_cycle()
+    assert {r['name']: r['hosts'] for r in rows} == {'green': 1, 'blue': 1}
+    assert not any(r['moves'] for r in rows), 'a and b are in different scopes'
+    said = [m for m in caplog.messages if 'several aggregates' in m]
+    assert said == ['Host b is in several aggregates that are planned, green, blue: it belongs to '
+                    'scope green, the first of them in [engine] aggregates']
+
+
+def test_a_host_that_is_disabled_and_not_drained_is_told_once_and_always_reported(world, caplog):
+    services = {h: dataclasses.replace(s, status='disabled' if h == 'a' else 'enabled',
+                                       disabled_reason='AUTO: libvirt' if h == 'a' else None)
+                for h, s in world.collector.cluster.services.items()}
+    world.collector.cluster = dataclasses.replace(world.collector.cluster, services=services)
+    world.conf.set_override('evacuate_disabled_hosts', True, 'engine')
+    one = world.engine()
+    with caplog.at_level('INFO'):
+        first, = one.run_cycle()
+        again, = one.run_cycle()
+    text, = first['undrained']
+    assert text.startswith('host a is disabled, not drained, because nobody ordered it')
+    assert again['undrained'] == [text]
+    assert caplog.messages.count(f'Scope {model.UNASSIGNED}: {text}') == 1
+    stored = world.store.plans()[0].plan
+    assert [no.detail for no in stored.undrained] == [text]
