@@ -407,7 +407,9 @@ class Move:
 
     ``improvement`` is the fall in combined imbalance. ``wave`` counts from
     0. ``requires`` are instance UUIDs of this plan whose moves must have
-    completed before.
+    completed before. ``alternate_improvements``: of each of ``alternates``, what
+    ``improvement`` would be if the move ended there and all others of the plan
+    as planned; empty where scores are not trusted.
     """
 
     instance_uuid: str
@@ -418,6 +420,7 @@ class Move:
     wave: int = 0
     requires: tuple[str, ...] = ()
     alternates: tuple[str, ...] = ()
+    alternate_improvements: tuple[float, ...] = ()
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -440,7 +443,8 @@ class History:
     ``local_disk_hosts`` are hosts off
     which Nova lately refused to move an instance without copying its disks.
     ``paused`` says by whom and why the scope is; None: it is not. ``waiting``
-    says why imbalance moves alone have to wait.
+    says why imbalance moves alone have to wait. ``refused`` are hosts, by instance
+    UUID, on which Placement lately had no allocation candidate for it.
     """
 
     cooling: Mapping[str, float] = _empty()
@@ -453,6 +457,7 @@ class History:
     local_disk_hosts: frozenset[str] = frozenset()
     paused: str | None = None
     waiting: str | None = None
+    refused: Mapping[str, frozenset[str]] = _empty()
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -532,7 +537,8 @@ class Task:
 
     ``memory_mb`` and ``disk_gb`` are what is copied at most. ``method``: a
     stopped instance is moved cold. ``trees`` are of its source, destination and
-    alternates, where they were known; they do not go over the wire.
+    alternates, where they were known; they do not go over the wire. ``improvement``
+    is that of ``to_host``, ``alternate_improvements`` as of a Move.
     """
 
     task_id: str
@@ -559,11 +565,31 @@ class Task:
     disk_gb: int = 0
     method: Method = Method.LIVE
     trees: tuple[TreeMark, ...] = ()
+    alternate_improvements: tuple[float, ...] = ()
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Attempt:
+    """One try of a task at one destination, from its claim or request on.
+
+    ``error_type`` and ``error`` are None when it succeeded. ``migration_uuid``
+    is Nova's, None when there was none, or none is known.
+    """
+
+    to_host: str
+    started_at: float
+    ended_at: float
+    error_type: str | None = None
+    error: str | None = None
+    migration_uuid: str | None = None
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Result:
-    """How a task ended; ``error_type`` is one of Kronos's names."""
+    """How a task ended; ``error_type`` is one of Kronos's names.
+
+    ``attempts``: all that was tried, oldest first; of very many the newest.
+    """
 
     task_id: str
     plan_id: str
@@ -577,6 +603,7 @@ class Result:
     duration_seconds: float = 0.0
     retry_count: int = 0
     completed_at: float = 0.0
+    attempts: tuple[Attempt, ...] = ()
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -69,6 +69,15 @@ def _run(conf: Any) -> int:
     return int(any(row['hosts'] is None for row in rows))
 
 
+def _alternates(move: Mapping[str, Any]) -> str:
+    """Hosts, each with the improvement that it would bring, where known."""
+    scores = move['alternate_improvements']
+    if len(scores) != len(move['alternates']):
+        return ', '.join(move['alternates'])
+    return ', '.join(f'{host} ({score:.4f})'
+                     for host, score in zip(move['alternates'], scores, strict=True))
+
+
 def _ends(move: Mapping[str, Any]) -> tuple[str, str]:
     """Source and destination, with their zones where these differ."""
     ends = ((move['from_host'], move['from_zone']), (move['to_host'], move['to_zone']))
@@ -95,8 +104,8 @@ def _text(row: Mapping[str, Any]) -> str:
     if row['moves']:
         parts.append(_tool.table(
             ('Wave', 'Instance', 'From', 'To', 'Phase', 'Improvement', 'Alternates'),
-            [(m['wave'], m['instance_uuid'], *_ends(m), m['phase'],
-              m['improvement'], ', '.join(m['alternates'])) for m in row['moves']]))
+            [(m['wave'], m['instance_uuid'], *_ends(m), m['phase'], m['improvement'],
+              _alternates(m)) for m in row['moves']]))
     else:
         parts.append(f'No moves: {_tool.shown(row["reason"])}')
     if row['rejections']:

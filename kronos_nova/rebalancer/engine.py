@@ -50,7 +50,8 @@ from kronos_nova.rebalancer.snapshots import writer
 from kronos_nova.rebalancer.store import owners
 from kronos_nova.sources import base as sources
 
-if TYPE_CHECKING:  # replay needs no database
+if TYPE_CHECKING:  # replay needs no database and no clients
+    from kronos_nova.rebalancer import confirming as confirmation
     from kronos_nova.rebalancer.store import api as store_api
 
 LOG = logging.getLogger(__name__)
@@ -132,6 +133,7 @@ class Engine:
 
     :param cast: None when executors poll only.
     :param publish: None when nova-scheduler is not told.
+    :param confirming: None when Placement is not asked for what was chosen.
     :param publish_usage: as well, of what is measured; also in a dry run.
     :param kept_alive: somebody calls :meth:`keep_leases` all the time.
     """
@@ -139,6 +141,7 @@ class Engine:
     def __init__(self, conf: cfg.ConfigOpts, *, collector: Collector, source: sources.Source,
                  store: 'store_api.Store', cast: Cast | None = None,
                  publish: Publish | None = None, publish_usage: PublishUsage | None = None,
+                 confirming: 'confirmation.Confirming | None' = None,
                  owner: str | None = None, kept_alive: bool = False,
                  clock: Callable[[], float] = time.time,
                  monotonic: Callable[[], float] = time.monotonic) -> None:
@@ -149,6 +152,7 @@ class Engine:
         self._cast = cast
         self._publish = publish
         self._publish_usage = publish_usage
+        self._confirming = confirming
         self._owner = owner or owners.name()
         self._clock = clock
         self._monotonic = monotonic
@@ -203,8 +207,14 @@ class Engine:
 
     def _recording(self) -> writer.Recording:
         policy_set = self._watch.refresh()
-        return recorder.record(self._collector, self._source, self._store, policy_set,
-                               scopes(self._conf, policy_set), self._clock)
+        found = recorder.record(self._collector, self._source, self._store, policy_set,
+                                scopes(self._conf, policy_set), self._clock)
+        if isinstance(found.histories, str):
+            return found
+        refused = self._refused(found.now)
+        return dataclasses.replace(found, histories={
+            scope: dataclasses.replace(history, refused=refused)
+            for scope, history in found.histories.items()})
 
     def keep_leases(self) -> bool:
         """Renew the leases, also while a cycle runs; for another thread.
@@ -383,8 +393,11 @@ class Engine:
             return cycle.run(cluster, samples, history, settings(self._conf, policy_set), now=now,
                              clock=self._monotonic, busy=busy, stopping=self._stopping.is_set)
 
-        outcome = self._sustained(
+        outcome, history = self._sustained(
             scope, lease, plan, self._history(scope, now, policy_set.window), now)
+        if self._confirming is not None and not self._stopping.is_set():
+            outcome = self._confirming.confirmed(outcome, now, lambda refused: plan(
+                dataclasses.replace(history, refused=refused)))
         if self._stopping.is_set():
             LOG.info('Scope %s: stopped while it was planned; nothing of it is kept', scope)
             return None
@@ -422,23 +435,24 @@ class Engine:
 
     def _sustained(self, scope: str, lease: Any,
                    plan: Callable[[model.History], cycle.Outcome], history: model.History,
-                   now: float) -> cycle.Outcome:
+                   now: float) -> tuple[cycle.Outcome, model.History]:
         """Imbalance moves that have been wanted for ``sustain_for``, or none: then
-        drains and repairs are planned without them."""
+        drains and repairs are planned without them. And what it was planned on."""
         found = plan(history)
         needed = self._conf.engine.sustain_for
         if not needed or self._conf.engine.dry_run or self._stopping.is_set():
-            return found
+            return found, history
         if not any(m.phase in metrics.IMBALANCE for m in found.plan.moves):
             # Of a scope that may not move it is not known what it wants.
             if found.settled and history.paused is None and history.scope_cooling <= 0:
                 self._store.content(lease)
-            return found
+            return found, history
         left = self._store.wish(lease, now) + needed - now
         if left <= 0:
-            return found
-        return plan(dataclasses.replace(history, waiting=(
-            f'the imbalance has to last for another {left:.0f} s (sustain_for)')))
+            return found, history
+        history = dataclasses.replace(history, waiting=(
+            f'the imbalance has to last for another {left:.0f} s (sustain_for)'))
+        return plan(history), history
 
     def _history(self, scope: str, now: float, window: float) -> model.History:
         """What the database remembers, and why nothing may move at all.
@@ -448,7 +462,10 @@ class Engine:
         found = self._store.history(scope, now, settling.remembered(window))
         paused = (found.paused or engine_conf.frozen(self._conf, now) or self._wrong_clock()
                   or self._unsure(scope, now))
-        return dataclasses.replace(found, paused=paused)
+        return dataclasses.replace(found, paused=paused, refused=self._refused(now))
+
+    def _refused(self, now: float) -> Mapping[str, frozenset[str]]:
+        return {} if self._confirming is None else self._confirming.refusals.current(now)
 
     def _wrong_clock(self) -> str | None:
         """Cooldowns are epoch times: by a clock that has stepped they would be

@@ -97,6 +97,7 @@ def move(m: model.Move, cluster: model.Cluster) -> dict[str, Any]:
         'wave': m.wave,
         'requires': list(m.requires),
         'alternates': list(m.alternates),
+        'alternate_improvements': list(m.alternate_improvements),
         'method': str(statuses.method(cluster.instances[m.instance_uuid].status)),
     }
 

@@ -21,7 +21,10 @@ import yaml
 from kronos_nova import exception
 from kronos_nova import model
 from kronos_nova.conf import opts
+from kronos_nova.rebalancer import confirming
 from kronos_nova.rebalancer import engine
+from kronos_nova.rebalancer import replay
+from kronos_nova.rebalancer.snapshots import reader
 from kronos_nova.rebalancer.store import api
 from kronos_nova.sources import base
 from tests.scenarios import loader
@@ -658,6 +661,42 @@ def test_stopped_while_it_plans_an_engine_ends_planning_and_keeps_nothing(world)
         assert one.run_cycle() == []
     assert seen[0].truncated
     assert world.store.plans() == [] and world.store.flights() == ()
+
+
+class FakeConfirming:
+    """Placement refuses what is given, at the first asking."""
+
+    def __init__(self, refuses):
+        self.refusals = confirming.Refusals()
+        self._refuses = refuses
+
+    def confirmed(self, outcome, now, replan):
+        if not self.refusals.current(now):
+            self.refusals.add(self._refuses, now)
+            return replan(self.refusals.current(now))
+        return outcome
+
+
+def test_what_placement_refuses_is_not_stored_and_stands_in_the_snapshot(world, tmp_path):
+    world.conf.set_override('snapshot_dir', str(tmp_path / 'snapshots'), 'engine')
+    engine = world.engine(confirming=FakeConfirming([(A0, 'b')]))
+    row, = engine.run_cycle()
+    assert row['moves'] == [] and world.casts == []
+    assert row['rejections']['placement-refused'] > 0
+    found = reader.read(engine.write_snapshot())
+    history = found.history(model.UNASSIGNED, cooldown=600, instance_cooldown=900)
+    assert history.refused == {A0: frozenset({'b'})}
+    world.clock.now += confirming.REFUSED_SECONDS + 1
+    row, = engine.run_cycle()
+    assert row['moves'] == [], 'it is asked for again, and refused again'
+
+
+def test_replay_of_a_snapshot_repeats_a_plan_without_what_placement_refused(world, tmp_path):
+    world.conf.set_override('snapshot_dir', str(tmp_path / 'snapshots'), 'engine')
+    engine = world.engine(confirming=FakeConfirming([(A0, 'b')]))
+    live, = engine.run_cycle()
+    replayed, = replay.replay(world.conf, engine.write_snapshot(), lambda: 0.0)
+    assert (replayed['moves'], replayed['rejections']) == (live['moves'], live['rejections'])
 
 
 def test_a_host_in_two_aggregates_belongs_to_the_first_and_the_log_says_so_once(world, caplog):
