@@ -124,7 +124,7 @@ class RandomPlansTestCase(api.ApiTestCase):
                 random_cloud.change_group(*{
                     'anti-affinity': (uuid, 'anti-affinity', 1),
                     'soft-anti-affinity': (uuid, 'affinity', None),
-                    'soft-affinity': (uuid, 'anti-affinity', 2),
+                    'soft-affinity': (uuid, 'anti-affinity', 1),
                     'affinity': (uuid, 'soft-anti-affinity', None)}[policy])
 
     def _group(self, number: int) -> tuple[str, str]:
