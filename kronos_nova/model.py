@@ -20,8 +20,10 @@ for people to read and are never keys.
 """
 
 from collections.abc import Mapping
+from collections.abc import Sequence
 import dataclasses
 import enum
+import itertools
 from typing import Any
 
 from kronos_nova import lookback
@@ -261,10 +263,27 @@ class Cluster:
     sharing: Mapping[str, Provider] = _empty()
     aggregate_metadata: Mapping[str, Mapping[str, str]] = _empty()
 
-    def scoped(self, scope: str) -> 'Cluster':
-        """The same cloud with another part of it under plan."""
-        return dataclasses.replace(
-            self, scope=scope, scope_hosts=frozenset(self.hosts_of(scope)))
+    def scoped(self, scope: str, named: Sequence[str] = ()) -> 'Cluster':
+        """The same cloud with another part of it under plan.
+
+        :param named: the aggregates that are planned, in order: a host in
+            several of them belongs to the first.
+        :raises KeyError: no such aggregate.
+        """
+        hosts = set(self.hosts_of(scope))
+        for earlier in itertools.takewhile(lambda name: name != scope, named):
+            hosts.difference_update(self.aggregates.get(earlier, ()))
+        return dataclasses.replace(self, scope=scope, scope_hosts=frozenset(hosts))
+
+    def shared_hosts(self, named: Sequence[str]) -> dict[str, tuple[str, ...]]:
+        """Hosts that are in several of the named aggregates, with these in
+        their order: the first is the scope that the host belongs to."""
+        found: dict[str, list[str]] = {}
+        for name in dict.fromkeys(named):
+            for host in self.aggregates.get(name, ()):
+                found.setdefault(host, []).append(name)
+        return {host: tuple(names) for host, names in sorted(found.items())
+                if len(names) > 1 and host in self.hosts}
 
     def hosts_of(self, scope: str) -> tuple[str, ...]:
         """Hosts of an aggregate, or of the pool of hosts in none, sorted.
@@ -388,7 +407,9 @@ class Move:
 
     ``improvement`` is the fall in combined imbalance. ``wave`` counts from
     0. ``requires`` are instance UUIDs of this plan whose moves must have
-    completed before.
+    completed before. ``alternate_improvements``: of each of ``alternates``, what
+    ``improvement`` would be if the move ended there and all others of the plan
+    as planned; empty where scores are not trusted.
     """
 
     instance_uuid: str
@@ -399,6 +420,7 @@ class Move:
     wave: int = 0
     requires: tuple[str, ...] = ()
     alternates: tuple[str, ...] = ()
+    alternate_improvements: tuple[float, ...] = ()
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -421,7 +443,8 @@ class History:
     ``local_disk_hosts`` are hosts off
     which Nova lately refused to move an instance without copying its disks.
     ``paused`` says by whom and why the scope is; None: it is not. ``waiting``
-    says why imbalance moves alone have to wait.
+    says why imbalance moves alone have to wait. ``refused`` are hosts, by instance
+    UUID, on which Placement lately had no allocation candidate for it.
     """
 
     cooling: Mapping[str, float] = _empty()
@@ -434,6 +457,7 @@ class History:
     local_disk_hosts: frozenset[str] = frozenset()
     paused: str | None = None
     waiting: str | None = None
+    refused: Mapping[str, frozenset[str]] = _empty()
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -455,7 +479,8 @@ class Plan:
     ``reason`` says why there are no moves and is None when there are some.
     ``rejections`` counts candidate moves refused, by rule, and instances that
     nothing could be done with. ``held`` names the first of these. ``draining`` are
-    hosts whose drain goes on in the next cycle. ``load`` is the weighted mean of
+    hosts whose drain goes on in the next cycle. ``undrained`` are disabled hosts
+    that keep their instances, each with the reason. ``load`` is the weighted mean of
     the scores that it was made on: what an imbalance is compared with later.
     """
 
@@ -471,6 +496,7 @@ class Plan:
     draining: frozenset[str] = frozenset()
     truncated: bool = False
     load: float | None = None
+    undrained: tuple[Rejection, ...] = ()
 
 
 class TaskState(enum.StrEnum):
@@ -511,7 +537,8 @@ class Task:
 
     ``memory_mb`` and ``disk_gb`` are what is copied at most. ``method``: a
     stopped instance is moved cold. ``trees`` are of its source, destination and
-    alternates, where they were known; they do not go over the wire.
+    alternates, where they were known; they do not go over the wire. ``improvement``
+    is that of ``to_host``, ``alternate_improvements`` as of a Move.
     """
 
     task_id: str
@@ -538,11 +565,31 @@ class Task:
     disk_gb: int = 0
     method: Method = Method.LIVE
     trees: tuple[TreeMark, ...] = ()
+    alternate_improvements: tuple[float, ...] = ()
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Attempt:
+    """One try of a task at one destination, from its claim or request on.
+
+    ``error_type`` and ``error`` are None when it succeeded. ``migration_uuid``
+    is Nova's, None when there was none, or none is known.
+    """
+
+    to_host: str
+    started_at: float
+    ended_at: float
+    error_type: str | None = None
+    error: str | None = None
+    migration_uuid: str | None = None
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Result:
-    """How a task ended; ``error_type`` is one of Kronos's names."""
+    """How a task ended; ``error_type`` is one of Kronos's names.
+
+    ``attempts``: all that was tried, oldest first; of very many the newest.
+    """
 
     task_id: str
     plan_id: str
@@ -556,6 +603,7 @@ class Result:
     duration_seconds: float = 0.0
     retry_count: int = 0
     completed_at: float = 0.0
+    attempts: tuple[Attempt, ...] = ()
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

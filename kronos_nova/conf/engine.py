@@ -122,6 +122,16 @@ OPTS: list[cfg.Opt] = [
                       'objective is kronos.'),
     cfg.IntOpt('max_alternates', default=2, min=0, max=10,
                help='Other legal destinations kept with each move, for when the first refuses.'),
+    cfg.BoolOpt('confirm_moves', default=True,
+                help='Ask Placement (GET /allocation_candidates) for each move that was chosen, '
+                     'as nova-scheduler will, and plan again without those that it refuses. '
+                     'When Placement cannot be asked nothing is moved in that cycle.'),
+    cfg.IntOpt('confirm_max_asks', default=200, min=1,
+               help='How many moves of a scope are asked for in one cycle, those of plans that '
+                    'were dropped included. Further ones go unconfirmed, and a warning says so.'),
+    cfg.IntOpt('confirm_max_replans', default=3, min=0,
+               help='How often a scope is planned again in one cycle because Placement refused '
+                    'moves. What it refuses after that is left out of the plan.'),
     cfg.ListOpt('pinned_instances', default=[],
                 help='UUIDs of instances that are never moved. They still count for scores, '
                      'claims and groups.'),

@@ -21,6 +21,7 @@ from collections.abc import Sequence
 
 from kronos_nova import model
 from kronos_nova.constraints import aggregates
+from kronos_nova.constraints import candidates
 from kronos_nova.constraints import claims
 from kronos_nova.constraints import disks
 from kronos_nova.constraints import fresh
@@ -70,6 +71,7 @@ RULES: tuple[Rule, ...] = (
     placement.cell,
     placement.zone,
     *PAIRS,
+    candidates.placement_refused,
     hints.hints,
     server_groups.anti_affinity,
     server_groups.affinity,

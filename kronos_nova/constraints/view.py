@@ -77,6 +77,9 @@ class View(Protocol):
     def fresh(self, uuid: str) -> float:
         """Seconds during which it is left where it was booted; 0: it is not."""
 
+    def refused(self, uuid: str, host: str) -> bool:
+        """Placement lately had no allocation candidate for it on the host."""
+
     def closed(self, host: str) -> model.Rejection | None:
         """Why the host may not receive although its service is available."""
 
@@ -216,6 +219,9 @@ class ClusterView:
 
     def fresh(self, uuid: str) -> float:
         return self.history.fresh.get(uuid, 0.0)
+
+    def refused(self, uuid: str, host: str) -> bool:
+        return host in self.history.refused.get(uuid, ())
 
     def closed(self, host: str) -> model.Rejection | None:
         if host in self.draining:

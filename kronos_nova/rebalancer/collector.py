@@ -201,8 +201,8 @@ def hosts_of(nodes: Mapping[str, nova_api.Hypervisor], services: Mapping[str, mo
             hypervisor_type=node.type, zone=services[name].zone,
             provider=tree[0] if tree else None, nested=tree[1:],
             traits=tree[0].traits if tree else frozenset(),
-            sharing=forest.sharing.with_tree(uuids) & forest.contents.keys(),
-            hypervisor_version=node.version)
+            hypervisor_version=node.version,
+            sharing=forest.sharing.with_tree(uuids) & forest.contents.keys())
     return out
 
 

@@ -43,7 +43,9 @@ import yaml
 from kronos_nova import exception
 from kronos_nova import model
 from kronos_nova.rebalancer import collector
+from kronos_nova.rebalancer import requested
 from kronos_nova.rebalancer.clients import api as client_api
+from kronos_nova.rebalancer.clients import candidates_api
 from kronos_nova.rebalancer.clients import nova_api
 from kronos_nova.rebalancer.clients import placement_api
 from kronos_nova.rebalancer.executors import base as executors
@@ -197,6 +199,17 @@ class EngineTestCase(Case):
         self.assertEqual(collector.Collector(self.conf, self.connection).collect(now), found)
         self.assertLessEqual({server['id'], other['id']}, set(found.instances))
         self.assertEqual((1, 1), (len(found.groups), len(found.sharing)))
+        root = found.hosts['host2'].provider
+        assert root is not None
+        asked = requested.query(found.instances[server['id']], root.uuid)
+        assert asked is not None, 'the flavor is shown with its extra specs'
+        self.assertTrue(candidates_api.CandidatesApi(engine).any(asked))
+        for other_role in (EXECUTOR, NEITHER):
+            self.assertRaisesRegex(
+                client_api.ApiError, candidates_api.POLICY,
+                candidates_api.CandidatesApi(self.as_role(other_role)).any, asked)
+        self.decisions = {(rule, ok) for rule, ok in self.decisions
+                          if ok or rule != candidates_api.POLICY}
         self.assert_only_what_is_named(ENGINE)
         self.assertEqual(set(), (grants(NOVA_FILE, ENGINE) | grants(PLACEMENT_FILE, ENGINE))
                          - {rule for rule, ok in self.decisions if ok}, 'every right is used')

@@ -217,6 +217,7 @@ def _history(data: dict[str, Any]) -> model.History:
         quarantined={uuid_of(n): s for n, s in data.get('quarantined', {}).items()},
         quarantined_hosts=frozenset(data.get('quarantined_hosts', ())),
         local_disk_hosts=frozenset(data.get('local_disk_hosts', ())),
+        refused={uuid_of(n): frozenset(h) for n, h in data.get('refused', {}).items()},
         scope_cooling=data.get('scope_cooling', 0.0), paused=data.get('paused'),
         waiting=data.get('waiting'),
         draining=frozenset(data.get('draining', ())), completed=completed)

@@ -314,7 +314,11 @@ def _history(k, rng, instances, hosts, services, options):
     if k.clean:
         return model.History()
     some = sorted(instances)
+    # Of its own chance: what else is drawn does not hang on it.
+    refusing = random.Random(f'refused {k!r}')
     return model.History(
+        refused={u: frozenset(h for h in hosts if refusing.random() < 0.3)
+                 for u in some if refusing.random() < 0.2},
         cooling={u: 60.0 for u in some if rng.random() < 0.05},
         quarantined={u: -1.0 for u in some if rng.random() < 0.03},
         quarantined_hosts=frozenset(h for h in hosts if rng.random() < 0.05),

@@ -36,7 +36,7 @@ NOT_THE_INSTANCE = frozenset({
     'anti-affinity', 'affinity', 'cpu-traits', 'out-of-scope', 'hypervisor-type',
     'hypervisor-older', 'vgpu-hypervisor', 'aggregate-tenant', 'aggregate-extra-specs',
     'aggregate-image', 'tenant-aggregate', 'isolated-aggregate', 'required-traits',
-    'different-host', 'same-host-hint', 'tree-reshaped'})
+    'different-host', 'same-host-hint', 'tree-reshaped', 'placement-refused'})
 #: Nor are these its fault, and no destination differs: the task ends.
 FINAL = frozenset({
     'copies-disk', 'quarantined', 'locked', 'method-changed', 'opted-out', 'owner-opted-out',
@@ -91,6 +91,11 @@ class Settings:
     def absent_seconds(self) -> float:
         """How long no migration must be seen until none was begun."""
         return max(60.0, 2 * self.look_interval, self.claim_seconds)
+
+    @property
+    def settling_seconds(self) -> float:
+        """How long a failed migration may take to give back its allocations."""
+        return max(300.0, self.absent_seconds)
 
 
 def settings(conf: cfg.ConfigOpts) -> Settings:

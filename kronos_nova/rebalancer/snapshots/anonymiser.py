@@ -133,7 +133,8 @@ class _Anonymiser:
                 aggregate_cooldowns=_mapping(scope, _same),
                 instance_cooldowns=_mapping(ident, _same),
                 instance_quarantines=_mapping(ident, _same), host_quarantines=_each(host),
-                local_disk_hosts=_each(host), draining=_mapping(scope, _each(host)),
+                local_disk_hosts=_each(host), placement_refused=_mapping(ident, _each(host)),
+                draining=_mapping(scope, _each(host)),
                 paused=_mapping(scope, _reason), waiting=_mapping(scope, _reason),
                 completed=_each(self._completed))}
 

@@ -154,11 +154,11 @@ class Completed(_Record):
 
 
 class Cooldowns(_Record):
-    """Seconds remaining; -1 of a quarantine is for ever. The last six are
-    ours: hosts in quarantine, hosts whose disks are their own, hosts being
-    emptied by scope, who has paused a scope and why, why its imbalance moves
-    wait, ended moves. The file may
-    be written by hand, so a misspelt part is refused."""
+    """Seconds remaining; -1 of a quarantine is for ever. The last seven are
+    ours: hosts in quarantine, hosts whose disks are their own, hosts that
+    Placement has refused by instance, hosts being emptied by scope, who has
+    paused a scope and why, why its imbalance moves wait, ended moves. The file
+    may be written by hand, so a misspelt part is refused."""
 
     model_config = pydantic.ConfigDict(strict=True, extra='forbid')
 
@@ -168,6 +168,7 @@ class Cooldowns(_Record):
         ge=-1, le=-1)]] = {}
     host_quarantines: list[Name] = []
     local_disk_hosts: list[Name] = []
+    placement_refused: dict[Name, list[Name]] = {}
     draining: dict[Name, list[Name]] = {}
     paused: dict[Name, Text] = {}
     waiting: dict[Name, Text] = {}

@@ -250,12 +250,14 @@ def _cooldowns(histories: Mapping[str, model.History]) -> dict[str, Any]:
     quarantined: dict[str, float] = {}
     hosts: set[str] = set()
     local: set[str] = set()
+    refused: dict[str, frozenset[str]] = {}
     completed: dict[tuple[str, float], Any] = {}
     for history in histories.values():
         cooling |= history.cooling
         quarantined |= history.quarantined
         hosts |= history.quarantined_hosts
         local |= history.local_disk_hosts
+        refused |= history.refused
         completed |= {(m.instance_uuid, at): {
             'instance_uuid': m.instance_uuid, 'from_host': m.from_host, 'to_host': m.to_host,
             'phase': str(m.phase), 'completed_at': at} for m, at in history.completed}
@@ -264,6 +266,7 @@ def _cooldowns(histories: Mapping[str, model.History]) -> dict[str, Any]:
                                 if h.scope_cooling > 0},
         'instance_cooldowns': cooling, 'instance_quarantines': quarantined,
         'host_quarantines': sorted(hosts), 'local_disk_hosts': sorted(local),
+        'placement_refused': {uuid: sorted(found) for uuid, found in refused.items()},
         'paused': {s: h.paused for s, h in histories.items() if h.paused is not None},
         'waiting': {s: h.waiting for s, h in histories.items() if h.waiting is not None},
         'draining': {s: sorted(h.draining) for s, h in histories.items() if h.draining},

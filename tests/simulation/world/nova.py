@@ -30,6 +30,9 @@ if TYPE_CHECKING:
     from tests.simulation.world import run as runs
 
 PAGE = 5
+#: Of nova.conductor.tasks.live_migrate.
+NOT_MIGRATABLE = ('Migration pre-check error: This request does not explicitly request '
+                  'live-migratable devices.')
 PROJECT = 'p'
 
 
@@ -190,7 +193,9 @@ class Compute(_Proxy):
             'action': 'live-migration', 'request_id': 'req-1', 'message': 'Error'}]})
 
     def _action(self, params: dict[str, Any], uuid: str, request: str) -> Response:
-        return Response({'instanceAction': {'events': []}})
+        told = [m.told for m in self.cloud.migrations if m.instance_uuid == uuid]
+        return Response({'instanceAction': {'events': [
+            {'event': 'conductor_live_migrate_instance', 'details': told[-1] if told else ''}]}})
 
     _routes: list[tuple['re.Pattern[str]', Callable[..., Response]]] = [
         (re.compile('/os-services'), _services),
@@ -324,7 +329,7 @@ class Nova:
         self._accept(uuid, host, ('', '', 0))
 
     def advance(self) -> None:
-        now = self.run.now
+        now = self.cloud.now = self.run.now
         for entry in [e for e in self._late if e[0] <= now]:
             self._late.remove(entry)
             self._accept(*entry[1:])
@@ -345,9 +350,14 @@ class Nova:
                  self.cloud.wrong(instance, migration.to_host))
         if migration.task_id:
             self.run.scheduled(migration, wrong)
-        if wrong or self.run.faults.hit('migration is refused by the scheduler'):
-            migration.status = 'error'
+        refused = self.run.faults.hit
+        if wrong or refused('migration is refused by the scheduler'):
+            migration.status, migration.told = 'error', 'No valid host was found. No.'
+        elif refused('migration is refused for what the instance is'):
+            migration.status, migration.told = 'error', NOT_MIGRATABLE
+        if migration.ended:
             instance.task_state = None
+            self._leave(migration)
             return
         migration.status = 'running'
         hit = self.run.faults.hit
@@ -377,7 +387,17 @@ class Nova:
         if migration.end in ('completed', 'moved'):
             instance.host = migration.to_host
             self.run.moved(migration)
+        elif migration.end == 'failed':
+            self._leave(migration)
         elif migration.end == 'ERROR':
             instance.status = 'ERROR'
         if not migration.task_id:
             self.cloud.changed()
+
+    def _leave(self, migration: cloud.Migration) -> None:
+        """Placement does not hear of the end at once, or never."""
+        hit = self.run.faults.hit
+        if migration.task_id and hit('migration leaves its allocations'):
+            migration.held_until = float('inf')
+        elif migration.task_id and hit('migration leaves its allocations for a while'):
+            migration.held_until = self.run.now + self.run.rng.uniform(5, 60)

@@ -67,6 +67,7 @@ BEHIND = {
     'receiving': ('identity', 'service_state', 'closed_host'),
     'reachable': ('cell', 'zone', 'cpu_traits'),
     'unpinned': tuple(rule.__name__ for rule in constraints.PAIRS),
+    'unrefused': ('placement_refused',),
     'room': ('claims',),
     'still': ('group_in_flight',),
     'hard_groups': ('anti_affinity', 'affinity'),
