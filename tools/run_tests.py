@@ -38,8 +38,9 @@ PYTHON = str(BIN / 'python')
 RESULTS = TOP / '.test'
 UNIT_TESTS = ('tests/unit', 'tests/scenarios')
 FAST_TESTS = (*UNIT_TESTS, 'tests/simulation')
-#: One more than the cores: some tests mostly wait for a daemon.
-WORKERS = ('-n', '3')
+#: One more than the cores, as some tests mostly wait for a daemon; who has nothing left
+#: to do takes from the others.
+WORKERS = ('-n', '3', '--dist', 'worksteal')
 OTHER_PYTHONS = ('3.12', '3.13')
 CONTINUOUS_INTEGRATION = os.environ.get('CI', '').lower() in ('1', 'true', 'yes')
 PR_SET_CHILD_SUBREAPER = 36

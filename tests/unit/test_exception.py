@@ -65,6 +65,6 @@ def test_wire_types_are_kronos_names():
                      'PlacementRejected', 'NovaClientError'}
 
 
-def test_a_refusal_before_the_request_and_an_instance_in_error_are_final():
+def test_what_another_try_cannot_change_is_final():
     final = {c.__name__ for c in every(exception.MigrationError) if not c.retriable}
-    assert final == {'InstanceInError', 'PreFlightError'}
+    assert final == {'AllocationsLeft', 'InstanceInError', 'InstanceRefused', 'PreFlightError'}
