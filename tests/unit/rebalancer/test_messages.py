@@ -76,11 +76,20 @@ def test_all_names_of_kronos_0_2_are_sent():
     ('created_at', 5), ('created_at', '9' * 100), ('policy_names', 'cpu'),
     ('policy_names', [1]), ('policy_names', ['a'] * 1001), ('requires', ['x']),
     ('alternates', [None]), ('instance_name', 7), ('instance_name', 'x' * 256),
-    ('version', '2.0'), ('version', 1.0), ('deadline', 'soon'), ('wave', -1),
-    ('deadline', 1699999999.0), ('surprise', 1)])
+    ('version', '2.0'), ('version', '1'), ('version', '1.0\n'),
+    ('version', '1.99999'), ('version', 1.0), ('deadline', 'soon'), ('wave', -1),
+    ('deadline', 1699999999.0)])
 def test_a_wrong_field_is_refused_by_name(field, value):
     with pytest.raises(exception.MessageError, match=field):
         messages.from_wire({**messages.to_wire(TASK), field: value}, 1700000000)
+
+
+@pytest.mark.parametrize('version', ['1.0', '1.1', '1.27'])
+def test_what_a_later_release_adds_is_passed_over(version):
+    wire = {**messages.to_wire(TASK), 'version': version, 'surprise': {'a': [1]}, 5: None}
+    assert messages.from_wire(wire, 1700000000) == TASK
+    payload = {**messages.to_payload(RESULT), 'surprise': 'x' * 100}
+    assert messages.from_payload(payload) == RESULT
 
 
 @pytest.mark.parametrize('field', ['task_id', 'plan_id', 'aggregate', 'instance_uuid',
