@@ -51,7 +51,8 @@ def tasks() -> list[model.Task]:
         _id(150), _id(1), SCOPE, _id(250), 'h1', 'h2', model.Phase.SPREAD,
         policy_names=('cpu', 'memory'), instance_name='vm "1" \N{SNOWMAN}', improvement=0.25,
         priority=7, max_retries=2, retry_count=1, wave=1, requires=(first.instance_uuid,),
-        alternates=('h3', 'h4'), not_before=NOW + 30.5, created_at=NOW, deadline=NOW + 7200,
+        alternates=('h3', 'h4'),
+        alternate_improvements=(0.2, 0.125), not_before=NOW + 30.5, created_at=NOW, deadline=NOW + 7200,
         state=model.TaskState.QUEUED, memory_mb=2048, disk_gb=20, method=model.Method.COLD))
     return made
 
@@ -59,9 +60,10 @@ def tasks() -> list[model.Task]:
 def results(done: list[model.Task]) -> list[model.Result]:
     """A success and a failure."""
     def result(task: model.Task, error: str | None, kind: str | None) -> model.Result:
+        attempt = model.Attempt(task.to_host, NOW + 31, NOW + 59, kind, error, _id(300))
         return model.Result(task.task_id, task.plan_id, task.aggregate, task.instance_uuid,
                             task.from_host, task.to_host, error is None, error, kind, 12.5, 1,
-                            NOW + 60)
+                            NOW + 60, (attempt,))
     return [result(done[0], None, None), result(done[1], 'it failed', 'MigrationFailed')]
 
 
