@@ -118,20 +118,33 @@ def check_nova(arguments: list[str]) -> Verdict:
     mentioned = [name for name in (*available, *weighers) if name.startswith('kronos_nova.')]
     if not (ours or mentioned or _sets_ours(conf)):
         return 'SUCCESS', ''
-    return verdict(list(_cannot_start(available, enabled, ours)),
-                   list(_traps(available, enabled, weighers)))
+    warnings = list(_traps(enabled, weighers))
+    if not any(name.startswith('kronos_nova.') for name in weighers) and (
+            not ours or _weighs(conf)):
+        warnings.append(f'[filter_scheduler] weight_classes does not name {OUR_WEIGHERS}: the '
+                        'load of hosts does not decide where new instances go.')
+    return verdict(list(_cannot_start(available, enabled, ours)), warnings)
 
 
 def _sets_ours(conf: Any) -> bool:
     """Whether the files set the options of the weighers or of [kronos]."""
-    found = dict(_sections(conf.config_file or []))
-    return any('kronos' in sections or any(
-        name.startswith('kronos_') for name in sections.get('filter_scheduler', ()))
-        for sections in found.values())
+    return _weighs(conf) or any(
+        'kronos' in sections for _path, sections in _sections(conf.config_file or []))
+
+
+def _weighs(conf: Any) -> bool:
+    """Whether they set a multiplier of ours."""
+    return any(name.startswith('kronos_')
+               for _path, sections in _sections(conf.config_file or [])
+               for name in sections.get('filter_scheduler', ()))
 
 
 def _cannot_start(available: list[str], enabled: list[str], ours: list[str]) -> Iterator[str]:
     """With these nova-scheduler does not start."""
+    for name in available:
+        if ',' in name:
+            yield (f'[filter_scheduler] available_filters: {name} is one name to Nova. Write the '
+                   'option once for each.')
     if NOVA_FILTERS not in available and set(enabled) - set(ours):
         if not any(name.startswith('nova.') for name in available):
             yield ('[filter_scheduler] available_filters replaces its default: write '
@@ -148,12 +161,8 @@ def _cannot_start(available: list[str], enabled: list[str], ours: list[str]) -> 
                    f'not have; it has {", ".join(sorted(shipped))}.')
 
 
-def _traps(available: list[str], enabled: list[str], weighers: list[str]) -> Iterator[str]:
+def _traps(enabled: list[str], weighers: list[str]) -> Iterator[str]:
     """With these it starts, and does something else than was meant."""
-    for name in (*available, *weighers):
-        if ',' in name or name != name.strip():
-            yield (f'[filter_scheduler] {name!r} is one name to Nova: give available_filters '
-                   'once for each.')
     missing = [name for name in DEFAULT_FILTERS if name not in enabled]
     groups = [name for name in missing if name in GROUP_FILTERS]
     if groups:
@@ -167,9 +176,6 @@ def _traps(available: list[str], enabled: list[str], weighers: list[str]) -> Ite
         yield (f'[filter_scheduler] weight_classes does not name {NOVA_WEIGHERS}: Nova looks '
                'for these very words, and refuses servers of soft groups '
                '(UnsupportedPolicyException) without. Restate it.')
-    if not any(name.startswith('kronos_nova.') for name in weighers):
-        yield (f'[filter_scheduler] weight_classes does not name {OUR_WEIGHERS}: the load of '
-               'hosts does not decide where new instances go.')
     twice = sorted({name for name in weighers if weighers.count(name) > 1})
     if OUR_WEIGHERS in weighers:
         twice += [name for name in weighers if name.startswith('kronos_nova.')

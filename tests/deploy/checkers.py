@@ -13,7 +13,7 @@
 """Programs that judge our files and that the tests' own environment has no room for.
 
 Zuul asks for the libraries of every cloud and broker that it can talk to; to read a
-configuration it imports few of them. So ``zuul-requirements.txt`` names these, exactly,
+configuration it imports few of them. So ``checkers-requirements.txt`` names these, exactly,
 and they are installed without what they ask for (about 110 MB, once).
 """
 
@@ -27,8 +27,8 @@ import sys
 import venv
 
 TOP = Path(__file__).resolve().parents[2]
-PINS = Path(__file__).with_name('zuul-requirements.txt')
-HOME = TOP / '.pythons/zuul'
+PINS = Path(__file__).with_name('checkers-requirements.txt')
+HOME = TOP / '.pythons/checkers'
 
 
 def program(name: str) -> str:
@@ -42,7 +42,7 @@ def home() -> Path:
     stamp = HOME / 'kronos-nova.stamp'
     wanted = hashlib.sha256(PINS.read_bytes() + sys.version.encode()).hexdigest()
     HOME.parent.mkdir(exist_ok=True)
-    with (HOME.parent / 'zuul.lock').open('w') as lock:
+    with (HOME.parent / 'checkers.lock').open('w') as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not stamp.exists() or stamp.read_text() != wanted:
             shutil.rmtree(HOME, ignore_errors=True)

@@ -148,6 +148,7 @@ def test_while_its_daemons_run_they_write_on_our_schema(release, tmp_path):
     store = _store(tmp_path, 'head')
     _fill(store, recorded)
     _means_what_it_meant(store, recorded)
+    assert store.resume(None, NOW) and store.resume(recorded['tables']['lease'][0]['scope'], NOW)
     claimed = store.claim('ours', None, NOW + 7200 - 1, per_scope=99, total=99, claim_seconds=60)
     assert claimed is not None, 'one of its tasks is ours to carry out'
     store.close()
