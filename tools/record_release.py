@@ -52,7 +52,8 @@ def tasks() -> list[model.Task]:
         policy_names=('cpu', 'memory'), instance_name='vm "1" \N{SNOWMAN}', improvement=0.25,
         priority=7, max_retries=2, retry_count=1, wave=1, requires=(first.instance_uuid,),
         alternates=('h3', 'h4'),
-        alternate_improvements=(0.2, 0.125), not_before=NOW + 30.5, created_at=NOW, deadline=NOW + 7200,
+        alternate_improvements=(0.2, 0.125), not_before=NOW + 30.5, created_at=NOW,
+        deadline=NOW + 7200,
         state=model.TaskState.QUEUED, memory_mb=2048, disk_gb=20, method=model.Method.COLD))
     return made
 
@@ -89,7 +90,7 @@ def rows() -> dict[str, list[dict[str, object]]]:
                         instance_cooldown=900)
         store.save_plan(None, model.Plan(SCOPE, reason='nothing to do'), [], plan_id=_id(2),
                         now=NOW + 1, dry_run=True, cooldown=600, instance_cooldown=900)
-        for task, result in zip(made, results(made), strict=False):
+        for result in results(made):
             claimed = store.claim('worker', None, NOW + 31, per_scope=9, total=9,
                                   claim_seconds=60)
             if claimed is None:

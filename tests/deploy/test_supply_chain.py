@@ -39,7 +39,8 @@ ALLOWED = {
 NAMED = {
     'LicenseRef-Repoze-BSD-derived': 'BSD-3-Clause',
     'Apache Software License': 'Apache-2.0', 'Apache 2.0': 'Apache-2.0',
-    'BSD': 'BSD-3-Clause', 'BSD License': 'BSD-3-Clause', 'MIT License': 'MIT', 'ISC License (ISCL)': 'ISC',
+    'BSD': 'BSD-3-Clause', 'BSD License': 'BSD-3-Clause', 'MIT License': 'MIT',
+    'ISC License (ISCL)': 'ISC',
     'Mozilla Public License 2.0 (MPL 2.0)': 'MPL-2.0', 'Public Domain': 'CC0-1.0',
     'Python Software Foundation License': 'PSF-2.0', 'PSF': 'PSF-2.0'}
 

@@ -32,7 +32,7 @@ def main(path: str) -> dict[str, object]:
     globals_ = SimpleNamespace(max_hold_expiration=0, default_hold_expiration=0)
     parse = configloader.ParseContext(
         SimpleNamespace(connections={}), globals_, None,
-        SimpleNamespace(getSupportedVersions=lambda: [], requestVersion=lambda _: None,
+        SimpleNamespace(getSupportedVersions=list, requestVersion=lambda _: None,
                         default_version='11'))
     with open(path, encoding='utf-8') as stream:
         data = configloader.safe_load_yaml(stream.read(), context)

@@ -96,7 +96,8 @@ def test_a_nova_conf_s_policy_file_is_held_against_its_multiplier(
     path.write_text('policies: [{name: p, weight: 1, imbalance_query: q, capacity_query: q, '
                     f'mode: {mode}}}]\n')
     status, report = run(extra=f'[kronos]\npolicies_file = {path}\n[filter_scheduler]\n'
-                               f'weight_classes = {WEIGHERS}\nkronos_weight_multiplier = {multiplier}\n')
+                               f'weight_classes = {WEIGHERS}\n'
+                               f'kronos_weight_multiplier = {multiplier}\n')
     assert status == expected, report
     assert ('says mode' in report) == (expected == 1)
 
