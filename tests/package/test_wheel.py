@@ -121,7 +121,7 @@ def unpacked(built, tmp_path_factory) -> Path:
     (sdist,) = built.glob('kronos?nova-*.tar.gz')
     home = tmp_path_factory.mktemp('sdist')
     with tarfile.open(sdist) as archive:
-        archive.extractall(home, filter='data')
+        archive.extractall(home)
     (found,) = home.iterdir()
     assert not (found / '.git').exists()
     return found
@@ -217,13 +217,6 @@ def complete(bare, wheel) -> Path:
     """The same environment with the extra rebalancer."""
     _pip(bare, f'kronos-nova[rebalancer] @ {wheel.as_uri()}')
     return bare
-
-
-def test_every_console_script_is_installed_and_knows_its_version(complete, wheel):
-    version = email.message_from_string(_read(wheel, '.dist-info/METADATA'))['Version']
-    for name in _declared()['console_scripts']:
-        done = _command(complete, name, '--version')
-        assert (done.returncode, version in done.stdout) == (0, True), (name, done)
 
 
 @pytest.mark.parametrize('name', sorted(_declared()['console_scripts']))
