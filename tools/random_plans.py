@@ -48,12 +48,13 @@ def one_cloud(seed: int, plans: int, minutes: float) -> tuple[dict[str, int], li
             done = subprocess.run([sys.executable, '-m', 'testtools.run', TEST], cwd=TOP,
                                   env=environment, capture_output=True, text=True, check=False,
                                   timeout=minutes * 60)
+            failed = done.returncode and done.stdout[-2000:]
         except subprocess.TimeoutExpired:
-            return {}, [f'seed {seed}: not done within {minutes:g} minutes']
+            failed = f'not done within {minutes:g} minutes'
         found = json.loads(figures.read_text()) if figures.exists() else {}
     problems = [f'seed {seed}: {p}' for p in found.get('problems', ())]
-    if done.returncode and not problems:
-        problems.append(f'seed {seed}: the test failed:\n{done.stdout[-2000:]}')
+    if failed and not problems:
+        problems.append(f'seed {seed}: {failed}')
     return found.get('figures', {}), problems
 
 

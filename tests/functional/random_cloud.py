@@ -197,7 +197,11 @@ def places(engine: sa.Engine) -> dict[str, str]:
 
 def change_group(uuid: str, policy: str, limit: int | None) -> None:
     """Make a group another one, as a race between two boots would break it:
-    the API lets nobody change a group."""
+    the API lets nobody change a group.
+
+    Nova's scheduler goes by the policy and members of now, and by the limit
+    that each instance was booted with (1 if it had none): never raise it.
+    """
     with db_api.context_manager.writer.using(context.get_admin_context()) as session:
         found = session.query(models.InstanceGroup).filter_by(uuid=uuid).one()
         session.query(models.InstanceGroupPolicy).filter_by(group_id=found.id).update({

@@ -39,10 +39,8 @@ FILTERS = [aggregates.EXTRA_SPECS, aggregates.TENANTS, aggregates.IMAGES, hints.
 PREFILTERS = [prefilters.TENANTS, prefilters.ISOLATED]
 
 
-class PinsTestCase(test_collector.CollectorCase):
+class PinsCase(test_collector.CollectorCase):
     """Nova enforces what aggregates and hints say, and we are told so."""
-
-    hosts = ('host1', 'host2', 'host3', 'host4', 'host5')
 
     def configure(self) -> None:
         super().configure()
@@ -98,6 +96,11 @@ class PinsTestCase(test_collector.CollectorCase):
         self.live_migrate({'id': uuid}, host, 'completed' if rule is None else 'error')
         self.assertEqual(home if rule else host, self.host_of({'id': uuid}))
 
+
+class AggregatesTestCase(PinsCase):
+
+    hosts = ('host1', 'host2', 'host3', 'host4', 'host5')
+
     def test_what_a_rule_refuses_nova_refuses_and_what_none_does_it_moves(self) -> None:
         self.give_trait('CUSTOM_LICENCE', 'host1', 'host5')
         self.aggregate('fast', 'host1', 'host5', ssd='true, sata')
@@ -121,6 +124,9 @@ class PinsTestCase(test_collector.CollectorCase):
         self.judged(apart, 'host1', 'different-host', home='host5')
         for uuid in (plain, fast, licensed):
             self.judged(uuid, 'host5', None)
+
+
+class HostsAndWishesTestCase(PinsCase):
 
     def test_a_hypervisor_that_is_older_or_lacks_a_trait_takes_nothing(self) -> None:
         self.give_trait('CUSTOM_LICENCE', 'host1')

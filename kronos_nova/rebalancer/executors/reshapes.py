@@ -26,23 +26,21 @@ from kronos_nova.rebalancer import shapes
 
 LOG = logging.getLogger(__name__)
 
-#: Rules by the end whose tree was reshaped.
-SOURCE, DESTINATION = 'source-reshaped', 'tree-reshaped'
-
 
 def check(task: model.Task, cluster: model.Cluster) -> None:
     """:raises PreFlightError: the provider tree of an end was reshaped."""
-    ends = {task.from_host: SOURCE, task.to_host: DESTINATION}
     marks = {mark.host: mark for mark in task.trees}
-    for name, rule in ends.items():
+    for name in (task.from_host, task.to_host):
         known, host = marks.get(name), cluster.hosts.get(name)
         if known is None or host is None:
             continue
         if shapes.reshaped(known, host):
             raise exception.PreFlightError(
-                instance_uuid=task.instance_uuid, rule=rule,
-                problem=f'not moved to {task.to_host}, rule {rule}: the resource providers of '
-                        f'{name} (root {host.uuid}) were reshaped since it was planned; the next '
+                instance_uuid=task.instance_uuid,
+                rule='source-reshaped' if name == task.from_host else 'tree-reshaped',
+                problem=f'not moved to {task.to_host}: the resource providers of {name} (root '
+                        f'{host.uuid}) were reshaped since it was planned '
+                        f'({"source" if name == task.from_host else "tree"}-reshaped); the next '
                         'plan knows')
         now = sum(p.generation for p in host.tree)
         if now != known.generation:

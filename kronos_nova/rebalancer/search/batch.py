@@ -24,7 +24,6 @@ import numpy as np
 from kronos_nova import model
 from kronos_nova.rebalancer import masks
 from kronos_nova.rebalancer import simulation as sim
-from kronos_nova.rebalancer.search import board as boards
 from kronos_nova.rebalancer.search import replay
 
 #: Placements that are tried, and the largest batch times hosts looked at.
@@ -52,7 +51,7 @@ class _Search:
 
     def __init__(self, simulation: sim.Simulation) -> None:
         self._simulation = simulation
-        self._counted = boards.counted(simulation)
+        self._counted = simulation.room.counted
         self._tried = 0
         self.moves: list[model.Move] = []
 
