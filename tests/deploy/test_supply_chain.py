@@ -141,6 +141,7 @@ def test_lower_constraints_are_the_lower_bounds():
     assert 'the bound is' in done.stdout
 
 
+@pytest.mark.long
 def test_the_bill_of_materials_names_what_is_installed(tmp_path):
     """Of this environment, by the program that ``tox -e sbom`` runs."""
     output = tmp_path / 'kronos-nova.cdx.json'
