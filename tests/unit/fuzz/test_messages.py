@@ -44,7 +44,8 @@ def sound(found):
         elif isinstance(value, str):
             assert len(value) <= 4096
         elif isinstance(value, tuple):
-            assert len(value) <= 1000 and all(isinstance(v, str) for v in value)
+            assert len(value) <= 1000
+            assert all(isinstance(v, str | dict) or math.isfinite(v) for v in value)
     assert found.from_host and found.to_host and found.aggregate
     return True
 
