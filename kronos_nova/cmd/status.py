@@ -45,14 +45,25 @@ def main(argv: Sequence[str] | None = None) -> int:
         def policies(self) -> Any:
             return _result(upgradecheck, *check_policies(conf))
 
+        def options(self) -> Any:
+            return _result(upgradecheck, *check_options(conf))
+
+        def nova(self) -> Any:
+            return _result(upgradecheck, *check_nova(conf))
+
         def broker(self) -> Any:
             return _result(upgradecheck, *check_broker(conf))
+
+        def leftovers(self) -> Any:
+            return _result(upgradecheck, *check_leftovers(conf))
 
         def schema(self) -> Any:
             return _result(upgradecheck, *check_schema(conf, database))
 
         _upgrade_checks = (
-            ('Policies', policies), ('Broker options', broker), ('Database schema', schema))
+            ('Policies', policies), ('Options', options), ('Nova\'s filters and weighers', nova),
+            ('Broker options', broker), ('Kronos 0.2.0', leftovers),
+            ('Database schema', schema))
 
     try:
         return int(upgradecheck.main(
@@ -86,6 +97,46 @@ def _check_scheduler(conf: Any) -> tuple[str, str]:
     return ('WARNING', ' '.join(doubts)) if doubts else ('SUCCESS', '')
 
 
+def check_options(conf: Any) -> tuple[str, str]:
+    """(code, details): does this release know the options, and admit their values?"""
+    from kronos_nova.cmd import upgrades
+    from kronos_nova.conf import opts
+
+    wrong = [str(error) for error in opts.wrong_values(conf)]
+    code, details = upgrades.check_options(_files(conf))
+    return ('FAILURE', ' '.join([*wrong, details]).strip()) if wrong else (code, details)
+
+
+def check_nova(conf: Any) -> tuple[str, str]:
+    """(code, details): is what a nova.conf says of filters and weighers what was meant?"""
+    from kronos_nova.cmd import upgrades
+
+    return upgrades.check_nova([
+        argument for path in _files(conf) for argument in ('--config-file', path)])
+
+
+def check_leftovers(conf: Any) -> tuple[str, str]:
+    """(code, details): is there something left of Kronos 0.2.0?"""
+    from kronos_nova import exception
+    from kronos_nova.cmd import upgrades
+    from kronos_nova.conf import policies
+
+    try:
+        found = policies.load(conf.engine.policies_file)
+    except exception.PolicyFileError:
+        found = None  # the check of the policies says so
+    return upgrades.check_leftovers(_files(conf), found)
+
+
+def _files(conf: Any) -> list[str]:
+    """The files that were read, those of directories after the others."""
+    from pathlib import Path
+
+    return [*(conf.config_file or ()),
+            *(str(path) for folder in conf.config_dir or ()
+              for path in sorted(Path(folder).glob('*.conf')))]
+
+
 def check_broker(conf: Any) -> tuple[str, str]:
     """(code, details): are the deprecated options of [messaging] still used?"""
     from kronos_nova.conf import messaging
@@ -99,7 +150,8 @@ def check_broker(conf: Any) -> tuple[str, str]:
 def check_schema(conf: Any, database: Any) -> tuple[str, str]:
     """(code, details): can the database be reached, and is its schema known here?
 
-    A schema that is older, or an empty database, is upgraded when a daemon starts.
+    A schema that is older, or an empty database, is upgraded when a daemon starts; one
+    of a later release is refused.
     A SQLite file that is not there is not made: it would belong to whoever asks.
     """
     import os
@@ -113,6 +165,7 @@ def check_schema(conf: Any, database: Any) -> tuple[str, str]:
         engine = database.connect(conf)
         try:
             found = database.current(engine)
+            database.refuse_newer(found)
         finally:
             engine.dispose()
     except exception.StoreError as error:
@@ -121,7 +174,7 @@ def check_schema(conf: Any, database: Any) -> tuple[str, str]:
         return 'SUCCESS', ''
     return 'WARNING', (f'The schema is at revision {found}, this release needs '
                        f'{database.head()}. Back the database up: the next daemon that starts '
-                       'upgrades it.')
+                       'upgrades it, and an earlier release does not start on it again.')
 
 
 def _result(upgradecheck: Any, code: str, details: str) -> Any:

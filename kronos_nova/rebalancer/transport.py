@@ -21,6 +21,7 @@ from collections.abc import Callable
 from collections.abc import Collection
 from collections.abc import Sequence
 import functools
+from importlib import util
 import socket
 import threading
 import time
@@ -95,8 +96,9 @@ def get(conf: cfg.ConfigOpts) -> Any | None:
     found = url(conf)
     if found is None:
         return None
-    for group in ('oslo_messaging_metrics', 'oslo_messaging_tracing'):
-        if group not in conf:
+    for part in ('metrics', 'tracing'):  # 17.0 has no tracing
+        group = f'oslo_messaging_{part}'
+        if util.find_spec(f'oslo_messaging._{part}') is not None and group not in conf:
             raise exception.ConfigError(
                 path='transport', field=group, problem='this is a private configuration object',
                 remedy='Hand the process-wide one to it.')

@@ -115,6 +115,50 @@ def test_metadata_has_the_extras_and_asks_for_neither_nova_nor_the_rebalancer(wh
     assert not base & {'nova', 'numpy', 'openstacksdk', 'oslo.db', 'oslo.messaging', 'sqlalchemy'}
 
 
+@pytest.fixture(scope='module')
+def unpacked(built, tmp_path_factory) -> Path:
+    """The tree of the sdist, where there is no git."""
+    (sdist,) = built.glob('kronos?nova-*.tar.gz')
+    home = tmp_path_factory.mktemp('sdist')
+    with tarfile.open(sdist) as archive:
+        archive.extractall(home)
+    (found,) = home.iterdir()
+    assert not (found / '.git').exists()
+    return found
+
+
+def _files(wheel: Path) -> dict[str, bytes]:
+    with zipfile.ZipFile(wheel) as archive:
+        return {name: archive.read(name) for name in archive.namelist()}
+
+
+def test_sdist_builds_the_same_wheel_again(wheel, unpacked, tmp_path):
+    """Member by member; only the times within the archive are of the build."""
+    done = subprocess.run(
+        [sys.executable, '-m', 'build', '--no-isolation', '--wheel', '--outdir', str(tmp_path),
+         str(unpacked)], capture_output=True, text=True, check=False, cwd=tmp_path,
+        env={**_environment(), 'GIT_CEILING_DIRECTORIES': str(tmp_path.parent)})
+    assert done.returncode == 0, done.stdout + done.stderr
+    (again,) = tmp_path.glob('*.whl')
+    assert again.name == wheel.name
+    one, other = _files(wheel), _files(again)
+    assert one.keys() == other.keys()
+    assert [name for name in one if one[name] != other[name]] == []
+
+
+def test_version_is_of_git_and_then_of_pkg_info(wheel, unpacked):
+    """pbr counts the commits since the tag; an sdist has that in its PKG-INFO."""
+    version = email.message_from_string(_read(wheel, '.dist-info/METADATA'))['Version']
+    assert email.message_from_string((unpacked / 'PKG-INFO').read_text())['Version'] == version
+    assert re.fullmatch(r'\d+\.\d+\.\d+(\.0(a|b|rc)\d+)?(\.dev\d+)?', version)
+    environment = {name: value for name, value in _environment().items()
+                   if name != 'PBR_VERSION'}
+    said = subprocess.run(
+        [sys.executable, 'setup.py', '-q', '--version'], cwd=TOP, capture_output=True, text=True,
+        check=True, env=environment)
+    assert said.stdout.split()[-1] == version
+
+
 def test_sdist_can_be_built_from_without_git(built):
     (sdist,) = built.glob('kronos?nova-*.tar.gz')  # setuptools changed the dash
     with tarfile.open(sdist) as archive:

@@ -280,7 +280,7 @@ def upgrade(engine: sa.Engine, to: str = 'head') -> None:
     with explained(engine), engine.connect() as connection, _upgrade_lock(connection):
         with connection.begin():  # committed before the lock is given back
             revision = migration.MigrationContext.configure(connection).get_current_revision()
-            _refuse_newer(revision)
+            refuse_newer(revision)
             if revision != head():
                 command.upgrade(_alembic(connection), to)
 
@@ -313,7 +313,8 @@ def _upgrade_lock(connection: sa.Connection) -> Iterator[None]:
         connection.commit()
 
 
-def _refuse_newer(revision: str | None) -> None:
+def refuse_newer(revision: str | None) -> None:
+    """:raises StoreError: another release, which is not known here, has written it."""
     known = {r.revision for r in script.ScriptDirectory.from_config(_alembic()).walk_revisions()}
     if revision is not None and revision not in known:
         raise exception.StoreError(
@@ -324,7 +325,7 @@ def _refuse_newer(revision: str | None) -> None:
 def check(engine: sa.Engine) -> None:
     """:raises StoreError: unreachable, or not at :func:`head`."""
     revision = current(engine)
-    _refuse_newer(revision)
+    refuse_newer(revision)
     if revision != head():
         raise exception.StoreError(
             problem=f'has schema revision {revision or "none"}, this release needs {head()}',

@@ -103,7 +103,8 @@ def task_columns(task: model.Task, now: float) -> dict[str, Any]:
 
 def attempts(text: str | None) -> tuple[model.Attempt, ...]:
     """Of the column; a task of an earlier release has none."""
-    return tuple(model.Attempt(**attempt) for attempt in json.loads(text or '[]'))
+    return tuple(model.Attempt(**_known(model.Attempt, attempt))
+                 for attempt in json.loads(text or '[]'))
 
 
 def attempts_text(known: Sequence[model.Attempt]) -> str:
@@ -151,19 +152,31 @@ def plan_document(plan: model.Plan) -> str:
 
 
 def plan_row(row: sa.RowMapping) -> PlanRow:
+    """The plan of a row. What a later release has added to its document is passed over,
+    and what an earlier one did not know has its default."""
     data = json.loads(row['document'])
     moves = tuple(
-        model.Move(**{**move, 'phase': model.Phase(move['phase']),
-                      'requires': tuple(move['requires']),
-                      'alternates': tuple(move['alternates']),
-                      # Plans of earlier releases have none.
-                      'alternate_improvements': tuple(move.get('alternate_improvements', ()))})
+        model.Move(**_known(model.Move, {
+            **move, 'phase': model.Phase(move['phase']),
+            **{name: tuple(move.get(name, ()))
+               for name in ('requires', 'alternates', 'alternate_improvements')}}))
         for move in data.pop('moves'))
-    held, undrained = (  # old plans have none
-        tuple(model.Rejection(**no) for no in data.pop(name, ())) for name in ('held', 'undrained'))
+    held, undrained = (
+        tuple(model.Rejection(**_known(model.Rejection, no)) for no in data.pop(name, ()))
+        for name in ('held', 'undrained'))
     plan = model.Plan(
         scope=row['scope'], reason=row['reason'], moves=moves, held=held, undrained=undrained,
-        policies=tuple(model.PolicyReport(**policy) for policy in data.pop('policies')),
-        warnings=tuple(data.pop('warnings')), draining=frozenset(data.pop('draining')), **data)
+        policies=tuple(model.PolicyReport(**_known(model.PolicyReport, policy))
+                       for policy in data.pop('policies', ())),
+        warnings=tuple(data.pop('warnings', ())),
+        draining=frozenset(data.pop('draining', ())),
+        **_known(model.Plan, {name: value for name, value in data.items()
+                              if name not in ('scope', 'reason')}))
     return PlanRow(plan_id=row['plan_id'], created_at=row['created_at'],
                    dry_run=bool(row['dry_run']), epoch=row['epoch'], plan=plan)
+
+
+def _known(kind: type[Any], data: dict[str, Any]) -> dict[str, Any]:
+    """Of what was written, what this release's dataclass has."""
+    names = {field.name for field in dataclasses.fields(kind)}
+    return {name: value for name, value in data.items() if name in names}

@@ -12,15 +12,33 @@
 
 """``kronos-status upgrade check``, run as an operator runs it."""
 
+import json
 import os
 from pathlib import Path
 import sqlite3
 import subprocess
 import sys
 
+from oslo_config import cfg
 import pytest
 
+from kronos_nova.cmd import upgrades
+from kronos_nova.conf import engine
+from kronos_nova.conf import policies
+from kronos_nova.rebalancer.store import api
+from kronos_nova.rebalancer.store import database
+
 TOP = Path(__file__).resolve().parents[3]
+WEIGHERS = 'nova.scheduler.weights.all_weighers,kronos_nova.weighers.all_weighers'
+FILTERS = ('ComputeFilter,ComputeCapabilitiesFilter,ImagePropertiesFilter,'
+           'ServerGroupAntiAffinityFilter,ServerGroupAffinityFilter,KronosCapacityFilter')
+NOVA = f"""
+[filter_scheduler]
+available_filters = nova.scheduler.filters.all_filters
+available_filters = kronos_nova.filters.all_filters
+enabled_filters = {FILTERS}
+weight_classes = {WEIGHERS}
+"""
 
 
 @pytest.fixture
@@ -51,7 +69,7 @@ connection = sqlite:///{tmp_path}/kronos.sqlite
 def test_current_configuration_on_an_empty_database_is_ready(run):
     status, report = run()
     assert status == 0, report
-    assert report.count('Result: Success') == 3
+    assert report.count('Result: Success') == 6
 
 
 def test_the_check_does_not_make_the_database_it_would_belong_to_root(run, tmp_path):
@@ -78,6 +96,7 @@ def test_a_nova_conf_s_policy_file_is_held_against_its_multiplier(
     path.write_text('policies: [{name: p, weight: 1, imbalance_query: q, capacity_query: q, '
                     f'mode: {mode}}}]\n')
     status, report = run(extra=f'[kronos]\npolicies_file = {path}\n[filter_scheduler]\n'
+                               f'weight_classes = {WEIGHERS}\n'
                                f'kronos_weight_multiplier = {multiplier}\n')
     assert status == expected, report
     assert ('says mode' in report) == (expected == 1)
@@ -90,14 +109,23 @@ def test_deprecated_broker_options_are_a_warning(run):
     assert 'transport_url' in report
 
 
-def test_unknown_schema_revision_is_a_warning(run, tmp_path):
+def test_schema_of_a_later_release_is_a_failure(run, tmp_path):
     with sqlite3.connect(tmp_path / 'kronos.sqlite') as connection:
         connection.execute('CREATE TABLE alembic_version (version_num VARCHAR(32) NOT NULL)')
         connection.execute("INSERT INTO alembic_version VALUES ('0ther')")
     connection.close()
     status, report = run()
+    assert status == 2
+    assert 'revision 0ther, which this release does not know' in report
+
+
+def test_schema_of_an_earlier_release_is_a_warning_that_it_is_upgraded(run, tmp_path):
+    store = api.Store.from_url(f'sqlite:///{tmp_path}/kronos.sqlite')
+    database.upgrade(store.engine, '0003')
+    store.close()
+    status, report = run()
     assert status == 1
-    assert 'at revision 0ther' in report
+    assert 'at revision 0003' in report and 'Back the database up' in report
 
 
 def test_unreachable_database_is_a_failure(run, tmp_path):
@@ -105,3 +133,127 @@ def test_unreachable_database_is_a_failure(run, tmp_path):
     status, report = run()
     assert status == 2
     assert 'Check: Database schema Result: Failure' in report
+
+
+@pytest.fixture
+def nova(tmp_path):
+    """Judges a nova.conf that is the right one but for a replacement."""
+    def nova(was='', is_now='', text=NOVA):
+        assert was in text
+        path = tmp_path / 'nova.conf'
+        path.write_text(text.replace(was, is_now))
+        return upgrades.check_nova(['--config-file', str(path)])
+
+    return nova
+
+
+def test_the_documented_nova_conf_is_as_it_should_be(nova):
+    assert nova() == ('SUCCESS', '')
+
+
+def test_what_the_traps_are_compared_with_is_novas_own():
+    """Nova's defaults, and the words that its scheduler looks for."""
+    done = subprocess.run(
+        [sys.executable, '-W', 'ignore', '-c', 'import json, inspect; import nova.conf; '
+         'from nova.scheduler import utils; group = nova.conf.CONF.filter_scheduler; '
+         'print(json.dumps([group.available_filters, group.enabled_filters, '
+         'group.weight_classes, inspect.getsource(utils)]))'],
+        cwd=TOP, capture_output=True, text=True, check=True,
+        env={**os.environ, 'OS_NOVA_DISABLE_EVENTLET_PATCHING': '1'})
+    available, enabled, weighers, source = json.loads(done.stdout)
+    defaults = [option.default for option in upgrades.NOVA_OPTS]
+    assert [available, enabled, weighers] == defaults
+    for word in (*upgrades.GROUP_FILTERS, upgrades.NOVA_WEIGHERS):
+        assert f"'{word}'" in source
+    for word in upgrades.SOFT_WEIGHERS:
+        assert word.rpartition('.')[2] in source
+
+
+@pytest.mark.parametrize(('was', 'is_now', 'code', 'said'), [
+    ('available_filters = nova.scheduler.filters.all_filters\n', '', 'FAILURE',
+     'does not find its own filters'),
+    ('available_filters = kronos_nova.filters.all_filters\n', '', 'FAILURE',
+     'enabled_filters names KronosCapacityFilter'),
+    ('KronosCapacityFilter', 'KronosCapacityFilter,KronosSpeedFilter', 'FAILURE',
+     'KronosSpeedFilter, which this release does not have; it has KronosCapacityFilter'),
+    ('ServerGroupAntiAffinityFilter,', '', 'WARNING', 'name ServerGroupAntiAffinityFilter: Nova'),
+    ('ServerGroupAffinityFilter', 'my.ServerGroupAffinityFilter', 'WARNING',
+     'name ServerGroupAffinityFilter: Nova'),
+    ('ComputeFilter,', '', 'WARNING', "ComputeFilter of Nova's default"),
+    ('nova.scheduler.weights.all_weighers,', '', 'WARNING', 'servers of soft groups'),
+    ('nova.scheduler.weights.all_weighers', 'nova.scheduler.weights.ram.RAMWeigher', 'WARNING',
+     'servers of soft groups'),
+    (',kronos_nova.weighers.all_weighers', '\nkronos_weight_multiplier = 2', 'WARNING',
+     'weight_classes does not name kronos_nova'),
+    ('kronos_nova.weighers.all_weighers', 'kronos_nova.weighers.all_weighers,'
+     'kronos_nova.weighers.headroom.KronosWeigher', 'WARNING', 'it counts twice'),
+    ('available_filters = nova.scheduler.filters.all_filters\navailable_filters = kronos',
+     'available_filters = nova.scheduler.filters.all_filters,kronos', 'FAILURE',
+     'is one name to Nova')])
+def test_a_trap_of_nova_conf_is_named_with_what_to_write(nova, was, is_now, code, said):
+    found, details = nova(was, is_now)
+    assert found == code
+    assert said in details
+
+
+@pytest.mark.parametrize(('was', 'is_now'), [
+    # Filters alone; a Nova without us; soft groups' weighers by their own names.
+    (',kronos_nova.weighers.all_weighers', ''),
+    (NOVA, '[filter_scheduler]\nenabled_filters = ComputeFilter\n'),
+    ('nova.scheduler.weights.all_weighers', ','.join(sorted(upgrades.SOFT_WEIGHERS)))])
+def test_what_is_no_trap_is_not_reported(nova, was, is_now):
+    assert nova(was, is_now) == ('SUCCESS', '')
+
+
+def test_a_trap_reaches_the_report(run):
+    status, report = run(extra=NOVA.replace('ServerGroupAffinityFilter,', ''))
+    assert status == 1
+    assert 'UnsupportedPolicyException' in report
+
+
+def test_an_unknown_option_is_named_with_its_nearest_and_no_value(run, tmp_path):
+    status, report = run(extra='[executor]\nmigration_timeuot = s3cret\n')
+    assert status == 1
+    assert 'migration_timeuot is no option of this release (is migration_timeout meant?)' in report
+    assert 's3cret' not in report
+
+
+def test_an_option_that_was_renamed_says_so(monkeypatch, tmp_path):
+    monkeypatch.setattr(engine, 'OPTS', [cfg.IntOpt('new', deprecated_opts=[
+        cfg.DeprecatedOpt('old-name', group='planner')])])
+    path = tmp_path / 'kronos.conf'
+    path.write_text('[planner]\nold_name = 1\n[engine]\nnew = 2\n')
+    code, details = upgrades.check_options([str(path)])
+    assert code == 'WARNING'
+    assert details == f'{path}: [planner] old_name is now called [engine] new. Rename it.'
+
+
+def test_a_value_out_of_its_bounds_is_a_failure(run):
+    status, report = run(extra='[executor]\nmax_concurrent_migrations = 99\n')
+    assert status == 2
+    assert 'Check: Options Result: Failure' in report
+
+
+def test_what_kronos_0_2_has_left_is_named(run, tmp_path):
+    old = tmp_path / 'old.yaml'
+    old.write_text('policies: [{name: cpu, weight: 1, imbalance_query: q, '
+                   'vm_profile_query: q}]\n')
+    status, report = run(policies_file=f'{old}\navailability_zone = nova')
+    assert status == 1
+    assert '[engine] availability_zone has no effect' in report
+    assert 'Policy cpu: without vm_profile_unit' in report
+
+
+def test_the_package_of_kronos_0_2_beside_ours_is_a_failure(tmp_path, monkeypatch):
+    info = tmp_path / 'kronos_openstack-0.2.0.dist-info'
+    info.mkdir()
+    (info / 'METADATA').write_text('Name: kronos-openstack\nVersion: 0.2.0\n')
+    monkeypatch.syspath_prepend(tmp_path)
+    code, details = upgrades.check_leftovers([], None)
+    assert code == 'FAILURE'
+    assert 'kronos-openstack 0.2.0 is installed beside' in details
+
+
+def test_a_policy_that_states_its_unit_is_no_leftover():
+    found = policies.load(str(TOP / 'etc/kronos/policies.yaml'))
+    assert upgrades.check_leftovers([], found) == ('SUCCESS', '')

@@ -1,0 +1,218 @@
+#!/usr/bin/env bash
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+# devstack plugin of kronos-nova: the filters and weighers in nova-scheduler,
+# kronos-engine and kronos-executor beside it, and a Prometheus to ask.
+
+_XTRACE_KRONOS=$(set +o | grep xtrace)
+set +o xtrace
+
+function is_kronos_enabled {
+    is_service_enabled kronos-engine || is_service_enabled kronos-executor
+}
+
+function install_kronos {
+    # nova-scheduler loads us from its own environment; mysql is the driver of the
+    # database of the daemons.
+    setup_develop $KRONOS_DIR rebalancer,mysql
+}
+
+function install_kronos_metrics {
+    if is_service_enabled kronos-prometheus; then
+        install_package prometheus
+    fi
+    if is_service_enabled kronos-node-exporter; then
+        install_package prometheus-node-exporter
+    fi
+}
+
+# The policy file is one for both doors.
+function configure_kronos_policies {
+    sudo install -d -o $STACK_USER $KRONOS_CONF_DIR
+    cp $KRONOS_POLICIES $KRONOS_CONF_DIR/policies.yaml
+}
+
+# Nova compares some of these very strings, and what stands here replaces its
+# defaults: nothing of them may be left out.
+function configure_kronos_scheduler {
+    iniset_multiline $NOVA_CONF filter_scheduler available_filters \
+        nova.scheduler.filters.all_filters kronos_nova.filters.all_filters
+    iniset $NOVA_CONF filter_scheduler enabled_filters \
+        "$KRONOS_NOVA_FILTERS,KronosCapacityFilter,KronosPlacementFilter"
+    iniset $NOVA_CONF filter_scheduler weight_classes \
+        "nova.scheduler.weights.all_weighers,kronos_nova.weighers.all_weighers"
+    iniset $NOVA_CONF filter_scheduler kronos_weight_multiplier "$KRONOS_WEIGHT_MULTIPLIER"
+    iniset $NOVA_CONF kronos policies_file $KRONOS_CONF_DIR/policies.yaml
+    iniset $NOVA_CONF kronos refresh_interval 10
+    iniset $NOVA_CONF kronos settle_seconds 60
+    iniset $NOVA_CONF prometheus url $KRONOS_PROMETHEUS_URL
+}
+
+# Two users, each with the one role that the policy files of Nova and Placement name.
+function create_kronos_accounts {
+    local role
+    for role in engine executor; do
+        get_or_create_role kronos_$role
+        get_or_create_user kronos-$role "$SERVICE_PASSWORD" "$SERVICE_DOMAIN_NAME"
+        get_or_add_user_project_role kronos_$role kronos-$role "$SERVICE_PROJECT_NAME" \
+            "$SERVICE_DOMAIN_NAME" "$SERVICE_DOMAIN_NAME"
+    done
+}
+
+function configure_kronos_access {
+    sudo install -d -o $STACK_USER $NOVA_CONF_DIR/policy.d $PLACEMENT_CONF_DIR/policy.d
+    cp $KRONOS_DIR/etc/kronos/nova-policy.yaml $NOVA_CONF_DIR/policy.d/kronos.yaml
+    cp $KRONOS_DIR/etc/kronos/placement-policy.yaml $PLACEMENT_CONF_DIR/policy.d/kronos.yaml
+}
+
+function configure_kronos {
+    sudo install -d -o $STACK_USER $KRONOS_STATE_DIR
+    install -m 640 /dev/null $KRONOS_CONF
+    iniset $KRONOS_CONF DEFAULT debug "$ENABLE_DEBUG_LOG_LEVEL"
+    iniset_rpc_backend kronos $KRONOS_CONF DEFAULT
+    iniset $KRONOS_CONF oslo_concurrency lock_path $KRONOS_STATE_DIR/lock
+    iniset $KRONOS_CONF database connection $(database_connection_url kronos)
+
+    iniset $KRONOS_CONF engine dry_run "$KRONOS_DRY_RUN"
+    iniset $KRONOS_CONF engine evaluation_interval "$KRONOS_INTERVAL"
+    iniset $KRONOS_CONF engine policies_file $KRONOS_CONF_DIR/policies.yaml
+    iniset $KRONOS_CONF engine instance_cooldown "$KRONOS_COOLDOWN"
+    iniset $KRONOS_CONF engine cooldown "$KRONOS_COOLDOWN"
+    # devstack's disks are local to each host.
+    iniset $KRONOS_CONF engine allow_disk_copy True
+    iniset $KRONOS_CONF engine snapshot_dir $KRONOS_STATE_DIR/snapshots
+
+    iniset $KRONOS_CONF prometheus url $KRONOS_PROMETHEUS_URL
+    iniset $KRONOS_CONF monitoring engine_port "$KRONOS_ENGINE_PORT"
+    iniset $KRONOS_CONF monitoring executor_port "$KRONOS_EXECUTOR_PORT"
+
+    configure_kronos_login engine $KRONOS_ENGINE_CONF
+    configure_kronos_login executor $KRONOS_EXECUTOR_CONF
+}
+
+function configure_kronos_login {
+    local role=$1
+    local file=$2
+
+    install -m 640 /dev/null $file
+    iniset $file nova auth_type password
+    iniset $file nova auth_url "$KEYSTONE_SERVICE_URI"
+    iniset $file nova username kronos-$role
+    iniset $file nova password "$SERVICE_PASSWORD"
+    iniset $file nova user_domain_name "$SERVICE_DOMAIN_NAME"
+    iniset $file nova project_name "$SERVICE_PROJECT_NAME"
+    iniset $file nova project_domain_name "$SERVICE_DOMAIN_NAME"
+    iniset $file nova region_name "$REGION_NAME"
+    # devstack's catalogue has public endpoints alone.
+    iniset $file nova valid_interfaces public
+}
+
+function init_kronos {
+    recreate_database kronos
+    $KRONOS_BIN_DIR/kronos-manage --config-file $KRONOS_CONF db sync
+}
+
+function configure_kronos_prometheus {
+    local exporter
+    local targets=""
+
+    for exporter in ${KRONOS_NODE_EXPORTERS//,/ }; do
+        targets+="${targets:+, }'$exporter'"
+    done
+    sudo tee $KRONOS_PROMETHEUS_CONF > /dev/null <<EOF
+global:
+  scrape_interval: $KRONOS_SCRAPE_INTERVAL
+scrape_configs:
+  - job_name: node
+    static_configs:
+      - targets: [$targets]
+EOF
+    restart_service prometheus
+}
+
+function start_kronos {
+    run_process kronos-engine "$KRONOS_BIN_DIR/kronos-engine --config-file $KRONOS_CONF --config-file $KRONOS_ENGINE_CONF"
+    run_process kronos-executor "$KRONOS_BIN_DIR/kronos-executor --config-file $KRONOS_CONF --config-file $KRONOS_EXECUTOR_CONF"
+}
+
+function stop_kronos {
+    # Nothing new is planned while the executor ends.
+    stop_process kronos-engine
+    stop_process kronos-executor
+    if is_service_enabled kronos-prometheus; then
+        stop_service prometheus
+    fi
+    if is_service_enabled kronos-node-exporter; then
+        stop_service prometheus-node-exporter
+    fi
+}
+
+function cleanup_kronos {
+    sudo rm -rf $KRONOS_CONF_DIR $KRONOS_STATE_DIR
+    sudo rm -f $NOVA_CONF_DIR/policy.d/kronos.yaml $PLACEMENT_CONF_DIR/policy.d/kronos.yaml
+}
+
+KRONOS_BIN_DIR=$(get_python_exec_prefix)
+
+case "$1/${2:-}" in
+    stack/pre-install)
+        echo_summary "Installing Prometheus for kronos-nova"
+        install_kronos_metrics
+        ;;
+    stack/install)
+        if is_kronos_enabled || is_service_enabled n-sch; then
+            echo_summary "Installing kronos-nova"
+            install_kronos
+        fi
+        ;;
+    stack/post-config)
+        # Before nova-scheduler and the APIs start.
+        if is_kronos_enabled || is_service_enabled n-sch; then
+            echo_summary "Configuring kronos-nova"
+            configure_kronos_policies
+        fi
+        if is_service_enabled n-sch; then
+            configure_kronos_scheduler
+        fi
+        if is_service_enabled n-api; then
+            configure_kronos_access
+        fi
+        if is_kronos_enabled; then
+            create_kronos_accounts
+            configure_kronos
+            init_kronos
+        fi
+        # An earlier unstack has stopped both.
+        if is_service_enabled kronos-node-exporter; then
+            restart_service prometheus-node-exporter
+        fi
+        if is_service_enabled kronos-prometheus; then
+            configure_kronos_prometheus
+        fi
+        ;;
+    stack/extra)
+        # Nova and Placement answer.
+        if is_kronos_enabled; then
+            echo_summary "Starting kronos-nova"
+            start_kronos
+        fi
+        ;;
+    unstack/)
+        stop_kronos
+        ;;
+    clean/)
+        cleanup_kronos
+        ;;
+esac
+
+$_XTRACE_KRONOS

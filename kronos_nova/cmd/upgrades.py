@@ -1,0 +1,222 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""What ``kronos-status upgrade check`` looks for in files: each check gives a code of
+oslo.upgradecheck and what is wrong, with what to do; never a value, only names.
+"""
+
+from collections.abc import Iterator
+import difflib
+from importlib import metadata
+import re
+from typing import Any
+
+from oslo_config import cfg
+
+from kronos_nova.conf import opts
+
+ANCESTOR = 'kronos-openstack'
+NOVA_FILTERS = 'nova.scheduler.filters.all_filters'
+NOVA_WEIGHERS = 'nova.scheduler.weights.all_weighers'
+OUR_FILTERS = 'kronos_nova.filters.all_filters'
+OUR_WEIGHERS = 'kronos_nova.weighers.all_weighers'
+SOFT_WEIGHERS = frozenset(
+    f'nova.scheduler.weights.affinity.ServerGroupSoft{kind}Weigher'
+    for kind in ('Affinity', 'AntiAffinity'))
+GROUP_FILTERS = ('ServerGroupAntiAffinityFilter', 'ServerGroupAffinityFilter')
+#: Nova's default of enabled_filters (34.0.0), which whoever sets it has replaced.
+DEFAULT_FILTERS = ('ComputeFilter', 'ComputeCapabilitiesFilter', 'ImagePropertiesFilter',
+                   *GROUP_FILTERS)
+#: Nova's options, as Nova has them: it need not be installed here.
+NOVA_OPTS = (
+    cfg.MultiStrOpt('available_filters', default=[NOVA_FILTERS]),
+    cfg.ListOpt('enabled_filters', default=list(DEFAULT_FILTERS)),
+    cfg.ListOpt('weight_classes', default=[NOVA_WEIGHERS]))
+#: Accepted so that old files go on working, and without effect.
+WITHOUT_EFFECT = {('engine', 'availability_zone'): 'restrict_to_az'}
+
+Verdict = tuple[str, str]
+
+
+def verdict(failures: list[str], warnings: list[str]) -> Verdict:
+    """(code, details): the worst code, and everything that was found."""
+    code = 'FAILURE' if failures else 'WARNING' if warnings else 'SUCCESS'
+    return code, ' '.join(failures + warnings)
+
+
+def check_options(files: list[str]) -> Verdict:
+    """Are the options of our groups, in these files, options of this release?
+
+    :param files: readable configuration files; a nova.conf may be among them.
+    """
+    known = _known()
+    warnings = []
+    for path, sections in _sections(files):
+        for group in sorted(set(sections) & set(known)):
+            for name in sections[group]:
+                found = known[group].get(name.replace('-', '_'))
+                if found is None:
+                    near = difflib.get_close_matches(name, known[group], 1)
+                    hint = f' (is {near[0]} meant?)' if near else ''
+                    warnings.append(f'{path}: [{group}] {name} is no option of this release'
+                                    f'{hint}: it has no effect. Remove or correct it.')
+                elif found != (group, name.replace('-', '_')):
+                    warnings.append(f'{path}: [{group}] {name} is now called [{found[0]}] '
+                                    f'{found[1]}. Rename it.')
+    return verdict([], warnings)
+
+
+def _known() -> dict[str, dict[str, tuple[str, str]]]:
+    """group -> {name, also an old one: (group, name) of today}.
+
+    Not [nova] and [database], whose options are those of whatever plug-in is used.
+    """
+    from kronos_nova.conf import scheduler
+
+    found: dict[str, dict[str, tuple[str, str]]] = {}
+    groups = [(group, options) for group, options in (*opts.list_opts(), *scheduler.list_opts())
+              if group not in ('nova', 'database', 'filter_scheduler')]
+    for group, options in groups:
+        for option in options:
+            today = (group, option.dest)
+            found.setdefault(group, {})[option.dest] = today
+            for old in option.deprecated_opts:
+                found.setdefault(old.group or group, {})[
+                    (old.name or option.name).replace('-', '_')] = today
+    return found
+
+
+def _sections(files: list[str]) -> Iterator[tuple[str, dict[str, dict[str, list[str]]]]]:
+    """(path, {section: {option: values}}) of each file."""
+    for path in files:
+        sections: dict[str, dict[str, list[str]]] = {}
+        cfg.ConfigParser(path, sections).parse()
+        yield path, sections
+
+
+def check_nova(arguments: list[str]) -> Verdict:
+    """What nova.conf says of filters and weighers, compared as Nova compares it: by string.
+
+    :param arguments: the ``--config-file`` and ``--config-dir`` arguments.
+    """
+    conf = cfg.ConfigOpts()
+    conf.register_opts(NOVA_OPTS, group='filter_scheduler')
+    conf(arguments, project='kronos', default_config_files=[], default_config_dirs=[])
+    group = conf.filter_scheduler
+    available, weighers = group.available_filters, group.weight_classes
+    enabled = list(group.enabled_filters)
+    ours = [name for name in enabled if name.startswith('Kronos')]
+    mentioned = [name for name in (*available, *weighers) if name.startswith('kronos_nova.')]
+    if not (ours or mentioned or _sets_ours(conf)):
+        return 'SUCCESS', ''
+    warnings = list(_traps(enabled, weighers))
+    if not any(name.startswith('kronos_nova.') for name in weighers) and (
+            not ours or _weighs(conf)):
+        warnings.append(f'[filter_scheduler] weight_classes does not name {OUR_WEIGHERS}: the '
+                        'load of hosts does not decide where new instances go.')
+    return verdict(list(_cannot_start(available, enabled, ours)), warnings)
+
+
+def _sets_ours(conf: Any) -> bool:
+    """Whether the files set the options of the weighers or of [kronos]."""
+    return _weighs(conf) or any(
+        'kronos' in sections for _path, sections in _sections(conf.config_file or []))
+
+
+def _weighs(conf: Any) -> bool:
+    """Whether they set a multiplier of ours."""
+    return any(name.startswith('kronos_')
+               for _path, sections in _sections(conf.config_file or [])
+               for name in sections.get('filter_scheduler', ()))
+
+
+def _cannot_start(available: list[str], enabled: list[str], ours: list[str]) -> Iterator[str]:
+    """With these nova-scheduler does not start."""
+    for name in available:
+        if ',' in name:
+            yield (f'[filter_scheduler] available_filters: {name} is one name to Nova. Write the '
+                   'option once for each.')
+    if NOVA_FILTERS not in available and set(enabled) - set(ours):
+        if not any(name.startswith('nova.') for name in available):
+            yield ('[filter_scheduler] available_filters replaces its default: write '
+                   f'available_filters = {NOVA_FILTERS} on a line of its own as well, or '
+                   'nova-scheduler does not find its own filters.')
+    if ours and not any(name.startswith('kronos_nova.') for name in available):
+        yield (f'[filter_scheduler] enabled_filters names {", ".join(ours)}: write '
+               f'available_filters = {OUR_FILTERS} on a line of its own, or nova-scheduler does '
+               'not find it.')
+    shipped = _shipped('kronos_nova.filters')
+    for name in ours:
+        if shipped and name not in shipped:
+            yield (f'[filter_scheduler] enabled_filters names {name}, which this release does '
+                   f'not have; it has {", ".join(sorted(shipped))}.')
+
+
+def _traps(enabled: list[str], weighers: list[str]) -> Iterator[str]:
+    """With these it starts, and does something else than was meant."""
+    missing = [name for name in DEFAULT_FILTERS if name not in enabled]
+    groups = [name for name in missing if name in GROUP_FILTERS]
+    if groups:
+        yield (f'[filter_scheduler] enabled_filters does not name {" and ".join(groups)}: Nova '
+               'looks for these very words, and refuses servers of such groups '
+               '(UnsupportedPolicyException) without. Restate them.')
+    if others := [name for name in missing if name not in GROUP_FILTERS]:
+        yield (f'[filter_scheduler] enabled_filters does not name {", ".join(others)} of Nova\'s '
+               'default, which it replaces. Restate them, unless they were left out on purpose.')
+    if NOVA_WEIGHERS not in weighers and not set(weighers) >= SOFT_WEIGHERS:
+        yield (f'[filter_scheduler] weight_classes does not name {NOVA_WEIGHERS}: Nova looks '
+               'for these very words, and refuses servers of soft groups '
+               '(UnsupportedPolicyException) without. Restate it.')
+    twice = sorted({name for name in weighers if weighers.count(name) > 1})
+    if OUR_WEIGHERS in weighers:
+        twice += [name for name in weighers if name.startswith('kronos_nova.')
+                  and name != OUR_WEIGHERS]
+    if twice:
+        yield (f'[filter_scheduler] weight_classes names {", ".join(twice)} twice, or beside '
+               'the function that gives it as well: it counts twice.')
+
+
+def _shipped(group: str) -> frozenset[str]:
+    """Names of our entry points in a group."""
+    return frozenset(point.name for point in metadata.entry_points(group=group)
+                     if re.match(r'kronos_nova\b', point.value))
+
+
+def check_leftovers(files: list[str], policies: Any) -> Verdict:
+    """What Kronos 0.2.0 has left: its package, its options, its units.
+
+    :param policies: the PolicySet of kronos.conf, or None when it does not load.
+    """
+    failures, warnings = [], []
+    try:
+        found = metadata.version(ANCESTOR)
+    except metadata.PackageNotFoundError:
+        pass
+    else:
+        failures.append(
+            f'{ANCESTOR} {found} is installed beside kronos-nova, and both bring kronos-engine '
+            f'and kronos-executor. Run pip uninstall {ANCESTOR}, then pip install '
+            '--force-reinstall --no-deps kronos-nova.')
+    for path, sections in _sections(files):
+        for (group, name), instead in WITHOUT_EFFECT.items():
+            if name in sections.get(group, ()):
+                warnings.append(f'{path}: [{group}] {name} has no effect. Remove it; see '
+                                f'[{group}] {instead}.')
+    for policy in policies.policies if policies is not None else ():
+        if (policy.enabled and policy.vm_profile_query is not None
+                and 'vm_profile_unit' not in policy.model_fields_set):
+            warnings.append(
+                f'Policy {policy.name}: without vm_profile_unit, vm_profile_query is taken for a '
+                'share of the host (host_ratio), as Kronos 0.2.0 took it. If it gives cores or '
+                'bytes, say vm_profile_unit: absolute; otherwise say vm_profile_unit: '
+                'host_ratio.')
+    return verdict(failures, warnings)

@@ -1,0 +1,272 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""The devstack plugin: its phases among stubs of devstack's functions, and what they
+write, read by Nova and by us. What devstack itself does is not tried here."""
+
+import configparser
+import getpass
+import json
+import os
+from pathlib import Path
+import subprocess
+import sys
+import textwrap
+
+from oslo_config import cfg
+import pytest
+import yaml
+
+from kronos_nova.conf import nova
+from kronos_nova.conf import opts
+from kronos_nova.conf import policies
+from tests.deploy import checkers
+
+TOP = Path(__file__).resolve().parents[2]
+PLUGIN = TOP / 'devstack'
+PHASES = ('stack pre-install', 'stack install', 'stack post-config', 'stack extra',
+          'stack test-config')
+CONTROLLER = 'n-api n-sch n-cpu'
+
+
+class Devstack:
+    """A tree that a devstack would have, and what the plugin did in it."""
+
+    def __init__(self, home: Path) -> None:
+        self.home = home
+        self.calls: list[list[str]] = []
+        for folder in ('nova', 'placement', 'prometheus', 'bin', 'data'):
+            (home / folder).mkdir()
+        # kronos-manage must be called by its whole path.
+        for name in ('kronos-manage',):
+            program = home / 'bin' / name
+            program.write_text('#!/bin/sh\nprintf "%s\\t" ran "$0" "$@" >> $CALLS\n'
+                               'echo >> $CALLS\n')
+            program.chmod(0o755)
+
+    def run(self, *phases: str, services: str = CONTROLLER, **settings: str) -> None:
+        environment = {
+            'PATH': os.environ['PATH'], 'CALLS': str(self.home / 'calls'), 'PLUGIN': str(PLUGIN),
+            'BIN': str(self.home / 'bin'), 'DEST': str(self.home), 'KRONOS_DIR': str(TOP),
+            'DATA_DIR': str(self.home / 'data'), 'KRONOS_CONF_DIR': str(self.home / 'kronos'),
+            'NOVA_CONF_DIR': str(self.home / 'nova'),
+            'NOVA_CONF': str(self.home / 'nova/nova.conf'),
+            'PLACEMENT_CONF_DIR': str(self.home / 'placement'),
+            'KRONOS_PROMETHEUS_CONF': str(self.home / 'prometheus/prometheus.yml'),
+            'STACK_USER': getpass.getuser(), 'SERVICE_HOST': '192.0.2.10',
+            'HOST_IP': '192.0.2.10', 'SERVICE_PASSWORD': 'pass word',
+            'SERVICE_PROJECT_NAME': 'service', 'SERVICE_DOMAIN_NAME': 'Default',
+            'KEYSTONE_SERVICE_URI': 'http://192.0.2.10/identity', 'REGION_NAME': 'RegionOne',
+            'ENABLE_DEBUG_LOG_LEVEL': 'True', 'ENABLED_SERVICES': services, **settings}
+        done = subprocess.run(['bash', str(Path(__file__).with_name('devstack_stubs.sh')), *phases],
+                              env=environment, capture_output=True, text=True, check=False,
+                              cwd=self.home)
+        assert (done.returncode, done.stdout, done.stderr) == (0, '', '')
+        self.calls = [line.split('\t') for line in
+                      (self.home / 'calls').read_text().splitlines()]
+
+    def names(self) -> list[str]:
+        """The functions called, in order, without what only records and tells."""
+        return [call[0] for call in self.calls
+                if call[0] not in ('define_plugin', 'enable_service', 'echo_summary', 'sudo')]
+
+    def of(self, name: str) -> list[list[str]]:
+        return [call[1:] for call in self.calls if call[0] == name]
+
+    def ini(self, path: Path) -> Path:
+        """Writes what was asked of iniset, as devstack's writes it: a file in which an
+        option that is set again is replaced."""
+        found: dict[str, dict[str, list[str]]] = {}
+        for name, file, section, option, *values in (
+                call for call in self.calls if call[0].startswith('iniset')):
+            if Path(file) == path:
+                assert len(values) == 1 or name == 'iniset_multiline', values
+                found.setdefault(section, {})[option] = values
+        assert found, path
+        path.write_text(''.join(
+            f'[{section}]\n' + ''.join(f'{option} = {value}\n' for option, values in items.items()
+                                       for value in values)
+            for section, items in found.items()))
+        return path
+
+
+@pytest.fixture
+def devstack(tmp_path):
+    return Devstack(tmp_path)
+
+
+@pytest.fixture
+def stacked(devstack):
+    devstack.run(*PHASES)
+    return devstack
+
+
+def test_every_phase_of_a_controller_in_its_order(stacked):
+    started = [i for i, call in enumerate(stacked.calls) if call[0] == 'run_process']
+    (database,) = (i for i, call in enumerate(stacked.calls) if call[0] == 'recreate_database')
+    (synced,) = (i for i, call in enumerate(stacked.calls) if call[0] == 'ran')
+    phases = {call[1]: i for i, call in enumerate(stacked.calls) if call[0] == 'phase'}
+    assert phases['stack post-config'] < database < synced < phases['stack extra'] < started[0]
+    assert stacked.of('install_package') == [['prometheus'], ['prometheus-node-exporter']]
+    assert stacked.of('setup_develop') == [[str(TOP), 'rebalancer,mysql']]
+    assert stacked.of('recreate_database') == [['kronos']]
+    assert stacked.of('restart_service') == [['prometheus-node-exporter'], ['prometheus']]
+
+
+def test_every_command_that_is_started_is_a_console_script(stacked):
+    setup = configparser.ConfigParser(interpolation=None)
+    setup.read(TOP / 'setup.cfg')
+    scripts = {line.split('=')[0].strip()
+               for line in setup['entry_points']['console_scripts'].strip().splitlines()}
+    started = {service: command.split() for service, command in stacked.of('run_process')}
+    assert set(started) == {'kronos-engine', 'kronos-executor'}
+    for service, command in started.items():
+        assert Path(command[0]).name == service and service in scripts
+        assert Path(command[0]).parent == stacked.home / 'bin'
+    ((program, *arguments),) = stacked.of('ran')
+    assert Path(program).name in scripts
+    assert arguments[:-1] == ['--config-file', str(stacked.home / 'kronos/kronos.conf'), 'db',
+                              'sync']
+
+
+def test_the_accounts_have_the_roles_that_the_policy_files_name(stacked):
+    roles = [name for (name,) in stacked.of('get_or_create_role')]
+    assert roles == ['kronos_engine', 'kronos_executor']
+    for role, (user, password, domain), given in zip(
+            roles, stacked.of('get_or_create_user'), stacked.of('get_or_add_user_project_role'),
+            strict=True):
+        assert (password, domain) == ('pass word', 'Default')
+        assert given == [role, user, 'service', 'Default', 'Default']
+    for folder, ours in (('nova', 'nova-policy.yaml'), ('placement', 'placement-policy.yaml')):
+        copied = stacked.home / folder / 'policy.d/kronos.yaml'
+        assert copied.read_text() == (TOP / 'etc/kronos' / ours).read_text()
+        assert all(f'role:{role}' in copied.read_text() for role in roles)
+
+
+def test_kronos_conf_has_no_option_and_no_value_that_we_do_not_know(stacked):
+    home = stacked.home / 'kronos'
+    for role in ('engine', 'executor'):
+        files = [stacked.ini(home / 'kronos.conf'), stacked.ini(home / f'kronos-{role}.conf')]
+        conf = cfg.ConfigOpts()
+        opts.register(conf)
+        conf.register_opts(nova.auth_opts(), group='nova')
+        conf(['--config-file', str(files[0]), '--config-file', str(files[1])])
+        assert opts.wrong_values(conf) == []
+        assert (conf.nova.username, conf.nova.password) == (f'kronos-{role}', 'pass word')
+        assert conf.nova.auth_url == 'http://192.0.2.10/identity'
+        assert conf.nova.valid_interfaces == ['public']
+        assert conf.engine.dry_run is True
+        assert conf.database.connection.startswith('mysql+pymysql://')
+        assert conf.prometheus.url == 'http://192.0.2.10:9090'
+        policies.load(conf.engine.policies_file)
+        ours = {section: set(conf[section]) for section in ('engine', 'prometheus', 'nova',
+                                                            'database', 'monitoring')}
+        for file in files:
+            written = configparser.ConfigParser(interpolation=None)
+            written.read(file)
+            for section in set(written.sections()) & set(ours):
+                assert set(written[section]) - set(written.defaults()) <= ours[section]
+        for file in files:
+            assert file.stat().st_mode & 0o777 == 0o640, 'passwords'
+
+
+def test_nova_conf_is_what_nova_scheduler_starts_with(stacked):
+    """In a process of its own: Nova's configuration is global."""
+    path = stacked.ini(stacked.home / 'nova/nova.conf')
+    done = subprocess.run([sys.executable, '-W', 'ignore', '-c', textwrap.dedent("""
+        import json, sys
+        from nova import config, weights
+        import nova.conf
+        config.parse_args(['nova-scheduler', '--config-file', sys.argv[1]])
+        CONF = nova.conf.CONF
+        from nova.scheduler import filters, weights as scheduler_weights
+        from kronos_nova.conf import scheduler
+        scheduler.register(CONF)
+        group = CONF.filter_scheduler
+        known = [c.__name__ for c in filters.HostFilterHandler().get_matching_classes(
+            group.available_filters)]
+        weighers = [c.__name__ for c in
+                    scheduler_weights.HostWeightHandler().get_matching_classes(
+                        group.weight_classes)]
+        print(json.dumps({
+            'available': group.available_filters, 'enabled': group.enabled_filters,
+            'weights': group.weight_classes, 'known': known, 'weighers': weighers,
+            'defaults': nova.conf.scheduler.filter_scheduler_group.name and next(
+                o.default for o in nova.conf.scheduler.filter_scheduler_opts
+                if o.name == 'enabled_filters'),
+            'policies': CONF.kronos.policies_file, 'url': CONF.prometheus.url,
+            'refresh': CONF.kronos.refresh_interval, 'settle': CONF.kronos.settle_seconds,
+            'multiplier': group.kronos_weight_multiplier,
+            'problems': [str(e) for e in scheduler.examine(CONF)]}))
+        """), str(path)], capture_output=True, text=True, check=False, cwd=TOP,
+        env={**os.environ, 'OS_NOVA_DISABLE_EVENTLET_PATCHING': '1'})
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    assert found['available'] == ['nova.scheduler.filters.all_filters',
+                                  'kronos_nova.filters.all_filters']
+    assert set(found['defaults']) <= set(found['enabled']) <= set(found['known'])
+    assert found['enabled'][-2:] == ['KronosCapacityFilter', 'KronosPlacementFilter']
+    assert found['weights'][0] == 'nova.scheduler.weights.all_weighers'
+    assert {'KronosWeigher', 'RAMWeigher'} <= set(found['weighers'])
+    assert found['policies'] == [str(stacked.home / 'kronos/policies.yaml')]
+    assert found['url'] == 'http://192.0.2.10:9090'
+    assert (found['refresh'], found['settle'], found['multiplier']) == (10, 60, 1)
+    assert found['problems'] == ['[]', '[]']
+
+
+def test_prometheus_scrapes_every_exporter_that_is_named(devstack):
+    devstack.run(*PHASES, KRONOS_NODE_EXPORTERS='192.0.2.10:9100,192.0.2.11:9100')
+    config = yaml.safe_load((devstack.home / 'prometheus/prometheus.yml').read_text())
+    (job,) = config['scrape_configs']
+    assert job['static_configs'] == [{'targets': ['192.0.2.10:9100', '192.0.2.11:9100']}]
+    assert config['global'] == {'scrape_interval': '10s'}
+
+
+def test_a_compute_node_gets_the_exporter_and_nothing_else(devstack):
+    devstack.run(*PHASES, services='n-cpu -kronos-engine -kronos-executor -kronos-prometheus')
+    assert [name for name in devstack.names() if name != 'phase'] == [
+        'install_package', 'restart_service']
+    assert devstack.of('install_package') == [['prometheus-node-exporter']]
+    assert not (devstack.home / 'kronos').exists()
+
+
+def test_unstack_stops_what_runs_and_clean_leaves_nothing(stacked):
+    (stacked.home / 'calls').unlink()
+    stacked.run('unstack', 'clean')
+    assert stacked.of('stop_process') == [['kronos-engine'], ['kronos-executor']]
+    assert stacked.of('stop_service') == [['prometheus'], ['prometheus-node-exporter']]
+    for left in ('kronos', 'data/kronos', 'nova/policy.d/kronos.yaml',
+                 'placement/policy.d/kronos.yaml'):
+        assert not (stacked.home / left).exists(), left
+
+
+def test_the_policy_file_is_hosts_alone_and_moves_by_vcpus():
+    (policy,) = policies.load(str(PLUGIN / 'files/policies.yaml')).policies
+    assert policy.vm_profile_fallback == 'flavor_vcpu_ratio'
+    assert '[1m]' in policy.imbalance_query
+
+
+def test_every_setting_is_documented():
+    text = (TOP / 'doc/source/contributor/devstack.rst').read_text()
+    names = {line.split('=')[0] for line in (PLUGIN / 'settings').read_text().splitlines()
+             if line.startswith('KRONOS_') and ':-' in line}
+    assert len(names) > 10
+    assert {name for name in names if f'``{name}``' not in text} == set()
+
+
+def test_bashate_has_nothing_to_say():
+    done = subprocess.run(
+        [checkers.program('bashate'), '-i', 'E006', '-e', 'E005,E042', *map(str, (
+            PLUGIN / 'settings', PLUGIN / 'plugin.sh',
+            Path(__file__).with_name('devstack_stubs.sh')))],
+        capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (0, ''), done.stderr

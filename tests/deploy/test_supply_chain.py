@@ -1,0 +1,163 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""Dependencies: each has its reason in CONTRIBUTING.rst, a licence that we can hand on,
+a lower bound that is kept, and a place in the bill of materials."""
+
+import configparser
+from importlib import metadata
+import json
+from pathlib import Path
+import re
+import subprocess
+import sys
+
+from packaging import requirements
+from packaging import utils
+import pytest
+
+from tests.deploy import checkers
+from tests.unit import test_packaging
+
+TOP = Path(__file__).resolve().parents[2]
+#: Not ours to hand on: Nova is there, or its operator has chosen it.
+NOT_OURS = {'nova'}
+#: SPDX identifiers. MPL-2.0 asks for changes of its own files alone (certifi).
+ALLOWED = {
+    '0BSD', 'Apache-2.0', 'BSD-2-Clause', 'BSD-3-Clause', 'CC0-1.0', 'ISC', 'MIT', 'MIT-0',
+    'MIT-CMU', 'MPL-2.0', 'PSF-2.0', 'Unlicense', 'Zlib'}
+#: What older metadata says instead, in classifiers and free text.
+NAMED = {
+    'LicenseRef-Repoze-BSD-derived': 'BSD-3-Clause',
+    'Apache Software License': 'Apache-2.0', 'Apache 2.0': 'Apache-2.0',
+    'BSD': 'BSD-3-Clause', 'BSD License': 'BSD-3-Clause', 'MIT License': 'MIT',
+    'ISC License (ISCL)': 'ISC',
+    'Mozilla Public License 2.0 (MPL 2.0)': 'MPL-2.0', 'Public Domain': 'CC0-1.0',
+    'Python Software Foundation License': 'PSF-2.0', 'PSF': 'PSF-2.0'}
+
+
+def _required() -> list[requirements.Requirement]:
+    """Everything that requirements.txt and the extras name."""
+    setup = configparser.ConfigParser(interpolation=None)
+    setup.read(TOP / 'setup.cfg')
+    texts = [(TOP / 'requirements.txt').read_text(), *setup['extras'].values()]
+    return [requirements.Requirement(line) for text in texts
+            for line in test_packaging._lines(text)]
+
+
+def _names() -> set[str]:
+    return {requirement.name for requirement in _required()}
+
+
+def _table() -> dict[str, str]:
+    """Package -> reason, of the table in CONTRIBUTING.rst."""
+    rule, text = None, {}
+    for line in (TOP / 'CONTRIBUTING.rst').read_text().splitlines():
+        if re.fullmatch(r'=+ =+', line):
+            rule = 0 if rule is None else rule + 1
+        elif rule == 1:
+            name, _, reason = line.partition(' ')
+            if name:
+                last = name
+                text[name] = reason.strip()
+            else:
+                text[last] += ' ' + reason.strip()
+    return text
+
+
+def test_every_dependency_has_its_reason_and_no_line_is_left_over():
+    table = _table()
+    assert set(table) == _names()
+    assert list(table) == sorted(table, key=str.lower)
+    assert all(len(reason) > 20 for reason in table.values()), table
+
+
+def _licences(text: str) -> bool:
+    """Whether an SPDX expression, or what older metadata writes, is allowed."""
+    return any(all(NAMED.get(part, part.strip('()')) in ALLOWED
+                   for part in re.split(r'\s+AND\s+|/', choice))
+               for choice in re.split(r'\s+OR\s+|\s+or\s+', text.strip()))
+
+
+def _licence(name: str) -> str:
+    """What the metadata of an installed distribution says, as one expression."""
+    found = metadata.distribution(name).metadata
+    if found.get('License-Expression'):
+        return found['License-Expression']
+    classifiers = [text.rpartition('::')[2].strip() for text in found.get_all('Classifier') or []
+                   if text.startswith('License ::')]
+    named = [text for text in classifiers if text not in ('OSI Approved', 'DFSG approved')]
+    return ' OR '.join(named) or (found.get('License') or 'none').partition('\n')[0]
+
+
+def test_every_licence_of_what_we_bring_is_allowed():
+    brought = test_packaging._closure(
+        [requirement for requirement in _required() if requirement.name not in NOT_OURS])
+    assert len(brought) > 40 and {'certifi', 'numpy', 'pymysql', 'pydantic-core'} <= brought
+    assert {name: licence for name in sorted(brought)
+            if not _licences(licence := _licence(name))} == {}
+
+
+@pytest.mark.parametrize(('text', 'allowed'), [
+    ('Apache-2.0', True), ('MIT AND PSF-2.0', True), ('GPL-3.0-only OR MIT', True),
+    ('MIT AND GPL-3.0-only', False), ('LGPL-2.1', False), ('none', False), ('UNKNOWN', False),
+    ('GNU General Public License (GPL)', False), ('BSD License', True),
+    ('Proprietary OR Commercial', False)])
+def test_a_licence_is_judged_by_its_whole_expression(text, allowed):
+    assert _licences(text) is allowed
+
+
+def test_the_licence_beside_a_requirement_is_what_its_metadata_says():
+    """The comment that OpenStack's requirements check reads."""
+    setup = configparser.ConfigParser(interpolation=None)
+    setup.read(TOP / 'setup.cfg')
+    text = '\n'.join([(TOP / 'requirements.txt').read_text(), *setup['extras'].values()])
+    for line in text.splitlines():
+        if line.strip() and not line.startswith('#'):
+            wanted, _, licence = line.partition('#')
+            requirement = requirements.Requirement(wanted.strip())
+            assert licence.strip(), f'{requirement.name} states no licence'
+            if requirement.name not in NOT_OURS:
+                said = licence.strip().replace('PSF', 'PSF-2.0')
+                assert _licences(said), line
+
+
+def test_lower_constraints_are_the_lower_bounds():
+    done = subprocess.run([sys.executable, 'tools/check_lower_constraints.py'], cwd=TOP,
+                          capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (0, '')
+    done = subprocess.run([sys.executable, 'tools/check_lower_constraints.py', '--installed'],
+                          cwd=TOP, capture_output=True, text=True, check=False)
+    assert done.returncode == 1, 'here are the newest versions, not the oldest'
+    assert 'the bound is' in done.stdout
+
+
+@pytest.mark.long
+def test_the_bill_of_materials_names_what_is_installed(tmp_path):
+    """Of this environment, by the program that ``tox -e sbom`` runs."""
+    output = tmp_path / 'kronos-nova.cdx.json'
+    tox = configparser.ConfigParser(interpolation=None)
+    tox.read(TOP / 'tox.ini')
+    command = tox['testenv:sbom']['commands'].strip().splitlines()[-1].split()
+    done = subprocess.run(
+        [checkers.program(command[0]), *command[1:-2], str(output), sys.executable],
+        capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    bom = json.loads(output.read_text())
+    assert (bom['bomFormat'], bom['specVersion']) == ('CycloneDX', '1.6')
+    listed = {utils.canonicalize_name(component['name']): component
+              for component in bom['components']}
+    brought = test_packaging._closure(_required())
+    assert brought <= set(listed)
+    for name in brought:
+        assert listed[name]['version'] == metadata.version(name)
+        assert listed[name]['purl'].startswith('pkg:pypi/')

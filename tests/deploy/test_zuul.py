@@ -1,0 +1,199 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""Zuul's configuration, judged by zuulcilint and by Zuul's own configuration loader;
+what a job runs is there; and the steps of the live-migration job among stubs."""
+
+import configparser
+import json
+import os
+from pathlib import Path
+import re
+import subprocess
+
+import pytest
+
+from tests.deploy import checkers
+
+TOP = Path(__file__).resolve().parents[2]
+ZUUL = TOP / '.zuul.yaml'
+REBALANCE = TOP / 'playbooks/live-migration/rebalance.sh'
+
+
+def run(*command: str | Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([*map(str, command)], capture_output=True, text=True, check=False,
+                          cwd=TOP)
+
+
+def load(*paths: Path) -> list[dict]:
+    done = run(checkers.program('python'), Path(__file__).with_name('zuul_load.py'), *paths)
+    assert done.returncode == 0, done.stderr
+    return [json.loads(line) for line in done.stdout.splitlines()]
+
+
+@pytest.fixture(scope='module')
+def loaded() -> dict:
+    return load(ZUUL)[0]
+
+
+def test_zuuls_own_loader_finds_nothing_wrong(loaded):
+    assert loaded['errors'] == []
+    assert {'kronos-nova-live-migration', 'kronos-nova-kolla-ansible-config',
+            'kronos-nova-lower-constraints'} == set(loaded['jobs'])
+
+
+def test_what_is_wrong_is_found(tmp_path):
+    text = ZUUL.read_text()
+    paths, expected = [], []
+    for good, bad, named in (
+            ('timeout: 10800', 'timeout: soon', 'timeout'),
+            ('    parent: openstack-tox', '    parents: openstack-tox', 'parents'),
+            ('- publish-openstack-docs-pti', '- 5', 'templates'),
+            ('        - openstack-tox-pep8', '        - openstack-tox-pep8: {vote: 1}', 'jobs'),
+            ('- ^doc/.*$', '- ^(doc/.*$', 'missing ')):
+        assert good in text
+        paths.append(tmp_path / f'{len(paths)}.yaml')
+        paths[-1].write_text(text.replace(good, bad))
+        expected.append(named)
+    for found, named in zip(load(*paths), expected, strict=True):
+        assert any(named in error for error in found['errors']), named
+
+
+def test_zuulcilint_finds_nothing_wrong(tmp_path):
+    lint = checkers.program('zuulcilint')
+    done = run(lint, '--warnings-as-errors', '--check-playbook-paths', ZUUL)
+    assert done.returncode == 0, done.stdout
+    wrong = tmp_path / '.zuul.yaml'
+    wrong.write_text(ZUUL.read_text().replace('timeout: 10800', 'timeout: soon'))
+    assert run(lint, wrong).returncode != 0
+
+
+def test_every_playbook_is_there_and_ansible_understands_it(loaded):
+    for name in (path for job in loaded['jobs'].values() for path in job['run']):
+        done = run(checkers.program('ansible-playbook'), '--syntax-check', TOP / name)
+        assert done.returncode == 0, done.stderr
+
+
+def test_every_tox_job_has_its_environment(loaded):
+    tox = configparser.ConfigParser(interpolation=None)
+    tox.read(TOP / 'tox.ini')
+    known = set()
+    for section in tox.sections():
+        name = section.removeprefix('testenv:')
+        match = re.fullmatch(r'([^{]*)\{([^}]*)\}', name)
+        known |= {match[1] + part for part in match[2].split(',')} if match else {name}
+    jobs = {job for jobs in loaded['pipelines'].values() for job in jobs}
+    wanted = {name.removeprefix('openstack-tox-') for name in jobs
+              if name.startswith('openstack-tox-')}
+    wanted |= {job['vars']['tox_envlist'] for job in loaded['jobs'].values()
+               if job['parent'] == 'openstack-tox'}
+    assert {'functional-py312', 'deploy', 'lower-constraints', 'py313'} <= wanted
+    assert {name for name in wanted if not re.fullmatch(r'py3\d+', name)} <= known
+    # The constraints that Zuul hands to its tox jobs are the upper ones.
+    assert '{env:TOX_CONSTRAINTS_FILE:' in tox['testenv']['deps']
+
+
+def test_what_is_checked_is_what_gates(loaded):
+    assert loaded['pipelines']['check'] == loaded['pipelines']['gate']
+    assert set(loaded['jobs']) <= set(loaded['pipelines']['gate'])
+
+
+def test_the_settings_of_the_job_are_the_plugins(loaded):
+    settings = (TOP / 'devstack/settings').read_text()
+    for name in loaded['jobs']['kronos-nova-live-migration']['vars']['devstack_localrc']:
+        assert f'{name}=${{{name}:-' in settings
+
+
+def test_bashate_has_nothing_to_say():
+    done = run(checkers.program('bashate'), '-i', 'E006', '-e', 'E005,E042', REBALANCE)
+    assert (done.returncode, done.stdout) == (0, ''), done.stderr
+
+
+@pytest.fixture
+def cloud(tmp_path):
+    """Runs the script on a cloud of two hosts that files describe: openstack, kronos
+    and curl are programs of a few lines."""
+    for name, text in {
+        'openstack': f'''
+            case "$*" in
+                *"flavor create"* | *"server delete"*) ;;
+                *"image list"*) echo cirros-0.6.3 ;;
+                *"server create"*) echo "$*" >> {tmp_path}/created ;;
+                *"server show"*) cat {tmp_path}/calm ;;
+                *"server list --host"*) cat {tmp_path}/moved ;;
+                *"server list --long"*) echo kronos-rebalance-calm ;;
+                *) exit 9 ;;
+            esac''',
+        'kronos': f'''
+            case "$1 $2" in
+                "task list") cat {tmp_path}/tasks ;;
+                "pause --config-file") echo "$*" > {tmp_path}/paused ;;
+                *) exit 9 ;;
+            esac''',
+        'curl': f'''
+            case "$*" in
+                *readyz*) echo '{{"status": "ok"}}' ;;
+                *query*) cat {tmp_path}/scores ;;
+                *) exit 9 ;;
+            esac''',
+        'nproc': 'echo 4'}.items():
+        program = tmp_path / 'bin' / name
+        program.parent.mkdir(exist_ok=True)
+        program.write_text(f'#!/bin/sh\n{text}\n')
+        program.chmod(0o755)
+
+    def scores(busy: float, idle: float) -> None:
+        (tmp_path / 'scores').write_text(json.dumps({'data': {'result': [
+            {'metric': {'nodename': name}, 'value': [0, str(value)]}
+            for name, value in (('one', busy), ('two', idle))]}}))
+
+    def watch() -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            ['bash', str(REBALANCE), 'one', 'two', str(tmp_path / 'output')], text=True,
+            capture_output=True, check=False, stdin=subprocess.DEVNULL,
+            env={'PATH': f'{tmp_path}/bin:{os.environ["PATH"]}', 'KRONOS_PATIENCE': '0',
+                 'KRONOS_PAUSE': '0'})
+
+    scores(0.6, 0.1)
+    (tmp_path / 'calm').write_text('two\n')
+    (tmp_path / 'tasks').write_text('t1 _unassigned_ i1 one two spread live submitted - \n')
+    (tmp_path / 'moved').write_text('i1\n')
+    watch.scores = scores
+    return watch
+
+
+def test_a_rebalance_is_seen(cloud, tmp_path):
+    done = cloud()
+    assert done.returncode == 0, done.stdout + done.stderr
+    created = (tmp_path / 'created').read_text().splitlines()
+    assert [('--host one' in line, 'busy.sh' in line) for line in created] == [
+        (True, True), (True, True), (False, False)]
+    assert '--reason' in (tmp_path / 'paused').read_text()
+    assert 'rebalanced: i1' in done.stdout
+
+
+@pytest.mark.parametrize(('file', 'text', 'said'), [
+    ('calm', 'one\n', 'a new instance was booted there'),
+    ('moved', '', 'not within 0 s: a busy instance is on two'),
+    ('tasks', '', 'has not shown a task')])
+def test_what_does_not_happen_fails_the_job(cloud, tmp_path, file, text, said):
+    (tmp_path / file).write_text(text)
+    done = cloud()
+    assert done.returncode == 1
+    assert said in done.stdout
+
+
+def test_hosts_that_are_as_busy_fail_the_job(cloud):
+    cloud.scores(0.6, 0.5)
+    done = cloud()
+    assert done.returncode == 1
+    assert 'not within 0 s: one is busier than two' in done.stdout
