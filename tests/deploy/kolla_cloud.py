@@ -125,8 +125,7 @@ class Cloud:
         shutil.copy(EXAMPLES / 'passwords.yml', file)
         kolla_env.run('kolla-genpwd', '-p', file)
         template = kolla_env.SHARE / 'kolla-ansible/etc_examples/kolla/passwords.yml'
-        others = {name: 'abcdefghijklmnopqrstuv'
-                  for name in yaml.safe_load(template.read_text())}
+        others = dict.fromkeys(yaml.safe_load(template.read_text()), 'abcdefghijklmnopqrstuv')
         file.write_text(yaml.safe_dump(others | self.passwords))
 
     def genconfig(self, playbook: Path) -> str:

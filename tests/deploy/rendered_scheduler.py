@@ -25,12 +25,14 @@ from nova import config
 import nova.conf
 from oslo_config import cfg
 
-from kronos_nova.conf import scheduler as scheduler_conf
 from tests.functional import scores
 
 CONF = nova.conf.CONF
 NODE = Path(os.environ['KRONOS_RENDERED'])
-MOUNTED = '/etc/kronos/policies/'
+REPLACED = (
+    (None, 'log_dir', None), ('database', 'connection', 'sqlite://'),
+    ('api_database', 'connection', 'sqlite://'), ('cache', 'enabled', False),
+    ('service_user', 'send_service_user_token', False), ('placement', 'auth_type', None))
 
 
 class RenderedTestCase(scores.ScoredTestCase):
@@ -42,20 +44,14 @@ class RenderedTestCase(scores.ScoredTestCase):
         parse = config.parse_args
 
         def parse_rendered(argv, default_config_files=None, **kwargs):
-            return parse(argv, default_config_files=[str(NODE / 'nova-scheduler/nova.conf')],
-                         **kwargs)
+            parse(argv, default_config_files=[str(NODE / 'nova-scheduler/nova.conf')], **kwargs)
+            for group, name, value in REPLACED:
+                CONF.set_override(name, value, group)
+                self.addCleanup(CONF.clear_override, name, group)
 
         self.useFixture(fixtures.MonkeyPatch('nova.config.parse_args', parse_rendered))
-        scheduler_conf.register(CONF)
         super().configure()
         self.flags(policies_file=[str(NODE / 'kronos-policies/policies.yaml')], group='kronos')
-        self.flags(transport_url='fake:/', log_dir=None, my_ip='127.0.0.1', state_path=None)
-        self.flags(transport_url=None, driver=[], group='oslo_messaging_notifications')
-        self.flags(connection='sqlite://', group='database')
-        self.flags(connection='sqlite://', group='api_database')
-        self.flags(enabled=False, group='cache')
-        self.flags(send_service_user_token=False, group='service_user')
-        self.flags(auth_type=None, group='placement')
 
     def test_every_value_is_one_that_nova_admits(self):
         self.assertEqual('nova.scheduler.filters.all_filters',

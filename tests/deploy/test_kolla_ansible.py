@@ -23,6 +23,7 @@ import subprocess
 import sys
 
 import bcrypt
+from keystoneauth1 import loading
 from oslo_cache import _opts as cache_opts
 from oslo_concurrency import opts as concurrency_opts
 from oslo_config import cfg
@@ -48,13 +49,21 @@ ROLE = SOURCE / 'ansible/roles/kronos'
 DAEMONS = ('kronos-engine', 'kronos-executor')
 CACERT = '/etc/ssl/certs/ca-certificates.crt'
 
+#: tests.functional has to come first: it chooses the threads of Nova.
+NOVA = '''
+import sys, tests.functional
+from testtools import run
+run.main(['run', 'tests.deploy.rendered_scheduler'], sys.stdout)
+'''
+
 #: Runs kolla's set_configs.py where it thinks it is in a container: twice, first to
 #: set up, then to look whether anything has changed since.
 SET_CONFIGS = '''
-import importlib.util, os, sys
+import argparse, importlib.util, os, sys
 spec = importlib.util.spec_from_file_location('set_configs', sys.argv[1])
 set_configs = importlib.util.module_from_spec(spec)
 spec.loader.exec_module(set_configs)
+argparse.ArgumentParser().parse_args([])  # imports what it needs
 os.chroot(sys.argv[2])
 os.chdir('/')
 for arguments in ([], ['--check']):
@@ -142,10 +151,10 @@ def test_a_newcomers_engine_plans_and_moves_nothing(rendered):
 
 
 def test_each_daemon_has_a_user_of_its_own(cloud, rendered, daemon):
-    assert rendered.nova.username == daemon
+    plugin = loading.load_auth_from_conf_options(rendered, 'nova')
     name = daemon.replace('-', '_')
-    assert rendered.nova.password == cloud.passwords[f'{name}_keystone_password']
-    assert rendered.nova.auth_url == 'https://192.0.2.10:5000'
+    assert (plugin._username, plugin._password, plugin.auth_url) == (
+        daemon, cloud.passwords[f'{name}_keystone_password'], 'https://192.0.2.10:5000')
     assert rendered.nova.cafile == rendered.prometheus.ca_cert == CACERT
 
 
@@ -272,7 +281,7 @@ def test_a_container_is_healthy_while_its_daemon_is(cloud, rendered, daemon, tmp
 
 def test_nova_scheduler_starts_with_the_rendered_file(cloud):
     done = subprocess.run(
-        [sys.executable, '-m', 'testtools.run', 'tests.deploy.rendered_scheduler'],
+        [sys.executable, '-c', NOVA],
         cwd=kolla_env.TOP, capture_output=True, text=True, check=False,
         env={**os.environ, 'OS_NOVA_DISABLE_EVENTLET_PATCHING': '1',
              'KRONOS_RENDERED': str(cloud.node)})
