@@ -52,7 +52,8 @@ from kronos_nova.rebalancer import simulation as sim
 from kronos_nova.rebalancer.strategies import spread
 from kronos_nova.sources import answer
 
-OPTIONS = model.Options(dry_run=False, objective='kronos', max_steps=2**40)
+OPTIONS = model.Options(dry_run=False, objective='kronos', max_steps=2**40,
+                        enforce_placement_disk=False)
 
 #: Size, budget, and how many moves the ancestor is asked for (0: it does not finish).
 SIZES = (

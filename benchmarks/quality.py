@@ -77,7 +77,8 @@ def plan(case, budget, seed=0, strategies=STRATEGIES, **options):
     request = planner.Request(
         cluster=case.cluster, scores=case.scores, policies=case.policies,
         strategies=strategies, history=model.History(),
-        options=model.Options(dry_run=False, max_drain_fraction=1.0, **options), budget=budget,
+        options=model.Options(dry_run=False, max_drain_fraction=1.0,
+                              enforce_placement_disk=False, **options), budget=budget,
         seed=seed)
     wall, cpu = time.perf_counter(), time.process_time()
     found = planner.plan(request)

@@ -134,6 +134,24 @@ class MigrationFailed(MigrationError):
     code = 'kronos.migration.failed'
 
 
+class InstanceRefused(MigrationError):
+    """Nova refuses the instance itself: no destination would do."""
+
+    msg_fmt = ('Instance %(instance_uuid)s: Nova does not migrate it to any host: %(problem)s. '
+               'It is quarantined; correct that, or add it to [engine] pinned_instances')
+    code = 'kronos.migration.instance_refused'
+    retriable = False
+
+
+class AllocationsLeft(MigrationError):
+    """A failed migration has left allocations: nothing more is asked for."""
+
+    msg_fmt = ('Instance %(instance_uuid)s: %(problem)s. No other host is tried while Placement '
+               'charges it twice. See nova-manage placement audit')
+    code = 'kronos.migration.allocations_left'
+    retriable = False
+
+
 class InstanceInError(MigrationError):
     """Nova has put the instance into ERROR: people must look at it first."""
 

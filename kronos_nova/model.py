@@ -20,8 +20,10 @@ for people to read and are never keys.
 """
 
 from collections.abc import Mapping
+from collections.abc import Sequence
 import dataclasses
 import enum
+import itertools
 from typing import Any
 
 from kronos_nova import lookback
@@ -114,7 +116,8 @@ class Inventory:
 class Provider:
     """A resource provider: what it has and what is allocated on it.
 
-    ``parent_uuid`` is None for a root. ``aggregates`` are Placement's, by UUID.
+    ``parent_uuid`` is None for a root. ``aggregates`` are Placement's, by UUID:
+    those through which a provider shares.
     """
 
     uuid: str
@@ -135,7 +138,7 @@ class Host:
     ``provider``, the root of its tree, is None when Placement was not read (an
     old snapshot). ``nested`` is the rest of the tree, parents first, then by UUID.
     ``sharing`` are the UUIDs of providers, in ``Cluster.sharing``, that share
-    with the tree.
+    with the tree. ``hypervisor_version`` is os-hypervisors' number, 0 unknown.
     """
 
     name: str
@@ -148,11 +151,25 @@ class Host:
     traits: frozenset[str] = frozenset()
     nested: tuple[Provider, ...] = ()
     sharing: frozenset[str] = frozenset()
+    hypervisor_version: int = 0
 
     @property
     def tree(self) -> tuple[Provider, ...]:
         """Root first; empty without one."""
         return () if self.provider is None else (self.provider, *self.nested)
+
+    def total(self, resource_class: str) -> int:
+        """Of the tree together, as its inventories say; 0 where there is none."""
+        return sum(p.inventories[resource_class].total for p in self.tree
+                   if resource_class in p.inventories)
+
+    def capacities(self) -> dict[str, float]:
+        """What Placement lets consumers allocate of the tree together, by class."""
+        found: dict[str, float] = {}
+        for provider in self.tree:
+            for name, inventory in provider.inventories.items():
+                found[name] = found.get(name, 0.0) + inventory.capacity
+        return found
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -166,6 +183,10 @@ class Instance:
     besides volumes, which a migration between hosts without shared storage
     copies; 0 is certain, None is unknown (an old snapshot). ``launched_at``: when
     it was booted, unshelved or resized to its host, seconds since the epoch.
+    ``extra_specs`` of its flavor and ``image_properties`` are None where Nova
+    does not show them, ``scheduler_hints`` those that rules look at: instance
+    UUIDs by hint. ``power_state`` is Nova's number, None unknown. ``opted_out``
+    names where its owner has opted out of moves, in the operator's words.
     """
 
     uuid: str
@@ -185,6 +206,11 @@ class Instance:
     local_disk_gb: int | None = None
     launched_at: float | None = None
     allocations: Mapping[str, Mapping[str, int]] = _empty()
+    extra_specs: Mapping[str, str] | None = None
+    image_properties: Mapping[str, str] | None = None
+    scheduler_hints: Mapping[str, tuple[str, ...]] = _empty()
+    power_state: int | None = None
+    opted_out: str | None = None
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -220,7 +246,8 @@ class Cluster:
     ``scope_hosts`` are the hosts that may give and take; every other host
     still counts for groups and claims. ``sharing`` are the sharing providers by
     UUID. ``placement_known`` is False only for
-    snapshots that carry no Placement data.
+    snapshots that carry no Placement data. ``aggregate_metadata`` by the name
+    of the aggregate, as in ``aggregates``.
     """
 
     hosts: Mapping[str, Host]
@@ -234,11 +261,29 @@ class Cluster:
     placement_known: bool = True
     taken_at: float = 0.0
     sharing: Mapping[str, Provider] = _empty()
+    aggregate_metadata: Mapping[str, Mapping[str, str]] = _empty()
 
-    def scoped(self, scope: str) -> 'Cluster':
-        """The same cloud with another part of it under plan."""
-        return dataclasses.replace(
-            self, scope=scope, scope_hosts=frozenset(self.hosts_of(scope)))
+    def scoped(self, scope: str, named: Sequence[str] = ()) -> 'Cluster':
+        """The same cloud with another part of it under plan.
+
+        :param named: the aggregates that are planned, in order: a host in
+            several of them belongs to the first.
+        :raises KeyError: no such aggregate.
+        """
+        hosts = set(self.hosts_of(scope))
+        for earlier in itertools.takewhile(lambda name: name != scope, named):
+            hosts.difference_update(self.aggregates.get(earlier, ()))
+        return dataclasses.replace(self, scope=scope, scope_hosts=frozenset(hosts))
+
+    def shared_hosts(self, named: Sequence[str]) -> dict[str, tuple[str, ...]]:
+        """Hosts that are in several of the named aggregates, with these in
+        their order: the first is the scope that the host belongs to."""
+        found: dict[str, list[str]] = {}
+        for name in dict.fromkeys(named):
+            for host in self.aggregates.get(name, ()):
+                found.setdefault(host, []).append(name)
+        return {host: tuple(names) for host, names in sorted(found.items())
+                if len(names) > 1 and host in self.hosts}
 
     def hosts_of(self, scope: str) -> tuple[str, ...]:
         """Hosts of an aggregate, or of the pool of hosts in none, sorted.
@@ -362,7 +407,9 @@ class Move:
 
     ``improvement`` is the fall in combined imbalance. ``wave`` counts from
     0. ``requires`` are instance UUIDs of this plan whose moves must have
-    completed before.
+    completed before. ``alternate_improvements``: of each of ``alternates``, what
+    ``improvement`` would be if the move ended there and all others of the plan
+    as planned; empty where scores are not trusted.
     """
 
     instance_uuid: str
@@ -373,6 +420,7 @@ class Move:
     wave: int = 0
     requires: tuple[str, ...] = ()
     alternates: tuple[str, ...] = ()
+    alternate_improvements: tuple[float, ...] = ()
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -395,7 +443,8 @@ class History:
     ``local_disk_hosts`` are hosts off
     which Nova lately refused to move an instance without copying its disks.
     ``paused`` says by whom and why the scope is; None: it is not. ``waiting``
-    says why imbalance moves alone have to wait.
+    says why imbalance moves alone have to wait. ``refused`` are hosts, by instance
+    UUID, on which Placement lately had no allocation candidate for it.
     """
 
     cooling: Mapping[str, float] = _empty()
@@ -408,6 +457,7 @@ class History:
     local_disk_hosts: frozenset[str] = frozenset()
     paused: str | None = None
     waiting: str | None = None
+    refused: Mapping[str, frozenset[str]] = _empty()
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -429,7 +479,8 @@ class Plan:
     ``reason`` says why there are no moves and is None when there are some.
     ``rejections`` counts candidate moves refused, by rule, and instances that
     nothing could be done with. ``held`` names the first of these. ``draining`` are
-    hosts whose drain goes on in the next cycle. ``load`` is the weighted mean of
+    hosts whose drain goes on in the next cycle. ``undrained`` are disabled hosts
+    that keep their instances, each with the reason. ``load`` is the weighted mean of
     the scores that it was made on: what an imbalance is compared with later.
     """
 
@@ -445,6 +496,7 @@ class Plan:
     draining: frozenset[str] = frozenset()
     truncated: bool = False
     load: float | None = None
+    undrained: tuple[Rejection, ...] = ()
 
 
 class TaskState(enum.StrEnum):
@@ -466,11 +518,27 @@ class TaskState(enum.StrEnum):
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
+class TreeMark:
+    """What a plan knew of a host's provider tree.
+
+    ``shape`` is a digest of its providers' UUIDs, their parents and the classes
+    of their inventories. ``generation`` is the sum of their generations: as long
+    as the shape stays it only grows.
+    """
+
+    host: str
+    shape: str
+    generation: int
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
 class Task:
     """A move being carried out; field names are Kronos's wire names.
 
     ``memory_mb`` and ``disk_gb`` are what is copied at most. ``method``: a
-    stopped instance is moved cold.
+    stopped instance is moved cold. ``trees`` are of its source, destination and
+    alternates, where they were known; they do not go over the wire. ``improvement``
+    is that of ``to_host``, ``alternate_improvements`` as of a Move.
     """
 
     task_id: str
@@ -496,11 +564,32 @@ class Task:
     memory_mb: int = 0
     disk_gb: int = 0
     method: Method = Method.LIVE
+    trees: tuple[TreeMark, ...] = ()
+    alternate_improvements: tuple[float, ...] = ()
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Attempt:
+    """One try of a task at one destination, from its claim or request on.
+
+    ``error_type`` and ``error`` are None when it succeeded. ``migration_uuid``
+    is Nova's, None when there was none, or none is known.
+    """
+
+    to_host: str
+    started_at: float
+    ended_at: float
+    error_type: str | None = None
+    error: str | None = None
+    migration_uuid: str | None = None
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Result:
-    """How a task ended; ``error_type`` is one of Kronos's names."""
+    """How a task ended; ``error_type`` is one of Kronos's names.
+
+    ``attempts``: all that was tried, oldest first; of very many the newest.
+    """
 
     task_id: str
     plan_id: str
@@ -514,6 +603,7 @@ class Result:
     duration_seconds: float = 0.0
     retry_count: int = 0
     completed_at: float = 0.0
+    attempts: tuple[Attempt, ...] = ()
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -521,7 +611,10 @@ class Options:
     """What an operator may set about planning; names are the options' names.
 
     ``max_missing_hosts`` None means max(1, 5 % of the scope's hosts).
-    ``instance_storage`` is auto, shared or local.
+    ``instance_storage`` is auto, shared or local. ``enforce_placement_disk`` False
+    leaves DISK_GB out of the claims; None counts it, True also takes disks to be
+    local where ``instance_storage`` is auto. ``nova_enabled_filters`` and
+    ``nova_prefilters`` name what nova-scheduler enforces.
     """
 
     dry_run: bool = True
@@ -531,7 +624,7 @@ class Options:
     enforce_hard_affinity: bool = False
     enforce_soft_affinity: bool = False
     enforce_placement_claims: bool = True
-    enforce_placement_disk: bool = False
+    enforce_placement_disk: bool | None = None
     require_cpu_compatibility: bool = False
     restrict_to_az: bool = False
     allow_disk_copy: bool = False
@@ -544,5 +637,10 @@ class Options:
     minimum_gain: float = 0.0001
     max_alternates: int = 2
     pinned_instances: frozenset[str] = frozenset()
+    opted_out_projects: frozenset[str] = frozenset()
+    nova_enabled_filters: frozenset[str] = frozenset()
+    nova_prefilters: frozenset[str] = frozenset()
+    live_migratable_pci_aliases: frozenset[str] = frozenset()
+    skip_hypervisor_version_check_on_lm: bool = False
     settle_seconds: float = 300.0
     max_steps: int = 2_000_000

@@ -231,9 +231,9 @@ def _capacities(policy: policies.Policy, samples: model.PolicySamples, cluster: 
     resource_class = policy.host_capacity or DEFAULT_CAPACITY
     totals = {}
     for host in cluster.hosts.values():
-        inventory = host.provider.inventories.get(resource_class) if host.provider else None
-        if inventory is not None and inventory.total > 0:
-            totals[host.name] = float(inventory.total)
+        total = host.total(resource_class)
+        if total > 0:
+            totals[host.name] = float(total)
     if policy.host_capacity is not None:
         return totals, None, []
     if any(h not in totals for h in cluster.scope_hosts):

@@ -40,7 +40,7 @@ READ = frozenset(_ALL + name for name in (
     'os-migrations:index', 'os-migrations:index:all_projects', 'os-migrations:index:host',
     'os-server-groups:index', 'os-server-groups:index:all_projects', 'os-services:list',
     'servers:allow_all_filters', 'servers:detail', 'servers:detail:get_all_tenants',
-    'servers:show'))
+    'servers:show', 'servers:show:flavor-extra-specs'))
 #: The executor alone: what a single move reads ...
 WATCH = frozenset(_ALL + name for name in (
     'os-instance-actions:events', 'os-instance-actions:events:details',
@@ -55,8 +55,10 @@ _PLACEMENT = 'placement:'
 PLACEMENT_READ = frozenset(_PLACEMENT + name for name in (
     'resource_providers:list', 'resource_providers:inventories:list',
     'resource_providers:usages', 'resource_providers:traits:list',
-    'resource_providers:allocations:list'))
+    'resource_providers:aggregates:list', 'resource_providers:allocations:list'))
 PLACEMENT_WATCH = frozenset({_PLACEMENT + 'allocations:list'})
+#: The engine alone: confirm_moves.
+PLACEMENT_ASK = frozenset({_PLACEMENT + 'allocation_candidates:list'})
 
 #: What Nova's own rules are made of, without context_is_admin. The last four
 #: say what Nova says in other words, since oslo.policy warns of the same ones:
@@ -81,6 +83,8 @@ def roles_of(rule: str) -> tuple[str, ...]:
     """Which of our roles a rule of Nova or Placement is for."""
     if rule in READ | PLACEMENT_READ:
         return (ENGINE, EXECUTOR)
+    if rule in PLACEMENT_ASK:
+        return (ENGINE,)
     return (EXECUTOR,) if rule in WATCH | ACT | PLACEMENT_WATCH else ()
 
 
@@ -116,7 +120,7 @@ def placement(rules: Iterable[tuple[str, str]]) -> str:
         'Two roles for kronos-nova, for Placement: both read, nobody writes. Put it into '
         '/etc/placement/policy.d of every Placement API and restart it.'), '']
     lines += [_rule(name, ' or '.join([found[name], *(f'role:{r}' for r in roles_of(name))]))
-              for name in sorted(PLACEMENT_READ | PLACEMENT_WATCH)]
+              for name in sorted(PLACEMENT_READ | PLACEMENT_WATCH | PLACEMENT_ASK)]
     return '\n'.join(lines) + '\n'
 
 

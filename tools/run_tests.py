@@ -271,6 +271,7 @@ def long(tally: Tally) -> None:
     pytest(tally, '-m', 'long', 'tests', name='long', minutes=120)
     os.environ.setdefault('KRONOS_TEST_EXAMPLES', '20')
     pytest(tally, 'tests/unit/fuzz', name='long-fuzz', minutes=60)
+    check(tally, 'random plans', [PYTHON, 'tools/random_plans.py', '--plans', '500'], minutes=240)
     stestr(tally, 'test_bursts', name='long-functional', minutes=60)
 
 

@@ -23,6 +23,8 @@ from oslo_config import cfg
 
 from kronos_nova import exception
 from kronos_nova.cli import moments
+from kronos_nova.conf import engine
+from kronos_nova.constraints import disks
 from kronos_nova.rebalancer.store import rows as store_rows
 from kronos_nova.rebalancer.timetravel import carrying
 from kronos_nova.rebalancer.timetravel import journey
@@ -46,7 +48,7 @@ def assumed(args: argparse.Namespace,
         per_destination=conf.executor.max_concurrent_per_destination,
         total=conf.executor.max_concurrent_migrations_total,
         bandwidth=number('--bandwidth', args.bandwidth, 1e-3, 1e6),
-        copies_disk=conf.engine.enforce_placement_disk, begin_within=store_rows.BEGIN_WITHIN)
+        copies_disk=disks.local(engine.options(conf)), begin_within=store_rows.BEGIN_WITHIN)
     lag = (float(conf.engine.settle_seconds) if args.lag is None
            else parsed('--lag', moments.seconds, args.lag))
     assumptions = journey.Assumptions(

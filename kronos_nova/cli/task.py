@@ -10,7 +10,8 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""``kronos task list`` and ``cancel``: what is to be moved, and what is not after all."""
+"""``kronos task list``, ``show`` and ``cancel``: what is to be moved, what has been
+tried, and what is not moved after all."""
 
 import argparse
 import getpass
@@ -20,6 +21,7 @@ import time
 from typing import Any
 
 from cliff import lister
+from cliff import show
 
 from kronos_nova.cli import _database
 
@@ -47,6 +49,71 @@ class ListTasks(_database.DatabaseCommand, lister.Lister):
         self._run('kronos task list', parsed_args, act)
         return ('Task', 'Scope', 'Instance', 'From', 'To', 'Phase', 'Method', 'State',
                 'Not before', 'Error'), rows
+
+
+class ShowTask(_database.DatabaseCommand, show.ShowOne):
+    """A task with its alternates and every attempt, also one that is over."""
+
+    def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
+        parser = super().get_parser(prog_name)
+        parser.add_argument('task', help='Its UUID; see kronos task list.')
+        return parser
+
+    def take_action(
+        self, parsed_args: argparse.Namespace
+    ) -> tuple[tuple[str, ...], tuple[Any, ...]]:
+        from kronos_nova import exception
+
+        prog = 'kronos task show'
+        found: list[Any] = []
+
+        def act(conf: Any, store: Any) -> None:
+            row = store.task(parsed_args.task)
+            if row is None:
+                raise exception.ConfigError(
+                    path=prog, field=parsed_args.task, problem='there is no such task',
+                    remedy='kronos task list shows what is not over, the logs of executors '
+                           'name the others')
+            found.append(row)
+
+        self._run(prog, parsed_args, act)
+        return _shown(found[0], nested=parsed_args.formatter in ('json', 'yaml'))
+
+
+def _shown(row: Any, nested: bool) -> tuple[tuple[str, ...], tuple[Any, ...]]:
+    """Names and values of a stored task.
+
+    :param nested: lists of mappings for programs, else lines of text.
+    """
+    from kronos_nova.cli import moments
+    from kronos_nova.cmd import _tool
+
+    task = row.task
+    scores = list(task.alternate_improvements) + [None] * len(task.alternates)
+    alternates: Any = [
+        {'host': _tool.shown(host), 'improvement': score}
+        for host, score in zip(task.alternates, scores, strict=False)]
+    attempts: Any = [
+        {'to_host': _tool.shown(a.to_host), 'started_at': moments.shown(a.started_at),
+         'ended_at': moments.shown(a.ended_at), 'error_type': a.error_type,
+         'error': None if a.error is None else _tool.shown(a.error),
+         'migration_uuid': a.migration_uuid} for a in row.attempts]
+    if not nested:
+        alternates = '\n'.join(
+            a['host'] + ('' if a['improvement'] is None else f' ({a["improvement"]:.4f})')
+            for a in alternates)
+        attempts = '\n'.join(
+            f'{a["to_host"]}, {a["started_at"]} to {a["ended_at"]}'
+            + (f', migration {a["migration_uuid"]}' if a['migration_uuid'] else '')
+            + (f': {a["error_type"]}: {a["error"]}' if a['error_type'] else ': completed')
+            for a in attempts)
+    return (
+        'Task', 'Plan', 'Scope', 'Instance', 'From', 'To', 'Improvement', 'Alternates', 'Phase',
+        'Method', 'State', 'Retries', 'Error', 'Attempts'), (
+        task.task_id, task.plan_id, _tool.shown(task.aggregate), task.instance_uuid,
+        _tool.shown(task.from_host), _tool.shown(task.to_host), task.improvement, alternates,
+        str(task.phase), str(task.method), str(task.state),
+        f'{task.retry_count} of {task.max_retries}', _tool.shown(row.error or ''), attempts)
 
 
 class CancelTask(_database.DatabaseCommand):

@@ -78,6 +78,15 @@ def collector(conf: cfg.ConfigOpts) -> Any:
     return collecting.Collector(conf, _connection(conf))
 
 
+def confirming(conf: cfg.ConfigOpts) -> Any:
+    """Asks Placement for what was chosen; None without confirm_moves."""
+    from kronos_nova.rebalancer import confirming as confirmation
+
+    if not conf.engine.confirm_moves:
+        return None
+    return confirmation.Confirming(conf, _connection(conf))
+
+
 def _connection(conf: cfg.ConfigOpts) -> Any:
     from kronos_nova.rebalancer.clients import connection
 

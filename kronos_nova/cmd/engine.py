@@ -50,6 +50,7 @@ def _run(conf: Any) -> int:
 
     built = engine.Engine(
         conf, collector=_wiring.collector(conf), source=_wiring.source(conf),
+        confirming=_wiring.confirming(conf),
         store=_wiring.store(conf), cast=_wiring.caster(conf), publish=_wiring.publisher(conf),
         publish_usage=_wiring.usage_publisher(conf), kept_alive=not conf.once)
     try:

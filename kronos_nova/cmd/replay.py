@@ -69,6 +69,24 @@ def _run(conf: Any) -> int:
     return int(any(row['hosts'] is None for row in rows))
 
 
+def _alternates(move: Mapping[str, Any]) -> str:
+    """Hosts, each with the improvement that it would bring, where known."""
+    scores = move['alternate_improvements']
+    if len(scores) != len(move['alternates']):
+        return ', '.join(move['alternates'])
+    return ', '.join(f'{host} ({score:.4f})'
+                     for host, score in zip(move['alternates'], scores, strict=True))
+
+
+def _ends(move: Mapping[str, Any]) -> tuple[str, str]:
+    """Source and destination, with their zones where these differ."""
+    ends = ((move['from_host'], move['from_zone']), (move['to_host'], move['to_zone']))
+    if move['from_zone'] == move['to_zone']:
+        return move['from_host'], move['to_host']
+    first, second = (f'{host} ({zone})' for host, zone in ends)
+    return first, second
+
+
 def _text(row: Mapping[str, Any]) -> str:
     """One scope for people."""
     from kronos_nova.cmd import _tool
@@ -86,14 +104,15 @@ def _text(row: Mapping[str, Any]) -> str:
     if row['moves']:
         parts.append(_tool.table(
             ('Wave', 'Instance', 'From', 'To', 'Phase', 'Improvement', 'Alternates'),
-            [(m['wave'], m['instance_uuid'], m['from_host'], m['to_host'], m['phase'],
-              m['improvement'], ', '.join(m['alternates'])) for m in row['moves']]))
+            [(m['wave'], m['instance_uuid'], *_ends(m), m['phase'], m['improvement'],
+              _alternates(m)) for m in row['moves']]))
     else:
         parts.append(f'No moves: {_tool.shown(row["reason"])}')
     if row['rejections']:
         parts.append('Refused candidates by rule: ' + ', '.join(
             f'{rule} {count}' for rule, count in sorted(row['rejections'].items())))
     parts += [f'Held back ({no["rule"]}): {_tool.shown(no["detail"])}' for no in row['held']]
+    parts += [f'Note: {_tool.shown(text)}' for text in row['undrained']]
     parts += [f'Warning: {_tool.shown(text)}' for text in row['warnings']]
     if row['truncated']:
         parts.append('The plan was cut off by the limit of steps.')

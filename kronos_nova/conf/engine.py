@@ -13,6 +13,7 @@
 """[engine]: what is planned, how often, and how much may move."""
 
 from oslo_config import cfg
+from oslo_config import types
 
 from kronos_nova import model
 from kronos_nova.conf import freeze
@@ -72,8 +73,13 @@ OPTS: list[cfg.Opt] = [
     cfg.BoolOpt('enforce_placement_claims', default=True,
                 help='Refuse a move whose destination has no room for the instance\'s allocation '
                      'in Placement.'),
-    cfg.BoolOpt('enforce_placement_disk', default=False,
-                help='Count DISK_GB among the claims. Leave false with shared storage.'),
+    cfg.BoolOpt('enforce_placement_disk',
+                help='Count DISK_GB among the claims. Not set: what an instance has allocated '
+                     'of it counts, because Nova\'s scheduler asks Placement for as much at the '
+                     'destination, whatever the storage. true: also take disks to be copied '
+                     'where instance_storage is auto, so that of two migrations the smaller one '
+                     'with its disk goes first. false: it never counts, and Nova may refuse '
+                     'what is planned.'),
     cfg.BoolOpt('require_cpu_compatibility', default=False,
                 help='Refuse a destination that lacks a CPU trait (HW_CPU_*) of the source.'),
     # Ours.
@@ -116,9 +122,54 @@ OPTS: list[cfg.Opt] = [
                       'objective is kronos.'),
     cfg.IntOpt('max_alternates', default=2, min=0, max=10,
                help='Other legal destinations kept with each move, for when the first refuses.'),
+    cfg.BoolOpt('confirm_moves', default=True,
+                help='Ask Placement (GET /allocation_candidates) for each move that was chosen, '
+                     'as nova-scheduler will, and plan again without those that it refuses. '
+                     'When Placement cannot be asked nothing is moved in that cycle.'),
+    cfg.IntOpt('confirm_max_asks', default=200, min=1,
+               help='How many moves of a scope are asked for in one cycle, those of plans that '
+                    'were dropped included. Further ones go unconfirmed, and a warning says so.'),
+    cfg.IntOpt('confirm_max_replans', default=3, min=0,
+               help='How often a scope is planned again in one cycle because Placement refused '
+                    'moves. What it refuses after that is left out of the plan.'),
     cfg.ListOpt('pinned_instances', default=[],
                 help='UUIDs of instances that are never moved. They still count for scores, '
                      'claims and groups.'),
+    cfg.ListOpt('opted_out_projects', default=[],
+                help='IDs of projects whose instances are never moved. They still count for '
+                     'scores, claims and groups. Executors heed it, too: give it to them as '
+                     'well.'),
+    cfg.StrOpt('opt_out_metadata_key', default='',
+               help='Key of the servers\' metadata by which an owner keeps an instance where it '
+                    'is: true, or anything that is no boolean, opts out; false does not, and '
+                    'nothing opts in. Empty: metadata is not looked at. Give it to executors as '
+                    'well.'),
+    cfg.StrOpt('opt_out_tag', default='',
+               help='Tag of servers by which an owner keeps an instance where it is. Empty: tags '
+                    'are not looked at. Give it to executors as well.'),
+    cfg.ListOpt('nova_enabled_filters',
+                default=['ComputeFilter', 'ComputeCapabilitiesFilter', 'ImagePropertiesFilter',
+                         'ServerGroupAntiAffinityFilter', 'ServerGroupAffinityFilter'],
+                help='What [filter_scheduler] enabled_filters of your nova-scheduler says (the '
+                     'default is Nova\'s). Judged here if it stands there: '
+                     'AggregateInstanceExtraSpecsFilter, AggregateMultiTenancyIsolation, '
+                     'AggregateImagePropertiesIsolation, DifferentHostFilter, SameHostFilter; '
+                     'others are left to Nova. Give it to executors as well.'),
+    cfg.ListOpt('nova_prefilters', default=[],
+                item_type=types.String(choices=[
+                    'limit_tenants_to_placement_aggregate',
+                    'placement_aggregate_required_for_tenants',
+                    'enable_isolated_aggregate_filtering']),
+                help='Which of these options of [scheduler] are true in your nova-scheduler. '
+                     'Give it to executors as well.'),
+    cfg.ListOpt('live_migratable_pci_aliases', default=[],
+                help='PCI aliases that [pci] alias of Nova calls live_migratable. Instances with '
+                     'others (pci_passthrough:alias) are not moved live, as Nova refuses that. '
+                     'Give it to executors as well.'),
+    cfg.BoolOpt('skip_hypervisor_version_check_on_lm', default=False,
+                help='Set it if [workarounds] skip_hypervisor_version_check_on_lm is set in '
+                     'Nova: else no instance is moved live to a host with an older hypervisor, '
+                     'as Nova refuses that. Give it to executors as well.'),
     cfg.IntOpt('settle_seconds', default=300, min=0, max=3600,
                help='How long after a move\'s completion samples are taken to show it only in '
                     'part: imbalance moves wait so long, and as much longer as samples are old. '
@@ -171,5 +222,8 @@ def options(conf: cfg.ConfigOpts) -> model.Options:
         'enforce_placement_disk', 'require_cpu_compatibility', 'restrict_to_az',
         'allow_disk_copy', 'instance_storage', 'max_down_fraction', 'max_drain_fraction',
         'max_missing_hosts', 'objective', 'soft_affinity_weight', 'minimum_gain',
-        'max_alternates', 'settle_seconds')}
-    return model.Options(pinned_instances=frozenset(group.pinned_instances), **values)
+        'max_alternates', 'settle_seconds', 'skip_hypervisor_version_check_on_lm')}
+    values |= {name: frozenset(getattr(group, name)) for name in (
+        'pinned_instances', 'opted_out_projects', 'nova_enabled_filters', 'nova_prefilters',
+        'live_migratable_pci_aliases')}
+    return model.Options(**values)

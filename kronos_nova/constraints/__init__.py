@@ -20,12 +20,20 @@ from collections.abc import Callable
 from collections.abc import Sequence
 
 from kronos_nova import model
+from kronos_nova.constraints import aggregates
+from kronos_nova.constraints import candidates
 from kronos_nova.constraints import claims
 from kronos_nova.constraints import disks
 from kronos_nova.constraints import fresh
+from kronos_nova.constraints import hints
+from kronos_nova.constraints import hypervisor
 from kronos_nova.constraints import instance
+from kronos_nova.constraints import live
 from kronos_nova.constraints import metrics
+from kronos_nova.constraints import opt_out
 from kronos_nova.constraints import placement
+from kronos_nova.constraints import prefilters
+from kronos_nova.constraints import required_traits
 from kronos_nova.constraints import server_groups
 from kronos_nova.constraints import service_state
 from kronos_nova.constraints import traits
@@ -33,11 +41,28 @@ from kronos_nova.constraints import view as views
 
 Rule = Callable[[views.View, model.Move], model.Rejection | None]
 
+#: They look at nothing but the instance: it can be moved nowhere.
+ALONE: tuple[Rule, ...] = (
+    instance.state,
+    opt_out.opted_out,
+    live.devices,
+    instance.history,
+)
+#: They compare an instance with a destination, whatever else moves.
+PAIRS: tuple[Rule, ...] = (
+    hypervisor.hypervisor,
+    aggregates.tenants,
+    aggregates.extra_specs,
+    aggregates.image_properties,
+    prefilters.tenant_aggregates,
+    prefilters.isolated_aggregates,
+    required_traits.required_traits,
+)
+
 #: Cheap and telling rules first: the first no is the one reported.
 RULES: tuple[Rule, ...] = (
     instance.identity,
-    instance.state,
-    instance.history,
+    *ALONE,
     fresh.just_booted,
     disks.copies_disk,
     placement.scope,
@@ -45,6 +70,9 @@ RULES: tuple[Rule, ...] = (
     service_state.closed_host,
     placement.cell,
     placement.zone,
+    *PAIRS,
+    candidates.placement_refused,
+    hints.hints,
     server_groups.anti_affinity,
     server_groups.affinity,
     server_groups.group_in_flight,
@@ -69,6 +97,16 @@ def check(view: views.View, move: model.Move,
         if rejection is not None:
             return rejection
     return None
+
+
+def check_alone(view: views.View, move: model.Move) -> model.Rejection | None:
+    """Why the instance can be moved nowhere; the destination is not looked at."""
+    return next((no for rule in ALONE if (no := rule(view, move)) is not None), None)
+
+
+def check_pair(view: views.View, move: model.Move) -> model.Rejection | None:
+    """Why this destination never does for it, whatever else moves."""
+    return next((no for rule in PAIRS if (no := rule(view, move)) is not None), None)
 
 
 def check_all(view: views.View, move: model.Move,

@@ -10,12 +10,11 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""The destination has room for the instance's allocation."""
+"""The providers of the destination have room for the instance's allocation."""
 
 from kronos_nova import model
+from kronos_nova.constraints import matching
 from kronos_nova.constraints import view as views
-
-DISK = 'DISK_GB'
 
 
 def claims(view: views.View, move: model.Move) -> model.Rejection | None:
@@ -23,8 +22,9 @@ def claims(view: views.View, move: model.Move) -> model.Rejection | None:
 
     Source: placement.objects.allocation, check_capacity_exceeded: capacity is
     (total - reserved) * allocation_ratio; amount within min_unit, max_unit
-    and a multiple of step_size. DISK_GB counts only with
-    ``enforce_placement_disk``.
+    and a multiple of step_size. Judged is what the instance has, not its
+    flavor; DISK_GB, too, unless ``enforce_placement_disk`` is false: Nova's
+    scheduler asks for it whatever the storage.
     """
     instance = view.instance(move.instance_uuid)
     host = view.host(move.to_host)
@@ -33,19 +33,93 @@ def claims(view: views.View, move: model.Move) -> model.Rejection | None:
     if host is None or host.provider is None:
         return model.Rejection('no-provider', f'host {move.to_host} has no resource provider in '
                                               'Placement')
+    occupancy = view.occupancy
+    if occupancy.flat(host):
+        return _on_root(view, instance, host, host.provider)
+    if occupancy.fits(instance.uuid, host):
+        return None
+    for demand in occupancy.demands(instance.uuid, host):
+        no = _nowhere(view, instance, host, demand)
+        if no is not None:
+            return no
+    return model.Rejection(
+        'no-room', f'the resource providers of host {host.name} have room for each part of the '
+                   f'allocation of instance {instance.uuid}, but not for all of them at once, '
+                   'with what else is coming to them')
+
+
+def _on_root(view: views.View, instance: model.Instance, host: model.Host,
+             root: model.Provider) -> model.Rejection | None:
+    """The root has to serve everything."""
+    where = f'resource provider {root.uuid} of host {host.name}'
     for resource_class, amount in instance.claims.items():
-        if not amount or resource_class == DISK and not view.options.enforce_placement_disk:
+        if not amount or resource_class in view.occupancy.free:
             continue
-        inventory = host.provider.inventories.get(resource_class)
+        inventory = root.inventories.get(resource_class)
         if inventory is None:
-            return model.Rejection('no-inventory', f'host {move.to_host} has no {resource_class}')
-        if (amount < inventory.min_unit or amount > inventory.max_unit
-                or amount % inventory.step_size):
-            return model.Rejection('claim-unit', f'{amount} {resource_class} cannot be allocated '
-                                                 f'on {move.to_host} in one piece')
-        used = view.used(move.to_host, resource_class)
+            return model.Rejection('no-inventory', f'{where} has no {resource_class}, instance '
+                                                   f'{instance.uuid} needs {amount}')
+        for part in _parts(instance, resource_class, amount):
+            if not matching.in_units(inventory, part):
+                return _no_unit(where, resource_class, part)
+        used = view.used(host.name, resource_class)
         if used + amount > inventory.capacity:
-            return model.Rejection(
-                'no-room', f'host {move.to_host} has {inventory.capacity - used:.0f} '
-                           f'{resource_class} left, instance {instance.uuid} needs {amount}')
+            return model.Rejection('no-room', _short(where, instance, resource_class, amount,
+                                                     inventory.capacity - used))
     return None
+
+
+def _parts(instance: model.Instance, resource_class: str, amount: int) -> list[int]:
+    """What it has of a class on each provider."""
+    if len(instance.allocations) < 2:
+        return [amount]
+    return [held[resource_class] for held in instance.allocations.values()
+            if held.get(resource_class)]
+
+
+def _nowhere(view: views.View, instance: model.Instance, host: model.Host,
+             demand: matching.Demand) -> model.Rejection | None:
+    """Why no provider can serve this part of the allocation, if none can."""
+    judged = [(name, amount) for name, amount in demand.piece.resources
+              if name not in view.occupancy.free]
+    needs = ' and '.join(f'{amount} {name}' for name, amount in judged)
+    have = [s for s in demand.spaces
+            if all(name in s.provider.inventories for name, _ in judged)]
+    if not have:
+        return model.Rejection(
+            'no-inventory', f'no resource provider of host {host.name} has '
+                            f'{" and ".join(name for name, _ in judged)}, instance '
+                            f'{instance.uuid} needs {needs} of one')
+    fitting = [s for s in have if all(matching.in_units(s.provider.inventories[name], amount)
+                                      for name, amount in judged)]
+    if not fitting:
+        where = f'resource provider {have[0].provider.uuid} of host {host.name}'
+        return next(_no_unit(where, name, amount) for name, amount in judged
+                    if not matching.in_units(have[0].provider.inventories[name], amount))
+    best: tuple[float, str] | None = None
+    for space in fitting:
+        left = {name: space.provider.inventories[name].capacity - view.occupancy.used_of(
+            host, space, name)
+                for name, _ in judged}
+        short = next(((name, amount) for name, amount in judged if left[name] < amount), None)
+        if short is None:
+            return None
+        name, amount = short
+        text = _short(f'resource provider {space.provider.uuid} of host {host.name}', instance,
+                      name, amount, left[name])
+        if best is None or left[name] / amount > best[0]:
+            best = left[name] / amount, text
+    if best is None:
+        return None
+    others = f'; {len(fitting) - 1} others have no more' if len(fitting) > 1 else ''
+    return model.Rejection('no-room', best[1] + others)
+
+
+def _no_unit(where: str, resource_class: str, amount: int) -> model.Rejection:
+    return model.Rejection('claim-unit', f'{amount} {resource_class} cannot be allocated on '
+                                         f'{where} in one piece')
+
+
+def _short(where: str, instance: model.Instance, resource_class: str, amount: int,
+           left: float) -> str:
+    return f'{where} has {left:.0f} {resource_class} left, instance {instance.uuid} needs {amount}'

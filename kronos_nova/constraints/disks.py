@@ -17,9 +17,30 @@ What is not known here Nova enforces: it is asked to refuse (see
 :meth:`kronos_nova.rebalancer.executors.nova.NovaExecutor.submit`).
 """
 
+from collections.abc import Container
+
 from kronos_nova import model
 from kronos_nova.constraints import metrics
+from kronos_nova.constraints import occupancy
 from kronos_nova.constraints import view as views
+
+
+def local(options: model.Options) -> bool:
+    """The disks are known to lie on the hosts themselves."""
+    return options.instance_storage == 'local' or (
+        options.instance_storage == 'auto' and options.enforce_placement_disk is True)
+
+
+def own_gb(instance: model.Instance, sharing: Container[str]) -> int:
+    """GiB of disks that lie on its host itself, as far as is known: at most.
+
+    :param sharing: UUIDs of sharing providers. Where one holds the instance's
+        DISK_GB, its disks are on shared storage.
+    """
+    if any(held.get(occupancy.DISK) and provider in sharing
+           for provider, held in instance.allocations.items()):
+        return 0
+    return instance.disk_gb if instance.local_disk_gb is None else instance.local_disk_gb
 
 
 def copies_disk(view: views.View, move: model.Move) -> model.Rejection | None:

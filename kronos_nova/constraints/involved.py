@@ -13,8 +13,8 @@
 """The part of a cloud that decides about some moves.
 
 Allocations are sums already (``Provider.used``), so that rules ask about few
-instances: the movers, the members of their server groups, what is under way,
-and what has just arrived. A view of these alone answers as one of the whole
+instances: the movers, the members of their server groups and of their hints,
+what is under way, and what has just arrived. A view of these alone answers as one of the whole
 cloud does, but is built in milliseconds at any size.
 """
 
@@ -31,7 +31,9 @@ def involved(cluster: model.Cluster, moves: Iterable[model.Move],
     groups = tuple(g for g in cluster.groups if not movers.isdisjoint(g.members))
     wanted = movers.union(
         (f.instance_uuid for f in cluster.flights),
-        (m.instance_uuid for m, _ in history.completed), *(g.members for g in groups))
+        (m.instance_uuid for m, _ in history.completed), *(g.members for g in groups),
+        (other for uuid in movers if uuid in cluster.instances
+         for others in cluster.instances[uuid].scheduler_hints.values() for other in others))
     return dataclasses.replace(
         cluster, groups=groups,
         instances={u: cluster.instances[u] for u in wanted if u in cluster.instances})

@@ -23,9 +23,12 @@ from collections.abc import Iterator
 from collections.abc import Mapping
 from collections.abc import Sequence
 import contextlib
+import functools
 from typing import Protocol
 
 from kronos_nova import model
+from kronos_nova.constraints import aggregate_metadata
+from kronos_nova.constraints import occupancy
 from kronos_nova.constraints import settling
 
 
@@ -33,6 +36,8 @@ class View(Protocol):
     """A state of the cloud that rules are judged on. Read-only."""
 
     options: model.Options
+    #: What is allocated on which provider, for the rule ``claims``.
+    occupancy: occupancy.Occupancy
 
     def instance(self, uuid: str) -> model.Instance | None: ...
 
@@ -41,6 +46,13 @@ class View(Protocol):
     def service(self, host: str) -> model.Service | None: ...
 
     def in_scope(self, host: str) -> bool: ...
+
+    @property
+    def aggregates(self) -> aggregate_metadata.Aggregates:
+        """What the aggregates of hosts say."""
+
+    def sharing(self, host: str) -> Collection[model.Provider]:
+        """The providers that share with the host's tree."""
 
     def host_of(self, uuid: str) -> str | None:
         """Where the instance is; a departed one is still on its source."""
@@ -53,7 +65,8 @@ class View(Protocol):
         """UUIDs of members on the host, coming to it or leaving it."""
 
     def used(self, host: str, resource_class: str) -> float:
-        """Allocated on the host's provider, moves in flight at both ends."""
+        """Allocated on the providers of the host's tree together, moves in
+        flight at both ends."""
 
     def claims_known(self) -> bool:
         """False only for snapshots without Placement data."""
@@ -63,6 +76,9 @@ class View(Protocol):
 
     def fresh(self, uuid: str) -> float:
         """Seconds during which it is left where it was booted; 0: it is not."""
+
+    def refused(self, uuid: str, host: str) -> bool:
+        """Placement lately had no allocation candidate for it on the host."""
 
     def closed(self, host: str) -> model.Rejection | None:
         """Why the host may not receive although its service is available."""
@@ -118,7 +134,7 @@ class ClusterView:
                 if instance is not None:
                     placed[instance.host].add(uuid)
             self._members[group.uuid] = placed
-        self._extra: dict[tuple[str, str], float] = defaultdict(float)
+        self.occupancy = occupancy.Occupancy(cluster, options)
         #: The highest that it may be.
         self._fill = {name: dict(p.fill) for name, p in self._scores.items()}
         #: How much lower it may be.
@@ -149,6 +165,15 @@ class ClusterView:
     def in_scope(self, host: str) -> bool:
         return host in self.cluster.scope_hosts
 
+    @functools.cached_property
+    def aggregates(self) -> aggregate_metadata.Aggregates:
+        return aggregate_metadata.Aggregates(
+            self.cluster.aggregates, self.cluster.aggregate_metadata)
+
+    def sharing(self, host: str) -> Collection[model.Provider]:
+        return [self.cluster.sharing[uuid] for uuid in sorted(self.cluster.hosts[host].sharing)
+                if uuid in self.cluster.sharing]
+
     def host_of(self, uuid: str) -> str | None:
         moved = self._moved.get(uuid)
         if moved is not None:
@@ -177,9 +202,7 @@ class ClusterView:
         return {h: m for h, m in self._members[group.uuid].items() if m}
 
     def used(self, host: str, resource_class: str) -> float:
-        provider = self.cluster.hosts[host].provider
-        base = provider.used.get(resource_class, 0) if provider else 0
-        return base + self._extra.get((host, resource_class), 0.0)
+        return self.occupancy.used(self.cluster.hosts[host], resource_class)
 
     def claims_known(self) -> bool:
         return self.cluster.placement_known
@@ -196,6 +219,9 @@ class ClusterView:
 
     def fresh(self, uuid: str) -> float:
         return self.history.fresh.get(uuid, 0.0)
+
+    def refused(self, uuid: str, host: str) -> bool:
+        return host in self.history.refused.get(uuid, ())
 
     def closed(self, host: str) -> model.Rejection | None:
         if host in self.draining:
@@ -236,12 +262,9 @@ class ClusterView:
         if self.trusted:
             return max(self.fills(host).values(), default=0.0)
         known = self.cluster.hosts.get(host)
-        provider = known.provider if known is not None else None
-        if provider is None:
-            return 0.0
-        return max((self.used(host, name) / inventory.capacity
-                    for name, inventory in provider.inventories.items()
-                    if inventory.capacity > 0), default=0.0)
+        return 0.0 if known is None else max(
+            (self.used(host, name) / capacity for name, capacity in known.capacities().items()
+             if capacity > 0), default=0.0)
 
     def ceilings(self, move: model.Move) -> Mapping[str, tuple[float, float]]:
         out = {}
@@ -304,13 +327,17 @@ class ClusterView:
         instance is at its source only."""
         uuid = move.instance_uuid
         self._flying.pop(uuid, None)
-        self._charge(uuid, move.to_host, -1)
+        self._come(uuid, move.to_host, -1)
         self._leave(uuid, move.to_host)
 
-    def _depart(self, uuid: str, to_host: str | None) -> None:
+    def _depart(self, uuid: str, to_host: str | None, charged: bool = False) -> None:
+        """:param charged: Placement counts it at its destination already."""
         self._flying[uuid] = to_host
         if to_host is not None:
-            self._charge(uuid, to_host, 1)
+            if charged:
+                self._load(uuid, to_host, 1)
+            else:
+                self._come(uuid, to_host, 1)
             for group in self._groups.get(uuid, ()):
                 self._members[group.uuid][to_host].add(uuid)
 
@@ -326,14 +353,17 @@ class ClusterView:
         self._leave(uuid, from_host)
         for group in self._groups.get(uuid, ()):
             self._members[group.uuid][to_host].add(uuid)
-        self._charge(uuid, from_host, -1)
-        self._charge(uuid, to_host, 1)
+        home = self.cluster.instances[uuid].host
+        for host, sign in ((from_host, -1), (to_host, 1)):
+            if host != home:
+                self._come(uuid, host, sign)
+            else:
+                self.occupancy.leave_home(uuid, -sign)
+                self._load(uuid, host, sign)
 
-    def _charge(self, uuid: str, host: str, sign: int, loads: bool = True) -> None:
-        for resource_class, amount in self.cluster.instances[uuid].claims.items():
-            self._extra[host, resource_class] += sign * amount
-        if loads:
-            self._load(uuid, host, sign)
+    def _come(self, uuid: str, host: str, sign: int) -> None:
+        self.occupancy.come(uuid, host, sign)
+        self._load(uuid, host, sign)
 
     def _load(self, uuid: str, host: str, factor: float) -> None:
         for name, fill in self._fill.items():
@@ -355,14 +385,11 @@ class ClusterView:
             to_host = scheduled.get(uuid, planned.get(uuid))
             if to_host == self.cluster.instances[uuid].host:
                 to_host = None  # it has arrived, its record is still open
-            self._depart(uuid, to_host)
+            self._depart(uuid, to_host, charged=uuid in scheduled)
             if to_host is not None:
                 for name in self._scores:
                     added = self.ratio(name, uuid, to_host)
                     self._add_unseen(name, to_host, added, added)
-            if uuid in scheduled and to_host is not None:
-                for resource_class, amount in self.cluster.instances[uuid].claims.items():
-                    self._extra[to_host, resource_class] -= amount
             if to_host is not None:
                 self._lay_alternates(uuid, to_host, alternates.get(uuid, ()))
 
@@ -371,7 +398,7 @@ class ClusterView:
         ends = {to_host, self.cluster.instances[uuid].host}
         for host in hosts:
             if host not in ends and host in self.cluster.hosts:
-                self._charge(uuid, host, 1)
+                self._come(uuid, host, 1)
                 for group in self._groups.get(uuid, ()):
                     self._members[group.uuid][host].add(uuid)
 

@@ -193,8 +193,11 @@ class Board:
 
     def may_have_alternates(self, move: model.Move) -> bool:
         """Not where others of the plan count on where it lands: members of a
-        hard affinity group; and a repair of soft groups is done at its
-        destination only."""
+        hard affinity group; not what needs something of a sharing provider,
+        which would count there once for each; and a repair of soft groups is
+        done at its destination only."""
+        if self.view.occupancy.pooled(move.instance_uuid):
+            return False
         for group in self.view.groups_of(move.instance_uuid):
             if group.policy is model.GroupPolicy.AFFINITY and len(self._members[group.uuid]) > 1:
                 return False

@@ -17,7 +17,8 @@ before servers: one that starts in between shows in its server's task_state,
 one that ends in between is still counted as under way. Services are read
 first and last: the pages of the server list silently leave out a cell that
 does not answer, the service list names it. Placement is read after the
-servers; its usages count whatever else has come since.
+servers; its usages count whatever else has come since: also consumers that
+Nova does not know, which are a load that stays.
 """
 
 from collections.abc import Collection
@@ -31,9 +32,12 @@ from oslo_log import log as logging
 
 from kronos_nova import exception
 from kronos_nova import model
+from kronos_nova.rebalancer.clients import allocations
 from kronos_nova.rebalancer.clients import api
 from kronos_nova.rebalancer.clients import nova_api
+from kronos_nova.rebalancer.clients import pins
 from kronos_nova.rebalancer.clients import placement_api
+from kronos_nova.rebalancer.clients import provider_trees
 from kronos_nova.rebalancer.clients import reading
 
 LOG = logging.getLogger(__name__)
@@ -44,27 +48,18 @@ MIGRATING = 'migrating'
 RESIZE_PREP = 'resize_prep'
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Claims:
-    """Placement's part: providers and traits by UUID, what each consumer has
-    on which provider, and root provider by provider."""
-
-    providers: Mapping[str, model.Provider]
-    traits: Mapping[str, frozenset[str]]
-    allocations: Mapping[str, Mapping[str, placement_api.Resources]]
-    root_of: Mapping[str, str]
-
-
 class Collector:
-    """Reads the whole cloud.
+    """Reads the whole cloud; of Placement, what has changed since the last time
+    (see :mod:`provider_trees`).
 
     :param connection: an openstacksdk connection.
     """
 
     def __init__(self, conf: cfg.ConfigOpts, connection: Any) -> None:
         self._conf = conf
-        self._nova = nova_api.NovaApi(connection)
+        self._nova = nova_api.NovaApi(connection, pins.opt_out(conf))
         self._placement = placement_api.PlacementApi(connection)
+        self._trees = provider_trees.TreeReader(self._placement, remembers=True)
         self._reported: frozenset[str] = frozenset()
 
     def collect(self, now: float) -> model.Cluster:
@@ -99,8 +94,8 @@ class Collector:
         reads.each('Nova', 'servers', self._check_rights, of_two_projects(servers))
         hypervisors = reads.result(listed, 'Nova', 'hypervisors')
         nodes, notes = planned(hypervisors, self._conf.engine.hypervisor_types, services)
-        claims = reading.again(lambda: self._claims(reads, nodes, hypervisors))
-        hosts = {name: host_of(node, services[name], claims) for name, node in nodes.items()}
+        forest = reading.again(lambda: self._forest(reads, nodes, hypervisors))
+        hosts = hosts_of(nodes, services, forest)
         notes += [f'Host {h.name} has no resource provider {h.uuid} in Placement and receives no '
                   'instance. See the log of its nova-compute.'
                   for h in hosts.values() if h.provider is None]
@@ -108,32 +103,32 @@ class Collector:
         flights = flights_of(migrations, on_hosts)
         named = reads.result(aggregates, 'Nova', 'aggregates')
         grouped = reads.result(groups, 'Nova', 'server groups')
+        notes += not_shown(servers)
         self._report(notes)
         return model.Cluster(
             hosts=hosts, services=services, flights=flights, taken_at=now,
-            instances=with_claims(on_hosts, hosts, claims, {f.instance_uuid for f in flights}),
-            groups=tuple(grouped), aggregates=named)
+            instances=with_claims(on_hosts, hosts, forest.allocations(), {
+                f.instance_uuid for f in flights}, migrations),
+            groups=tuple(grouped), aggregates={n: a.hosts for n, a in named.items()},
+            aggregate_metadata={n: a.metadata for n, a in named.items()},
+            sharing=sharing_of(hosts, forest))
 
-    def _claims(self, reads: reading.Reading, nodes: Mapping[str, nova_api.Hypervisor],
-                hypervisors: Iterable[nova_api.Hypervisor]) -> Claims:
+    def _forest(self, reads: reading.Reading, nodes: Mapping[str, nova_api.Hypervisor],
+                hypervisors: Iterable[nova_api.Hypervisor]) -> provider_trees.Forest:
         """What Placement has for these hosts.
 
-        Allocations are read from every provider but those of other
-        hypervisors, since any can be nested in a host or shared with it.
+        Every provider is read but those of other hypervisors: an instance may
+        have something on any, and what is only on a provider that shares with
+        its host is seen there.
         """
-        listed = reads.one('Placement', 'resource providers', self._placement.providers)
-        ours = sorted(n.uuid for n in nodes.values() if n.uuid in listed)
-        foreign = {h.uuid for h in hypervisors}.difference(ours)
-        relevant = sorted(p.uuid for p in listed.values() if p.root_uuid not in foreign)
-        providers = reads.each(
-            'Placement', 'resource providers', self._placement.provider, ours)
-        on = reads.each(
-            'Placement', 'allocations', self._placement.allocations_on, relevant)
-        traits: dict[str, frozenset[str]] = {}
-        if self._conf.engine.require_cpu_compatibility:
-            traits = reads.each('Placement', 'traits', self._placement.traits, ours)
-        return Claims(providers, traits, by_consumer(on),
-                      {p.uuid: p.root_uuid for p in listed.values()})
+        sharing = provider_trees.sharing(reads, self._placement)
+        foreign = {h.uuid for h in hypervisors}.difference(n.uuid for n in nodes.values())
+
+        def listing() -> dict[str, placement_api.Listed]:
+            return {uuid: p for uuid, p in self._placement.providers().items()
+                    if p.root_uuid not in foreign or uuid in sharing.aggregates}
+
+        return self._trees.read(reads, listing, sharing)
 
     def _check_rights(self, uuid: str) -> None:
         """Nova hides other projects' server groups, without an error, from
@@ -177,17 +172,45 @@ def planned(hypervisors: Iterable[nova_api.Hypervisor], types: Collection[str],
     return nodes, notes
 
 
+def not_shown(servers: Iterable[model.Instance]) -> list[str]:
+    """What rules about flavors cannot be judged by."""
+    if all(s.extra_specs is not None for s in servers):
+        return []
+    return ['Nova does not show the extra specs of flavors: rules about them are left to Nova, '
+            'which then refuses some moves. Give the user of [nova] a role that policy '
+            'os_compute_api:servers:show:flavor-extra-specs allows.']
+
+
 def of_two_projects(servers: Iterable[model.Instance]) -> list[str]:
     """One server of each of two projects: of these, one is not our own."""
     by_project = {s.project_id: s.uuid for s in servers}
     return [uuid for _project, uuid in sorted(by_project.items())[:2]]
 
 
-def host_of(node: nova_api.Hypervisor, service: model.Service, claims: Claims) -> model.Host:
-    return model.Host(
-        name=node.host, hypervisor_hostname=node.hostname, uuid=node.uuid,
-        hypervisor_type=node.type, zone=service.zone, provider=claims.providers.get(node.uuid),
-        traits=claims.traits.get(node.uuid, frozenset()))
+def hosts_of(nodes: Mapping[str, nova_api.Hypervisor], services: Mapping[str, model.Service],
+             forest: provider_trees.Forest) -> dict[str, model.Host]:
+    """Hosts by name. Their providers are found by the UUID of the compute node,
+    never by a name."""
+    trees = forest.trees()
+    out = {}
+    for name, node in nodes.items():
+        uuids = trees.get(node.uuid, ())
+        tree = tuple(forest.provider(uuid) for uuid in uuids)
+        out[name] = model.Host(
+            name=node.host, hypervisor_hostname=node.hostname, uuid=node.uuid,
+            hypervisor_type=node.type, zone=services[name].zone,
+            provider=tree[0] if tree else None, nested=tree[1:],
+            traits=tree[0].traits if tree else frozenset(),
+            hypervisor_version=node.version,
+            sharing=forest.sharing.with_tree(uuids) & forest.contents.keys())
+    return out
+
+
+def sharing_of(hosts: Mapping[str, model.Host],
+               forest: provider_trees.Forest) -> dict[str, model.Provider]:
+    """The providers that share with any of the hosts, by UUID."""
+    return {uuid: forest.provider(uuid)
+            for uuid in sorted({uuid for host in hosts.values() for uuid in host.sharing})}
 
 
 def flights_of(migrations: Iterable[nova_api.Migration],
@@ -202,34 +225,26 @@ def flights_of(migrations: Iterable[nova_api.Migration],
     return tuple(sorted(flights, key=lambda f: f.instance_uuid))
 
 
-def by_consumer(allocations: Mapping[str, Mapping[str, placement_api.Resources]],
-                ) -> dict[str, dict[str, placement_api.Resources]]:
-    """Allocations by consumer and provider, from those by provider."""
-    out: dict[str, dict[str, placement_api.Resources]] = {}
-    for provider, consumers in allocations.items():
-        for consumer, resources in consumers.items():
-            out.setdefault(consumer, {})[provider] = resources
-    return out
-
-
 def with_claims(instances: Mapping[str, model.Instance], hosts: Mapping[str, model.Host],
-                claims: Claims, in_flight: Collection[str]) -> dict[str, model.Instance]:
-    """Instances with what they have allocated; see placement_api.claims_of.
+                by_consumer: Mapping[str, allocations.Allocations], in_flight: Collection[str],
+                migrations: Iterable[nova_api.Migration]) -> dict[str, model.Instance]:
+    """Instances with what they have allocated (see :mod:`allocations`); those
+    in flight are not judged here.
 
-    An instance in flight has its own allocations at its destination while
-    the migration holds those at the source: it is not judged here.
+    :param migrations: those under way, which hold allocations themselves.
     """
+    held: dict[str, list[allocations.Allocations]] = {}
+    for migration in migrations:
+        held.setdefault(migration.instance_uuid, []).append(by_consumer.get(migration.uuid, {}))
     out = {}
     for uuid, instance in instances.items():
-        own = claims.allocations.get(uuid, {})
+        own = by_consumer.get(uuid, {})
         host = hosts.get(instance.host)
         if host is None:
             out[uuid] = dataclasses.replace(
                 instance, pinned='host-not-planned: its host is not planned')
         elif uuid in in_flight:
-            amounts = own.get(host.uuid) or next(iter(own.values()), {})
-            out[uuid] = dataclasses.replace(instance, claims=dict(amounts))
+            out[uuid] = allocations.claimed_in_flight(instance, own, held.get(uuid, ()), host)
         else:
-            home = host.uuid if host.provider is not None else None
-            out[uuid] = placement_api.claims_of(instance, own, home, claims.root_of)
+            out[uuid] = allocations.claimed(instance, own, host)
     return out

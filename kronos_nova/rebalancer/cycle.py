@@ -17,6 +17,7 @@ checker has passed comes out.
 """
 
 from collections.abc import Callable
+from collections.abc import Collection
 from collections.abc import Mapping
 from collections.abc import Sequence
 import dataclasses
@@ -55,13 +56,15 @@ class Outcome:
     """What a pass over one scope found and decided.
 
     ``timings`` in seconds by step. ``settled``: the scores are trusted and show
-    every move of the scope, none of which is under way.
+    every move of the scope, none of which is under way. ``request``: what the
+    plan was made from.
     """
 
     cluster: model.Cluster
     scores: model.Scores
     plan: model.Plan
     timings: Mapping[str, float]
+    request: planner.Request
     settled: bool = False
 
 
@@ -95,23 +98,38 @@ def run(cluster: model.Cluster, samples: Mapping[str, model.PolicySamples],
     history = dataclasses.replace(history, fresh=just_booted(
         cluster, now, settings.instance_cooldown))
     end = started + settings.deadline
-    plan = planner.plan(
-        planner.Request(cluster=cluster, scores=scores, policies=settings.policies,
-                        strategies=settings.strategies, history=history,
-                        options=settings.options, budget=budget, seed=seed, now=now),
-        expired=lambda: stopping() or clock() > end)
+    request = planner.Request(
+        cluster=cluster, scores=scores, policies=settings.policies,
+        strategies=settings.strategies, history=history, options=settings.options,
+        budget=budget, seed=seed, now=now)
+    plan = planner.plan(request, expired=lambda: stopping() or clock() > end)
     planned = clock()
     plan = dataclasses.replace(plan, load=load(scores, settings.policies))
-    wrong = checker.check(plan, cluster, settings.options, history, scores,
-                          ceilings(settings.policies), budget)
-    if wrong:
-        raise exception.PlanRefused(
-            scope=cluster.scope, problem='; '.join(f'{no.rule}: {no.detail}' for no in wrong[:5]))
+    _check(plan, request)
     timings = {'score': scored - started, 'plan': planned - scored, 'check': clock() - planned}
     hosts = cluster.scope_hosts
     settled = (gates.imbalance_hold(cluster, scores, history, settings.options) is None
                and not any(f.from_host in hosts or f.to_host in hosts for f in cluster.flights))
-    return Outcome(cluster=cluster, scores=scores, plan=plan, timings=timings, settled=settled)
+    return Outcome(cluster=cluster, scores=scores, plan=plan, timings=timings, settled=settled,
+                   request=request)
+
+
+def without(outcome: Outcome, dropped: Collection[str], why: str) -> Outcome:
+    """The outcome less the moves of these instances (see planner.without).
+
+    :raises PlanRefused: as :func:`run`.
+    """
+    plan = planner.without(outcome.request, outcome.plan, dropped, why)
+    _check(plan, outcome.request)
+    return dataclasses.replace(outcome, plan=plan)
+
+
+def _check(plan: model.Plan, request: planner.Request) -> None:
+    wrong = checker.check(plan, request.cluster, request.options, request.history,
+                          request.scores, ceilings(request.policies), request.budget)
+    if wrong:
+        raise exception.PlanRefused(
+            scope=plan.scope, problem='; '.join(f'{no.rule}: {no.detail}' for no in wrong[:5]))
 
 
 def load(scores: model.Scores, policy_set: policies.PolicySet) -> float | None:

@@ -21,6 +21,7 @@ from collections.abc import Mapping
 from collections.abc import Sequence
 import dataclasses
 import hashlib
+import re
 import threading
 import time
 from typing import Any, Protocol, TYPE_CHECKING
@@ -49,7 +50,8 @@ from kronos_nova.rebalancer.snapshots import writer
 from kronos_nova.rebalancer.store import owners
 from kronos_nova.sources import base as sources
 
-if TYPE_CHECKING:  # replay needs no database
+if TYPE_CHECKING:  # replay needs no database and no clients
+    from kronos_nova.rebalancer import confirming as confirmation
     from kronos_nova.rebalancer.store import api as store_api
 
 LOG = logging.getLogger(__name__)
@@ -69,6 +71,7 @@ CLOCK_SECONDS = 30.0
 FAILURE_SECONDS = 3600.0
 #: Old plans are looked for so many seconds apart.
 FORGET_EVERY = 3600.0
+_SECONDS = re.compile(r'\b\d+ s\b')
 
 
 class Collector(Protocol):
@@ -130,6 +133,7 @@ class Engine:
 
     :param cast: None when executors poll only.
     :param publish: None when nova-scheduler is not told.
+    :param confirming: None when Placement is not asked for what was chosen.
     :param publish_usage: as well, of what is measured; also in a dry run.
     :param kept_alive: somebody calls :meth:`keep_leases` all the time.
     """
@@ -137,6 +141,7 @@ class Engine:
     def __init__(self, conf: cfg.ConfigOpts, *, collector: Collector, source: sources.Source,
                  store: 'store_api.Store', cast: Cast | None = None,
                  publish: Publish | None = None, publish_usage: PublishUsage | None = None,
+                 confirming: 'confirmation.Confirming | None' = None,
                  owner: str | None = None, kept_alive: bool = False,
                  clock: Callable[[], float] = time.time,
                  monotonic: Callable[[], float] = time.monotonic) -> None:
@@ -147,12 +152,15 @@ class Engine:
         self._cast = cast
         self._publish = publish
         self._publish_usage = publish_usage
+        self._confirming = confirming
         self._owner = owner or owners.name()
         self._clock = clock
         self._monotonic = monotonic
         self._watch = policy_watch.PolicyWatch(conf.engine.policies_file)
         self._leases: dict[str, Any] = {}
         self._taken: frozenset[str] = frozenset()
+        self._shared: dict[str, tuple[str, ...]] = {}
+        self._undrained: dict[str, frozenset[str]] = {}
         self._cycle_began: float | None = None
         self._troubles: dict[str, str] = {}
         self._kept_alive = kept_alive
@@ -199,8 +207,14 @@ class Engine:
 
     def _recording(self) -> writer.Recording:
         policy_set = self._watch.refresh()
-        return recorder.record(self._collector, self._source, self._store, policy_set,
-                               scopes(self._conf, policy_set), self._clock)
+        found = recorder.record(self._collector, self._source, self._store, policy_set,
+                                scopes(self._conf, policy_set), self._clock)
+        if isinstance(found.histories, str):
+            return found
+        refused = self._refused(found.now)
+        return dataclasses.replace(found, histories={
+            scope: dataclasses.replace(history, refused=refused)
+            for scope, history in found.histories.items()})
 
     def keep_leases(self) -> bool:
         """Renew the leases, also while a cycle runs; for another thread.
@@ -311,6 +325,7 @@ class Engine:
             cluster = self._collector.collect(self._clock())
         except (exception.CollectError, exception.StoreError) as e:
             return [self._failed(scope, e) for scope in ours]
+        self._tell_shared(cluster)
         samples = {} if self._stopping.is_set() else self.samples(policy_set)
         collected = self._monotonic() - started
         rows = []
@@ -327,9 +342,28 @@ class Engine:
             row = report.aggregate(outcome, collected)
             rows.append(row)
             _log(row)
+            self._tell_undrained(row)
         self._tell_scheduler(cluster)
         self._tell_usage(cluster, samples, policy_set)
         return rows
+
+    def _tell_shared(self, cluster: model.Cluster) -> None:
+        """Once, and again when it has changed."""
+        shared = cluster.shared_hosts(self._conf.engine.aggregates)
+        for host, names in shared.items():
+            if self._shared.get(host) != names:
+                LOG.warning('Host %s is in several aggregates that are planned, %s: it belongs '
+                            'to scope %s, the first of them in [engine] aggregates', host,
+                            ', '.join(names), names[0])
+        self._shared = shared
+
+    def _tell_undrained(self, row: Mapping[str, Any]) -> None:
+        """Once, and again when the reason is another; seconds run down."""
+        told = frozenset(_SECONDS.sub('', text) for text in row['undrained'])
+        for text in row['undrained']:
+            if _SECONDS.sub('', text) not in self._undrained.get(row['name'], ()):
+                LOG.info('Scope %s: %s', row['name'], text)
+        self._undrained[row['name']] = told
 
     def samples(self, policy_set: policies.PolicySet) -> dict[str, model.PolicySamples]:
         """Every enabled policy's answers; what failed says so inside."""
@@ -351,15 +385,19 @@ class Engine:
         under_way = {f.instance_uuid for f in flights}
         ended = tuple(f for f in live if f.instance_uuid not in under_way)
         cluster = dataclasses.replace(
-            cluster, flights=(*cluster.flights, *flights, *ended)).scoped(scope)
+            cluster, flights=(*cluster.flights, *flights, *ended)).scoped(
+                scope, self._conf.engine.aggregates)
         busy = sum(1 for f in flights if f.from_host in cluster.scope_hosts)
 
         def plan(history: model.History) -> cycle.Outcome:
             return cycle.run(cluster, samples, history, settings(self._conf, policy_set), now=now,
                              clock=self._monotonic, busy=busy, stopping=self._stopping.is_set)
 
-        outcome = self._sustained(
+        outcome, history = self._sustained(
             scope, lease, plan, self._history(scope, now, policy_set.window), now)
+        if self._confirming is not None and not self._stopping.is_set():
+            outcome = self._confirming.confirmed(outcome, now, lambda refused: plan(
+                dataclasses.replace(history, refused=refused)))
         if self._stopping.is_set():
             LOG.info('Scope %s: stopped while it was planned; nothing of it is kept', scope)
             return None
@@ -397,23 +435,24 @@ class Engine:
 
     def _sustained(self, scope: str, lease: Any,
                    plan: Callable[[model.History], cycle.Outcome], history: model.History,
-                   now: float) -> cycle.Outcome:
+                   now: float) -> tuple[cycle.Outcome, model.History]:
         """Imbalance moves that have been wanted for ``sustain_for``, or none: then
-        drains and repairs are planned without them."""
+        drains and repairs are planned without them. And what it was planned on."""
         found = plan(history)
         needed = self._conf.engine.sustain_for
         if not needed or self._conf.engine.dry_run or self._stopping.is_set():
-            return found
+            return found, history
         if not any(m.phase in metrics.IMBALANCE for m in found.plan.moves):
             # Of a scope that may not move it is not known what it wants.
             if found.settled and history.paused is None and history.scope_cooling <= 0:
                 self._store.content(lease)
-            return found
+            return found, history
         left = self._store.wish(lease, now) + needed - now
         if left <= 0:
-            return found
-        return plan(dataclasses.replace(history, waiting=(
-            f'the imbalance has to last for another {left:.0f} s (sustain_for)')))
+            return found, history
+        history = dataclasses.replace(history, waiting=(
+            f'the imbalance has to last for another {left:.0f} s (sustain_for)'))
+        return plan(history), history
 
     def _history(self, scope: str, now: float, window: float) -> model.History:
         """What the database remembers, and why nothing may move at all.
@@ -423,7 +462,10 @@ class Engine:
         found = self._store.history(scope, now, settling.remembered(window))
         paused = (found.paused or engine_conf.frozen(self._conf, now) or self._wrong_clock()
                   or self._unsure(scope, now))
-        return dataclasses.replace(found, paused=paused)
+        return dataclasses.replace(found, paused=paused, refused=self._refused(now))
+
+    def _refused(self, now: float) -> Mapping[str, frozenset[str]]:
+        return {} if self._confirming is None else self._confirming.refusals.current(now)
 
     def _wrong_clock(self) -> str | None:
         """Cooldowns are epoch times: by a clock that has stepped they would be

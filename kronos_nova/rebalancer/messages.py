@@ -22,11 +22,13 @@ from collections.abc import Mapping
 import datetime
 import hashlib
 import re
-from typing import Any
+from typing import Any, TypeVar
 import uuid
 
 from kronos_nova import exception
 from kronos_nova import model
+
+_T = TypeVar('_T')
 
 VERSION = '1.0'
 METHOD = 'execute_migration'
@@ -85,6 +87,7 @@ def to_wire(task: model.Task) -> dict[str, Any]:
         'retry_count': task.retry_count, 'not_before': task.not_before,
         'created_at': _iso(task.created_at), 'version': VERSION, 'wave': task.wave,
         'requires': list(task.requires), 'alternates': list(task.alternates),
+        'alternate_improvements': list(task.alternate_improvements),
         'deadline': task.deadline}
 
 
@@ -110,6 +113,7 @@ def from_wire(data: object, now: float | None = None) -> model.Task:
         created_at=read.time('created_at', default=0.0),
         wave=read.integer('wave', 0, 100000, default=0),
         requires=read.items('requires', _uuid), alternates=read.items('alternates', _name),
+        alternate_improvements=read.items('alternate_improvements', _improvement),
         deadline=read.optional_number('deadline', 0, _LATEST))
     if task.from_host == task.to_host:
         raise exception.MessageError(field='to_host', problem='it is from_host')
@@ -125,7 +129,15 @@ def to_payload(result: model.Result) -> dict[str, Any]:
         'instance_uuid': result.instance_uuid, 'from_host': result.from_host,
         'to_host': result.to_host, 'success': result.success, 'error': result.error,
         'error_type': result.error_type, 'duration_seconds': result.duration_seconds,
-        'retry_count': result.retry_count, 'completed_at': _iso(result.completed_at)}
+        'retry_count': result.retry_count, 'completed_at': _iso(result.completed_at),
+        'attempts': [_attempt_payload(attempt) for attempt in result.attempts]}
+
+
+def _attempt_payload(attempt: model.Attempt) -> dict[str, Any]:
+    return {
+        'to_host': attempt.to_host, 'started_at': _iso(attempt.started_at),
+        'ended_at': _iso(attempt.ended_at), 'error_type': attempt.error_type,
+        'error': attempt.error, 'migration_uuid': attempt.migration_uuid}
 
 
 def from_payload(data: object) -> model.Result:
@@ -139,7 +151,22 @@ def from_payload(data: object) -> model.Result:
         error_type=read.optional_text('error_type'),
         duration_seconds=read.number('duration_seconds', 0, _LATEST, default=0.0),
         retry_count=read.integer('retry_count', 0, 1000, default=0),
-        completed_at=read.time('completed_at', default=0.0))
+        completed_at=read.time('completed_at', default=0.0),
+        attempts=read.items('attempts', _attempt))
+
+
+def _attempt(data: object) -> model.Attempt:
+    """:raises ValueError: names the field."""
+    try:
+        read = _Reader(data, _ATTEMPT_FIELDS)
+        return model.Attempt(
+            to_host=read.name('to_host'), started_at=read.time('started_at', default=0.0),
+            ended_at=read.time('ended_at', default=0.0),
+            error_type=read.optional_text('error_type'), error=read.optional_text('error'),
+            migration_uuid=read.optional_uuid('migration_uuid'))
+    except exception.MessageError as e:
+        raise ValueError(f'has an attempt whose {e.kwargs["field"]} {e.kwargs["problem"]}') \
+            from None
 
 
 def _iso(seconds: float) -> str:
@@ -148,6 +175,7 @@ def _iso(seconds: float) -> str:
 
 _TASK_FIELDS = frozenset(to_wire(model.Task('', '', '', '', '', '', model.Phase.SPREAD)))
 _RESULT_FIELDS = frozenset(to_payload(model.Result('', '', '', '', '', '', True)))
+_ATTEMPT_FIELDS = frozenset(_attempt_payload(model.Attempt('', 0.0, 0.0)))
 _MISSING: Any = object()
 
 
@@ -165,6 +193,13 @@ def _uuid(value: object) -> str:
         return str(uuid.UUID(value))
     except ValueError:
         raise ValueError('must be a UUID') from None
+
+
+def _improvement(value: object) -> float:
+    if (isinstance(value, bool) or not isinstance(value, int | float)
+            or not -1e9 <= value <= 1e9):  # NaN is neither
+        raise ValueError('must be numbers from -1e+09 to 1e+09')
+    return float(value)
 
 
 class _Reader:
@@ -194,6 +229,9 @@ class _Reader:
 
     def uuid(self, field: str) -> str:
         return str(self._take(field, _uuid))
+
+    def optional_uuid(self, field: str) -> str | None:
+        return None if self._data.get(field) is None else self.uuid(field)
 
     def name(self, field: str) -> str:
         return str(self._take(field, _name))
@@ -263,8 +301,8 @@ class _Reader:
                 raise ValueError('must be an ISO 8601 time since 1970') from None
         return float(self._take(field, convert, default))
 
-    def items(self, field: str, convert: Callable[[object], str]) -> tuple[str, ...]:
-        def all_of(value: object) -> tuple[str, ...]:
+    def items(self, field: str, convert: Callable[[object], _T]) -> tuple[_T, ...]:
+        def all_of(value: object) -> tuple[_T, ...]:
             if not isinstance(value, list | tuple) or len(value) > _LIST:
                 raise ValueError(f'must be a list of at most {_LIST} items')
             return tuple(convert(item) for item in value)

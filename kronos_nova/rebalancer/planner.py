@@ -17,6 +17,7 @@ Pure: the same request gives the same plan.
 
 from collections import Counter
 from collections.abc import Callable
+from collections.abc import Collection
 from collections.abc import Sequence
 import dataclasses
 
@@ -28,7 +29,7 @@ from kronos_nova.rebalancer import gates
 from kronos_nova.rebalancer import ordering
 from kronos_nova.rebalancer import simulation as sim
 from kronos_nova.rebalancer.strategies import base
-from kronos_nova.rebalancer.strategies import evacuate
+from kronos_nova.rebalancer.strategies import orders
 
 #: So many instances that were held back are named; all are counted.
 NAMED = 50
@@ -90,15 +91,80 @@ def plan(request: Request, expired: Callable[[], bool] = lambda: False) -> model
                 simulation.undo(move)
         simulation.warnings.append(f'{ordered.dropped.total()} moves wait for the next cycle: '
                                    'no order of this one makes them safe')
+    reports, after = _reports(request, before, simulation.imbalances()), simulation.combined()
     return model.Plan(
-        scope=cluster.scope, moves=ordered.moves,
-        policies=_reports(request, before, simulation.imbalances()),
-        combined_before=combined if simulation.trusted else None,
-        combined_after=simulation.combined() if simulation.trusted else None,
+        scope=cluster.scope, moves=_with_scores(simulation, ordered.moves, after),
+        policies=reports, combined_before=combined if simulation.trusted else None,
+        combined_after=after if simulation.trusted else None,
         rejections=dict(sorted((+Counter(rejections)).items())), held=tuple(held_back[:NAMED]),
         warnings=tuple(dict.fromkeys(simulation.warnings)),
         reason=None if ordered.moves else _reason(simulation),
-        draining=_still_draining(request, simulation), truncated=simulation.truncated)
+        draining=_still_draining(request, simulation), truncated=simulation.truncated,
+        undrained=_undrained(request, held))
+
+
+def without(request: Request, plan: model.Plan, dropped: Collection[str],
+            why: str) -> model.Plan:
+    """The plan less the moves of these instances, of those that require them,
+    and of pack drains that it begins and would then not end.
+
+    Legal as the plan is: it allows any of its moves to fail.
+
+    :param why: said as a warning, and as the reason if nothing is left.
+    """
+    request = dataclasses.replace(request, history=dataclasses.replace(
+        request.history, draining=_continuing(request)))
+    gone = set(dropped)
+    while True:
+        partial = {m.from_host for m in plan.moves if m.phase is model.Phase.PACK
+                   and m.instance_uuid in gone} - request.history.draining
+        more = {m.instance_uuid for m in plan.moves if not gone.isdisjoint(m.requires)
+                or (m.phase is model.Phase.PACK and m.from_host in partial)}
+        if more <= gone:
+            break
+        gone |= more
+    kept = tuple(m for m in plan.moves if m.instance_uuid not in gone)
+    simulation = sim.Simulation(request.cluster, request.scores, request.policies,
+                                request.history, request.options, seed=request.seed,
+                                now=request.now)
+    for host in sorted(plan.draining - partial - request.history.draining):
+        if host in simulation.host_index:
+            simulation.drain(host)
+    before = simulation.imbalances()
+    for move in kept:
+        simulation.apply(move)
+    reports, after = _reports(request, before, simulation.imbalances()), simulation.combined()
+    return dataclasses.replace(
+        plan, moves=_with_scores(simulation, kept, after),
+        policies=tuple(dataclasses.replace(new, imbalance_before=old.imbalance_before)
+                       for new, old in zip(reports, plan.policies, strict=True)),
+        combined_after=after if simulation.trusted else None,
+        warnings=(*plan.warnings, why), reason=plan.reason if kept else why,
+        draining=plan.draining - partial)
+
+
+def _with_scores(simulation: sim.Simulation, moves: Sequence[model.Move],
+                 after: float) -> tuple[model.Move, ...]:
+    """The moves with their alternates best first, and what each would bring: the
+    move's improvement less what the whole plan would then bring less."""
+    if not simulation.trusted:
+        return tuple(moves)
+    found = []
+    for move in moves:
+        scores = {}
+        if move.alternates:
+            simulation.undo(move)
+            for host in move.alternates:
+                other = dataclasses.replace(move, to_host=host)
+                simulation.apply(other)
+                scores[host] = move.improvement - (simulation.combined() - after)
+                simulation.undo(other)
+            simulation.apply(move)
+        best = sorted(scores, key=lambda host: -scores[host])  # ties: the emptiest first
+        found.append(dataclasses.replace(
+            move, alternates=tuple(best),
+            alternate_improvements=tuple(scores[host] for host in best)))
+    return tuple(found)
 
 
 def _ordered(request: Request, simulation: sim.Simulation, fresh: views.ClusterView,
@@ -176,7 +242,7 @@ def _continuing(request: Request) -> frozenset[str]:
 def _ordered_drains(request: Request) -> list[str]:
     if not request.options.evacuate_disabled_hosts:
         return []
-    return evacuate.drained_hosts(request.cluster, request.options)
+    return orders.drained_hosts(request.cluster, request.options)
 
 
 def _reason(simulation: sim.Simulation) -> str:
@@ -203,6 +269,15 @@ def _held(request: Request) -> str | None:
     if request.budget <= 0:
         return 'the budget is used up by moves that are still under way'
     return None
+
+
+def _undrained(request: Request, held: str | None) -> tuple[model.Rejection, ...]:
+    cooling = request.history.scope_cooling
+    if held is None and cooling > 0:
+        return orders.undrained(request.cluster, request.options,
+                                f'the scope cools down for another {cooling:.0f} s',
+                                request.history.draining)
+    return orders.undrained(request.cluster, request.options, held)
 
 
 def _propose(request: Request, simulation: sim.Simulation) -> list[model.Move]:

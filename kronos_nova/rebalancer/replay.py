@@ -96,7 +96,7 @@ def _scope(scope: str, recorded: reader.Recorded, samples: dict[str, model.Polic
            collected: float) -> dict[str, Any]:
     if scope != model.UNASSIGNED and scope not in recorded.cluster.aggregates:
         return _failed(scope, f'the snapshot has no aggregate {scope}')
-    cluster = recorded.cluster.scoped(scope)
+    cluster = recorded.cluster.scoped(scope, conf.engine.aggregates or recorded.scopes)
     history = recorded.history(scope, cooldown=conf.engine.cooldown,
                                instance_cooldown=conf.engine.instance_cooldown)
     busy = sum(1 for f in cluster.flights

@@ -44,6 +44,7 @@ def aggregate(outcome: cycle.Outcome, collect: float = 0.0) -> dict[str, Any]:
         'held': [{'rule': no.rule, 'detail': no.detail} for no in plan.held],
         'warnings': list(plan.warnings),
         'draining': sorted(plan.draining),
+        'undrained': [no.detail for no in plan.undrained],
         'truncated': plan.truncated,
         'reason': plan.reason,
         'timings': {'collect': round(collect, 6),
@@ -96,6 +97,7 @@ def move(m: model.Move, cluster: model.Cluster) -> dict[str, Any]:
         'wave': m.wave,
         'requires': list(m.requires),
         'alternates': list(m.alternates),
+        'alternate_improvements': list(m.alternate_improvements),
         'method': str(statuses.method(cluster.instances[m.instance_uuid].status)),
     }
 
@@ -104,8 +106,8 @@ def failed(scope: str, reason: str) -> dict[str, Any]:
     """A scope that could not be planned: the same keys, no numbers."""
     return {'name': scope, 'hosts': None, 'instances': None, 'policies': [],
             'combined_before': None, 'combined_after': None, 'moves': [], 'waves': [],
-            'rejections': {}, 'held': [], 'warnings': [], 'draining': [], 'truncated': False,
-            'reason': reason, 'timings': {}}
+            'rejections': {}, 'held': [], 'warnings': [], 'draining': [], 'undrained': [],
+            'truncated': False, 'reason': reason, 'timings': {}}
 
 
 def line(row: Mapping[str, Any]) -> str:

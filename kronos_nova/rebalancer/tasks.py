@@ -14,10 +14,13 @@
 
 from collections import Counter
 from collections.abc import Callable
+from collections.abc import Container
 
 from kronos_nova import model
+from kronos_nova.constraints import disks
 from kronos_nova.constraints import metrics
 from kronos_nova.constraints import statuses
+from kronos_nova.rebalancer import shapes
 
 #: Lower is sooner: people wait for a drain, nobody for a percent of balance.
 PRIORITY = {model.Phase.EVACUATE: 1, model.Phase.AFFINITY: 3, model.Phase.SPREAD: 5,
@@ -52,18 +55,36 @@ def from_plan(plan: model.Plan, cluster: model.Cluster, policy_names: tuple[str,
             from_host=move.from_host, to_host=move.to_host, phase=move.phase,
             policy_names=policy_names, improvement=move.improvement,
             priority=PRIORITY[move.phase], wave=move.wave, requires=move.requires,
-            alternates=move.alternates, max_retries=max_retries,
+            alternates=move.alternates, alternate_improvements=move.alternate_improvements,
+            max_retries=max_retries,
             not_before=now + in_wave[move.wave] * stagger_seconds, created_at=now,
             deadline=late if move.phase in STALE else None,
             memory_mb=instance.memory_mb, method=statuses.method(instance.status),
-            disk_gb=instance.disk_gb if options is None else copied_gb(move, instance, options)))
+            disk_gb=(instance.disk_gb if options is None
+                     else copied_gb(move, instance, options, cluster.sharing)),
+            trees=trees(move, cluster, options)))
         in_wave[move.wave] += 1
     return tasks
 
 
-def copied_gb(move: model.Move, instance: model.Instance, options: model.Options) -> int:
-    """GiB of disks that the move copies, as far as is known: at most."""
+def trees(move: model.Move, cluster: model.Cluster,
+          options: model.Options | None) -> tuple[model.TreeMark, ...]:
+    """What is known of the provider trees of all hosts that the move may touch;
+    nothing where claims are not judged."""
+    if options is not None and not options.enforce_placement_claims:
+        return ()
+    hosts = dict.fromkeys((move.from_host, move.to_host, *move.alternates))
+    found = (shapes.mark(cluster.hosts[name]) for name in hosts if name in cluster.hosts)
+    return tuple(mark for mark in found if mark is not None)
+
+
+def copied_gb(move: model.Move, instance: model.Instance, options: model.Options,
+              sharing: Container[str] = ()) -> int:
+    """GiB of disks that the move copies, as far as is known: at most.
+
+    :param sharing: UUIDs of sharing providers.
+    """
     shared = options.instance_storage == 'shared'
     if shared or (move.phase in metrics.IMBALANCE and not options.allow_disk_copy):
         return 0
-    return instance.disk_gb if instance.local_disk_gb is None else instance.local_disk_gb
+    return disks.own_gb(instance, sharing)

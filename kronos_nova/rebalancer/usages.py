@@ -49,9 +49,8 @@ def _in_host_units(policy: policies.Policy, samples: model.PolicySamples,
     """By instance: its share of its host's capacity x the host's vCPUs (MiB)."""
     usages, capacity = scoring.measured(policy, samples, cluster)
     resource_class = 'MEMORY_MB' if memory else 'VCPU'
-    totals = {h.name: float(h.provider.inventories[resource_class].total)
-              for h in cluster.hosts.values()
-              if h.provider is not None and resource_class in h.provider.inventories}
+    totals = {h.name: float(h.total(resource_class)) for h in cluster.hosts.values()
+              if any(resource_class in p.inventories for p in h.tree)}
     found = {}
     for uuid, value in usages.items():
         host = cluster.instances[uuid].host

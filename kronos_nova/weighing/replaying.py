@@ -167,16 +167,14 @@ class Boots:
         host = self._past.cluster.hosts[name]
         state = host_manager.HostState(name, host.hypervisor_hostname or name, '')
         state.hypervisor_hostname = host.hypervisor_hostname
-        inventories = host.provider.inventories if host.provider is not None else {}
         for ratio, resource_class in (('cpu', 'VCPU'), ('ram', 'MEMORY_MB'), ('disk', 'DISK_GB')):
-            inventory = inventories.get(resource_class)
+            inventory = next((p.inventories[resource_class] for p in host.tree
+                              if resource_class in p.inventories), None)
             setattr(state, f'{ratio}_allocation_ratio',
                     inventory.allocation_ratio if inventory is not None else 1.0)
-        state.vcpus_total = inventories['VCPU'].total if 'VCPU' in inventories else 0
-        state.total_usable_ram_mb = (inventories['MEMORY_MB'].total
-                                     if 'MEMORY_MB' in inventories else 0)
-        state.total_usable_disk_gb = (inventories['DISK_GB'].total
-                                      if 'DISK_GB' in inventories else 0)
+        state.vcpus_total = host.total('VCPU')
+        state.total_usable_ram_mb = host.total('MEMORY_MB')
+        state.total_usable_disk_gb = host.total('DISK_GB')
         self._fill(state, world, h)
         return state
 

@@ -22,6 +22,7 @@ from kronos_nova import exception
 from kronos_nova import model
 from kronos_nova.rebalancer import collector
 from tests.functional import api
+from tests.functional import placement_writer
 
 #: Tenants choose names: this one means nothing to anybody.
 HOSTILE = '%(name)s {0} <script>$(reboot)</script> "\'; DROP TABLE task --'
@@ -36,16 +37,6 @@ class CollectorCase(api.ApiTestCase):
         error: exception.CollectError = self.assertRaises(
             exception.CollectError, self.collect, connection)
         return error
-
-    def allocate(self, server: dict[str, Any], resources: dict[str, dict[str, int]]) -> None:
-        """Replace a server's allocations, by provider."""
-        uri = f'/allocations/{server["id"]}'
-        now = self.placement.get(uri, version='1.28').body
-        answer = self.placement.put(uri, {
-            'allocations': {uuid: {'resources': r} for uuid, r in resources.items()},
-            'consumer_generation': now['consumer_generation'],
-            'project_id': now['project_id'], 'user_id': now['user_id']}, version='1.28')
-        self.assertEqual(204, answer.status, answer.body)
 
 
 class CloudTestCase(CollectorCase):
@@ -98,11 +89,8 @@ class CloudTestCase(CollectorCase):
             group['id'], model.GroupPolicy.ANTI_AFFINITY, frozenset([one.uuid, two.uuid]), 2,
             'g'),), cluster.groups)
         self.assertEqual((), cluster.flights)
-        self.assertEqual(frozenset(), host.traits, 'not read unless they are needed')
+        self.assertEqual(frozenset(self._get_provider_traits(host.uuid)), host.traits)
 
-        self.conf.set_override('require_cpu_compatibility', True, 'engine')
-        self.assertEqual(frozenset(self._get_provider_traits(host.uuid)),
-                         self.collect().hosts['host1'].traits)
         self.conf.set_override('hypervisor_types', ['QEMU', 'KVM'], 'engine')
         cluster = self.collect()
         self.assertEqual({}, cluster.hosts, 'other hypervisors are not planned')
@@ -133,27 +121,36 @@ class CloudTestCase(CollectorCase):
         self.assertEqual({}, cluster.instances)
         self.assertEqual({server['id']}, cluster.groups[0].members)
 
-    def test_instances_whose_allocations_are_not_simple_are_pinned(self) -> None:
+    def test_allocations_on_nested_and_sharing_providers_are_claims(self) -> None:
+        writer = placement_writer.Writer(self.connection)
         root = self._get_provider_uuid_by_host('host1')
-        nested, shared = uuidutils.generate_uuid(), uuidutils.generate_uuid()
-        for uuid, parent in ((nested, root), (shared, None)):
-            body = {'name': uuid, 'uuid': uuid} | ({'parent_provider_uuid': parent} if parent
-                                                   else {})
-            self._post_resource_provider_body(body)
-            self._update_inventory(uuid, {'resource_provider_generation': 0, 'inventories': {
-                'SRIOV_NET_VF': {'total': 8}}})
-        simple, on_nested, on_shared, without = (self.boot(host='host1') for _ in range(4))
-        basic = {'VCPU': 1, 'MEMORY_MB': 512, 'DISK_GB': 1}
-        self.allocate(on_nested, {root: basic, nested: {'SRIOV_NET_VF': 1}})
-        self.allocate(on_shared, {root: basic, shared: {'SRIOV_NET_VF': 1}})
-        self.placement.delete(f'/allocations/{without["id"]}')
-        instances = self.collect().instances
-        self.assertIsNone(instances[simple['id']].pinned)
-        self.assertRegex(instances[on_nested['id']].pinned, f'^nested-allocations: .*{nested}')
-        self.assertRegex(instances[on_shared['id']].pinned, f'^other-allocations: .*{shared}')
-        self.assertRegex(instances[without['id']].pinned, '^no-allocations: ')
-        self.assertEqual({}, instances[without['id']].claims)
-        self.assertEqual(basic, instances[on_nested['id']].claims)
+        nested = writer.create('nested', root, SRIOV_NET_VF=8)
+        shared, other = (writer.create(name, DISK_GB=100) for name in ('shared', 'other'))
+        aggregate = uuidutils.generate_uuid()
+        writer.tell(shared, 'MISC_SHARES_VIA_AGGREGATE')
+        for uuid in (shared, root):
+            writer.join(uuid, aggregate)
+        basic = {'VCPU': 1, 'MEMORY_MB': 512}
+        wanted: list[dict[str, dict[str, int]]] = [
+            {root: basic, nested: {'SRIOV_NET_VF': 2}, shared: {'DISK_GB': 1}},
+            {root: basic, other: {'DISK_GB': 1}}, {}]
+        whole, elsewhere, without = (self.boot(host='host1')['id'] for _ in wanted)
+        for uuid, allocations in zip((whole, elsewhere, without), wanted, strict=True):
+            writer.allocate(uuid, allocations)
+        cluster = self.collect()
+        found = cluster.instances
+        self.assertIsNone(found[whole].pinned)
+        self.assertEqual(wanted[0], found[whole].allocations)
+        self.assertEqual({**basic, 'SRIOV_NET_VF': 2, 'DISK_GB': 1}, found[whole].claims)
+        self.assertRegex(found[elsewhere].pinned, f'^other-allocations: .*{other}')
+        self.assertEqual(basic, found[elsewhere].claims)
+        self.assertRegex(found[without].pinned, '^no-allocations: ')
+        self.assertEqual({}, found[without].claims)
+        host = cluster.hosts['host1']
+        self.assertEqual([nested], [p.uuid for p in host.nested])
+        self.assertEqual(({shared}, {shared}), (host.sharing, set(cluster.sharing)))
+        self.assertEqual({'DISK_GB': 1}, cluster.sharing[shared].used)
+        self.assertEqual(frozenset(), cluster.hosts['host2'].sharing)
 
     def test_a_host_without_a_resource_provider_has_none(self) -> None:
         uuid = self._get_provider_uuid_by_host('host3')
@@ -173,10 +170,6 @@ class CloudTestCase(CollectorCase):
         self.assertEqual((model.Flight(server['id'], 'host1', host),), cluster.flights)
         self.assertEqual({'VCPU': 1, 'MEMORY_MB': 512, 'DISK_GB': 1},
                          cluster.hosts['host1'].provider.used, 'held by the migration')
-
-    def _post_resource_provider_body(self, body: dict[str, Any]) -> None:
-        answer = self.placement.post('/resource_providers', body, version='1.20')
-        self.assertEqual(200, answer.status, answer.body)
 
 
 class FaultsTestCase(CollectorCase):
@@ -246,6 +239,7 @@ class FlightTestCase(CollectorCase):
         instance = cluster.instances[server['id']]
         self.assertEqual(('host1', 'migrating', None),
                          (instance.host, instance.task_state, instance.pinned))
-        self.assertEqual({'VCPU': 1, 'MEMORY_MB': 512, 'DISK_GB': 1}, instance.claims)
+        self.assertEqual({cluster.hosts['host1'].uuid: {
+            'VCPU': 1, 'MEMORY_MB': 512, 'DISK_GB': 1}}, instance.allocations, 'claimed once')
         self.abort(server)
         self.assertEqual((), self.collect().flights)

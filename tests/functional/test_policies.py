@@ -43,11 +43,15 @@ import yaml
 from kronos_nova import exception
 from kronos_nova import model
 from kronos_nova.rebalancer import collector
+from kronos_nova.rebalancer import requested
 from kronos_nova.rebalancer.clients import api as client_api
+from kronos_nova.rebalancer.clients import candidates_api
 from kronos_nova.rebalancer.clients import nova_api
+from kronos_nova.rebalancer.clients import placement_api
 from kronos_nova.rebalancer.executors import base as executors
 from kronos_nova.rebalancer.executors import nova as nova_executor
 from tests.functional import api
+from tests.functional import placement_writer
 
 TOP = pathlib.Path(__file__).resolve().parents[2]
 NOVA_FILE = TOP / 'etc/kronos/nova-policy.yaml'
@@ -169,6 +173,14 @@ class Case(api.ApiTestCase):
             flavor_id=self.flavor['id'], networks='none')}), 'ACTIVE')
         return server, other
 
+    def share(self) -> None:
+        """host1 uses a provider of storage."""
+        writer = placement_writer.Writer(self.connection)
+        shared = writer.create('nfs', DISK_GB=100)
+        writer.tell(shared, placement_api.SHARES)
+        for uuid in (shared, self._get_provider_uuid_by_host('host1')):
+            writer.join(uuid, '33333333-3333-4333-8333-333333333333')
+
     def task(self, server: dict[str, Any], to_host: str = 'host2') -> model.Task:
         return model.Task(
             task_id='t1', plan_id='p1', aggregate='rack1', instance_uuid=server['id'],
@@ -180,13 +192,24 @@ class EngineTestCase(Case):
     def test_reads_all_that_an_administrator_reads_and_writes_nothing(self) -> None:
         server, other = self.cloud()
         self.live_migrate(server, 'host2')
-        self.conf.set_override('require_cpu_compatibility', True, 'engine')
+        self.share()
         now = time.time()
         engine = self.as_role(ENGINE)
         found = collector.Collector(self.conf, engine).collect(now)
         self.assertEqual(collector.Collector(self.conf, self.connection).collect(now), found)
         self.assertLessEqual({server['id'], other['id']}, set(found.instances))
-        self.assertEqual(1, len(found.groups))
+        self.assertEqual((1, 1), (len(found.groups), len(found.sharing)))
+        root = found.hosts['host2'].provider
+        assert root is not None
+        asked = requested.query(found.instances[server['id']], root.uuid)
+        assert asked is not None, 'the flavor is shown with its extra specs'
+        self.assertTrue(candidates_api.CandidatesApi(engine).any(asked))
+        for other_role in (EXECUTOR, NEITHER):
+            self.assertRaisesRegex(
+                client_api.ApiError, candidates_api.POLICY,
+                candidates_api.CandidatesApi(self.as_role(other_role)).any, asked)
+        self.decisions = {(rule, ok) for rule, ok in self.decisions
+                          if ok or rule != candidates_api.POLICY}
         self.assert_only_what_is_named(ENGINE)
         self.assertEqual(set(), (grants(NOVA_FILE, ENGINE) | grants(PLACEMENT_FILE, ENGINE))
                          - {rule for rule, ok in self.decisions if ok}, 'every right is used')
@@ -225,6 +248,7 @@ class ExecutorTestCase(Case):
 
     def test_carries_out_and_does_nothing_else(self) -> None:
         server, _other = self.cloud()
+        self.share()
         found = self.as_role(EXECUTOR)
         with self.subTest('a live migration, from its first look to its last'):
             bodies = self.sent(found)

@@ -175,6 +175,7 @@ class TestTestConfig(ToolsCase):
         status, items = self.check()
         self.assertEqual(0, status, items)
         for name in ('options', 'policies', 'source: prometheus', 'keystone', 'placement',
+                     'placement allocation candidates',
                      'nova', 'aggregate: rack1', 'hosts in no aggregate',
                      'query: cpu imbalance_query', 'query: cpu vm_profile_query',
                      'policy: cpu in rack1', 'database'):
@@ -193,6 +194,17 @@ class TestTestConfig(ToolsCase):
         self.assertIn('no aggregate', failed['aggregate: no-such-aggregate'])
         self.assertIn('host2', failed['query: cpu imbalance_query'])
         self.assertIn('no series', failed['query: cpu vm_profile_query'])
+
+    def test_a_right_that_only_engines_need_is_a_warning(self) -> None:
+        self.load({'host1': 0.8, 'host2': 0.5, 'host3': 0.1}, {})
+        self.placement_api.door.answers = [
+            (lambda method, path: path.endswith('/allocation_candidates'), '403 Forbidden',
+             b'{}')]
+        _status, items = self.check()
+        found = items['placement allocation candidates']
+        self.assertEqual('warning', found['status'])
+        self.assertIn('policy placement:allocation_candidates:list', found['text'])
+        self.assertIn('confirm_moves', found['remedy'])
 
     def test_a_host_without_a_value_is_a_warning_that_names_it(self) -> None:
         self.load({'host1': 0.8, 'host2': 0.5}, {})

@@ -13,13 +13,21 @@
 """A scenario: a small cloud and policies as YAML, and what must come of it.
 
 ``hosts``: name -> {vcpu, memory_mb, ratio, status, state, reason, zone, traits,
-hypervisor_hostname, down}; ``instances``: name -> {at, vcpus, memory_mb, usage
-{policy: value}, mean and deviation (as usage), status, locked, task_state, pinned,
-local_disk_gb}; names become UUIDs with
-:func:`uuid_of`. ``scores``: policy -> {host label: value}. ``expect`` is read by
+hypervisor_hostname, hypervisor_version, hypervisor_type, down, root, nested,
+sharing}; ``root``: class -> inventory, more of them, or null for none, ``nested``:
+name -> {class -> inventory}, an inventory being its total or Placement's fields,
+``sharing``: names in the ``sharing`` of the cloud, as nested; ``instances``: name ->
+{at, vcpus, memory_mb, claims {class: amount}, allocations {root or name of a
+provider: {class: amount}}, usage {policy: value}, mean and deviation (as usage),
+status, locked, task_state, pinned, local_disk_gb, project, extra_specs,
+image_properties, power_state, opted_out, hints {hint: [names]}}; names become UUIDs
+with :func:`uuid_of`. ``aggregate_metadata``: aggregate -> {key: text}. ``scores``:
+policy -> {host label: value}. ``expect`` is read by
 test_scenarios.py.
 """
 
+import collections
+from collections.abc import Iterable
 import dataclasses
 import pathlib
 from typing import Any
@@ -60,7 +68,9 @@ class Scenario:
 def load(path: pathlib.Path) -> Scenario:
     data = yaml.safe_load(path.read_text())
     names = {uuid_of(n): n for n in data.get('instances', {})}
-    options = model.Options(dry_run=False, **data.get('options', {}))
+    options = model.Options(dry_run=False, **{
+        name: frozenset(value) if isinstance(value, list) else value
+        for name, value in data.get('options', {}).items()})
     policies = policy.parse({'policies': data['policies']}, str(path))
     cluster = _cluster(data)
     values = {p.name: scoring.score(p, _samples(p, data), cluster, now=NOW,
@@ -84,7 +94,13 @@ def strategies() -> list[Any]:
 def _cluster(data: dict[str, Any]) -> model.Cluster:
     instances = {}
     for name, row in data.get('instances', {}).items():
-        claims = {'VCPU': row.get('vcpus', 1), 'MEMORY_MB': row.get('memory_mb', 1024)}
+        claims = {'VCPU': row.get('vcpus', 1), 'MEMORY_MB': row.get('memory_mb', 1024),
+                  **row.get('claims', {})}
+        allocations = {_provider_uuid(data, row['at'], p): held
+                       for p, held in row.get('allocations', {}).items()}
+        if allocations:
+            claims = dict(sum((collections.Counter(held) for held in allocations.values()),
+                              collections.Counter()))
         instances[uuid_of(name)] = model.Instance(
             uuid=uuid_of(name), host=row['at'], name=row.get('name', name),
             internal_name=row.get('internal_name', f'instance-{name}'),
@@ -92,24 +108,37 @@ def _cluster(data: dict[str, Any]) -> model.Cluster:
             status=row.get('status', 'ACTIVE'), locked=row.get('locked', False),
             task_state=row.get('task_state'), pinned=row.get('pinned'),
             pinned_zone=row.get('pinned_zone'), local_disk_gb=row.get('local_disk_gb'),
-            claims=claims,
+            claims=claims, allocations=allocations, project_id=row.get('project', ''),
+            extra_specs=row.get('extra_specs'), image_properties=row.get('image_properties'),
+            power_state=row.get('power_state'), opted_out=row.get('opted_out'),
+            scheduler_hints={hint: tuple(uuid_of(n) for n in others)
+                             for hint, others in row.get('hints', {}).items()},
             launched_at=NOW - row['launched_ago'] if 'launched_ago' in row else None)
     hosts, services = {}, {}
+    used = _used(instances.values())
     for name, row in data['hosts'].items():
         row = row or {}
-        used = {c: sum(i.claims[c] for i in instances.values() if i.host == name)
-                for c in ('VCPU', 'MEMORY_MB')}
+        uuid = uuid_of('host ' + name)
+        inventories = {
+            'VCPU': model.Inventory(row.get('vcpu', 64), allocation_ratio=row.get('ratio', 4.0)),
+            'MEMORY_MB': model.Inventory(row.get('memory_mb', 262144)),
+            **_inventories(row.get('root', {}))}
         provider = model.Provider(
-            uuid=uuid_of('host ' + name), used=used,
-            inventories={'VCPU': model.Inventory(row.get('vcpu', 64),
-                                                 allocation_ratio=row.get('ratio', 4.0)),
-                         'MEMORY_MB': model.Inventory(row.get('memory_mb', 262144))})
+            uuid=uuid, used={'VCPU': 0, 'MEMORY_MB': 0} | used.get(uuid, {}),
+            inventories={c: i for c, i in inventories.items() if i is not None})
         if data.get('placement', True) is False:
             provider = None
         hosts[name] = model.Host(
             name=name, hypervisor_hostname=row.get('hypervisor_hostname', name),
             uuid=uuid_of('host ' + name), provider=provider,
-            traits=frozenset(row.get('traits', ())))
+            traits=frozenset(row.get('traits', ())),
+            nested=tuple(model.Provider(
+                uuid=(child := _provider_uuid(data, name, p)), parent_uuid=uuid, name=p,
+                inventories=_inventories(held), used=used.get(child, {}))
+                for p, held in row.get('nested', {}).items()),
+            sharing=frozenset(_provider_uuid(data, name, p) for p in row.get('sharing', ())),
+            hypervisor_version=row.get('hypervisor_version', 0),
+            hypervisor_type=row.get('hypervisor_type', 'QEMU'))
         services[name] = model.Service(
             host=name, status=row.get('status', 'enabled'), state=row.get('state', 'up'),
             forced_down=row.get('forced_down', False), disabled_reason=row.get('reason'),
@@ -124,8 +153,35 @@ def _cluster(data: dict[str, Any]) -> model.Cluster:
     cluster = model.Cluster(
         hosts=hosts, instances=instances, services=services, groups=groups, flights=flights,
         aggregates={a: tuple(h) for a, h in data.get('aggregates', {}).items()},
-        placement_known=data.get('placement', True), taken_at=NOW)
+        aggregate_metadata=data.get('aggregate_metadata', {}),
+        placement_known=data.get('placement', True), taken_at=NOW,
+        sharing={(pool := uuid_of('sharing ' + p)): model.Provider(
+            uuid=pool, name=p, inventories=_inventories(held), used=used.get(pool, {}))
+            for p, held in data.get('sharing', {}).items()})
     return cluster.scoped(data.get('scope', model.UNASSIGNED))
+
+
+def _provider_uuid(data: dict[str, Any], host: str, name: str) -> str:
+    if name == 'root':
+        return uuid_of('host ' + host)
+    return uuid_of(f'sharing {name}' if name in data.get('sharing', {}) else f'{host} {name}')
+
+
+def _inventories(rows: dict[str, Any]) -> dict[str, Any]:
+    return {c: row if row is None else model.Inventory(**row) if isinstance(row, dict)
+            else model.Inventory(row) for c, row in rows.items()}
+
+
+def _used(instances: Iterable[model.Instance]) -> dict[str, dict[str, int]]:
+    """What is allocated, by provider and class."""
+    used: dict[str, dict[str, int]] = {}
+    for instance in instances:
+        for provider, held in (instance.allocations
+                               or {uuid_of('host ' + instance.host): instance.claims}).items():
+            for c, amount in held.items():
+                here = used.setdefault(provider, {})
+                here[c] = here.get(c, 0) + amount
+    return used
 
 
 def _samples(p: policy.Policy, data: dict[str, Any]) -> model.PolicySamples:
@@ -161,6 +217,7 @@ def _history(data: dict[str, Any]) -> model.History:
         quarantined={uuid_of(n): s for n, s in data.get('quarantined', {}).items()},
         quarantined_hosts=frozenset(data.get('quarantined_hosts', ())),
         local_disk_hosts=frozenset(data.get('local_disk_hosts', ())),
+        refused={uuid_of(n): frozenset(h) for n, h in data.get('refused', {}).items()},
         scope_cooling=data.get('scope_cooling', 0.0), paused=data.get('paused'),
         waiting=data.get('waiting'),
         draining=frozenset(data.get('draining', ())), completed=completed)

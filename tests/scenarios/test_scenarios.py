@@ -86,6 +86,10 @@ def hold_to(scenario, plan):
         wanted = expect.pop('held')
         assert len(texts) == len(wanted), texts
         assert all(any(want in text for text in texts) for want in wanted), texts
+    if 'undrained' in expect:
+        wanted = expect.pop('undrained')
+        assert len(plan.undrained) == len(wanted), plan.undrained
+        assert all(any(want in no.detail for no in plan.undrained) for want in wanted)
     if 'draining' in expect:
         assert plan.draining == frozenset(expect.pop('draining')), plan
     for host in expect.pop('emptied', ()):

@@ -26,11 +26,15 @@ from hypothesis import strategies as st
 
 from kronos_nova import model
 from kronos_nova import policy
+from kronos_nova.constraints import aggregates
+from kronos_nova.constraints import hints
+from kronos_nova.constraints import prefilters
 from kronos_nova.rebalancer import planner
 from kronos_nova.rebalancer.strategies import evacuate
 from kronos_nova.rebalancer.strategies import pack
 from kronos_nova.rebalancer.strategies import repair
 from kronos_nova.rebalancer.strategies import spread
+from tests.unit import trees
 
 NOW = 1_000_000.0
 STRATEGIES = (evacuate.Evacuate(), repair.Repair(), spread.Spread(), pack.Pack())
@@ -51,7 +55,8 @@ def examples(count):
 
 @dataclasses.dataclass(frozen=True)
 class Knobs:
-    """``clean``: no history, flights, odd services, outsiders or gaps."""
+    """``clean``: no history, flights, odd services, outsiders or gaps.
+    ``trees``: hosts have nested and sharing providers."""
 
     seed: int
     hosts: int = 4
@@ -66,6 +71,7 @@ class Knobs:
     clean: bool = True
     tight: bool = False
     objective: str = 'balanced'
+    trees: bool = dataclasses.field(default=False, repr=False)  # changes nothing else
 
 
 def knobs(**fixed):
@@ -76,6 +82,8 @@ def knobs(**fixed):
         'budget': st.integers(1, 8), 'drains': st.booleans(),
         'hard_repairs': st.booleans(), 'soft_repairs': st.booleans(), 'clean': st.booleans(),
         'tight': st.booleans(), 'objective': st.sampled_from(['balanced', 'kronos'])}
+    if 'trees' in fixed:  # elsewhere the examples stay what they were
+        drawn['trees'] = st.just(fixed['trees'])
     return st.builds(Knobs, **{name: st.just(fixed[name]) if name in fixed else strategy
                                for name, strategy in drawn.items()})
 
@@ -98,8 +106,13 @@ def request(k):
         services=services, groups=_groups(k, rng, sorted(instances)), flights=flights,
         aggregates={'scope': tuple(hosts)}, scope='scope', scope_hosts=frozenset(hosts),
         placement_known=k.clean or rng.random() < 0.85, taken_at=NOW)
+    if k.trees:
+        cluster = trees.grown(cluster, random.Random(repr(k)), tight=k.tight)
     policies = _policies(k, rng)
+    cluster = _pinned(k, cluster)
     options = model.Options(
+        nova_enabled_filters=frozenset() if k.clean else FILTERS,
+        nova_prefilters=frozenset() if k.clean else PREFILTERS,
         dry_run=False, evacuate_disabled_hosts=k.drains, enforce_hard_affinity=k.hard_repairs,
         enforce_soft_affinity=k.soft_repairs, objective=k.objective,
         restrict_to_az=not k.clean and rng.random() < 0.2,
@@ -112,6 +125,41 @@ def request(k):
         cluster=cluster, scores=_scores(k, rng, cluster, policies, sizes), policies=policies,
         strategies=STRATEGIES, history=_history(k, rng, instances, hosts, services, options),
         options=options, budget=k.budget)
+
+
+def _pinned(k, cluster):
+    """With flavors, aggregates and hypervisors that not every host suits; by
+    a generator of its own, so that the rest of a cloud stays what it is."""
+    rng = random.Random(f'pinned {k!r}')
+    if k.clean or rng.random() < 0.5:
+        return cluster
+    instances = {u: dataclasses.replace(
+        i, extra_specs=rng.choice(EXTRA_SPECS), image_properties=rng.choice(IMAGES),
+        project_id=rng.choice(['p', 'q']), power_state=rng.choice([None, 1, 1, 1, 3, 4]),
+        opted_out='tag stay' if rng.random() < 0.05 else None,
+        scheduler_hints={'different_host': (rng.choice(sorted(cluster.instances)),)}
+        if rng.random() < 0.2 else {}) for u, i in cluster.instances.items()}
+    hosts = {name: dataclasses.replace(
+        h, hypervisor_version=rng.choice([0, 8000000, 8002000, 8002000]),
+        traits=h.traits | frozenset(t for t in ('CUSTOM_A', 'CUSTOM_B') if rng.random() < 0.6))
+        for name, h in cluster.hosts.items()}
+    metadata = {f'agg{n}': rng.choice(METADATA) for n in range(rng.randint(1, 3))}
+    return dataclasses.replace(
+        cluster, instances=instances, hosts=hosts, aggregate_metadata=metadata,
+        aggregates={**cluster.aggregates, **{
+            name: tuple(h for h in hosts if rng.random() < 0.5) for name in metadata}})
+
+
+FILTERS = frozenset({aggregates.EXTRA_SPECS, aggregates.TENANTS, aggregates.IMAGES,
+                     hints.DIFFERENT, hints.SAME})
+PREFILTERS = frozenset({prefilters.TENANTS, prefilters.ISOLATED})
+EXTRA_SPECS = (
+    None, {}, {'hw:cpu_policy': 'shared'}, {'ssd': 'true'}, {'trait:CUSTOM_A': 'required'},
+    {'trait:CUSTOM_B': 'forbidden'}, {'hw:mem_encryption': 'true'}, {'resources:VGPU': '1'})
+IMAGES = (None, {}, {'os_distro': 'debian'}, {'hw_tpm_version': '2.0'})
+METADATA = (
+    {'ssd': 'true, false'}, {'filter_tenant_id': 'p'}, {'os_distro': 'windows'},
+    {'trait:CUSTOM_A': 'required', 'ssd': 'true'}, {'availability_zone': 'az1'})
 
 
 def _instances(k, rng, hosts, outside):
@@ -266,7 +314,11 @@ def _history(k, rng, instances, hosts, services, options):
     if k.clean:
         return model.History()
     some = sorted(instances)
+    # Of its own chance: what else is drawn does not hang on it.
+    refusing = random.Random(f'refused {k!r}')
     return model.History(
+        refused={u: frozenset(h for h in hosts if refusing.random() < 0.3)
+                 for u in some if refusing.random() < 0.2},
         cooling={u: 60.0 for u in some if rng.random() < 0.05},
         quarantined={u: -1.0 for u in some if rng.random() < 0.03},
         quarantined_hosts=frozenset(h for h in hosts if rng.random() < 0.05),

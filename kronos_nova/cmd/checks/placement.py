@@ -17,6 +17,7 @@ from collections.abc import Iterator
 
 from kronos_nova.cmd.checks import base
 from kronos_nova.rebalancer.clients import api
+from kronos_nova.rebalancer.clients import candidates_api
 from kronos_nova.rebalancer.clients import placement_api
 
 
@@ -33,3 +34,18 @@ def check(context: base.Context) -> Iterator[base.Item]:
                           'See that Placement answers, and the roles of the user of [nova].')
         return
     yield base.ok('placement', f'{len(providers)} resource providers')
+    if context.conf.engine.confirm_moves:
+        yield _candidates(context)
+
+
+def _candidates(context: base.Context) -> base.Item:
+    """Only engines ask for them: an executor's user need not have the right."""
+    name = 'placement allocation candidates'
+    try:
+        candidates_api.CandidatesApi(context.connection).any(
+            [('resources', 'MEMORY_MB:1'), ('limit', '1')])
+    except api.ApiError as e:
+        return base.warning(name, e.problem, (
+            'kronos-engine will move nothing: grant the right, or set [engine] confirm_moves = '
+            'false. An executor does without.'))
+    return base.ok(name, 'may be asked for')

@@ -150,7 +150,7 @@ def _scores(context: base.Context, policy: policies.Policy,
     if conf.engine.include_unassigned_hosts:
         scopes.append(model.UNASSIGNED)
     for scope in scopes:
-        cluster = context.cluster.scoped(scope)
+        cluster = context.cluster.scoped(scope, conf.engine.aggregates)
         if not cluster.scope_hosts:
             continue
         found = scoring.score(

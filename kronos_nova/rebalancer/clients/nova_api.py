@@ -14,8 +14,9 @@
 
 All reads use microversion 2.72 (Stein), the first to list unreachable cells
 and to show a server's groups; below 2.88 os-hypervisors does not call every
-nova-compute for its uptime. Only servers are read with 2.96, when offered,
-for the zone that an instance is pinned to.
+nova-compute for its uptime. Only servers are read with more, when offered:
+2.96 for the zone that an instance is pinned to, 2.98 for the properties of its
+image, 2.100 for its hints to the scheduler.
 """
 
 from collections.abc import Mapping
@@ -25,10 +26,14 @@ from typing import Any
 
 from kronos_nova import model
 from kronos_nova.rebalancer.clients import api
+from kronos_nova.rebalancer.clients import pins
 from kronos_nova.rebalancer.clients import records
 
 BASE = (2, 72)
-PINNED_ZONE = (2, 96)
+#: What servers are read with: the newest of these that is offered.
+SERVERS = ((2, 100), (2, 98), (2, 96), BASE)
+#: Since this one, events say why they failed.
+DETAILS = (2, 84)
 
 #: Migration statuses that are over. Any other one, known or not, is not.
 #: Source: nova.db.main.api, migration_get_in_progress_by_host_and_node.
@@ -59,6 +64,15 @@ class Hypervisor:
     hostname: str
     host: str
     type: str
+    version: int = 0
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Aggregate:
+    """A host aggregate; ``hosts`` are service hosts, sorted."""
+
+    hosts: tuple[str, ...]
+    metadata: Mapping[str, str]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -93,11 +107,14 @@ class NovaApi:
     """Reads of Nova. Every method raises ApiError, and returns all or nothing.
 
     :param connection: an openstacksdk connection.
+    :param opt_out: where owners may opt out of moves.
     """
 
-    def __init__(self, connection: Any) -> None:
+    def __init__(self, connection: Any, opt_out: pins.OptOut = pins.NOWHERE) -> None:
         self._api = api.Api(connection, 'Nova', 'compute')
+        self._opt_out = opt_out
         self._server_version: str | None = None
+        self._details_version = _text(BASE)
 
     @property
     def api(self) -> api.Api:
@@ -115,7 +132,8 @@ class NovaApi:
             raise api.ApiError('Nova', 'supported API versions',
                                f'it offers microversion {_text(offered)}, {_text(BASE)} (Stein) '
                                'or newer is needed')
-        self._server_version = _text(PINNED_ZONE if offered >= PINNED_ZONE else BASE)
+        self._details_version = _text(DETAILS if offered >= DETAILS else BASE)
+        self._server_version = _text(next(v for v in SERVERS if offered >= v))
 
     def services(self, host: str | None = None) -> dict[str, model.Service]:
         """The nova-compute services by host.
@@ -151,21 +169,23 @@ class NovaApi:
             found = self.hypervisors()
         return [h for h in found if h.host == host]
 
-    def aggregates(self) -> dict[str, tuple[str, ...]]:
-        """Hosts by aggregate name, which Nova keeps unique."""
+    def aggregates(self) -> dict[str, Aggregate]:
+        """Aggregates by name, which Nova keeps unique."""
         what = 'aggregates'
         body = self._get('/os-aggregates', what, 'os-aggregates:index')
         out = {}
         for data in self._api.records(body, 'aggregates', what):
             record = records.Record('Nova', 'aggregate', data)
-            out[record.text('name')] = tuple(sorted(record.texts('hosts')))
+            out[record.text('name')] = Aggregate(
+                tuple(sorted(record.texts('hosts'))), record.texts_by_name('metadata'))
         return out
 
     def servers(self) -> list[model.Instance]:
         """The servers of all projects, also those on no host."""
         self.negotiate()
         assert self._server_version is not None
-        return [instance(r) for r in self._api.pages(
+        shared = pins.Shared()
+        return [instance(r, self._opt_out, shared) for r in self._api.pages(
             '/servers/detail', 'servers', 'servers',
             _POLICY + 'servers:detail:get_all_tenants', self._server_version,
             {'all_tenants': '1'})]
@@ -190,7 +210,7 @@ class NovaApi:
             raise
         record = records.Record('Nova', 'answer for server', body | {'id': uuid})
         data = record.mapping('server')
-        found = instance(data)
+        found = instance(data, self._opt_out)
         return Server(found, records.Record('Nova', 'server', data).texts('server_groups'))
 
     def _listed(self, uuid: str) -> bool:
@@ -305,16 +325,12 @@ class NovaApi:
     def action_events(self, instance_uuid: str, request_id: str) -> list[dict[str, Any]]:
         """The events of one action."""
         what = f'action {request_id} of instance {instance_uuid}'
+        self.negotiate()
         body = self._api.get(
             f'/servers/{instance_uuid}/os-instance-actions/{request_id}', what,
-            _POLICY + 'os-instance-actions:show', self._details_version())
+            _POLICY + 'os-instance-actions:show', self._details_version)
         record = records.Record('Nova', 'action', body | {'id': request_id})
         return self._api.records(record.mapping('instanceAction'), 'events', what)
-
-    def _details_version(self) -> str:
-        """2.84 shows why an event failed."""
-        self.negotiate()
-        return '2.84' if self._server_version == _text(PINNED_ZONE) else _text(BASE)
 
     def _migrations(self, params: Mapping[str, str]) -> list[Migration]:
         return [migration(r) for r in self._api.pages(
@@ -346,7 +362,8 @@ def hypervisor(data: Mapping[str, Any]) -> Hypervisor:
     record = records.Record('Nova', 'hypervisor', data)
     return Hypervisor(uuid=record.identity('id'), hostname=record.text('hypervisor_hostname'),
                       host=record.part('service').text('host'),
-                      type=record.text('hypervisor_type'))
+                      type=record.text('hypervisor_type'),
+                      version=record.optional_amount('hypervisor_version') or 0)
 
 
 def server_group(data: Mapping[str, Any]) -> model.ServerGroup:
@@ -363,7 +380,8 @@ def server_group(data: Mapping[str, Any]) -> model.ServerGroup:
         max_server_per_host=limit, name=record.optional_text('name') or '')
 
 
-def instance(data: Mapping[str, Any]) -> model.Instance:
+def instance(data: Mapping[str, Any], opt_out: pins.OptOut = pins.NOWHERE,
+             shared: pins.Shared | None = None) -> model.Instance:
     """A server of /servers; ``host`` is empty when it is on none.
 
     ``disk_gb`` is what the flavor takes on the host, in the way Nova
@@ -380,6 +398,7 @@ def instance(data: Mapping[str, Any]) -> model.Instance:
                          f'{_POLICY}os-extended-server-attributes allows')
     flavor = record.part('flavor')
     pinned = 'pinned_availability_zone'
+    own = (shared or pins.Shared()).of(pins.read(record, opt_out))
     swap_gb = -(-flavor.amount('swap') // 1024)
     return model.Instance(
         uuid=uuid, status=status,
@@ -394,7 +413,7 @@ def instance(data: Mapping[str, Any]) -> model.Instance:
         locked=record.flag('locked'),
         pinned_zone=record.optional_text(pinned) if record.has(pinned) else None,
         project_id=record.optional_text('tenant_id') or '',
-        launched_at=_launched(data.get('OS-SRV-USG:launched_at')))
+        launched_at=_launched(data.get('OS-SRV-USG:launched_at')), **own)
 
 
 def _launched(value: Any) -> float | None:

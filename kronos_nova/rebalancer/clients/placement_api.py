@@ -24,18 +24,27 @@ from kronos_nova.rebalancer.clients import records
 VERSION = '1.31'
 
 _POLICY = 'placement:resource_providers:'
+#: The field that tells of which generation an answer is.
+GENERATION = 'resource_provider_generation'
 
 #: Resource amounts by class.
 Resources = dict[str, int]
 
+#: The trait of a provider whose resources others may use that have an
+#: aggregate in common with it. Source: os_traits.
+SHARES = 'MISC_SHARES_VIA_AGGREGATE'
+
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Listed:
-    """A provider in the list: who it is and whose tree it is in."""
+    """A provider in the list: who it is, its place in which tree, and its
+    generation at that time. ``parent_uuid`` is None for a root."""
 
     uuid: str
     name: str
     root_uuid: str
+    parent_uuid: str | None = None
+    generation: int = 0
 
 
 class PlacementApi:
@@ -55,48 +64,68 @@ class PlacementApi:
                                f'it offers {".".join(map(str, offered))}, {VERSION} (Train) or '
                                'newer is needed')
 
-    def providers(self, in_tree: str | None = None) -> dict[str, Listed]:
+    def providers(self, in_tree: str | None = None, required: str | None = None,
+                  member_of: str | None = None) -> dict[str, Listed]:
         """Every resource provider by UUID; Placement does not page.
 
         :param in_tree: only those of this provider's tree.
+        :param required: only those with this trait.
+        :param member_of: only those in this aggregate, by UUID.
         """
         what = 'resource providers'
+        wanted = {'in_tree': in_tree, 'required': required, 'member_of': member_of}
         body = self._api.get('/resource_providers', what, _POLICY + 'list', VERSION,
-                             {'in_tree': in_tree} if in_tree is not None else None)
+                             {name: value for name, value in wanted.items() if value is not None})
         out = {}
         for data in self._api.records(body, 'resource_providers', what):
             record = records.Record('Placement', 'resource provider', data, identity='uuid')
-            listed = Listed(uuid=record.identity('uuid'), name=record.text('name'),
-                            root_uuid=record.identity('root_provider_uuid'))
+            has_parent = record.has_value('parent_provider_uuid')
+            listed = Listed(
+                uuid=record.identity('uuid'), name=record.text('name'),
+                root_uuid=record.identity('root_provider_uuid'),
+                parent_uuid=record.identity('parent_provider_uuid') if has_parent else None,
+                generation=record.amount('generation'))
             out[listed.uuid] = listed
         return out
 
-    def provider(self, uuid: str) -> model.Provider:
-        """Inventories and usages of one provider, of the same generation if
-        that can be had in two readings; usages may be newer than inventories
-        otherwise.
+    # Parts of one provider, each with its generation; ApiError has status 404
+    # when there is no such provider.
 
-        :raises ApiError: with status 404 when there is no such provider.
-        """
-        inventories, generation = self._inventories(uuid)
-        used, newer = self._usages(uuid)
-        if newer != generation:
-            inventories, _generation = self._inventories(uuid)
-            used, newer = self._usages(uuid)
-        return model.Provider(uuid=uuid, generation=newer, inventories=inventories, used=used)
+    def inventories(self, uuid: str) -> tuple[dict[str, model.Inventory], int]:
+        body = self._get(f'/resource_providers/{uuid}/inventories',
+                         f'inventories of provider {uuid}', _POLICY + 'inventories:list')
+        record = self._record(uuid, body)
+        found = record.part('inventories')
+        out = {name: inventory(found.part(name)) for name in record.mapping('inventories')}
+        return out, record.amount(GENERATION)
 
-    def traits(self, uuid: str) -> frozenset[str]:
+    def usages(self, uuid: str) -> tuple[Resources, int]:
+        """The sums of allocations, also 0, by resource class."""
+        body = self._get(f'/resource_providers/{uuid}/usages', f'usages of provider {uuid}',
+                         _POLICY + 'usages')
+        record = self._record(uuid, body)
+        return record.amounts('usages'), record.amount(GENERATION)
+
+    def traits(self, uuid: str) -> tuple[frozenset[str], int]:
         body = self._get(f'/resource_providers/{uuid}/traits', f'traits of provider {uuid}',
                          _POLICY + 'traits:list')
-        return frozenset(self._record(uuid, body).texts('traits'))
+        record = self._record(uuid, body)
+        return frozenset(record.texts('traits')), record.amount(GENERATION)
 
-    def allocations_on(self, uuid: str) -> dict[str, Resources]:
+    def allocations_on(self, uuid: str) -> tuple[dict[str, Resources], int]:
         """What each consumer (instance or migration) has on one provider."""
         body = self._get(f'/resource_providers/{uuid}/allocations',
                          f'allocations on provider {uuid}', _POLICY + 'allocations:list')
-        allocations = self._record(uuid, body).part('allocations')
-        return {consumer: allocations.part(consumer).amounts('resources')
-                for consumer in self._record(uuid, body).identities('allocations')}
+        record = self._record(uuid, body)
+        allocations = record.part('allocations')
+        return ({consumer: allocations.part(consumer).amounts('resources')
+                 for consumer in record.identities('allocations')}, record.amount(GENERATION))
+
+    def aggregates(self, uuid: str) -> frozenset[str]:
+        """UUIDs of the aggregates that a provider is in."""
+        body = self._get(f'/resource_providers/{uuid}/aggregates',
+                         f'aggregates of provider {uuid}', _POLICY + 'aggregates:list')
+        return frozenset(self._record(uuid, body).identity_list('aggregates'))
 
     def allocations_of(self, consumer: str) -> dict[str, Resources]:
         """What a consumer has, by provider; empty when it has nothing."""
@@ -107,20 +136,6 @@ class PlacementApi:
         by_provider = record.part('allocations')
         return {provider: by_provider.part(provider).amounts('resources')
                 for provider in record.identities('allocations')}
-
-    def _inventories(self, uuid: str) -> tuple[dict[str, model.Inventory], int]:
-        body = self._get(f'/resource_providers/{uuid}/inventories',
-                         f'inventories of provider {uuid}', _POLICY + 'inventories:list')
-        record = self._record(uuid, body)
-        found = record.part('inventories')
-        out = {name: inventory(found.part(name)) for name in record.mapping('inventories')}
-        return out, record.amount('resource_provider_generation')
-
-    def _usages(self, uuid: str) -> tuple[Resources, int]:
-        body = self._get(f'/resource_providers/{uuid}/usages', f'usages of provider {uuid}',
-                         _POLICY + 'usages')
-        record = self._record(uuid, body)
-        return record.amounts('usages'), record.amount('resource_provider_generation')
 
     @staticmethod
     def _record(uuid: str, body: Mapping[str, Any]) -> records.Record:
@@ -137,28 +152,3 @@ def inventory(record: records.Record) -> model.Inventory:
         allocation_ratio=record.ratio('allocation_ratio'),
         min_unit=record.amount('min_unit', 1), max_unit=record.amount('max_unit', 1),
         step_size=record.amount('step_size', 1))
-
-
-def claims_of(instance: model.Instance, allocations: Mapping[str, Resources],
-              provider_uuid: str | None, root_of: Mapping[str, str]) -> model.Instance:
-    """The instance with its claims, or pinned where they are not simple.
-
-    Simple is: all of its allocations are on its host's root provider. A move
-    of anything else needs more than this code knows of Placement.
-
-    :param allocations: the instance's own, by provider.
-    :param provider_uuid: its host's root provider, None when there is none.
-    :param root_of: root provider by provider, of those known.
-    """
-    at_home = allocations.get(provider_uuid, {}) if provider_uuid is not None else {}
-    away = sorted(p for p in allocations if p != provider_uuid)
-    pinned = instance.pinned
-    if pinned is None and provider_uuid is None:
-        pinned = 'no-provider: its host has no resource provider in Placement'
-    elif pinned is None and away:
-        nested = root_of.get(away[0]) == provider_uuid
-        kind = 'nested-allocations' if nested else 'other-allocations'
-        pinned = f'{kind}: it has allocations on resource provider {away[0]}'
-    elif pinned is None and not at_home:
-        pinned = 'no-allocations: Placement knows no allocation of it on its host'
-    return dataclasses.replace(instance, claims=dict(at_home), pinned=pinned)

@@ -80,6 +80,10 @@ class Record:
             raise self.bad(f'field {key!r} is not a number from {least} to 2**63 - 1')
         return value
 
+    def optional_amount(self, key: str) -> int | None:
+        """None where the key is missing or null."""
+        return None if self._data.get(key) is None else self.amount(key)
+
     def ratio(self, key: str) -> float:
         """A finite number, not negative; Placement admits 0."""
         value = self._get(key)
@@ -119,11 +123,25 @@ class Record:
         inner._what = f'{self._what}, {api.printable(key)}'
         return inner
 
+    def texts_by_name(self, key: str) -> dict[str, str]:
+        """An object whose values are texts."""
+        value = self.mapping(key)
+        if not all(isinstance(v, str) for v in value.values()):
+            raise self.bad(f'field {key!r} has a value that is not a text')
+        return dict(value)
+
     def identities(self, key: str) -> list[str]:
         """The keys of an object that are UUIDs."""
         found = list(self.mapping(key))
         if not all(_IDENTITY.fullmatch(name) for name in found):
             raise self.bad(f'field {key!r} has a key that is not a UUID')
+        return found
+
+    def identity_list(self, key: str) -> tuple[str, ...]:
+        """A list of UUIDs."""
+        found = self.texts(key)
+        if not all(_IDENTITY.fullmatch(name) for name in found):
+            raise self.bad(f'field {key!r} has an item that is not a UUID')
         return found
 
     def amounts(self, key: str) -> dict[str, int]:

@@ -20,6 +20,8 @@ from kronos_nova import exception
 from kronos_nova import model
 from kronos_nova.rebalancer.clients import api
 from kronos_nova.rebalancer.clients import nova_api
+from kronos_nova.rebalancer.executors import base
+from kronos_nova.rebalancer.executors import faults
 
 ERROR = 'ERROR'
 WAITING = frozenset({'accepted', 'queued', 'preparing', 'pre-migrating'})
@@ -78,23 +80,31 @@ def moved(nova: nova_api.NovaApi, task: model.Task) -> model.Instance:
     return found
 
 
-def why(nova: nova_api.NovaApi, uuid: str, action: str, telling: str = '') -> str:
-    """What Nova recorded about the newest action of this name; may be empty.
-
-    :param telling: of several reasons the one that contains this is given.
-    """
+def said(nova: nova_api.NovaApi, uuid: str, action: str) -> list[str]:
+    """What Nova recorded about the newest action of this name, by event; may
+    be empty."""
     try:
         for found in nova.actions(uuid):
             if found.get('action') != action:
                 continue
             events = nova.action_events(uuid, str(found.get('request_id')))
-            details = [said for e in events if (said := _said(e))]
-            return api.printable(next(
-                (d for d in details if telling and telling in d),
-                details[-1] if details else found.get('message') or ''))
+            details = [text for e in events if (text := _said(e))]
+            return details or [str(found['message'])] * bool(found.get('message'))
     except api.ApiError:
-        return ''
-    return ''
+        return []
+    return []
+
+
+def failed(task: model.Task, migration: nova_api.Migration,
+           details: list[str]) -> base.Progress:
+    """A migration that is over and has not moved the instance.
+
+    :param details: see :func:`said`.
+    """
+    fault, text = faults.judge(details, task.from_host)
+    quoted = f': {api.printable(text)}' if text else ''
+    return base.Progress(base.Stage.FAILED, f'Nova: migration {migration.status}{quoted}',
+                         migration.uuid, fault=fault)
 
 
 def _said(event: Mapping[str, Any]) -> str:
@@ -131,6 +141,16 @@ def lost(task: model.Task, error: api.ApiError) -> exception.MigrationError:
     return exception.NovaClientError(
         instance_uuid=task.instance_uuid,
         problem=f'the {task.method} migration could not be asked for: {error.problem}')
+
+
+def refused(task: model.Task, text: str) -> exception.MigrationError:
+    """A request that Nova has understood and declined, for this destination or
+    for any."""
+    if faults.judge([text], task.from_host)[0] is faults.Fault.INSTANCE:
+        return exception.InstanceRefused(instance_uuid=task.instance_uuid, problem=text)
+    return exception.MigrationFailed(
+        instance_uuid=task.instance_uuid,
+        problem=f'Nova refused the {task.method} migration to {task.to_host}: {text}')
 
 
 def gone(task: model.Task) -> exception.PreFlightError:

@@ -26,6 +26,7 @@ from typing import Any, Self
 from oslo_config import cfg
 
 from kronos_nova import model
+from kronos_nova.rebalancer.executors import faults
 
 
 class Stage(enum.StrEnum):
@@ -36,6 +37,7 @@ class Stage(enum.StrEnum):
     RUNNING = 'running'
     UNCONFIRMED = 'unconfirmed'  # it has moved, and Nova waits for confirm()
     COMPLETED = 'completed'
+    SETTLING = 'settling'  # failed, and Nova has not given back what it had taken
     FAILED = 'failed'
     CANCELLED = 'cancelled'  # by an operator, or nova-compute stopped
 
@@ -49,13 +51,14 @@ class Progress:
     """A look's result; ``detail`` is for people, ``reference`` names the
     migration (its UUID) once it is known. ``rule``: of a failure, the rule of
     ours that Nova has enforced; another try cannot change it. ``broken``: the
-    failure has left the instance in ERROR."""
+    failure has left the instance in ERROR. ``fault``: whose the failure is."""
 
     stage: Stage
     detail: str = ''
     reference: str | None = None
     rule: str | None = None
     broken: bool = False
+    fault: faults.Fault = faults.Fault.DESTINATION
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -99,7 +102,8 @@ class Executor(abc.ABC):
         """Ask for the migration, once.
 
         :returns: a reference for the logs (the request id).
-        :raises MigrationFailed: refused, nothing was started.
+        :raises MigrationFailed: the destination is refused, nothing was started.
+        :raises InstanceRefused: the instance is, whatever the destination.
         :raises PreFlightError: refused for good (gone, locked).
         :raises NovaClientError: the request certainly had no effect.
         :raises AmbiguousSubmit: it may have.
@@ -107,7 +111,8 @@ class Executor(abc.ABC):
 
     @abc.abstractmethod
     def look(self, task: model.Task, marker: str) -> Progress:
-        """What became of the task since the marker was taken.
+        """What became of the task since the marker was taken. A migration that
+        failed is ``FAILED`` only when all that it had taken is given back.
 
         :raises NovaClientError: could not be read; look again later.
         """

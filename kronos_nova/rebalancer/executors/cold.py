@@ -19,6 +19,8 @@ confirmation, so it may be repeated after a crash. With Nova's
 resize_confirm_window it may have been confirmed already.
 """
 
+import dataclasses
+
 from kronos_nova import exception
 from kronos_nova import model
 from kronos_nova.constraints import statuses
@@ -28,6 +30,7 @@ from kronos_nova.rebalancer.clients import nova_api
 from kronos_nova.rebalancer.clients import placement_api
 from kronos_nova.rebalancer.executors import answers
 from kronos_nova.rebalancer.executors import base
+from kronos_nova.rebalancer.executors import settling
 
 POLICY = 'os_compute_api:os-migrate-server:migrate:host'
 CONFIRM_POLICY = 'os_compute_api:servers:confirm_resize'
@@ -72,7 +75,7 @@ class ColdMigration:
         if server is None:
             return base.Progress(base.Stage.CANCELLED, 'the instance was deleted', reference)
         if server.task_state is None and (migration.ended or server.status == answers.ERROR):
-            return self._failed(task, migration, server)
+            return self._failed(task, migration, server, migrations)
         if migration.status == 'finished' and server.task_state is None:
             return self._finished(task, migration, server)
         stage = (base.Stage.WAITING if migration.status in answers.WAITING
@@ -118,20 +121,22 @@ class ColdMigration:
                 return api.printable(user) if own and user and user != own else None
         return None
 
-    def _failed(self, task: model.Task, migration: nova_api.Migration,
-                server: model.Instance) -> base.Progress:
-        if server.status == answers.ERROR:
-            return base.Progress(
-                base.Stage.FAILED, self._told(task, migration), migration.uuid, broken=True)
-        if server.host == task.to_host:
+    def _failed(self, task: model.Task, migration: nova_api.Migration, server: model.Instance,
+                migrations: list[nova_api.Migration]) -> base.Progress:
+        if server.host == task.to_host and server.status != answers.ERROR:
             return base.Progress(
                 base.Stage.COMPLETED, f'the migration ended as {migration.status}, but the '
                                       f'instance is on {task.to_host}', migration.uuid)
-        return base.Progress(base.Stage.FAILED, self._told(task, migration), migration.uuid)
-
-    def _told(self, task: model.Task, migration: nova_api.Migration) -> str:
-        why = answers.why(self._nova, task.instance_uuid, nova_api.MIGRATE)
-        return f'Nova: migration {migration.status}' + (f': {why}' if why else '')
+        found = answers.failed(task, migration, answers.said(
+            self._nova, task.instance_uuid, nova_api.MIGRATE))
+        if server.status == answers.ERROR:
+            return dataclasses.replace(found, broken=True)
+        if settling.superseded(migration, migrations):
+            return found
+        held = settling.left(self._nova, self._placement, task, migration)
+        if held is not None:
+            return base.Progress(base.Stage.SETTLING, held, migration.uuid)
+        return found
 
     def confirm(self, task: model.Task) -> None:
         """:raises NovaClientError: not accepted; it is looked at again."""

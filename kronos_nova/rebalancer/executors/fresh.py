@@ -24,10 +24,14 @@ from typing import Any, TypeVar
 from oslo_config import cfg
 
 from kronos_nova import model
+from kronos_nova.constraints import hints
 from kronos_nova.rebalancer import collector
+from kronos_nova.rebalancer.clients import allocations
 from kronos_nova.rebalancer.clients import api
 from kronos_nova.rebalancer.clients import nova_api
+from kronos_nova.rebalancer.clients import pins
 from kronos_nova.rebalancer.clients import placement_api
+from kronos_nova.rebalancer.clients import provider_trees
 from kronos_nova.rebalancer.clients import reading
 
 T = TypeVar('T')
@@ -49,8 +53,9 @@ class FreshReader:
 
     def __init__(self, conf: cfg.ConfigOpts, connection: Any) -> None:
         self._conf = conf
-        self.nova = nova_api.NovaApi(connection)
+        self.nova = nova_api.NovaApi(connection, pins.opt_out(conf))
         self.placement = placement_api.PlacementApi(connection)
+        self._trees = provider_trees.TreeReader(self.placement, allocations=False)
 
     def read(self, task: model.Task, now: float) -> Fresh:
         """:raises ApiError: with status 404 and ``what`` naming the server
@@ -72,7 +77,9 @@ class FreshReader:
         services = {name: s for found in by_end.values() for name, s in found.items()}
         groups = reads.each('Nova', 'server groups', self._group, server.group_uuids)
         found_groups = tuple(g for g in groups.values() if g is not None)
-        uuids = sorted({u for g in found_groups for u in g.members} - {task.instance_uuid})
+        hinted = self._hinted(server.instance)
+        uuids = sorted({u for g in found_groups for u in g.members}.union(hinted)
+                       - {task.instance_uuid})
         members = reads.each('Nova', 'group members', self._member, uuids)
         others = {u: i for u, i in members.items() if i is not None and i.host}
         for found in reads.each('Nova', 'migrations', self.nova.migrations, others).values():
@@ -80,7 +87,8 @@ class FreshReader:
         nodes, _notes = collector.planned(
             [h for found in listed.values() for h in found],
             self._conf.engine.hypervisor_types, services)
-        hosts = self._hosts(reads, nodes, services)
+        forest = reading.again(lambda: self._forest(reads, [n.uuid for n in nodes.values()]))
+        hosts = collector.hosts_of(nodes, services, forest)
         instance = server.instance
         if instance.host in hosts:
             instance = self._with_claims(reads, instance, hosts[instance.host])
@@ -89,29 +97,36 @@ class FreshReader:
         return model.Cluster(
             hosts=hosts, services=services, instances=instances, groups=found_groups,
             flights=collector.flights_of([m for m in migrations if not m.ended], instances),
-            aggregates=named, taken_at=now)
+            aggregates={n: a.hosts for n, a in named.items()},
+            aggregate_metadata={n: a.metadata for n, a in named.items()}, taken_at=now,
+            sharing=collector.sharing_of(hosts, forest))
 
-    def _hosts(self, reads: reading.Reading, nodes: dict[str, nova_api.Hypervisor],
-               services: dict[str, model.Service]) -> dict[str, model.Host]:
-        uuids = sorted(n.uuid for n in nodes.values())
-        providers = reads.each('Placement', 'resource providers', self._provider, uuids)
-        known = {uuid: p for uuid, p in providers.items() if p is not None}
-        traits: dict[str, frozenset[str]] = {}
-        if self._conf.engine.require_cpu_compatibility:
-            traits = reads.each('Placement', 'traits', self.placement.traits, sorted(known))
-        claims = collector.Claims(known, traits, {}, {})
-        return {name: collector.host_of(node, services[name], claims)
-                for name, node in nodes.items()}
+    def _forest(self, reads: reading.Reading, roots: list[str]) -> provider_trees.Forest:
+        """The trees of both hosts, and what is shared with them."""
+        sharing = provider_trees.sharing(reads, self.placement)
+
+        def listing() -> dict[str, placement_api.Listed]:
+            found: dict[str, placement_api.Listed] = {}
+            for root in sorted(roots):
+                found |= self.placement.providers(in_tree=root)
+            for uuid in sorted(sharing.with_tree(found) - found.keys()):
+                found |= {u: p for u, p in self.placement.providers(in_tree=uuid).items()
+                          if u == uuid}
+            return found
+
+        return self._trees.read(reads, listing, sharing)
 
     def _with_claims(self, reads: reading.Reading, instance: model.Instance,
                      host: model.Host) -> model.Instance:
         own = reads.one('Placement', 'allocations',
                         lambda: self.placement.allocations_of(instance.uuid))
-        tree = reads.one('Placement', 'resource providers',
-                         lambda: self.placement.providers(in_tree=host.uuid))
-        return placement_api.claims_of(
-            instance, own, host.uuid if host.provider is not None else None,
-            {p.uuid: p.root_uuid for p in tree.values()})
+        return allocations.claimed(instance, own, host)
+
+    def _hinted(self, instance: model.Instance) -> set[str]:
+        """Who else decides by its hints, where any filter looks at them."""
+        if {hints.SAME, hints.DIFFERENT}.isdisjoint(self._conf.engine.nova_enabled_filters):
+            return set()
+        return {uuid for found in instance.scheduler_hints.values() for uuid in found}
 
     def _group(self, uuid: str) -> model.ServerGroup | None:
         return _unless_gone(lambda: self.nova.server_group(uuid))
@@ -119,9 +134,6 @@ class FreshReader:
     def _member(self, uuid: str) -> model.Instance | None:
         server = _unless_gone(lambda: self.nova.server(uuid))
         return None if server is None else server.instance
-
-    def _provider(self, uuid: str) -> model.Provider | None:
-        return _unless_gone(lambda: self.placement.provider(uuid))
 
 
 def _unless_gone(read: Callable[[], T]) -> T | None:

@@ -19,6 +19,7 @@ import time
 from typing import Any, Self
 
 from oslo_config import cfg
+from oslo_log import log as logging
 
 from kronos_nova import constraints
 from kronos_nova import exception
@@ -34,6 +35,10 @@ from kronos_nova.rebalancer.executors import answers
 from kronos_nova.rebalancer.executors import base
 from kronos_nova.rebalancer.executors import cold
 from kronos_nova.rebalancer.executors import fresh
+from kronos_nova.rebalancer.executors import reshapes
+from kronos_nova.rebalancer.executors import settling
+
+LOG = logging.getLogger(__name__)
 
 #: Rejections that are Placement's: another destination may have room.
 NO_ROOM = frozenset({'no-provider', 'no-inventory', 'claim-unit', 'no-room'})
@@ -88,9 +93,14 @@ class NovaExecutor(base.Executor):
             raise exception.PreFlightError(
                 instance_uuid=task.instance_uuid, rule='out-of-scope',
                 problem=f'aggregate {task.aggregate} no longer exists') from None
+        reshapes.check(task, cluster)
         self._judge(task, cluster, known)
         _as_planned(task, instance)
         self._find_slots(task, known, now)
+        zones = [cluster.services[h].zone for h in (task.from_host, task.to_host)]
+        if zones[0] != zones[1]:
+            LOG.info('Instance %s: the move from %s to %s is one from zone %s to zone %s',
+                     task.instance_uuid, task.from_host, task.to_host, *zones)
         return json.dumps({'migration_id': found.newest, 'time': now})
 
     def _judge(self, task: model.Task, cluster: model.Cluster, known: base.Known) -> None:
@@ -154,18 +164,22 @@ class NovaExecutor(base.Executor):
             response, cold.POLICY if task.method is model.Method.COLD else POLICY)
         if status >= 500:
             return exception.AmbiguousSubmit(instance_uuid=uuid, problem=said)
+        verdict = answers.refused(task, said)
         match status:
             case 400:
-                return exception.MigrationFailed(
-                    instance_uuid=uuid, problem=f'Nova refused host {task.to_host}: {said}')
+                return verdict
             case 404:
                 return answers.gone(task)
             case 409:
-                return self._conflict(task, said)
+                return self._conflict(task, verdict)
+        if isinstance(verdict, exception.InstanceRefused):
+            return verdict
         return exception.NovaClientError(
             instance_uuid=uuid, problem=f'Nova refused the {task.method} migration: {said}')
 
-    def _conflict(self, task: model.Task, said: str) -> exception.MigrationError:
+    def _conflict(self, task: model.Task,
+                  verdict: exception.MigrationError) -> exception.MigrationError:
+        """:param verdict: what the answer means if the instance is well."""
         uuid = task.instance_uuid
         try:
             instance = self._nova.server(uuid).instance
@@ -185,8 +199,7 @@ class NovaExecutor(base.Executor):
                 problem=f'it became {instance.task_state or instance.status} in the last moment')
         if statuses.method(instance.status) is not task.method:
             return _changed(task, instance)
-        return exception.MigrationFailed(
-            instance_uuid=uuid, problem=f'Nova refused the {task.method} migration: {said}')
+        return verdict
 
     def look(self, task: model.Task, marker: str) -> base.Progress:
         after = answers.newest_before(task, marker)
@@ -219,7 +232,7 @@ class NovaExecutor(base.Executor):
         if server is None:
             return base.Progress(base.Stage.CANCELLED, 'the instance was deleted', reference)
         if migration.ended:
-            return self._failed(task, migration, server)
+            return self._failed(task, migration, server, migrations)
         stage = base.Stage.WAITING if migration.status in answers.WAITING else base.Stage.RUNNING
         return base.Progress(stage, api.printable(migration.status), reference)
 
@@ -236,23 +249,36 @@ class NovaExecutor(base.Executor):
                                                     f'{foreign[-1].uuid}')
         return base.Progress(base.Stage.WAITING, 'accepted, not yet recorded')
 
-    def _failed(self, task: model.Task, migration: nova_api.Migration,
-                server: model.Instance) -> base.Progress:
-        """An end in error, which may have come after the instance had moved."""
+    def _failed(self, task: model.Task, migration: nova_api.Migration, server: model.Instance,
+                migrations: list[nova_api.Migration]) -> base.Progress:
+        """An end in error, which may have come after the instance had moved.
+
+        :raises ApiError: it cannot be known.
+        """
         if server.host == task.to_host:
             return base.Progress(
                 base.Stage.COMPLETED, f'the migration ended as {migration.status}, but the '
                                       f'instance is on {task.to_host}', migration.uuid)
-        why = answers.why(self._nova, task.instance_uuid, nova_api.LIVE_MIGRATION, NOT_SHARED)
-        if NOT_SHARED in why and task.phase in metrics.IMBALANCE:
+        details = answers.said(self._nova, task.instance_uuid, nova_api.LIVE_MIGRATION)
+        shared = next((text for text in details if NOT_SHARED in text), None)
+        if shared is not None and task.phase in metrics.IMBALANCE:
             return base.Progress(
                 base.Stage.FAILED,
                 f'it has disks on {task.from_host} itself, which imbalance moves do not copy. '
                 'Allow it with [engine] allow_disk_copy, or set instance_storage = local. '
-                f'Nova: migration {migration.status}: {why}', migration.uuid, 'copies-disk')
-        return base.Progress(
-            base.Stage.FAILED, f'Nova: migration {migration.status}' + (f': {why}' if why else ''),
-            migration.uuid, broken=server.status == answers.ERROR)
+                f'Nova: migration {migration.status}: {api.printable(shared)}', migration.uuid,
+                'copies-disk')
+        found = answers.failed(task, migration, details)
+        if server.status == answers.ERROR:
+            return dataclasses.replace(found, broken=True)
+        if settling.superseded(migration, migrations):
+            return found
+        held = settling.left(self._nova, self._reader.placement, task, migration)
+        if held is None and server.task_state == collector.MIGRATING:
+            held = 'Nova still calls the instance migrating'
+        if held is not None:
+            return base.Progress(base.Stage.SETTLING, held, migration.uuid)
+        return found
 
     def confirm(self, task: model.Task, marker: str) -> None:
         self._cold.confirm(task)

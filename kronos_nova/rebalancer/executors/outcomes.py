@@ -20,10 +20,12 @@ from collections.abc import Callable
 import dataclasses
 
 from oslo_log import log as logging
+from oslo_utils import uuidutils
 
 from kronos_nova import exception
 from kronos_nova import model
 from kronos_nova.model import TaskState
+from kronos_nova.rebalancer.clients import api as clients
 from kronos_nova.rebalancer.executors import retry
 from kronos_nova.rebalancer.store import api
 from kronos_nova.rebalancer.store import rows
@@ -57,19 +59,37 @@ class Outcomes:
             self.end(row, TaskState.CANCELLED, CANCELLED_TYPE, str(error))
             return None
         verdict = retry.after_failure(row, error, now, self._settings)
-        if not verdict.again:
+        if verdict.again:
+            kept = self._again(row, error, verdict, now)
+        else:
             broken = isinstance(error, exception.InstanceInError)
             if broken:
                 LOG.error('%s', error)
-            if not self.end(row, TaskState.FAILED, error.wire_type, str(error),
-                            quarantine=verdict.quarantine, for_ever=broken):
-                return None
-        elif not self._store.requeue(
+            kept = self.end(row, TaskState.FAILED, error.wire_type, str(error),
+                            quarantine=verdict.quarantine, for_ever=broken)
+        if not kept:
+            return None
+        if error.kwargs.get('rule') == 'copies-disk':
+            self._store.keeps_disks(task.from_host, now, self._settings.local_disk_seconds,
+                                    str(error))
+        if verdict.refused:
+            self._refused(task.to_host, error, now)
+        return None
+
+    def _again(self, row: rows.TaskRow, error: exception.MigrationError,
+               verdict: retry.Verdict, now: float) -> bool:
+        """Back to the queue; False: it was not ours any more."""
+        task = row.task
+        tried = row.attempts
+        if error.kwargs.get('rule') not in retry.WAITING:
+            tried = (*tried, _attempt(row, now, error.wire_type, str(error)))
+        if not self._store.requeue(
                 task.task_id, self._worker, now, not_before=verdict.not_before,
                 retry_count=verdict.retry_count, attempt=verdict.attempt, error=str(error),
-                error_type=error.wire_type):
-            return self.lost(task)
-        elif (verdict.attempt, verdict.retry_count) == (row.attempt, task.retry_count):
+                error_type=error.wire_type, attempts=tried):
+            self.lost(task)
+            return False
+        if (verdict.attempt, verdict.retry_count) == (row.attempt, task.retry_count):
             LOG.info('Task %s: %s: it waits for %.0f s', task.task_id, error,
                      verdict.not_before - now)
         elif verdict.retry_count == task.retry_count:
@@ -78,13 +98,8 @@ class Outcomes:
         else:
             LOG.info('Task %s: %s: retry %d of %d in %.0f s', task.task_id, error,
                      verdict.retry_count, task.max_retries, verdict.not_before - now)
-            self._tell(FAILED, self._result(row, now, error.wire_type, str(error)))
-        if error.kwargs.get('rule') == 'copies-disk':
-            self._store.keeps_disks(task.from_host, now, self._settings.local_disk_seconds,
-                                    str(error))
-        if verdict.refused:
-            self._refused(task.to_host, error, now)
-        return None
+            self._tell(FAILED, self._result(row, now, error.wire_type, str(error), tried))
+        return True
 
     def _refused(self, host: str, error: exception.MigrationError, now: float) -> None:
         if self._store.refused(host, now, limit=self._settings.host_refusals,
@@ -108,7 +123,8 @@ class Outcomes:
         seconds = -1.0 if for_ever else self._settings.instance_quarantine_seconds
         now = self._clock()
         task = row.task
-        result = self._result(row, now, error_type, error)
+        result = self._result(row, now, error_type, error,
+                              (*row.attempts, _attempt(row, now, error_type, error)))
         cancelled = self._store.finish(
             task, result, state, now, worker=self._worker,
             instance_cooldown=self._settings.instance_cooldown,
@@ -134,11 +150,11 @@ class Outcomes:
             LOG.warning('Task %s of instance %s cancelled: %s', task.task_id,
                         task.instance_uuid, row.error)
             self._tell(FAILED, _final(
-                self._result(row, now, row.error_type, row.error), row.task))
+                self._result(row, now, row.error_type, row.error, row.attempts), row.task))
 
     @staticmethod
-    def _result(row: rows.TaskRow, now: float, error_type: str | None,
-                error: str | None) -> model.Result:
+    def _result(row: rows.TaskRow, now: float, error_type: str | None, error: str | None,
+                attempts: tuple[model.Attempt, ...]) -> model.Result:
         task = row.task
         since = now if row.submitted_at is None else row.submitted_at
         return model.Result(
@@ -146,7 +162,7 @@ class Outcomes:
             instance_uuid=task.instance_uuid, from_host=task.from_host, to_host=task.to_host,
             success=error_type is None, error=error, error_type=error_type,
             duration_seconds=max(0.0, now - since), retry_count=task.retry_count,
-            completed_at=now)
+            completed_at=now, attempts=attempts[-rows.KEPT_ATTEMPTS:])
 
     def _tell(self, event: str, result: model.Result) -> None:
         if self._notify is None:
@@ -156,6 +172,18 @@ class Outcomes:
         except Exception as e:
             LOG.warning('Task %s: its %s notification was not sent (%s: %s)', result.task_id,
                         event, type(e).__name__, e)
+
+
+def _attempt(row: rows.TaskRow, now: float, error_type: str | None,
+             error: str | None) -> model.Attempt:
+    """The one that ends now: from its request on, or from its claim when Nova
+    was not asked."""
+    reference = row.reference or ''
+    return model.Attempt(
+        to_host=row.task.to_host, ended_at=now, error_type=error_type,
+        started_at=row.updated_at if row.submitted_at is None else row.submitted_at,
+        error=None if error is None else clients.printable(error),
+        migration_uuid=reference if uuidutils.is_uuid_like(reference) else None)
 
 
 def _final(result: model.Result, task: model.Task) -> model.Result:

@@ -33,9 +33,15 @@ from kronos_nova.rebalancer.store import rows
 NOT_THE_INSTANCE = frozenset({
     'service-unknown', 'service-down', 'service-disabled', 'source-disabled', 'drain-over',
     'host-draining', 'host-quarantined', 'cell-differs', 'az-pinned', 'az-differs',
-    'anti-affinity', 'affinity', 'cpu-traits', 'out-of-scope'})
+    'anti-affinity', 'affinity', 'cpu-traits', 'out-of-scope', 'hypervisor-type',
+    'hypervisor-older', 'vgpu-hypervisor', 'aggregate-tenant', 'aggregate-extra-specs',
+    'aggregate-image', 'tenant-aggregate', 'isolated-aggregate', 'required-traits',
+    'different-host', 'same-host-hint', 'tree-reshaped', 'placement-refused'})
 #: Nor are these its fault, and no destination differs: the task ends.
-FINAL = frozenset({'copies-disk', 'quarantined', 'locked', 'method-changed'})
+FINAL = frozenset({
+    'copies-disk', 'quarantined', 'locked', 'method-changed', 'opted-out', 'owner-opted-out',
+    'project-opted-out', 'tenant-without-aggregate', 'accelerators', 'power-state',
+    'memory-encryption', 'vtpm', 'pci-passthrough', 'affinity-unmovable', 'source-reshaped'})
 #: Nor is there anything left to do.
 GONE = 'no-such-instance'
 #: Nor these, and waiting helps: the same destination is tried again.
@@ -85,6 +91,11 @@ class Settings:
     def absent_seconds(self) -> float:
         """How long no migration must be seen until none was begun."""
         return max(60.0, 2 * self.look_interval, self.claim_seconds)
+
+    @property
+    def settling_seconds(self) -> float:
+        """How long a failed migration may take to give back its allocations."""
+        return max(300.0, self.absent_seconds)
 
 
 def settings(conf: cfg.ConfigOpts) -> Settings:

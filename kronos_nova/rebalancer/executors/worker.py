@@ -37,6 +37,7 @@ from kronos_nova.conf import masking
 from kronos_nova.model import TaskState
 from kronos_nova.rebalancer import health as healths
 from kronos_nova.rebalancer.executors import base
+from kronos_nova.rebalancer.executors import faults
 from kronos_nova.rebalancer.executors import outcomes
 from kronos_nova.rebalancer.executors import retry
 from kronos_nova.rebalancer.store import api
@@ -51,6 +52,11 @@ HUNG_SECONDS = 900.0
 
 LATE = 'The migration took longer than its deadline.'
 ABORTING = 'The migration took longer than its deadline and is being aborted.'
+
+
+_OF = {faults.Fault.DESTINATION: exception.MigrationFailed,
+       faults.Fault.INSTANCE: exception.InstanceRefused,
+       faults.Fault.API: exception.NovaClientError}
 
 
 class UnexpectedError(exception.MigrationError):
@@ -259,6 +265,8 @@ class Worker:
         task = row.task
         try:
             progress = self._driver.look(task, row.marker or '')
+            if progress.stage.terminal:
+                row = dataclasses.replace(row, reference=progress.reference or row.reference)
             if progress.stage is base.Stage.COMPLETED:
                 self._driver.post_flight(task)
         except exception.NovaClientError as e:
@@ -287,6 +295,8 @@ class Worker:
             case base.Stage.CANCELLED:
                 self._outcomes.end(row, TaskState.CANCELLED, outcomes.CANCELLED_TYPE,
                                    progress.detail or 'The migration was cancelled in Nova.')
+            case base.Stage.SETTLING:
+                self._settling(row, progress)
             case base.Stage.ABSENT:
                 self._absent(row)
             case base.Stage.UNCONFIRMED:
@@ -371,6 +381,22 @@ class Worker:
                 instance_uuid=row.task.instance_uuid,
                 problem='Nova shows no migration for our request'))
 
+    def _settling(self, row: rows.TaskRow, progress: base.Progress) -> None:
+        """It failed, and what it had taken is not given back: for a while. A
+        successor waits on, since the row says since when."""
+        now, since = self._clock(), row.doubt_since
+        if since is None:
+            LOG.info('Instance %s: task %s: its migration to %s failed; before anything else, %s',
+                     row.task.instance_uuid, row.task.task_id, row.task.to_host, progress.detail)
+            self._mark(row, row.task.state, [row.task.state], doubt_since=now,
+                       reference=progress.reference)
+        elif now - since > self._settings.settling_seconds:
+            row = dataclasses.replace(row, reference=progress.reference or row.reference)
+            self._outcomes.failed(row, exception.AllocationsLeft(
+                instance_uuid=row.task.instance_uuid,
+                problem=f'its migration to {row.task.to_host} failed, and '
+                        f'{now - since:.0f} s later {progress.detail}'))
+
     def _unsettled(self, row: rows.TaskRow, error: exception.MigrationError) -> None:
         """Nova says completed and the instance does not look it: for a while."""
         now = self._clock()
@@ -398,7 +424,8 @@ def _why(row: rows.TaskRow, progress: base.Progress) -> exception.MigrationError
             instance_uuid=row.task.instance_uuid,
             problem=f'its migration from {row.task.from_host} to {row.task.to_host} failed '
                     f'({progress.detail})')
-    late = row.error_type == exception.MigrationTimeout.wire_type
-    kind = exception.MigrationTimeout if late else exception.MigrationFailed
+    kind: type[exception.MigrationError] = _OF[progress.fault]
+    if row.error_type == exception.MigrationTimeout.wire_type:
+        kind = exception.MigrationTimeout
     return kind(instance_uuid=row.task.instance_uuid,
                 problem=progress.detail or 'the migration failed in Nova')

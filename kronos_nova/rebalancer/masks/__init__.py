@@ -28,7 +28,9 @@ from kronos_nova.rebalancer.masks import hosts
 Mask = Callable[[sim.Simulation, sim.Ints, sim.Ints], sim.Bools]
 
 #: Arrays only.
-QUICK: tuple[Mask, ...] = (hosts.receiving, hosts.reachable, claims.room, groups.still)
+QUICK: tuple[Mask, ...] = (
+    hosts.receiving, hosts.reachable, hosts.unpinned, hosts.unrefused, claims.room,
+    groups.still)
 #: And those that look at each grouped instance.
 MASKS: tuple[Mask, ...] = (*QUICK, groups.hard_groups)
 #: For phases other than spread, which may go above a ceiling.

@@ -28,3 +28,22 @@ def reachable(simulation: sim.Simulation, instances: sim.Ints, hosts: sim.Ints) 
     """In the same cell, in a zone that the instance may be in, with the CPU
     features it has now."""
     return simulation.reach.permits(instances, simulation.place[instances], hosts)
+
+
+def unpinned(simulation: sim.Simulation, instances: sim.Ints, hosts: sim.Ints) -> sim.Bools:
+    """A hypervisor, traits and aggregates that do for it."""
+    return simulation.pins.permits(instances, simulation.place[instances], hosts)
+
+
+def unrefused(simulation: sim.Simulation, instances: sim.Ints, hosts: sim.Ints) -> sim.Bools:
+    """Placement has not refused the pair."""
+    shape = len(instances), len(hosts)
+    refused = {simulation.index[uuid]: there for uuid, there in simulation.history.refused.items()
+               if uuid in simulation.index}
+    if not refused:
+        return np.broadcast_to(np.bool_(True), shape)
+    allowed = np.ones(shape, dtype=np.bool_)
+    for row in np.flatnonzero(np.isin(instances, list(refused))):
+        there = refused[int(instances[row])]
+        allowed[row] = [simulation.hosts[h] not in there for h in hosts]
+    return allowed

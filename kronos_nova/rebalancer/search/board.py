@@ -26,7 +26,6 @@ import math
 import numpy as np
 import numpy.typing as npt
 
-from kronos_nova.constraints import claims as rule
 from kronos_nova.rebalancer import simulation as sim
 from kronos_nova.rebalancer.search import choice
 from kronos_nova.rebalancer.search import measure
@@ -230,21 +229,12 @@ def _bias(simulation: sim.Simulation, rows: sim.Ints, columns: sim.Ints) -> sim.
     return bias
 
 
-def counted(simulation: sim.Simulation) -> list[int]:
-    """The resource classes that the rule ``claims`` looks at."""
-    options = simulation.options
-    if not options.enforce_placement_claims or not simulation.view.claims_known():
-        return []
-    return [r for r, name in enumerate(simulation.classes)
-            if name != rule.DISK or options.enforce_placement_disk]
-
-
 def _claims(simulation: sim.Simulation, rows: sim.Ints, columns: sim.Ints,
             budget: int) -> tuple[sim.Floats, sim.Floats]:
     """What rows need (R x n) and hosts have left (R x H) of the resource
     classes that the rule ``claims`` counts and that can run short at all."""
     left = np.clip(simulation.room.limit - simulation.room.used, -ENDLESS, ENDLESS)
     need = simulation.claims[:, rows]
-    short = [r for r in counted(simulation)
+    short = [r for r in simulation.room.counted
              if left[r, columns].min() < np.sort(need[r])[-budget:].sum()]
     return need[short], left[short]

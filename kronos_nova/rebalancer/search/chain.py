@@ -27,7 +27,6 @@ import numpy as np
 from kronos_nova import model
 from kronos_nova.rebalancer import masks
 from kronos_nova.rebalancer import simulation as sim
-from kronos_nova.rebalancer.search import board as boards
 from kronos_nova.rebalancer.search import choice
 from kronos_nova.rebalancer.search import replay
 
@@ -64,7 +63,7 @@ def _chains(simulation: sim.Simulation, n: int, moves: list[model.Move],
     resident = (np.flatnonzero(choice.may_move(simulation))
                 if budget > 1 and not simulation.held and simulation.mode == 'spread'
                 else placed[:0])
-    counted, need = boards.counted(simulation), simulation.claims[:, n, None]
+    counted, need = room.counted, simulation.claims[:, n, None]
     for others in (placed, resident):
         found: list[tuple[float, int, int]] = []
         for host in hosts:

@@ -29,7 +29,7 @@ from kronos_nova import constraints
 from kronos_nova import model
 from kronos_nova import policy as policies
 from kronos_nova.constraints import disks
-from kronos_nova.constraints import instance as instance_rules
+from kronos_nova.constraints import live
 from kronos_nova.constraints import metrics
 from kronos_nova.constraints import statuses
 from kronos_nova.constraints import view as views
@@ -38,6 +38,7 @@ from kronos_nova.rebalancer.simulation import effects
 from kronos_nova.rebalancer.simulation import extremes
 from kronos_nova.rebalancer.simulation import grouping
 from kronos_nova.rebalancer.simulation import loads
+from kronos_nova.rebalancer.simulation import pins
 from kronos_nova.rebalancer.simulation import reach
 from kronos_nova.rebalancer.simulation import residents
 from kronos_nova.rebalancer.simulation import room
@@ -101,13 +102,15 @@ class Simulation:
         self._residents = residents.Residents(self.place, len(self.hosts))
         #: What a live migration copies, MiB; disks only where they are local.
         self.cost: Floats = arrays.real(i.memory_mb for i in instances)[order]
-        if options.enforce_placement_disk:
-            self.cost += arrays.real(i.disk_gb * 1024 for i in instances)[order]
+        if disks.local(options):
+            self.cost += arrays.real(
+                disks.own_gb(i, cluster.sharing) * 1024 for i in instances)[order]
         self.weights: Floats = np.array([p.weight for p in self.policies])
         self.thresholds: Floats = np.array([p.threshold for p in self.policies])
         self.room = room.Room(self.view, self.hosts, instances, order)
         self.classes, self.claims = self.room.classes, self.room.claims
         self.reach = reach.Reach(cluster, options, self.hosts, instances, order)
+        self.pins = pins.Pins(self.view, self.hosts, instances, order)
         known = loads.read(self.view, scores, self.policies, self.hosts, uuids, order)
         self.score, self.capacity, self.fill = known.score, known.capacity, known.fill
         self.usage, self.profiled, self.frozen = known.usage, known.profiled, known.frozen
@@ -152,9 +155,11 @@ class Simulation:
         Only those that something is odd about are shown to the rules.
         """
         movable = np.ones(len(instances), dtype=np.bool_)
+        projects = self.options.opted_out_projects
         for n, i in enumerate(instances):
             if (i.status != 'ACTIVE' or i.task_state is not None or i.locked
-                    or i.pinned is not None):
+                    or i.pinned is not None or i.opted_out is not None
+                    or i.project_id in projects or live.marked(i)):
                 movable[n] = self._may_move(i)
         movable = movable[order]
         for uuid in {*self.options.pinned_instances, *self.history.cooling,
@@ -189,7 +194,7 @@ class Simulation:
 
     def _refused(self, instance: model.Instance, phase: model.Phase) -> model.Rejection | None:
         probe = model.Move(instance.uuid, instance.host, '', phase)
-        return instance_rules.state(self.view, probe) or instance_rules.history(self.view, probe)
+        return constraints.check_alone(self.view, probe)
 
     # Measures.
 

@@ -18,17 +18,24 @@ from collections.abc import Sequence
 import numpy as np
 
 from kronos_nova import model
-from kronos_nova.constraints import claims as rule
+from kronos_nova.constraints import matching
 from kronos_nova.constraints import view as views
 from kronos_nova.rebalancer.simulation import arrays
+
+#: Resource classes and amounts.
+Parts = tuple[tuple[str, int], ...]
 
 
 class Room:
     """R resource classes x H hosts, R x N instances.
 
-    ``claims``: R x N, what each instance has allocated. ``used``: R x H, kept
-    up to date by :meth:`shift`; whole numbers, so sums are exact. ``limit``:
-    Placement's capacity, -inf where a host has no such inventory.
+    ``claims``: R x N, what each instance has allocated. ``used``: R x H, of
+    each host's tree together, kept up to date by :meth:`shift`; whole numbers,
+    so sums are exact. ``limit``: Placement's capacity of the tree together,
+    -inf where it has no such inventory, inf where a sharing provider may serve.
+    ``counted``: the rows that the rule ``claims`` looks at. A class may be in
+    a few parts, and what has room in a tree may still find it on none of its
+    providers: for trees this permits too much.
 
     :param view: says what is used now, moves in flight included.
     :param order: which of ``instances`` is number 0, 1, ...
@@ -37,16 +44,24 @@ class Room:
     def __init__(self, view: views.ClusterView, hosts: Sequence[str],
                  instances: Sequence[model.Instance], order: arrays.Ints) -> None:
         # Instances are many, what they claim are a few flavors.
-        kinds: dict[tuple[tuple[str, int], ...], int] = {}
-        kind = arrays.whole(kinds.setdefault(tuple(i.claims.items()), len(kinds))
-                            for i in instances)
-        self.classes = tuple(sorted({name for claim in kinds for name, _ in claim}))
+        kinds: dict[tuple[tuple[tuple[str, int], ...], Parts], int] = {}
+        kind = arrays.whole(
+            kinds.setdefault((tuple(i.claims.items()),
+                              _parts(i) if len(i.allocations) > 1 else ()), len(kinds))
+            for i in instances)
+        self.classes = tuple(sorted({name for claim, _ in kinds for name, _ in claim}))
         row = {name: r for r, name in enumerate(self.classes)}
         table = np.zeros((len(self.classes), len(kinds)))
-        for number, claim in enumerate(kinds):
+        largest = np.zeros((len(self.classes), len(kinds)))
+        for number, (claim, parts) in enumerate(kinds):
+            for name, amount in (*claim, *parts):
+                largest[row[name], number] = amount
             for name, amount in claim:
                 table[row[name], number] = amount
         self.claims: arrays.Floats = table[:, kind[order]]
+        #: R x N, of each class the largest part that is on one provider.
+        self._part: arrays.Floats = (self.claims if (table == largest).all()
+                                     else largest[:, kind[order]])
         shape = len(self.classes), len(hosts)
         self.used: arrays.Floats = np.zeros(shape)
         self.limit: arrays.Floats = np.full(shape, -np.inf)
@@ -59,27 +74,38 @@ class Room:
             self._read(view, h, name)
         options = view.options
         self._counts = options.enforce_placement_claims and view.claims_known()
-        self._counted = [r for r, name in enumerate(self.classes)
-                         if name != rule.DISK or options.enforce_placement_disk]
+        self.counted = [r for r, name in enumerate(self.classes)
+                        if self._counts and name not in view.occupancy.free]
         #: Classes of which not every instance can be allocated everywhere in one piece.
-        self._odd = [r for r in self._counted if self.claims.shape[1] and (
-            (self._step[r] != 1).any() or self._most[r].min() < self.claims[r].max()
+        self._odd = [r for r in self.counted if self.claims.shape[1] and (
+            (self._step[r] != 1).any() or self._most[r].min() < self._part[r].max()
             or self._least[r].max() > 1)]
 
-    def _read(self, view: views.ClusterView, h: int, host: str) -> None:
-        known = view.cluster.hosts.get(host)
-        provider = known.provider if known is not None else None
-        if provider is None:
+    def _read(self, view: views.ClusterView, h: int, name: str) -> None:
+        host = view.cluster.hosts.get(name)
+        if host is None or host.provider is None:
             return
         self.provided[h] = True
-        for r, name in enumerate(self.classes):
-            self.used[r, h] = view.used(host, name)
-            inventory = provider.inventories.get(name)
-            if inventory is not None:
-                self.limit[r, h] = inventory.capacity
-                self._least[r, h] = inventory.min_unit
-                self._most[r, h] = inventory.max_unit
-                self._step[r, h] = inventory.step_size
+        flat = view.occupancy.flat(host)
+        shared = set() if flat else {
+            c for u in host.sharing if u in view.cluster.sharing
+            for c in view.cluster.sharing[u].inventories if c not in matching.IN_TREE}
+        for r, resource_class in enumerate(self.classes):
+            self.used[r, h] = view.occupancy.used(host, resource_class)
+            if resource_class in shared:
+                self.limit[r, h] = np.inf
+                continue
+            found = [p.inventories[resource_class] for p in host.tree
+                     if resource_class in p.inventories]
+            if len(found) == 1:
+                self.limit[r, h] = found[0].capacity
+            elif found:
+                self.limit[r, h] = view.occupancy.limit(host, resource_class)
+            if found:
+                self._least[r, h] = min(i.min_unit for i in found)
+                self._most[r, h] = max(i.max_unit for i in found)
+                if len({i.step_size for i in found}) == 1:
+                    self._step[r, h] = found[0].step_size
 
     def shift(self, n: int, source: int, destination: int) -> None:
         """The instance's allocation goes from one host to the other."""
@@ -92,13 +118,14 @@ class Room:
         if not self._counts:
             return np.ones((len(instances), len(hosts)), dtype=np.bool_)
         allowed = np.repeat(self.provided[hosts][None, :], len(instances), axis=0)
-        for r in self._counted:
+        for r in self.counted:
             need = self.claims[r, instances][:, None]
             good = self.used[r, hosts][None, :] + need <= self.limit[r, hosts][None, :]
             if r in self._odd:
-                good &= ((need >= self._least[r, hosts][None, :])
-                         & (need <= self._most[r, hosts][None, :])
-                         & (need % self._step[r, hosts][None, :] == 0))
+                part = self._part[r, instances][:, None]
+                good &= ((part >= self._least[r, hosts][None, :])
+                         & (part <= self._most[r, hosts][None, :])
+                         & (part % self._step[r, hosts][None, :] == 0))
             if not need.all():
                 good |= need == 0
             allowed &= good
@@ -113,3 +140,12 @@ class Room:
             ratio = (self.used[r, hosts] + self.claims[r, n]) / np.where(known, limit, 1.0)
             best = np.maximum(best, np.where(known, ratio, 0.0))
         return best
+
+
+def _parts(instance: model.Instance) -> Parts:
+    """Of each class, the largest part that is on one provider."""
+    found: dict[str, int] = {}
+    for resources in instance.allocations.values():
+        for name, amount in resources.items():
+            found[name] = max(found.get(name, 0), amount)
+    return tuple(found.items())

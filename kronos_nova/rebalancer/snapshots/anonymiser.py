@@ -30,6 +30,7 @@ from kronos_nova import labels
 from kronos_nova import model
 from kronos_nova import policy as policies
 from kronos_nova.rebalancer.snapshots import names as naming
+from kronos_nova.rebalancer.snapshots import pins
 from kronos_nova.rebalancer.snapshots import reader
 from kronos_nova.rebalancer.snapshots import schema
 from kronos_nova.sources import snapshot
@@ -62,7 +63,8 @@ def anonymise(directory: str, salt: bytes, *, keep_order: bool = False,
     uuids = {*cluster.instances, *(g.uuid for g in cluster.groups),
              *(m for g in cluster.groups for m in g.members),
              *(f.instance_uuid for f in cluster.flights),
-             *(m.instance_uuid for h in recorded.histories.values() for m, _at in h.completed)}
+             *(m.instance_uuid for h in recorded.histories.values() for m, _at in h.completed),
+             *cluster.sharing}
     hosts = {*cluster.hosts, *cluster.services, *(i.host for i in cluster.instances.values())}
     names = (naming.Names(salt, uuids, hosts) if keep_order else naming.Names(salt))
     work = _Anonymiser(directory, names, cluster, policy_set)
@@ -82,6 +84,7 @@ class _Anonymiser:
         self._names = names
         self._policies = policy_set
         ident, host, scope = names.identifier, names.host, names.scope
+        pinning = pins.Pins(names)
         self._hostnames = {
             p.name: labels.HostNames({h.name: h.hypervisor_hostname
                                       for h in cluster.hosts.values()}, p.host_regex)
@@ -92,15 +95,24 @@ class _Anonymiser:
             uuid=ident, name=ident, internal_name=ident, host=_maybe(host),
             flavor_vcpus=_same, flavor_ram_mb=_same, flavor_disk_gb=_same, status=_same,
             server_groups=_each(ident), task_state=_same, locked=_same, pinned=_reason,
-            pinned_zone=_maybe(scope), project_id=ident, local_disk_gb=_same, launched_at=_same)
+            pinned_zone=_maybe(scope), project_id=ident, local_disk_gb=_same, launched_at=_same,
+            extra_specs=_maybe(pinning.extra_specs),
+            image_properties=_maybe(pinning.image_properties),
+            scheduler_hints=_mapping(_same, _each(ident)), power_state=_same,
+            opted_out=_reason)
         amounts = _mapping(names.standard, _same)
         inventory = _record(total=_same, reserved=_same, allocation_ratio=_same, min_unit=_same,
                             max_unit=_same, step_size=_same)
+        provider: dict[str, Rule] = {
+            'uuid': ident, 'generation': _same, 'used': amounts,
+            'inventories': _mapping(names.standard, inventory), 'name': ident,
+            'parent_uuid': ident, 'traits': _each(names.standard), 'aggregates': _each(ident)}
         self._rules: dict[str, Rule] = {
             schema.NODES: _each(_record(
                 host=host, hypervisor_hostname=host, uuid=ident, hypervisor_type=_same,
-                zone=scope, cell=_maybe(ident))),
+                zone=scope, cell=_maybe(ident), hypervisor_version=_same)),
             schema.AGGREGATES: _mapping(scope, _each(host)),
+            schema.AGGREGATE_METADATA: _mapping(scope, pinning.metadata),
             schema.INSTANCES: _mapping(host, _each(self._instance)),
             schema.GROUPS: _each(_record(
                 id=ident, name=ident, policy=_same, policies=_same, members=_each(ident),
@@ -112,15 +124,17 @@ class _Anonymiser:
                 instance_uuid=ident, from_host=host, to_host=_maybe(host), source=_same,
                 alternates=_each(host))),
             schema.PROVIDERS: _mapping(host, _maybe(_record(
-                uuid=ident, generation=_same, used=amounts,
-                inventories=_mapping(names.standard, inventory)))),
+                **provider, nested=_each(_record(**provider)), sharing=_each(ident)))),
+            schema.SHARING: _each(_record(**provider)),
             schema.ALLOCATIONS: _mapping(ident, amounts),
+            schema.BY_PROVIDER: _mapping(ident, _mapping(ident, amounts)),
             schema.TRAITS: _mapping(host, _each(names.standard)),
             schema.COOLDOWNS: _record(
                 aggregate_cooldowns=_mapping(scope, _same),
                 instance_cooldowns=_mapping(ident, _same),
                 instance_quarantines=_mapping(ident, _same), host_quarantines=_each(host),
-                local_disk_hosts=_each(host), draining=_mapping(scope, _each(host)),
+                local_disk_hosts=_each(host), placement_refused=_mapping(ident, _each(host)),
+                draining=_mapping(scope, _each(host)),
                 paused=_mapping(scope, _reason), waiting=_mapping(scope, _reason),
                 completed=_each(self._completed))}
 

@@ -81,7 +81,10 @@ class _Reader:
             cluster=model.Cluster(
                 hosts=hosts, instances=instances, services=services, groups=self._groups(),
                 flights=self._flights(), aggregates=aggregates,
-                placement_known=placement_known, taken_at=recorded_at),
+                aggregate_metadata=self._optional(
+                    schema.AGGREGATE_METADATA, dict[schema.Name, schema.Texts], {}),
+                placement_known=placement_known, taken_at=recorded_at,
+                sharing=self._sharing(hosts)),
             histories=histories, policy_names=tuple(meta.policy_names),
             scopes=tuple(dict.fromkeys(meta.aggregates)), recorded_at=recorded_at,
             traits_known=files.exists(self._directory, schema.TRAITS), warnings=warnings)
@@ -153,7 +156,31 @@ class _Reader:
         found = self._optional(schema.ALLOCATIONS, dict[schema.Name, schema.Amounts], None)
         if found is None:
             return {u: dataclasses.replace(i, claims=_flavor(i)) for u, i in instances.items()}
-        return {u: dataclasses.replace(i, claims=found.get(u, {})) for u, i in instances.items()}
+        placed: Mapping[str, Any] = self._optional(schema.BY_PROVIDER, dict[
+            schema.Name, dict[schema.Name, schema.Amounts]], {})
+        return {u: dataclasses.replace(i, claims=found.get(u, {}), allocations=placed.get(u, {}))
+                for u, i in instances.items()}
+
+    def _sharing(self, hosts: Mapping[str, model.Host]) -> dict[str, model.Provider]:
+        records: list[Any] = self._optional(schema.SHARING, list[schema.Provider], [])
+        self._once(schema.SHARING, 'resource provider', (r.uuid for r in records))
+        found = {r.uuid: _provider(r) for r in records}
+        for host in hosts.values():
+            unknown = sorted(host.sharing - found.keys())
+            if unknown:
+                raise self._bad(schema.PROVIDERS, f'host {files.clean(host.name, 64)}: sharing '
+                                f'provider {files.clean(unknown[0], 64)} is not in '
+                                f'{schema.SHARING}')
+            known: set[str] = set()
+            for provider in host.tree:
+                parent = provider.parent_uuid
+                if provider.uuid in known or (
+                        parent is not None if provider is host.provider else parent not in known):
+                    raise self._bad(
+                        schema.PROVIDERS, f'host {files.clean(host.name, 64)}: its resource '
+                                          'providers are no tree, each once and after its parent')
+                known.add(provider.uuid)
+        return found
 
     def _hosts(self, instances: Mapping[str, model.Instance],
                services: Mapping[str, model.Service],
@@ -179,7 +206,7 @@ class _Reader:
         if left:
             listed[model.UNASSIGNED] = left
         providers: Mapping[str, Any] = self._optional(
-            schema.PROVIDERS, dict[schema.Name, schema.Provider | None], {})
+            schema.PROVIDERS, dict[schema.Name, schema.Root | None], {})
         traits: Mapping[str, Any] = self._optional(
             schema.TRAITS, dict[schema.Name, list[schema.Name]], {})
         return listed, {n.host: _host(n, providers.get(n.host), traits.get(n.host, ()))
@@ -202,6 +229,7 @@ class _Reader:
             cooling=found.instance_cooldowns, quarantined=found.instance_quarantines,
             quarantined_hosts=frozenset(found.host_quarantines),
             local_disk_hosts=frozenset(found.local_disk_hosts),
+            refused={uuid: frozenset(hosts) for uuid, hosts in found.placement_refused.items()},
             completed=tuple((model.Move(c.instance_uuid, c.from_host, c.to_host,
                                         model.Phase(c.phase)), c.completed_at)
                             for c in sorted(found.completed, key=lambda c: c.completed_at)))
@@ -221,7 +249,10 @@ def _instance(record: schema.Instance, host: str) -> model.Instance:
         vcpus=record.flavor_vcpus, memory_mb=record.flavor_ram_mb, disk_gb=record.flavor_disk_gb,
         status=record.status, task_state=record.task_state, locked=record.locked,
         pinned=record.pinned, pinned_zone=record.pinned_zone, project_id=record.project_id,
-        local_disk_gb=record.local_disk_gb, launched_at=record.launched_at)
+        local_disk_gb=record.local_disk_gb, launched_at=record.launched_at,
+        extra_specs=record.extra_specs, image_properties=record.image_properties,
+        scheduler_hints={name: tuple(u) for name, u in record.scheduler_hints.items()},
+        power_state=record.power_state, opted_out=record.opted_out)
 
 
 def _flavor(instance: model.Instance) -> dict[str, int]:
@@ -230,13 +261,20 @@ def _flavor(instance: model.Instance) -> dict[str, int]:
     return {name: amount for name, amount in claims.items() if amount}
 
 
-def _host(node: schema.Node, provider: schema.Provider | None,
-          traits: Iterable[str]) -> model.Host:
+def _host(node: schema.Node, root: schema.Root | None, traits: Iterable[str]) -> model.Host:
     return model.Host(
         name=node.host, hypervisor_hostname=node.hypervisor_hostname, uuid=node.uuid,
         hypervisor_type=node.hypervisor_type, zone=node.zone, cell=node.cell,
-        provider=None if provider is None else model.Provider(
-            uuid=provider.uuid, generation=provider.generation, used=provider.used,
-            inventories={name: model.Inventory(**i.model_dump())
-                         for name, i in provider.inventories.items()}),
-        traits=frozenset(traits))
+        provider=None if root is None else _provider(root), traits=frozenset(traits),
+        hypervisor_version=node.hypervisor_version,
+        nested=() if root is None else tuple(map(_provider, root.nested)),
+        sharing=frozenset(() if root is None else root.sharing))
+
+
+def _provider(record: schema.Provider) -> model.Provider:
+    return model.Provider(
+        uuid=record.uuid, generation=record.generation, used=record.used,
+        inventories={name: model.Inventory(**i.model_dump())
+                     for name, i in record.inventories.items()},
+        name=record.name, parent_uuid=record.parent_uuid, traits=frozenset(record.traits),
+        aggregates=frozenset(record.aggregates))

@@ -25,12 +25,15 @@ from kronos_nova.sources import snapshot_files as files
 
 NODES = 'nova/hypervisors.json'
 AGGREGATES = 'nova/aggregates.json'
+AGGREGATE_METADATA = 'nova/aggregate_metadata.json'
 INSTANCES = 'nova/instances.json'
 GROUPS = 'nova/server_groups.json'
 SERVICES = 'nova/services.json'
 MIGRATIONS = 'nova/migrations.json'
 PROVIDERS = 'placement/providers.json'
+SHARING = 'placement/sharing.json'
 ALLOCATIONS = 'placement/allocations.json'
+BY_PROVIDER = 'placement/allocations_by_provider.json'
 TRAITS = 'placement/cpu_traits.json'
 COOLDOWNS = 'cooldowns.json'
 
@@ -41,6 +44,7 @@ Count = Annotated[int, pydantic.Field(ge=0, le=2**63 - 1)]
 Units = Annotated[int, pydantic.Field(ge=1, le=2**63 - 1)]
 Seconds = Annotated[float, pydantic.Field(ge=0, allow_inf_nan=False)]
 Amounts = dict[Name, Count]
+Texts = dict[Text, Text]
 
 
 class _Record(pydantic.BaseModel):
@@ -65,6 +69,11 @@ class Instance(_Record):
     project_id: Text = ''
     local_disk_gb: Count | None = None
     launched_at: Seconds | None = None
+    extra_specs: Texts | None = None
+    image_properties: Texts | None = None
+    scheduler_hints: dict[Text, list[Name]] = {}
+    power_state: Count | None = None
+    opted_out: Text | None = None
 
 
 class Group(_Record):
@@ -95,6 +104,7 @@ class Node(_Record):
     hypervisor_type: Text = 'QEMU'
     zone: Text = ''
     cell: Text | None = None
+    hypervisor_version: Count = 0
 
 
 class Migration(_Record):
@@ -115,10 +125,24 @@ class Inventory(_Record):
 
 
 class Provider(_Record):
+    """Of a tree or a sharing one; ``parent_uuid`` is None for a root."""
+
     uuid: Text
     generation: Count = 0
     inventories: dict[Name, Inventory] = {}
     used: Amounts = {}
+    name: Text = ''
+    parent_uuid: Name | None = None
+    traits: list[Name] = []
+    aggregates: list[Name] = []
+
+
+class Root(Provider):
+    """A host's own, with the rest of its tree, parents first, and the UUIDs of
+    those that share with it."""
+
+    nested: list[Provider] = []
+    sharing: list[Name] = []
 
 
 class Completed(_Record):
@@ -130,11 +154,11 @@ class Completed(_Record):
 
 
 class Cooldowns(_Record):
-    """Seconds remaining; -1 of a quarantine is for ever. The last six are
-    ours: hosts in quarantine, hosts whose disks are their own, hosts being
-    emptied by scope, who has paused a scope and why, why its imbalance moves
-    wait, ended moves. The file may
-    be written by hand, so a misspelt part is refused."""
+    """Seconds remaining; -1 of a quarantine is for ever. The last seven are
+    ours: hosts in quarantine, hosts whose disks are their own, hosts that
+    Placement has refused by instance, hosts being emptied by scope, who has
+    paused a scope and why, why its imbalance moves wait, ended moves. The file
+    may be written by hand, so a misspelt part is refused."""
 
     model_config = pydantic.ConfigDict(strict=True, extra='forbid')
 
@@ -144,6 +168,7 @@ class Cooldowns(_Record):
         ge=-1, le=-1)]] = {}
     host_quarantines: list[Name] = []
     local_disk_hosts: list[Name] = []
+    placement_refused: dict[Name, list[Name]] = {}
     draining: dict[Name, list[Name]] = {}
     paused: dict[Name, Text] = {}
     waiting: dict[Name, Text] = {}

@@ -94,8 +94,9 @@ def documents(recording: Recording) -> dict[str, Any]:
     if isinstance(recording.cluster, str):
         unknown = files.unknown(recording.cluster)
         out |= dict.fromkeys(
-            (schema.NODES, schema.AGGREGATES, schema.INSTANCES, schema.GROUPS, schema.SERVICES,
-             schema.MIGRATIONS, schema.PROVIDERS, schema.ALLOCATIONS), unknown)
+            (schema.NODES, schema.AGGREGATES, schema.AGGREGATE_METADATA, schema.INSTANCES,
+             schema.GROUPS, schema.SERVICES, schema.MIGRATIONS, schema.PROVIDERS,
+             schema.ALLOCATIONS), unknown)
     else:
         out |= _nova(recording.cluster) | _placement(recording.cluster)
     out[schema.COOLDOWNS] = (
@@ -161,10 +162,13 @@ def _nova(cluster: model.Cluster) -> dict[str, Any]:
     return {
         schema.NODES: [{
             'host': h.name, 'hypervisor_hostname': h.hypervisor_hostname, 'uuid': h.uuid,
-            'hypervisor_type': h.hypervisor_type, 'zone': h.zone, 'cell': h.cell}
+            'hypervisor_type': h.hypervisor_type, 'zone': h.zone, 'cell': h.cell,
+            'hypervisor_version': h.hypervisor_version}
             for h in cluster.hosts.values()],
         schema.AGGREGATES: {name: list(hosts) for name, hosts in cluster.aggregates.items()}
         | {model.UNASSIGNED: pool},
+        schema.AGGREGATE_METADATA: {
+            name: dict(found) for name, found in cluster.aggregate_metadata.items()},
         schema.INSTANCES: instances,
         schema.GROUPS: [{
             'id': g.uuid, 'name': g.name, 'policy': str(g.policy), 'policies': [str(g.policy)],
@@ -182,7 +186,15 @@ def _instance(instance: model.Instance, groups: list[str]) -> dict[str, Any]:
         'task_state': instance.task_state, 'locked': instance.locked,
         'pinned': instance.pinned, 'pinned_zone': instance.pinned_zone,
         'project_id': instance.project_id, 'local_disk_gb': instance.local_disk_gb,
-        'launched_at': instance.launched_at}
+        'launched_at': instance.launched_at,
+        'extra_specs': _texts(instance.extra_specs),
+        'image_properties': _texts(instance.image_properties),
+        'scheduler_hints': {name: list(u) for name, u in instance.scheduler_hints.items()},
+        'power_state': instance.power_state, 'opted_out': instance.opted_out}
+
+
+def _texts(found: Mapping[str, str] | None) -> dict[str, str] | None:
+    return None if found is None else dict(found)
 
 
 def _rules(group: model.ServerGroup) -> dict[str, int]:
@@ -193,22 +205,43 @@ def _rules(group: model.ServerGroup) -> dict[str, int]:
 
 def _placement(cluster: model.Cluster) -> dict[str, Any]:
     """Nothing for a cluster whose Placement was not read. Traits only where
-    some were read: the collector reads them for require_cpu_compatibility."""
+    some were read: the collector reads them for require_cpu_compatibility.
+    Sharing providers, and which provider has what, only where that is known."""
     if not cluster.placement_known:
         return {}
     out: dict[str, Any] = {
-        schema.PROVIDERS: {h.name: None if h.provider is None else _provider(h.provider)
-                           for h in cluster.hosts.values()},
+        schema.PROVIDERS: {h.name: _root(h) for h in cluster.hosts.values()},
         schema.ALLOCATIONS: {i.uuid: dict(i.claims) for i in cluster.instances.values()}}
     if any(h.traits for h in cluster.hosts.values()):
         out[schema.TRAITS] = {h.name: sorted(h.traits) for h in cluster.hosts.values()}
+    if cluster.sharing:
+        out[schema.SHARING] = [_provider(p) for _, p in sorted(cluster.sharing.items())]
+    by_provider = {i.uuid: {p: dict(held) for p, held in i.allocations.items()}
+                   for i in cluster.instances.values() if i.allocations}
+    if by_provider:
+        out[schema.BY_PROVIDER] = by_provider
     return out
 
 
+def _root(host: model.Host) -> dict[str, Any] | None:
+    if host.provider is None:
+        return None
+    found = _provider(host.provider)
+    if host.nested:
+        found['nested'] = [_provider(p) for p in host.nested]
+    if host.sharing:
+        found['sharing'] = sorted(host.sharing)
+    return found
+
+
 def _provider(provider: model.Provider) -> dict[str, Any]:
-    return {'uuid': provider.uuid, 'generation': provider.generation,
-            'inventories': {c: dataclasses.asdict(i) for c, i in provider.inventories.items()},
-            'used': dict(provider.used)}
+    """What is not known, or of no tree, is left out."""
+    found = {'uuid': provider.uuid, 'generation': provider.generation,
+             'inventories': {c: dataclasses.asdict(i) for c, i in provider.inventories.items()},
+             'used': dict(provider.used)}
+    optional = {'name': provider.name, 'parent_uuid': provider.parent_uuid,
+                'traits': sorted(provider.traits), 'aggregates': sorted(provider.aggregates)}
+    return found | {name: value for name, value in optional.items() if value}
 
 
 def _cooldowns(histories: Mapping[str, model.History]) -> dict[str, Any]:
@@ -217,12 +250,14 @@ def _cooldowns(histories: Mapping[str, model.History]) -> dict[str, Any]:
     quarantined: dict[str, float] = {}
     hosts: set[str] = set()
     local: set[str] = set()
+    refused: dict[str, frozenset[str]] = {}
     completed: dict[tuple[str, float], Any] = {}
     for history in histories.values():
         cooling |= history.cooling
         quarantined |= history.quarantined
         hosts |= history.quarantined_hosts
         local |= history.local_disk_hosts
+        refused |= history.refused
         completed |= {(m.instance_uuid, at): {
             'instance_uuid': m.instance_uuid, 'from_host': m.from_host, 'to_host': m.to_host,
             'phase': str(m.phase), 'completed_at': at} for m, at in history.completed}
@@ -231,6 +266,7 @@ def _cooldowns(histories: Mapping[str, model.History]) -> dict[str, Any]:
                                 if h.scope_cooling > 0},
         'instance_cooldowns': cooling, 'instance_quarantines': quarantined,
         'host_quarantines': sorted(hosts), 'local_disk_hosts': sorted(local),
+        'placement_refused': {uuid: sorted(found) for uuid, found in refused.items()},
         'paused': {s: h.paused for s, h in histories.items() if h.paused is not None},
         'waiting': {s: h.waiting for s, h in histories.items() if h.waiting is not None},
         'draining': {s: sorted(h.draining) for s, h in histories.items() if h.draining},

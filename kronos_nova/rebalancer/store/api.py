@@ -345,11 +345,15 @@ class Store:
 
     def requeue(self, task_id: str, worker: str, now: float, *, not_before: float,
                 retry_count: int, attempt: int, error: str | None = None,
-                error_type: str | None = None) -> bool:
-        """Back to ``queued`` for destination number ``attempt``, unclaimed."""
+                error_type: str | None = None,
+                attempts: Sequence[model.Attempt] | None = None) -> bool:
+        """Back to ``queued`` for destination number ``attempt``, unclaimed.
+
+        :param attempts: all that have ended so far; None: as before.
+        """
         return self._run(lambda c: tasks.requeue(
             c, task_id, worker, now, not_before=not_before, retry_count=retry_count,
-            attempt=attempt, error=error, error_type=error_type))
+            attempt=attempt, error=error, error_type=error_type, attempts=attempts))
 
     def finish(self, task: model.Task, result: model.Result, state: TaskState, now: float, *,
                worker: str, instance_cooldown: float,

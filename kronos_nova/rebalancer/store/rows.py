@@ -13,6 +13,7 @@
 
 """What the store hands out, and how it is written into columns."""
 
+from collections.abc import Sequence
 import dataclasses
 import json
 from typing import Any
@@ -33,6 +34,8 @@ BEGIN_WITHIN = 6 * 3600.0
 #: ``error_type`` of what an operator ended, here or in Nova.
 CANCELLED_TYPE = 'MigrationCancelled'
 LIVE = tuple(state for state in TaskState if not state.terminal)
+#: So many attempts of a task are kept, the newest.
+KEPT_ATTEMPTS = 50
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -50,7 +53,7 @@ class TaskRow:
 
     ``task.to_host`` is the destination of the current attempt and
     ``task.alternates`` what is left after it. ``doubt_since`` is when a look
-    first contradicted what we believe.
+    first contradicted what we believe. ``attempts`` are those that have ended.
     """
 
     task: model.Task
@@ -65,6 +68,7 @@ class TaskRow:
     completed_at: float | None = None
     error: str | None = None
     error_type: str | None = None
+    attempts: tuple[model.Attempt, ...] = ()
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -92,24 +96,43 @@ def task_columns(task: model.Task, now: float) -> dict[str, Any]:
         'created_at': task.created_at or now, 'updated_at': now,
         'expires_at': now + BEGIN_WITHIN if task.deadline is None else task.deadline,
         'state': task.state.value, 'memory_mb': task.memory_mb, 'disk_gb': task.disk_gb,
-        'method': task.method.value}
+        'method': task.method.value,
+        'trees': json.dumps([[t.host, t.shape, t.generation] for t in task.trees]),
+        'improvements': json.dumps(task.alternate_improvements)}
+
+
+def attempts(text: str | None) -> tuple[model.Attempt, ...]:
+    """Of the column; a task of an earlier release has none."""
+    return tuple(model.Attempt(**attempt) for attempt in json.loads(text or '[]'))
+
+
+def attempts_text(known: Sequence[model.Attempt]) -> str:
+    """The column; of too many the oldest are left out."""
+    return json.dumps([dataclasses.asdict(a) for a in known[-KEPT_ATTEMPTS:]])
 
 
 def task_row(row: sa.RowMapping) -> TaskRow:
     destinations = json.loads(row['destinations'])
+    now = row['attempt']
+    # Of a task without scores, or of an earlier release, that of its first
+    # destination is all that is known.
+    improvements = [row['improvement'], *json.loads(row['improvements'] or '[]')]
+    of = improvements[now] if now < len(improvements) else row['improvement']
     task = model.Task(
         task_id=row['task_id'], plan_id=row['plan_id'], aggregate=row['scope'],
         instance_uuid=row['instance_uuid'], instance_name=row['instance_name'],
         from_host=row['from_host'], to_host=row['to_host'],
-        alternates=tuple(destinations[row['attempt'] + 1:]), phase=model.Phase(row['phase']),
-        policy_names=tuple(json.loads(row['policy_names'])), improvement=row['improvement'],
+        alternates=tuple(destinations[now + 1:]), phase=model.Phase(row['phase']),
+        policy_names=tuple(json.loads(row['policy_names'])), improvement=of,
+        alternate_improvements=tuple(improvements[now + 1:]),
         priority=row['priority'], wave=row['wave'], requires=tuple(json.loads(row['requires'])),
         max_retries=row['max_retries'], retry_count=row['retry_count'],
         not_before=row['not_before'], created_at=row['created_at'],
         deadline=row['expires_at'] if row['deadline'] is None else row['deadline'],
         state=TaskState(row['state']), memory_mb=row['memory_mb'], disk_gb=row['disk_gb'],
-        method=model.Method(row['method']))
-    return TaskRow(task=task, **{
+        method=model.Method(row['method']),
+        trees=tuple(model.TreeMark(*mark) for mark in json.loads(row['trees'] or '[]')))
+    return TaskRow(task=task, attempts=attempts(row['attempts']), **{
         name: row[name] for name in (
             'attempt', 'worker', 'heartbeat_at', 'marker', 'reference', 'submitted_at',
             'doubt_since', 'updated_at', 'completed_at', 'error', 'error_type')})
@@ -123,6 +146,7 @@ def plan_document(plan: model.Plan) -> str:
         'combined_before': plan.combined_before, 'combined_after': plan.combined_after,
         'rejections': dict(plan.rejections), 'warnings': plan.warnings,
         'held': [dataclasses.asdict(no) for no in plan.held],
+        'undrained': [dataclasses.asdict(no) for no in plan.undrained],
         'draining': sorted(plan.draining), 'truncated': plan.truncated, 'load': plan.load})
 
 
@@ -131,11 +155,14 @@ def plan_row(row: sa.RowMapping) -> PlanRow:
     moves = tuple(
         model.Move(**{**move, 'phase': model.Phase(move['phase']),
                       'requires': tuple(move['requires']),
-                      'alternates': tuple(move['alternates'])})
+                      'alternates': tuple(move['alternates']),
+                      # Plans of earlier releases have none.
+                      'alternate_improvements': tuple(move.get('alternate_improvements', ()))})
         for move in data.pop('moves'))
-    held = tuple(model.Rejection(**no) for no in data.pop('held', ()))  # old plans have none
+    held, undrained = (  # old plans have none
+        tuple(model.Rejection(**no) for no in data.pop(name, ())) for name in ('held', 'undrained'))
     plan = model.Plan(
-        scope=row['scope'], reason=row['reason'], moves=moves, held=held,
+        scope=row['scope'], reason=row['reason'], moves=moves, held=held, undrained=undrained,
         policies=tuple(model.PolicyReport(**policy) for policy in data.pop('policies')),
         warnings=tuple(data.pop('warnings')), draining=frozenset(data.pop('draining')), **data)
     return PlanRow(plan_id=row['plan_id'], created_at=row['created_at'],

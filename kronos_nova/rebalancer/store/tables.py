@@ -56,6 +56,8 @@ plan = table(
 
 #: ``active_instance`` is the instance's UUID while the task lives and NULL
 #: when it is terminal: UNIQUE then means one live task per instance.
+#: ``improvements`` are those of ``destinations`` but the first; ``attempts`` what
+#: has been tried (NULL: nothing).
 task = table(
     'task',
     sa.Column('task_id', sa.String(36), primary_key=True),
@@ -86,6 +88,7 @@ task = table(
     sa.Column('memory_mb', sa.BigInteger, nullable=False),
     sa.Column('disk_gb', sa.BigInteger, nullable=False),
     sa.Column('method', sa.String(8), nullable=False, server_default='live'),
+    sa.Column('trees', text()),
     sa.Column('worker', sa.Unicode(255)),
     sa.Column('heartbeat_at', sa.Double),
     sa.Column('marker', text()),
@@ -95,6 +98,8 @@ task = table(
     sa.Column('completed_at', sa.Double),
     sa.Column('error', text()),
     sa.Column('error_type', sa.String(64)),
+    sa.Column('improvements', text()),
+    sa.Column('attempts', text()),
     sa.UniqueConstraint('active_instance', name='task_active_instance'),
     sa.Index('task_plan_id', 'plan_id'),
     sa.Index('task_state_order', 'state', 'not_before', 'priority'),

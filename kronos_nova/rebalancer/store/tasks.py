@@ -169,7 +169,7 @@ def mark(connection: sa.Connection, task_id: str, worker: str, from_states: Iter
 
 def requeue(connection: sa.Connection, task_id: str, worker: str, now: float, *,
             not_before: float, retry_count: int, attempt: int, error: str | None,
-            error_type: str | None) -> bool:
+            error_type: str | None, attempts: Sequence[model.Attempt] | None) -> bool:
     row = connection.execute(
         sa.select(_task.c.destinations).where(_task.c.task_id == task_id)).first()
     if row is None:
@@ -180,7 +180,11 @@ def requeue(connection: sa.Connection, task_id: str, worker: str, now: float, *,
         .values(state=TaskState.QUEUED.value, updated_at=now, not_before=not_before,
                 retry_count=retry_count, attempt=attempt,
                 to_host=json.loads(row.destinations)[attempt], error=error,
-                error_type=error_type, **_FRESH)).rowcount == 1
+                error_type=error_type, **_FRESH, **_tried(attempts))).rowcount == 1
+
+
+def _tried(attempts: Sequence[model.Attempt] | None) -> dict[str, Any]:
+    return {} if attempts is None else {'attempts': rows.attempts_text(attempts)}
 
 
 def finish(connection: sa.Connection, task: model.Task, result: model.Result, state: TaskState,
@@ -191,7 +195,7 @@ def finish(connection: sa.Connection, task: model.Task, result: model.Result, st
         .where(_task.c.task_id == task.task_id, _task.c.worker == worker, _in(rows.IN_FLIGHT))
         .values(state=state.value, active_instance=None, updated_at=now, completed_at=now,
                 error=result.error, error_type=result.error_type,
-                retry_count=result.retry_count))
+                retry_count=result.retry_count, **_tried(result.attempts or None)))
     if ended.rowcount != 1:
         return None
     plans.cool(connection, plans.INSTANCE, task.instance_uuid, now + instance_cooldown)

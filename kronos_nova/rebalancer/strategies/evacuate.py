@@ -16,42 +16,30 @@ What runs or is paused is live-migrated; what is stopped is migrated cold, if
 that is allowed. What cannot be moved is named with the reason.
 """
 
-import re
-
 import numpy as np
 
 from kronos_nova import constraints
 from kronos_nova import model
 from kronos_nova import policy as policies
-from kronos_nova.constraints import instance as instance_rules
 from kronos_nova.constraints import statuses
 from kronos_nova.rebalancer import simulation as sim
+from kronos_nova.rebalancer.search import batch
 from kronos_nova.rebalancer.search import chain
 from kronos_nova.rebalancer.strategies import base
+from kronos_nova.rebalancer.strategies import orders
 
-#: libvirt and Nova disable hosts by themselves with this prefix: no order
-#: to drain.
-AUTOMATIC = 'AUTO:'
+#: So many instances at least are placed together, whatever the budget.
+AHEAD = 64
 #: They end by themselves: a later cycle drains the instance.
 PASSING = frozenset({'cooling', 'in-flight', 'group-in-flight'})
 
 
-def drained_hosts(cluster: model.Cluster, options: model.Options) -> list[str]:
-    """Hosts of the scope to drain: disabled, up, and disabled for a reason
-    that ``drain_reason_regex`` matches."""
-    pattern = re.compile(options.drain_reason_regex)
-    found = []
-    for host in sorted(cluster.scope_hosts):
-        service = cluster.services.get(host)
-        reason = (service.disabled_reason or '') if service else ''
-        if (service is not None and service.up and not service.enabled
-                and not reason.startswith(AUTOMATIC) and pattern.search(reason)):
-            found.append(host)
-    return found
-
-
 class Evacuate(base.Strategy):
-    """Fewest instances first, so that hosts become free one after another."""
+    """Fewest instances first, so that hosts become free one after another.
+
+    All hosts are one batch: none takes the room that another one's instances
+    alone could use.
+    """
 
     continues = True
 
@@ -59,25 +47,25 @@ class Evacuate(base.Strategy):
         return options.evacuate_disabled_hosts
 
     def propose(self, simulation: sim.Simulation, budget: int) -> list[model.Move]:
-        hosts = drained_hosts(simulation.cluster, simulation.options)
+        hosts = orders.drained_hosts(simulation.cluster, simulation.options)
         if simulation.history.scope_cooling > 0:
             hosts = [h for h in hosts if h in simulation.history.draining]
         for host in hosts:
             simulation.drain(host)
-        moves: list[model.Move] = []
-        for host in sorted(hosts, key=lambda h: (len(simulation.on_host(h)), h)):
-            self._empty(simulation, host, budget, moves)
         if not hosts:
             simulation.notes.append('no disabled host to drain')
-        return moves
+        return self._empty(simulation, _batch(simulation, hosts, budget), budget)
 
-    def _empty(self, simulation: sim.Simulation, host: str, budget: int,
-               moves: list[model.Move]) -> None:
-        """Largest claims first: they fit the fewest hosts. Where nothing has
-        room, somebody else makes room."""
-        numbers = sorted(simulation.on_host(host), key=lambda n: (-simulation.cost[n], n))
+    def _empty(self, simulation: sim.Simulation, numbers: list[int],
+               budget: int) -> list[model.Move]:
+        """Each where it is best for the cloud. Where nothing has room, somebody
+        else makes room; if one is stranded all the same, all are placed anew
+        where they fit closest, if that places all. All are placed and only
+        the first so many move: the rest finds its room in later cycles."""
+        moves: list[model.Move] = []
+        stranded: list[int] = []
         for n in numbers:
-            if len(moves) >= budget or simulation.stop():
+            if simulation.stop():
                 break
             move = (base.best_place(simulation, np.array([n]), model.Phase.EVACUATE)
                     if simulation.drainable[n] else None)
@@ -87,8 +75,15 @@ class Evacuate(base.Strategy):
             elif simulation.truncated:
                 break  # nothing is known against it
             elif not (simulation.drainable[n]
-                      and chain.make_room(simulation, int(n), moves, budget - len(moves))):
-                self._blocked(simulation, int(n))
+                      and chain.make_room(simulation, n, moves, max(1, budget - len(moves)))):
+                stranded.append(n)
+        if any(simulation.drainable[n] for n in stranded) and not simulation.truncated:
+            moves = _anew(simulation, numbers, moves)
+            gone = {simulation.index[m.instance_uuid] for m in moves}
+            stranded = [n for n in stranded if n not in gone]
+        for n in stranded:
+            self._blocked(simulation, n)
+        return _first(simulation, moves, budget)
 
     def _blocked(self, simulation: sim.Simulation, n: int) -> None:
         """Tell what keeps the host from becoming empty."""
@@ -96,11 +91,10 @@ class Evacuate(base.Strategy):
         if _under_way(simulation, uuid):
             return
         probe = model.Move(uuid, host, '', model.Phase.EVACUATE)
-        own = (instance_rules.state(simulation.view, probe)
-               or instance_rules.history(simulation.view, probe))
+        own = constraints.check_alone(simulation.view, probe)
         if own is not None:
             if own.rule not in PASSING:
-                simulation.warnings.append(f'host {host} is disabled and not drained, because '
+                simulation.warnings.append(f'host {host} is disabled, not drained, because '
                                            f'{own.detail} ({own.rule})')
             return
         rows, columns = base.representatives(
@@ -112,8 +106,49 @@ class Evacuate(base.Strategy):
             return
         why = ', '.join(sorted(reasons)) or 'the scope has no other host'
         simulation.warnings.append(
-            f'host {host} is disabled and not drained, because no host may take instance {uuid} '
+            f'host {host} is disabled, not drained, because no host may take instance {uuid} '
             f'({why})')
+
+
+def _batch(simulation: sim.Simulation, hosts: list[str], budget: int) -> list[int]:
+    """Who is placed together: hosts with the fewest instances first, of each
+    the largest claims first: they fit the fewest hosts."""
+    found: list[int] = []
+    for host in sorted(hosts, key=lambda h: (len(simulation.on_host(h)), h)):
+        if len(found) >= max(budget, AHEAD):
+            break
+        found += sorted((int(n) for n in simulation.on_host(host)),
+                        key=lambda n: (-simulation.cost[n], n))
+    return found
+
+
+def _anew(simulation: sim.Simulation, numbers: list[int],
+          moves: list[model.Move]) -> list[model.Move]:
+    """All at once, if all can be placed for whom there is a host at all; else
+    ``moves``, applied again."""
+    for move in reversed(moves):
+        simulation.undo(move)
+    drainable = np.array([n for n in numbers if simulation.drainable[n]], dtype=np.intp)
+    found = batch.place(simulation, batch.placeable(simulation, drainable))
+    if found is not None and len(found) > sum(
+            1 for m in moves if m.phase is model.Phase.EVACUATE):
+        order = {simulation.uuids[n]: position for position, n in enumerate(numbers)}
+        return sorted(found, key=lambda m: order[m.instance_uuid])
+    for move in reversed(found or ()):
+        simulation.undo(move)
+    for move in moves:
+        simulation.apply(move)
+    return moves
+
+
+def _first(simulation: sim.Simulation, moves: list[model.Move], budget: int) -> list[model.Move]:
+    """So many of the moves; nobody makes room for one that does not come."""
+    kept = moves[:budget]
+    while kept and len(kept) < len(moves) and kept[-1].phase is not model.Phase.EVACUATE:
+        kept.pop()
+    for move in reversed(moves[len(kept):]):
+        simulation.undo(move)
+    return kept
 
 
 def _under_way(simulation: sim.Simulation, uuid: str) -> bool:

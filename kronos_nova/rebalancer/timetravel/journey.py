@@ -177,7 +177,7 @@ class _Traveller:
             flights = tuple(model.Flight(t.instance_uuid, t.from_host, t.to_host, 'task',
                                          t.alternates)
                             for t in live)
-            cluster = self._world.cluster(now, flights).scoped(scope)
+            cluster = self._world.cluster(now, flights).scoped(scope, self._candidate.scopes)
             busy = sum(1 for f in flights if f.from_host in cluster.scope_hosts)
             self._cycles += 1
             try:

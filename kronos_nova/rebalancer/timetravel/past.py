@@ -213,7 +213,7 @@ class _Builder:
             measure.policy.imbalance_query, model.Health.HEALTHY))
         row = np.full(len(self.hosts), np.nan)
         for scope in self._scopes:
-            cluster = self._cluster.scoped(scope)
+            cluster = self._cluster.scoped(scope, self._scopes)
             known = scoring.score(measure.policy, unasked, cluster, now=0.0,
                                   staleness=0.0).capacity
             for host in cluster.scope_hosts:

@@ -45,7 +45,8 @@ EVEN = 1e-6
 LAST = 253402214400.0
 #: What a trace keeps of a snapshot.
 CLOUD = ('meta.json', schema.NODES, schema.AGGREGATES, schema.INSTANCES, schema.GROUPS,
-         schema.SERVICES, schema.PROVIDERS, schema.ALLOCATIONS, schema.TRAITS)
+         schema.SERVICES, schema.PROVIDERS, schema.SHARING, schema.ALLOCATIONS,
+         schema.BY_PROVIDER, schema.TRAITS)
 #: What the libraries raise for an archive that is damaged or none.
 BROKEN = (zipfile.BadZipFile, zlib.error, struct.error, ValueError, EOFError, OSError, KeyError,
           RuntimeError, MemoryError, SyntaxError, TypeError)

@@ -27,6 +27,7 @@ import numpy as np
 
 from kronos_nova import model
 from kronos_nova import policy as policies
+from kronos_nova.rebalancer.timetravel import holdings
 from kronos_nova.rebalancer.timetravel import past as pasts
 from kronos_nova.rebalancer.timetravel import recorded
 
@@ -71,8 +72,7 @@ class World:
         self._host_index = {name: h for h, name in enumerate(past.hosts)}
         self._outside = {u: i for u, i in past.cluster.instances.items() if u not in self._index}
         self._instances: dict[str, model.Instance] = {}
-        used = _others_claims(past.cluster)
-        self._used = [used[host] for host in past.hosts]
+        self._holdings = holdings.Holdings(past.cluster)
 
     def number(self, uuid: str) -> int:
         return self._index[uuid]
@@ -118,17 +118,14 @@ class World:
         """To a host, or ABSENT."""
         uuid = self.past.uuids[n]
         known = self.past.cluster.instances[uuid]
-        for at, sign in ((int(self.place[n]), -1), (host, 1)):
-            if at >= 0:
-                used = self._used[at]
-                for name, amount in known.claims.items():
-                    used[name] = used.get(name, 0) + sign * amount
         self.place[n] = host
         if host < 0:
+            self._holdings.take(uuid)
             del self._instances[uuid]
         else:
+            self._holdings.put(uuid, self.past.hosts[host])
             self._instances[uuid] = dataclasses.replace(
-                known, host=self.past.hosts[host],
+                known, host=self.past.hosts[host], allocations=self._holdings.of(uuid),
                 task_state=None if known.task_state == 'migrating' else known.task_state)
 
     # What is.
@@ -186,22 +183,21 @@ class World:
         return found
 
     def used(self, host: int) -> Mapping[str, int]:
-        """What is allocated on a host's provider now, by resource class."""
-        return self._used[host]
+        """What is allocated on a host's tree now, by resource class."""
+        return self._holdings.used(self.past.hosts[host])
 
     # What an engine would see.
 
     def cluster(self, now: float, flights: tuple[model.Flight, ...]) -> model.Cluster:
         """The cloud now. Services, groups and sizes are the recorded ones."""
         cloud = self.past.cluster
-        hosts = dict(cloud.hosts)
-        for name, used in zip(self.past.hosts, self._used, strict=True):
-            host = cloud.hosts[name]
-            if host.provider is not None:
-                hosts[name] = dataclasses.replace(host, provider=dataclasses.replace(
-                    host.provider, used={c: max(0, amount) for c, amount in used.items()}))
+        shown = self._holdings.shown
+        hosts = {name: host if host.provider is None else dataclasses.replace(
+            host, provider=shown(host.provider), nested=tuple(map(shown, host.nested)))
+            for name, host in cloud.hosts.items()}
         return dataclasses.replace(
-            cloud, hosts=hosts, instances={**self._outside, **self._instances},
+            cloud, hosts=hosts, sharing={u: shown(p) for u, p in cloud.sharing.items()},
+            instances={**self._outside, **self._instances},
             flights=flights, taken_at=now)
 
     def samples(self, policy_set: policies.PolicySet, numbers: Mapping[str, int], k: int,
@@ -261,15 +257,3 @@ def _answer(query: str, keys: Sequence[str], values: Any) -> model.QueryResult:
     known = np.flatnonzero(~np.isnan(values))
     return model.QueryResult(query, model.Health.HEALTHY, {
         keys[n]: value for n, value in zip(known.tolist(), values[known].tolist(), strict=True)})
-
-
-def _others_claims(cluster: model.Cluster) -> dict[str, dict[str, int]]:
-    """By host, what is allocated to others than the cloud's instances."""
-    used = {name: dict(host.provider.used) if host.provider is not None else {}
-            for name, host in cluster.hosts.items()}
-    for instance in cluster.instances.values():
-        if instance.host in used:
-            here = used[instance.host]
-            for name, amount in instance.claims.items():
-                here[name] = here.get(name, 0) - amount
-    return used

@@ -39,9 +39,12 @@ from kronos_nova.rebalancer import masks
 from kronos_nova.rebalancer.clients import api as clients_api
 from kronos_nova.rebalancer.clients import nova_api
 from kronos_nova.rebalancer.executors import base
+from kronos_nova.rebalancer.executors import faults as faults_of
+from kronos_nova.rebalancer.executors import fresh
 from kronos_nova.rebalancer.executors import nova as nova_executor
 from kronos_nova.rebalancer.executors import outcomes
 from kronos_nova.rebalancer.executors import retry
+from kronos_nova.rebalancer.executors import settling
 from kronos_nova.rebalancer.executors import worker
 from kronos_nova.rebalancer.store import api
 from kronos_nova.rebalancer.store import leases
@@ -429,6 +432,38 @@ def unchecked(patch: Patch) -> None:
     patch.setattr(checker, 'check', lambda *args: [])
 
 
+# Alternates.
+
+@bug('migration fails', 'migration leaves its allocations for a while')
+def unsettled(patch: Patch) -> None:
+    """Nobody looks what a failed migration still holds."""
+    patch.setattr(settling, 'left', lambda *args: None)
+    # Pre-flight would notice that the instance's allocations are elsewhere.
+    patch.setattr(fresh.FreshReader, '_with_claims', lambda self, reads, instance, host: instance)
+
+
+@bug('migration is refused for what the instance is')
+def nobodys_fault(patch: Patch) -> None:
+    """Whatever Nova refuses is the fault of the destination."""
+    patch.setattr(faults_of, 'judge', lambda details, host: (
+        faults_of.Fault.DESTINATION, ''.join(details)))
+
+
+@bug('migration fails')
+def forgotten_attempts(patch: Patch) -> None:
+    """Only the last attempt is kept."""
+    real = rows.attempts_text
+    patch.setattr(rows, 'attempts_text', lambda known: real(known[-1:]))
+
+
+@bug('migration fails', 'executor crashes after a commit')
+def unnamed_attempts(patch: Patch) -> None:
+    """Attempts do not name their migrations."""
+    real = outcomes._attempt
+    patch.setattr(outcomes, '_attempt', lambda row, *args: dataclasses.replace(
+        real(row, *args), migration_uuid=None))
+
+
 #: Bug -> (a seed that catches it, the invariant that is broken first).
 CAUGHT: dict[str, tuple[int, str]] = {
     'The fence is dropped': (9, 'fenced'),
@@ -475,4 +510,8 @@ CAUGHT: dict[str, tuple[int, str]] = {
     'Server groups that cannot be read are none': (0, 'plan_is_legal'),
     'Only the first page is read': (0, 'plan_is_legal'),
     'The planner ignores server groups, and nobody checks the plan': (0, 'plan_is_legal'),
+    'Nobody looks what a failed migration still holds': (9, 'settled_first'),
+    'Whatever Nova refuses is the fault of the destination': (8, 'settled_first'),
+    'Only the last attempt is kept': (0, 'attempts_are_kept'),
+    'Attempts do not name their migrations': (0, 'every_attempt_is_listed'),
 }

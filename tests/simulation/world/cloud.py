@@ -71,6 +71,10 @@ class Migration:
     status: str = 'accepted'
     ends_at: float = 0.0
     end: str = 'completed'
+    #: What Nova says of its end.
+    told: str = ''
+    #: It has failed, and until then Placement holds what it had taken.
+    held_until: float = 0.0
 
     @property
     def ended(self) -> bool:
@@ -86,6 +90,7 @@ class Cloud:
         self.instances: dict[str, Instance] = {}
         self.migrations: list[Migration] = []
         self.groups: dict[str, tuple[str, set[str]]] = {}
+        self.now = 0.0
         #: How often others than we changed what rules judge; and when an
         #: instance was locked, stopped or deleted.
         self.foreign = 0
@@ -153,12 +158,17 @@ class Cloud:
     def flight(self, instance: str) -> Migration | None:
         return next((m for m in self.active() if m.instance_uuid == instance), None)
 
+    def held(self, instance: str) -> Migration | None:
+        """A migration that has failed and has not given back its allocations."""
+        return next((m for m in self.migrations if m.instance_uuid == instance
+                     and m.held_until > self.now), None)
+
     def consumers(self, host: str) -> dict[str, dict[str, int]]:
         """Placement's allocations on a host: while a migration runs, its own
         UUID holds the source and the instance holds the destination."""
         out = {}
         for instance in self.instances.values():
-            found = self.flight(instance.uuid)
+            found = self.flight(instance.uuid) or self.held(instance.uuid)
             if found is None or found.status == 'accepted':
                 if instance.host == host:
                     out[instance.uuid] = instance.claims

@@ -71,6 +71,9 @@ FAULTS = {
     'migration is cancelled': 0.12,
     'migration ends with the instance in ERROR': 0.1,
     'migration ends in error after the instance had moved': 0.08,
+    'migration is refused for what the instance is': 0.06,
+    'migration leaves its allocations for a while': 0.5,
+    'migration leaves its allocations': 0.1,
     # Prometheus. Drawn at each cycle's questions.
     'Prometheus is down': 0.3,
     'Prometheus gives stale samples': 0.3,

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING
 
 from kronos_nova.model import TaskState
 from tests.simulation.world import cloud
+from tests.simulation.world import nova
 from tests.simulation.world import processes
 from tests.simulation.world import records
 
@@ -171,14 +172,29 @@ def ended_cools(run: 'runs.Run') -> Found:
         if after in TERMINAL and before in IN_FLIGHT and before != 'claimed':
             task = run.tasks[task_id]
             until = records.cooldown(run.raw, task.instance)
-            wanted = run.now + run.confs[0].engine.instance_cooldown - SKEW
+            # Whoever stood still since it looked at its clock counts from then.
+            stood = run.writer.stood if run.writer is not None else 0.0
+            wanted = run.now - stood + run.confs[0].engine.instance_cooldown - SKEW
             if until < wanted:
                 return f'instance {task.instance} cools {wanted - until:.0f} s too short'
     return None
 
 
+def attempts_are_kept(run: 'runs.Run') -> Found:
+    """No attempt is lost or listed twice, whoever has taken over; each ends a
+    claim or a request."""
+    for task_id, task in run.tasks.items():
+        known = run.attempts.get(task_id, [])
+        if task.attempts[:len(known)] != known or len(task.attempts) > len(known) + 1:
+            return f'task {task_id} lists {task.attempts} after {known}'
+        asked = [a['migration_uuid'] for a in task.attempts if a['migration_uuid']]
+        if len(set(asked)) < len(asked):
+            return f'task {task_id} lists a migration twice: {task.attempts}'
+    return None
+
+
 AFTER_COMMIT: tuple[Callable[['runs.Run'], Found], ...] = (
-    one_live_task, states_follow, slots, unknown_is_said, ended_cools)
+    one_live_task, states_follow, slots, unknown_is_said, ended_cools, attempts_are_kept)
 AFTER_PLAN: tuple[Callable[['runs.Run'], Found], ...] = (
     budget, cooldown, fenced, trusted_metrics, plan_is_kept, plan_is_legal)
 
@@ -225,7 +241,24 @@ def wanted_still(run: 'runs.Run') -> Found:
     return None
 
 
-AT_REQUEST: tuple[Callable[['runs.Run'], Found], ...] = (submitting_first, in_order, wanted_still)
+def settled_first(run: 'runs.Run') -> Found:
+    """Nothing is asked for while Placement holds what an earlier try of the
+    task had taken, nor after the instance itself was refused."""
+    task = run.live_task(run.request[0])
+    if task is None:
+        return None
+    for migration in run.cloud.migrations:
+        if migration.task_id != task.task_id:
+            continue
+        if migration.held_until > run.now:
+            return f'{task.instance} is asked for while {migration.uuid} holds allocations'
+        if migration.told == nova.NOT_MIGRATABLE:
+            return f'{task.instance} is asked for again after Nova refused the instance'
+    return None
+
+
+AT_REQUEST: tuple[Callable[['runs.Run'], Found], ...] = (
+    submitting_first, in_order, wanted_still, settled_first)
 
 
 # When Nova accepts one.
@@ -315,8 +348,22 @@ def error_is_left_alone(run: 'runs.Run') -> Found:
     return None
 
 
+def every_attempt_is_listed(run: 'runs.Run') -> Found:
+    """Each migration that Nova began for a task is an attempt of it."""
+    for migration in run.cloud.migrations:
+        task = run.tasks.get(migration.task_id)
+        if task is None or task.instance not in run.cloud.instances or run.disturbed(task):
+            continue
+        listed = {a['migration_uuid']: a for a in task.attempts}
+        if migration.uuid not in listed:
+            return f'migration {migration.uuid} of task {task.task_id} is not in {listed}'
+        if listed[migration.uuid]['to_host'] != migration.to_host:
+            return f'migration {migration.uuid} went to {migration.to_host}, not as in {listed}'
+    return None
+
+
 AT_END: tuple[Callable[['runs.Run'], Found], ...] = (
-    every_task_ends, table_tells_the_truth, error_is_left_alone)
+    every_task_ends, table_tells_the_truth, error_is_left_alone, every_attempt_is_listed)
 
 #: Judged where they can be seen; see Run.judge.
 ELSEWHERE = ('messages_change_nothing', 'no_defect')

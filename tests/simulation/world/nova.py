@@ -30,6 +30,9 @@ if TYPE_CHECKING:
     from tests.simulation.world import run as runs
 
 PAGE = 5
+#: Of nova.conductor.tasks.live_migrate.
+NOT_MIGRATABLE = ('Migration pre-check error: This request does not explicitly request '
+                  'live-migratable devices.')
 PROJECT = 'p'
 
 
@@ -65,7 +68,7 @@ class Connection:
 
 
 class _Proxy:
-    maximum = '2.96'
+    maximum = '2.100'
     session: Any
 
     def __init__(self, run: 'runs.Run', process: 'processes.Process') -> None:
@@ -109,12 +112,14 @@ class Compute(_Proxy):
         wanted = params.get('hypervisor_hostname_pattern', '')
         return Response({'hypervisors': [
             {'id': h.uuid, 'hypervisor_hostname': f'{h.name}.example.org',
-             'hypervisor_type': 'QEMU', 'service': {'host': h.name}}
+             'hypervisor_type': 'QEMU', 'hypervisor_version': 8002000,
+             'service': {'host': h.name}}
             for h in self.cloud.hosts.values() if wanted in h.name]})
 
     def _aggregates(self, params: dict[str, Any]) -> Response:
         self.process.saw_scopes()
-        return Response({'aggregates': [{'id': n, 'name': name, 'hosts': list(hosts)}
+        return Response({'aggregates': [{'id': n, 'name': name, 'hosts': list(hosts),
+                                         'metadata': {}}
                                         for n, (name, hosts) in enumerate(
                                             self.cloud.aggregates.items())]})
 
@@ -123,13 +128,14 @@ class Compute(_Proxy):
             'id': instance.uuid, 'name': 'a', 'status': instance.status, 'tenant_id': PROJECT,
             'locked': instance.locked, 'image': '', 'config_drive': '',
             'flavor': {'vcpus': instance.vcpus, 'ram': instance.memory_mb, 'disk': 1,
-                       'ephemeral': 0, 'swap': 0},
+                       'ephemeral': 0, 'swap': 0, 'extra_specs': {}},
             'OS-EXT-SRV-ATTR:host': instance.host,
             'OS-EXT-SRV-ATTR:instance_name': 'instance-1',
             'OS-EXT-STS:task_state': instance.task_state,
             'OS-SRV-USG:launched_at': '2001-09-08T00:00:00.000000',
             'server_groups': [instance.group] if instance.group else [],
-            'pinned_availability_zone': None}
+            'OS-EXT-STS:power_state': 1, 'metadata': {}, 'tags': [],
+            'pinned_availability_zone': None, 'scheduler_hints': {}}
 
     def _servers(self, params: dict[str, Any]) -> Response:
         found = [i for i in self.cloud.instances.values()
@@ -187,7 +193,9 @@ class Compute(_Proxy):
             'action': 'live-migration', 'request_id': 'req-1', 'message': 'Error'}]})
 
     def _action(self, params: dict[str, Any], uuid: str, request: str) -> Response:
-        return Response({'instanceAction': {'events': []}})
+        told = [m.told for m in self.cloud.migrations if m.instance_uuid == uuid]
+        return Response({'instanceAction': {'events': [
+            {'event': 'conductor_live_migrate_instance', 'details': told[-1] if told else ''}]}})
 
     _routes: list[tuple['re.Pattern[str]', Callable[..., Response]]] = [
         (re.compile('/os-services'), _services),
@@ -245,10 +253,12 @@ class Placement(_Proxy):
         if self.run.faults.hit('Placement answers 500'):
             return Response({'errors': [{'detail': 'no'}]}, 500)
         if path == '/resource_providers':
+            nobody = 'required' in params or 'member_of' in params  # storage is not shared
             return Response({'resource_providers': [
                 {'uuid': h.uuid, 'name': f'{h.name}.example.org', 'root_provider_uuid': h.uuid,
-                 'generation': h.generation} for h in self.cloud.hosts.values()
-                if params.get('in_tree') in (None, h.uuid)]})
+                 'parent_provider_uuid': None, 'generation': h.generation}
+                for h in self.cloud.hosts.values()
+                if not nobody and params.get('in_tree') in (None, h.uuid)]})
         kind, uuid, *rest = path.strip('/').split('/')
         if kind == 'allocations':
             return Response({'allocations': {
@@ -319,7 +329,7 @@ class Nova:
         self._accept(uuid, host, ('', '', 0))
 
     def advance(self) -> None:
-        now = self.run.now
+        now = self.cloud.now = self.run.now
         for entry in [e for e in self._late if e[0] <= now]:
             self._late.remove(entry)
             self._accept(*entry[1:])
@@ -340,9 +350,14 @@ class Nova:
                  self.cloud.wrong(instance, migration.to_host))
         if migration.task_id:
             self.run.scheduled(migration, wrong)
-        if wrong or self.run.faults.hit('migration is refused by the scheduler'):
-            migration.status = 'error'
+        refused = self.run.faults.hit
+        if wrong or refused('migration is refused by the scheduler'):
+            migration.status, migration.told = 'error', 'No valid host was found. No.'
+        elif refused('migration is refused for what the instance is'):
+            migration.status, migration.told = 'error', NOT_MIGRATABLE
+        if migration.ended:
             instance.task_state = None
+            self._leave(migration)
             return
         migration.status = 'running'
         hit = self.run.faults.hit
@@ -372,7 +387,17 @@ class Nova:
         if migration.end in ('completed', 'moved'):
             instance.host = migration.to_host
             self.run.moved(migration)
+        elif migration.end == 'failed':
+            self._leave(migration)
         elif migration.end == 'ERROR':
             instance.status = 'ERROR'
         if not migration.task_id:
             self.cloud.changed()
+
+    def _leave(self, migration: cloud.Migration) -> None:
+        """Placement does not hear of the end at once, or never."""
+        hit = self.run.faults.hit
+        if migration.task_id and hit('migration leaves its allocations'):
+            migration.held_until = float('inf')
+        elif migration.task_id and hit('migration leaves its allocations for a while'):
+            migration.held_until = self.run.now + self.run.rng.uniform(5, 60)

@@ -45,6 +45,8 @@ class Process:
     def __init__(self, run: 'runs.Run', number: int) -> None:
         self.run, self.number = run, number
         self.skew = 0.0
+        #: Seconds for which it has not been scheduled in its present turn.
+        self.stood = 0.0
         self.inside = False
         self.starts_at: float | None = run.now
         self.name = ''

@@ -33,6 +33,7 @@ class Task:
     not_before: float
     marker: str | None
     error: str | None
+    attempts: list[dict[str, Any]]
 
 
 @dataclasses.dataclass
@@ -48,8 +49,9 @@ def tasks(connection: sqlite3.Connection) -> dict[str, Task]:
     found = {}
     for row in connection.execute(
             'SELECT task_id, plan_id, scope, instance_uuid, from_host, to_host, phase, state, '
-            'worker, requires, not_before, marker, error FROM task ORDER BY task_id'):
-        found[row[0]] = Task(*row[:9], json.loads(row[9]), *row[10:])
+            'worker, requires, not_before, marker, error, attempts FROM task ORDER BY task_id'):
+        found[row[0]] = Task(*row[:9], json.loads(row[9]), *row[10:13],
+                             json.loads(row[13] or '[]'))
     return found
 
 

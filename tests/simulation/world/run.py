@@ -20,6 +20,7 @@ import gc
 import logging
 import os
 import random
+from typing import Any
 
 from kronos_nova.rebalancer.store import api
 from tests.simulation.world import broker
@@ -116,6 +117,7 @@ class Run:
         # What invariants look at.
         self.tasks: dict[str, records.Task] = {}
         self.steps: dict[str, tuple[str | None, str]] = {}
+        self.attempts: dict[str, list[dict[str, Any]]] = {}
         self.new_plans: list[records.Plan] = []
         self.writer: processes.Process | None = None
         self.request: tuple[str, str, processes.Process] = ('', '', self.executors[0])
@@ -186,7 +188,7 @@ class Run:
 
     def _turn(self, process: processes.Process) -> None:
         before, self.current = self.current, process
-        process.inside = True
+        process.inside, process.stood = True, 0.0
         try:
             process.act()
         finally:
@@ -198,7 +200,7 @@ class Run:
         """The process does; the others go on."""
         if len(self._free()) < 3:
             return
-        end = self.now + seconds
+        began, end = self.now, self.now + seconds
         self.current = None
         try:
             while self.now < end:
@@ -206,6 +208,7 @@ class Run:
                 meanwhile()
         finally:
             self.current = process
+            process.stood += self.now - began
 
     @contextlib.contextmanager
     def undisturbed(self) -> Iterator[None]:
@@ -256,6 +259,7 @@ class Run:
         self._changes = self.raw.total_changes
         self.writer = process
         before, self.tasks = self.tasks, records.tasks(self.raw)
+        self.attempts = {task_id: task.attempts for task_id, task in before.items()}
         self.steps = {
             task_id: (before[task_id].state if task_id in before else None, task.state)
             for task_id, task in self.tasks.items()
@@ -274,7 +278,8 @@ class Run:
         for task_id, (_before, after) in self.steps.items():
             self.counts[f'{after} tasks'] += 1
             if after in invariants.TERMINAL and _before not in ('queued', 'claimed'):
-                self.touched[self.tasks[task_id].instance] = self.now
+                # Whoever stood still since it looked at its clock counts from then.
+                self.touched[self.tasks[task_id].instance] = self.now - process.stood
 
     @property
     def live(self) -> bool:

@@ -22,6 +22,7 @@ import time
 import pytest
 
 from kronos_nova import model
+from kronos_nova.cli import task as task_commands
 from kronos_nova.rebalancer.store import api
 from tests.unit.rebalancer.store import cases
 
@@ -138,3 +139,27 @@ def test_tasks_are_listed_and_what_nova_was_asked_for_is_not_cancelled(run, stor
         status, _, error = run('task', 'cancel', other, '--reason', 'why')
         assert status == 1 and why in error and 'openstack server migration abort' in error
     assert store.task(begun.task_id).task.state is model.TaskState.SUBMITTING
+
+
+def test_a_task_is_shown_with_its_alternates_and_every_attempt(run, store):
+    now = time.time()
+    _, (task,), _ = cases.save(store, [lambda p, s: cases.make_task(
+        p, s, improvement=0.3, alternates=('h3', 'h4', 'h5'), not_before=now,
+        alternate_improvements=(0.2, 0.1, -0.05))], now=now)
+    mine = cases.claim(store, now=now)
+    refused = model.Attempt('h2', now - 60, now - 30, 'MigrationFailed', 'no\x1b[31m CPU',
+                            '6c6c5d80-9b43-4d5c-8f43-0d7bb8a3d201')
+    assert store.requeue(task.task_id, 'w', now, not_before=now, retry_count=0, attempt=1,
+                         attempts=[refused]), mine
+    shown = json.loads(run('task', 'show', task.task_id, '-f', 'json')[1])
+    assert (shown['To'], shown['Improvement']) == ('h3', 0.2)
+    assert shown['Alternates'] == [
+        {'host': 'h4', 'improvement': 0.1}, {'host': 'h5', 'improvement': -0.05}]
+    attempt, = shown['Attempts']
+    assert attempt['to_host'] == 'h2' and attempt['error'] == 'no?[31m CPU'
+    assert attempt['migration_uuid'] == refused.migration_uuid
+    values = task_commands._shown(store.task(task.task_id), nested=False)[1]
+    assert 'h4 (0.1000)\nh5 (-0.0500)' in values
+    assert f'migration {refused.migration_uuid}: MigrationFailed: no?[31m CPU' in values[-1]
+    status, _, error = run('task', 'show', 'nobody')
+    assert status == 1 and 'there is no such task' in error

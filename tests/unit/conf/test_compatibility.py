@@ -28,7 +28,8 @@ KRONOS = {
         'include_unassigned_hosts': (True,), 'enforce_hard_affinity': (False,),
         'enforce_soft_affinity': (False,), 'snapshot_dir': ('',),
         'evacuate_disabled_hosts': (False,), 'enforce_placement_claims': (True,),
-        'enforce_placement_disk': (False,), 'require_cpu_compatibility': (False,)},
+        # Kronos's false stands for "not set" now; who sets it gets what it meant.
+        'enforce_placement_disk': (None, False, True), 'require_cpu_compatibility': (False,)},
     'prometheus': {
         'timeout': (30, 1), 'max_retries': (3, 0, 50), 'retry_backoff': (1.0, 0.1),
         'staleness_threshold': (300, 10), 'verify_ssl': (True,), 'ca_cert': (None,),

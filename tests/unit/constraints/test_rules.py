@@ -112,7 +112,7 @@ def test_a_rule_says_no_by_its_name(rule):
     {'hosts': {'a': host('a', traits=frozenset({'CUSTOM_X'}))},
      'options': {'require_cpu_compatibility': True}},
     {'hosts': {'a': host('a', traits=frozenset({'HW_CPU_X86_SVM'}))}},
-    {'instance': {'claims': {'DISK_GB': 99}}},
+    {'instance': {'claims': {'DISK_GB': 99}}, 'options': {'enforce_placement_disk': False}},
     {'instance': {'claims': {'VCPU': 0, 'PCPU': 0}}},
     {'instance': {'claims': {'VCPU': 99}}, 'options': {'enforce_placement_claims': False}},
     {'instance': {'claims': {'VCPU': 99}}, 'placement_known': False},
@@ -145,9 +145,11 @@ def test_what_nova_said_of_a_host_or_what_is_unknown_holds_an_imbalance_move(
                  options={'instance_storage': 'local'}) == 'copies-disk'
 
 
-def test_disk_counts_only_when_it_is_to_be_enforced():
-    assert judge(instance={'claims': {'DISK_GB': 11}},
-                 options={'enforce_placement_disk': True}) == 'no-room'
+@pytest.mark.parametrize('options', [{}, {'enforce_placement_disk': True},
+                                     {'instance_storage': 'shared'}])
+def test_disk_counts_unless_it_is_switched_off(options):
+    """Nova's scheduler asks Placement for it whatever the storage."""
+    assert judge(instance={'claims': {'DISK_GB': 11}}, options=options) == 'no-room'
 
 
 def test_the_ceiling_uses_the_destinations_capacity():

@@ -34,7 +34,7 @@ from tests.unit.rebalancer.timetravel import made
 
 FILES = ['meta.json', schema.NODES, schema.AGGREGATES, schema.INSTANCES, schema.GROUPS,
          schema.SERVICES, schema.MIGRATIONS, schema.PROVIDERS, schema.ALLOCATIONS, schema.TRAITS,
-         schema.COOLDOWNS]
+         schema.SHARING, schema.BY_PROVIDER, schema.COOLDOWNS]
 
 
 @pytest.fixture(scope='module')

@@ -23,14 +23,20 @@ import pytest
 
 from kronos_nova.rebalancer.clients import api
 from kronos_nova.rebalancer.clients import nova_api
+from kronos_nova.rebalancer.clients import pins
 from kronos_nova.rebalancer.clients import placement_api
+from kronos_nova.rebalancer.clients import provider_trees
 from tests.unit.fuzz import junk
 from tests.unit.rebalancer.clients import answers
 from tests.unit.rebalancer.clients import test_api
 
 VM, OTHER, NODE = (f'{n}b0e3ab5-6c1c-4b8e-9a0a-0d5b3b7f1c11' for n in '123')
 SERVER = answers.server(VM, server_groups=[OTHER]) | {
-    'OS-SRV-USG:launched_at': '2024-01-01T00:00:00.000000'}
+    'OS-SRV-USG:launched_at': '2024-01-01T00:00:00.000000', 'metadata': {'stay': 'true'},
+    'tags': ['stay'], 'OS-EXT-STS:power_state': 1,
+    'scheduler_hints': {'different_host': [OTHER], 'same_host': OTHER, 'group': [OTHER]},
+    'image': {'id': 'image-1', 'properties': {'os_distro': 'debian'}},
+    'flavor': answers.server(VM)['flavor'] | {'extra_specs': {'hw:cpu_policy': 'shared'}}}
 MIGRATION = answers.migration(7, uuid=OTHER, instance_uuid=VM)
 GROUP = {'id': OTHER, 'name': 'g', 'policy': 'anti-affinity', 'members': [VM],
          'rules': {'max_server_per_host': 2}}
@@ -42,8 +48,8 @@ NOVA = {
         'disabled_reason': None, 'forced_down': False}]},
     '/os-hypervisors/detail': {'hypervisors': [{
         'id': NODE, 'hypervisor_hostname': 'h1', 'hypervisor_type': 'QEMU',
-        'service': {'host': 'h1'}}]},
-    '/os-aggregates': {'aggregates': [{'name': 'a', 'hosts': ['h1']}]},
+        'hypervisor_version': 8002000, 'service': {'host': 'h1'}}]},
+    '/os-aggregates': {'aggregates': [{'name': 'a', 'hosts': ['h1'], 'metadata': {'ssd': 'true'}}]},
     '/servers/detail': {'servers': [SERVER], 'servers_links': [
         {'rel': 'next', 'href': 'http://x/servers/detail?marker=1'}]},
     f'/servers/{VM}': {'server': SERVER},
@@ -55,14 +61,17 @@ NOVA = {
     f'/servers/{VM}/os-instance-actions/r': {'instanceAction': {'events': [{'details': 'x'}]}}}
 PLACEMENT = {
     '/resource_providers': {'resource_providers': [
-        {'uuid': NODE, 'name': 'h1', 'root_provider_uuid': NODE}]},
+        {'uuid': NODE, 'name': 'h1', 'root_provider_uuid': NODE, 'parent_provider_uuid': None,
+         'generation': 3}]},
     f'/resource_providers/{NODE}/inventories': {
         'inventories': {'VCPU': INVENTORY}, 'resource_provider_generation': 3},
     f'/resource_providers/{NODE}/usages': {
         'usages': {'VCPU': 2}, 'resource_provider_generation': 3},
-    f'/resource_providers/{NODE}/traits': {'traits': ['HW_CPU_X86_AVX']},
+    f'/resource_providers/{NODE}/traits': {
+        'traits': ['HW_CPU_X86_AVX'], 'resource_provider_generation': 3},
+    f'/resource_providers/{NODE}/aggregates': {'aggregates': [OTHER]},
     f'/resource_providers/{NODE}/allocations': {
-        'allocations': {VM: {'resources': {'VCPU': 2}}}},
+        'allocations': {VM: {'resources': {'VCPU': 2}}}, 'resource_provider_generation': 3},
     f'/allocations/{VM}': {'allocations': {NODE: {'resources': {'VCPU': 2}}}}}
 NOVA_READS = [
     lambda n: n.services(), lambda n: n.hypervisors(), lambda n: n.hypervisors_of('h1'),
@@ -71,13 +80,14 @@ NOVA_READS = [
     lambda n: n.migrations_under_way(1.7e9), lambda n: n.migrations_of_host('h1', 1.7e9),
     lambda n: n.actions(VM), lambda n: n.action_events(VM, 'r')]
 PLACEMENT_READS = [
-    lambda p: p.providers(), lambda p: p.provider(NODE), lambda p: p.traits(NODE),
-    lambda p: p.allocations_on(NODE), lambda p: p.allocations_of(VM)]
+    lambda p: p.providers(), lambda p: provider_trees.content_of(p, NODE),
+    lambda p: p.traits(NODE), lambda p: p.aggregates(NODE), lambda p: p.allocations_on(NODE),
+    lambda p: p.allocations_of(VM)]
 
 
-def connection(document):
+def connection(document, maximum='2.100'):
     """Answers each path; a list of groups ends at its second page."""
-    found = answers.Answers()
+    found = answers.Answers(maximum)
     found.answers = {path: [body] for path, body in document.items()}
     found.answers.setdefault('/os-server-groups', []).append({'server_groups': [GROUP]})
     return found
@@ -125,7 +135,9 @@ def read(reads, made):
 @junk.examples(150)
 @hypothesis.given(junk.spoiled(NOVA))
 def test_nothing_that_nova_says_causes_another_error(document):
-    read(NOVA_READS, nova_api.NovaApi(connection({**NOVA, **_bodies(document)})))
+    for maximum in ('2.72', '2.100'):
+        read(NOVA_READS, nova_api.NovaApi(
+            connection({**NOVA, **_bodies(document)}, maximum), pins.OptOut('stay', 'stay')))
 
 
 @junk.examples(150)
@@ -144,7 +156,8 @@ def _bodies(document):
 def test_what_is_right_is_read():
     assert [s.uuid for s in nova_api.NovaApi(connection(
         {**NOVA, '/servers/detail': {'servers': [SERVER]}})).servers()] == [VM]
-    assert placement_api.PlacementApi(connection(PLACEMENT)).provider(NODE).used == {'VCPU': 2}
+    placement = placement_api.PlacementApi(connection(PLACEMENT))
+    assert provider_trees.content_of(placement, NODE).used == {'VCPU': 2}
     assert nova_api.NovaApi(connection(NOVA)).migrations(VM)[0].to_host == 'host2'
 
 
@@ -157,12 +170,12 @@ def test_an_inventory_that_cannot_be_counted_with_is_refused(field, value):
     body = {'inventories': {'VCPU': {**INVENTORY, field: value}},
             'resource_provider_generation': 3}
     with pytest.raises(api.ApiError, match=field):
-        placement_api.PlacementApi(connection({**PLACEMENT, path: body})).provider(NODE)
+        placement_api.PlacementApi(connection({**PLACEMENT, path: body})).inventories(NODE)
 
 
 @pytest.mark.parametrize('key', ['../x', 'a' * 5000, '', 'a b'])
 def test_an_allocation_of_what_is_no_uuid_is_refused_in_a_short_line(key):
-    body = {'allocations': {key: {'resources': {'VCPU': 2}}}}
+    body = {'allocations': {key: {'resources': {'VCPU': 2}}}, 'resource_provider_generation': 3}
     made = placement_api.PlacementApi(connection({
         **PLACEMENT, f'/resource_providers/{NODE}/allocations': body,
         f'/allocations/{VM}': body}))

@@ -14,6 +14,7 @@
 """Nothing of the original's names is left, and the same plan comes out of it."""
 
 import dataclasses
+import itertools
 import json
 import os
 from pathlib import Path
@@ -28,11 +29,15 @@ from oslo_config import cfg
 import pytest
 import yaml
 
+from kronos_nova import constraints
 from kronos_nova import exception
 from kronos_nova import model
 from kronos_nova import policy
 from kronos_nova.conf import opts
 from kronos_nova.conf import policies as policy_files
+from kronos_nova.constraints import aggregates
+from kronos_nova.constraints import prefilters
+from kronos_nova.constraints import view as views
 from kronos_nova.rebalancer import replay
 from kronos_nova.rebalancer.snapshots import anonymiser
 from kronos_nova.rebalancer.snapshots import names as naming
@@ -49,24 +54,37 @@ MARK = 'zorgon'
 NAMES = {name: f'{MARK}-{name}' for name in (
     'host-a', 'host-b', 'gone', 'instance', 'internal', 'project', 'group', 'rack', 'zone',
     'cell', 'reason', 'pause', 'error', 'label', 'warning')}
-INSTANCE, MEMBER, GROUP, NODE = (
-    f'{n}{n}{n}{n}{n}{n}{n}{n}-aaaa-4bbb-8ccc-{n * 12}' for n in '1234')
+INSTANCE, MEMBER, GROUP, NODE, CARD, POOL = (
+    f'{n}{n}{n}{n}{n}{n}{n}{n}-aaaa-4bbb-8ccc-{n * 12}' for n in '123467')
 
 
 def recording():
     provider = model.Provider(NODE, 7, {
         'VCPU': model.Inventory(32, 2, 4.0, 1, 32, 1),
-        f'CUSTOM_{MARK.upper()}_GPU': model.Inventory(2, 0, 1.0, 1, 2, 1)}, {'VCPU': 4})
+        f'CUSTOM_{MARK.upper()}_GPU': model.Inventory(2, 0, 1.0, 1, 2, 1)}, {'VCPU': 4},
+        NAMES['host-a'])
+    card = model.Provider(CARD, 1, {'VGPU': model.Inventory(2)}, {'VGPU': 1},
+                          f'{MARK}_pci_0000:81', NODE, frozenset({f'CUSTOM_{MARK.upper()}_T'}))
+    pool = model.Provider(POOL, 1, {f'CUSTOM_{MARK.upper()}_GPU': model.Inventory(8)}, {},
+                          f'{MARK}-pool', aggregates=frozenset({GROUP}))
     a, b = f'{NAMES["host-a"]}.example.org', NAMES['host-b']
     cluster = model.Cluster(
         hosts={a: model.Host(a, f'{a}.lan', NODE, 'QEMU', NAMES['zone'], NAMES['cell'], provider,
-                             frozenset({'HW_CPU_X86_VMX', f'CUSTOM_{MARK.upper()}_T'})),
+                             frozenset({'HW_CPU_X86_VMX', f'CUSTOM_{MARK.upper()}_T'}),
+                             (card,), frozenset({POOL})),
                b: model.Host(b)},
         instances={
             INSTANCE: model.Instance(
                 INSTANCE, a, NAMES['instance'], NAMES['internal'], 4, 8192, 40, 'ACTIVE',
                 'migrating', True, {'VCPU': 4, f'CUSTOM_{MARK.upper()}_GPU': 1},
-                f'other-allocations: on {NAMES["reason"]}', NAMES['zone'], NAMES['project'], 20),
+                f'other-allocations: on {NAMES["reason"]}', NAMES['zone'], NAMES['project'], 20,
+                allocations={NODE: {'VCPU': 4}, POOL: {f'CUSTOM_{MARK.upper()}_GPU': 1}},
+                extra_specs={f'{MARK}:1': f'<or> {MARK} <or> 5', 'accel:device_profile': MARK,
+                             f'aggregate_instance_extra_specs:{MARK}': MARK,
+                             f'trait1:CUSTOM_{MARK.upper()}_T': 'required'},
+                image_properties={'os_admin_user': MARK, 'hw_video_ram': '16'},
+                scheduler_hints={'same_host': (MEMBER,)}, power_state=1,
+                opted_out=f'metadata {NAMES["reason"]}'),
             MEMBER: model.Instance(MEMBER, NAMES['gone'], project_id='5' * 32)},
         services={a: model.Service(a, 'disabled', 'down', True, f'AUTO: {NAMES["reason"]}',
                                    NAMES['zone']),
@@ -74,7 +92,9 @@ def recording():
         groups=(model.ServerGroup(GROUP, model.GroupPolicy.ANTI_AFFINITY,
                                   frozenset({INSTANCE, MEMBER}), 3, NAMES['group']),),
         flights=(model.Flight(INSTANCE, a, b, 'task', (a,)),),
-        aggregates={NAMES['rack']: (a,)}, taken_at=NOW)
+        aggregates={NAMES['rack']: (a,)}, taken_at=NOW, sharing={POOL: pool}, aggregate_metadata={
+            NAMES['rack']: {f'{MARK}-1': f'{MARK}, 5', f'filter_tenant_id:{MARK}': '5' * 32,
+                            f'trait:CUSTOM_{MARK.upper()}_T': 'required'}})
 
     def answer(query, series, error=None):
         return model.QueryResult(query, model.Health.PARTIAL, series, error=error,
@@ -122,7 +142,8 @@ def test_no_name_of_any_kind_is_left_in_any_file(tmp_path, original, keep_order)
         str(p.relative_to(original)) for p in Path(original).rglob('*.json'))}
     for path in files:
         data = path.read_bytes().lower() + path.name.encode()
-        for word in (MARK, INSTANCE, MEMBER, GROUP, NODE, '5' * 32, 'example.org', 'lan"',
+        for word in (MARK, INSTANCE, MEMBER, GROUP, NODE, CARD, POOL, '5' * 32,
+                     'example.org', 'lan"',
                      SALT.decode(), SALT.hex()):
             assert word.lower().encode() not in data, (path.name, word)
         assert stat.S_IMODE(path.stat().st_mode) == 0o600
@@ -162,6 +183,45 @@ def test_numbers_and_structure_stay(tmp_path, original):
     assert host.hypervisor_hostname.startswith(f'{host.name}.')
     assert set(moved.claims) <= set(host.provider.inventories)
     assert 'HW_CPU_X86_VMX' in host.traits
+
+
+def test_rules_about_flavors_images_and_projects_say_the_same(tmp_path):
+    """Before and after, of every instance and host."""
+    projects = [n * 32 for n in '12']
+    specs = [{'ssd': '<or> nvme <or> fast'}, {'ssd': 's== slow'}, {'hw:cpu_policy': 'mixed'},
+             {'aggregate_instance_extra_specs:cores': '>= 8'}, {'trait:CUSTOM_GPU': 'required'}]
+    images = [{'os_distro': 'debian'}, {'architecture': 'amd64'}, {'hw_qemu_guest_agent': 'yes'}]
+    metadata = [{'ssd': 'fast, slow'}, {'cores': '16'}, {'filter_tenant_id_x': ','.join(projects)},
+                {'filter_tenant_id': projects[0]}, {'os_distro': 'windows,debian'},
+                {'hw_architecture': 'x86_64'}, {'hw_architecture': 'aarch64'},
+                {'hw_qemu_guest_agent': 'True'}, {'trait:CUSTOM_GPU': 'required'}]
+    hosts = ['source', *(f'h{n}' for n in range(len(metadata)))]
+    instances = {str(uuid.UUID(int=n)): model.Instance(
+        str(uuid.UUID(int=n)), 'source', extra_specs=s, image_properties=i, project_id=p)
+        for n, (s, i, p) in enumerate(itertools.product(specs, images, projects))}
+    was = model.Cluster(
+        {h: model.Host(h) for h in hosts}, instances, {h: model.Service(h) for h in hosts},
+        aggregates={f'agg{n}': (f'h{n}',) for n in range(len(metadata))},
+        aggregate_metadata={f'agg{n}': found for n, found in enumerate(metadata)})
+    path = writer.write(str(tmp_path / 'original'), dataclasses.replace(
+        recording(), cluster=was))
+    there = reader.read(str(copied(tmp_path, anonymiser.anonymise(path, SALT)))).cluster
+    names = naming.Names(SALT)
+    options = model.Options(
+        nova_enabled_filters=frozenset({aggregates.EXTRA_SPECS, aggregates.TENANTS,
+                                        aggregates.IMAGES}),
+        nova_prefilters=frozenset({prefilters.TENANTS, prefilters.ISOLATED}))
+    before, after = views.ClusterView(was, options), views.ClusterView(there, options)
+    verdicts = set()
+    for instance, host in itertools.product(instances, hosts[1:]):
+        move = model.Move(instance, 'source', host, model.Phase.SPREAD)
+        renamed = model.Move(names.identifier(instance), names.host('source'), names.host(host),
+                             model.Phase.SPREAD)
+        for rule in constraints.PAIRS:
+            said, says = rule(before, move), rule(after, renamed)
+            assert (said and said.rule) == (says and says.rule), (move, rule)
+            verdicts.add(said and said.rule)
+    assert len(verdicts) == 6, verdicts
 
 
 def test_one_salt_gives_one_name_and_another_another(original):

@@ -17,6 +17,8 @@ from typing import Any
 from kronos_nova import model
 from kronos_nova.rebalancer import collector
 from kronos_nova.rebalancer.clients import nova_api
+from kronos_nova.rebalancer.clients import placement_api
+from kronos_nova.rebalancer.clients import provider_trees
 from tests.unit.rebalancer.clients import answers
 
 
@@ -68,15 +70,30 @@ def test_hosts_that_cannot_be_planned_are_left_out_with_a_reason() -> None:
     assert [note.split()[1] for note in notes] == ['left', 'many', 'new']
 
 
-def test_an_instance_in_flight_has_its_claims_at_its_destination() -> None:
-    instances = {'vm': model.Instance('vm', 'host1')}
+def test_a_host_is_given_its_tree_by_the_uuid_of_its_node() -> None:
+    listed = {u: placement_api.Listed(u, 'good', root, parent, 1) for u, root, parent in (
+        ('u', 'u', None), ('z', 'u', 'u'), ('b', 'u', 'z'), ('a', 'u', 'z'), ('s', 's', None),
+        ('other', 'other', None))}
+    sharing = provider_trees.Sharing({'s': frozenset({'agg'})}, {'agg': frozenset({'s', 'b'})})
+    empty = provider_trees.Content(1, {}, {}, frozenset({'CUSTOM_T'}), {})
+    forest = provider_trees.Forest(listed, dict.fromkeys(listed, empty), sharing)
+    services = {h: model.Service(h) for h in ('good', 'bare')}
+    hosts = collector.hosts_of(
+        {'good': hypervisor('good'), 'bare': hypervisor('bare', uuid='none')}, services, forest)
+    assert [(p.uuid, p.parent_uuid) for p in hosts['good'].tree] == [
+        ('u', None), ('z', 'u'), ('a', 'z'), ('b', 'z')], 'parents first, then by UUID'
+    assert hosts['good'].sharing == {'s'} and hosts['good'].traits == {'CUSTOM_T'}
+    assert (hosts['bare'].tree, hosts['bare'].sharing) == ((), frozenset())
+    assert collector.sharing_of(hosts, forest).keys() == {'s'}
+    assert collector.sharing_of(hosts, forest)['s'].aggregates == {'agg'}
+
+
+def test_an_instance_in_flight_has_what_its_migration_holds_for_it() -> None:
+    instances = {'vm': model.Instance('vm', 'host1'), 'away': model.Instance('away', 'host9')}
     hosts = {'host1': model.Host('host1', uuid='u1', provider=model.Provider('u1'))}
-    claims = collector.Claims({}, {}, {'vm': {'u2': {'VCPU': 2}}}, {'u1': 'u1', 'u2': 'u2'})
-    found = collector.with_claims(instances, hosts, claims, {'vm'})['vm']
-    assert (found.claims, found.pinned) == ({'VCPU': 2}, None)
-
-
-def test_allocations_are_turned_over_to_consumers() -> None:
-    assert collector.by_consumer({'p1': {'a': {'VCPU': 1}, 'b': {'VCPU': 2}},
-                                  'p2': {'a': {'VF': 1}}}) == {
-        'a': {'p1': {'VCPU': 1}, 'p2': {'VF': 1}}, 'b': {'p1': {'VCPU': 2}}}
+    found = collector.with_claims(
+        instances, hosts, {'vm': {'u2': {'VCPU': 2}}, 'm1': {'u1': {'VCPU': 2}}}, {'vm'},
+        [migration(1)])
+    assert found['vm'].allocations == {'u1': {'VCPU': 2}}
+    assert (found['vm'].claims, found['vm'].pinned) == ({'VCPU': 2}, None)
+    assert str(found['away'].pinned).startswith('host-not-planned: ')

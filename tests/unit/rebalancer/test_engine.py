@@ -21,7 +21,10 @@ import yaml
 from kronos_nova import exception
 from kronos_nova import model
 from kronos_nova.conf import opts
+from kronos_nova.rebalancer import confirming
 from kronos_nova.rebalancer import engine
+from kronos_nova.rebalancer import replay
+from kronos_nova.rebalancer.snapshots import reader
 from kronos_nova.rebalancer.store import api
 from kronos_nova.sources import base
 from tests.scenarios import loader
@@ -658,3 +661,74 @@ def test_stopped_while_it_plans_an_engine_ends_planning_and_keeps_nothing(world)
         assert one.run_cycle() == []
     assert seen[0].truncated
     assert world.store.plans() == [] and world.store.flights() == ()
+
+
+class FakeConfirming:
+    """Placement refuses what is given, at the first asking."""
+
+    def __init__(self, refuses):
+        self.refusals = confirming.Refusals()
+        self._refuses = refuses
+
+    def confirmed(self, outcome, now, replan):
+        if not self.refusals.current(now):
+            self.refusals.add(self._refuses, now)
+            return replan(self.refusals.current(now))
+        return outcome
+
+
+def test_what_placement_refuses_is_not_stored_and_stands_in_the_snapshot(world, tmp_path):
+    world.conf.set_override('snapshot_dir', str(tmp_path / 'snapshots'), 'engine')
+    engine = world.engine(confirming=FakeConfirming([(A0, 'b')]))
+    row, = engine.run_cycle()
+    assert row['moves'] == [] and world.casts == []
+    assert row['rejections']['placement-refused'] > 0
+    found = reader.read(engine.write_snapshot())
+    history = found.history(model.UNASSIGNED, cooldown=600, instance_cooldown=900)
+    assert history.refused == {A0: frozenset({'b'})}
+    world.clock.now += confirming.REFUSED_SECONDS + 1
+    row, = engine.run_cycle()
+    assert row['moves'] == [], 'it is asked for again, and refused again'
+
+
+def test_replay_of_a_snapshot_repeats_a_plan_without_what_placement_refused(world, tmp_path):
+    world.conf.set_override('snapshot_dir', str(tmp_path / 'snapshots'), 'engine')
+    engine = world.engine(confirming=FakeConfirming([(A0, 'b')]))
+    live, = engine.run_cycle()
+    replayed, = replay.replay(world.conf, engine.write_snapshot(), lambda: 0.0)
+    assert (replayed['moves'], replayed['rejections']) == (live['moves'], live['rejections'])
+
+
+def test_a_host_in_two_aggregates_belongs_to_the_first_and_the_log_says_so_once(world, caplog):
+    """Else two plans would give away the same room."""
+    world.collector.cluster = dataclasses.replace(
+        world.collector.cluster, aggregates={'blue': ('a', 'b'), 'green': ('b',)})
+    world.conf.set_override('aggregates', ['green', 'blue'], 'engine')
+    world.conf.set_override('include_unassigned_hosts', False, 'engine')
+    one = world.engine()
+    with caplog.at_level('WARNING'):
+        rows = one.run_cycle()
+        one.run_cycle()
+    assert {r['name']: r['hosts'] for r in rows} == {'green': 1, 'blue': 1}
+    assert not any(r['moves'] for r in rows), 'a and b are in different scopes'
+    said = [m for m in caplog.messages if 'several aggregates' in m]
+    assert said == ['Host b is in several aggregates that are planned, green, blue: it belongs to '
+                    'scope green, the first of them in [engine] aggregates']
+
+
+def test_a_host_that_is_disabled_and_not_drained_is_told_once_and_always_reported(world, caplog):
+    services = {h: dataclasses.replace(s, status='disabled' if h == 'a' else 'enabled',
+                                       disabled_reason='AUTO: libvirt' if h == 'a' else None)
+                for h, s in world.collector.cluster.services.items()}
+    world.collector.cluster = dataclasses.replace(world.collector.cluster, services=services)
+    world.conf.set_override('evacuate_disabled_hosts', True, 'engine')
+    one = world.engine()
+    with caplog.at_level('INFO'):
+        first, = one.run_cycle()
+        again, = one.run_cycle()
+    text, = first['undrained']
+    assert text.startswith('host a is disabled, not drained, because nobody ordered it')
+    assert again['undrained'] == [text]
+    assert caplog.messages.count(f'Scope {model.UNASSIGNED}: {text}') == 1
+    stored = world.store.plans()[0].plan
+    assert [no.detail for no in stored.undrained] == [text]

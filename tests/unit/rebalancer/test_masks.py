@@ -22,6 +22,7 @@ from kronos_nova import constraints
 from kronos_nova import model
 from kronos_nova.rebalancer import masks
 from kronos_nova.rebalancer import simulation as sim
+from kronos_nova.rebalancer.simulation import pins
 from tests.unit import clouds
 
 
@@ -65,6 +66,8 @@ def test_a_mask_permits_every_move_that_the_rules_permit(mask, knobs):
 BEHIND = {
     'receiving': ('identity', 'service_state', 'closed_host'),
     'reachable': ('cell', 'zone', 'cpu_traits'),
+    'unpinned': tuple(rule.__name__ for rule in constraints.PAIRS),
+    'unrefused': ('placement_refused',),
     'room': ('claims',),
     'still': ('group_in_flight',),
     'hard_groups': ('anti_affinity', 'affinity'),
@@ -85,6 +88,24 @@ def test_a_mask_refuses_only_what_its_rules_refuse(mask, knobs):
     for n, h in zip(*np.nonzero(~mask(simulation, rows, columns)), strict=True):
         move = simulation.move(int(n), int(h), model.Phase.EVACUATE)
         assert any(rule(simulation.view, move) for rule in rules), move
+
+
+def test_some_clouds_have_kinds_of_hosts_that_pin_instances():
+    """Or the two tests above would show nothing about the mask."""
+    refused = 0
+    for seed in range(40):
+        simulation = simulate(clouds.Knobs(seed, hosts=6, instances=12, clean=False))
+        rows, columns = all_of(simulation)
+        refused += int((~masks.hosts.unpinned(simulation, rows, columns)).sum())
+    assert refused > 100
+
+
+def test_with_too_many_kinds_the_mask_permits_everything(monkeypatch):
+    monkeypatch.setattr(pins, 'MOST', 1)
+    for seed in range(5):
+        simulation = simulate(clouds.Knobs(seed, hosts=6, instances=12, clean=False))
+        rows, columns = all_of(simulation)
+        assert masks.hosts.unpinned(simulation, rows, columns).all()
 
 
 @clouds.examples(40)

@@ -29,10 +29,14 @@ TASK = model.Task(
     aggregate='rack 1', instance_uuid='a1b2c3d4-e5f6-4a7b-8c9d-0e1f2a3b4c5d', from_host='h1',
     to_host='h2', phase=model.Phase.SPREAD, policy_names=('cpu', 'memory'), instance_name='vm "1"',
     improvement=0.25, wave=2, requires=('c1b2c3d4-e5f6-4a7b-8c9d-0e1f2a3b4c5d',),
-    alternates=('h3',), not_before=1700000030.5, created_at=1700000000.25, deadline=1700009000.0)
+    alternates=('h3',), alternate_improvements=(0.125,), not_before=1700000030.5,
+    created_at=1700000000.25, deadline=1700009000.0)
 RESULT = model.Result(
     TASK.task_id, TASK.plan_id, TASK.aggregate, TASK.instance_uuid, 'h1', 'h2', False, 'it failed',
-    'MigrationFailed', 12.5, 2, 1700000100.0)
+    'MigrationFailed', 12.5, 2, 1700000100.0, (
+        model.Attempt('h3', 1700000030.5, 1700000040.0, 'PlacementRejected', 'no room'),
+        model.Attempt('h2', 1700000050.0, 1700000100.0, 'MigrationFailed', 'it failed',
+                      '6c6c5d80-9b43-4d5c-8f43-0d7bb8a3d201')))
 KRONOS = {
     'task_id': TASK.task_id, 'plan_id': TASK.plan_id, 'aggregate': 'prod', 'policy_names': ['cpu'],
     'instance_uuid': TASK.instance_uuid, 'instance_name': 'vm', 'from_host': 'h1',
@@ -52,6 +56,12 @@ def test_a_result_survives_the_wire():
     assert messages.from_payload(messages.to_payload(ok)) == ok
 
 
+def test_news_of_an_executor_of_the_release_before_are_understood():
+    wire = messages.to_payload(RESULT)
+    del wire['attempts']
+    assert messages.from_payload(wire) == dataclasses.replace(RESULT, attempts=())
+
+
 def test_a_message_of_kronos_0_2_is_understood():
     task = messages.from_wire(KRONOS)
     assert (task.phase, task.created_at, task.deadline) == (model.Phase.EVACUATE, 1.7e9, None)
@@ -61,7 +71,8 @@ def test_all_names_of_kronos_0_2_are_sent():
     assert KRONOS.keys() <= messages.to_wire(TASK).keys()
     assert messages.to_payload(RESULT).keys() == {
         'task_id', 'plan_id', 'aggregate', 'instance_uuid', 'from_host', 'to_host', 'success',
-        'error', 'error_type', 'duration_seconds', 'retry_count', 'completed_at'}
+        'error', 'error_type', 'duration_seconds', 'retry_count', 'completed_at',
+        'attempts'}  # ours
 
 
 @pytest.mark.parametrize('field, value', [
@@ -75,7 +86,9 @@ def test_all_names_of_kronos_0_2_are_sent():
     ('created_at', 'yesterday'),
     ('created_at', 5), ('created_at', '9' * 100), ('policy_names', 'cpu'),
     ('policy_names', [1]), ('policy_names', ['a'] * 1001), ('requires', ['x']),
-    ('alternates', [None]), ('instance_name', 7), ('instance_name', 'x' * 256),
+    ('alternates', [None]), ('alternate_improvements', [float('nan')]),
+    ('alternate_improvements', ['0.1']), ('alternate_improvements', [True]),
+    ('instance_name', 7), ('instance_name', 'x' * 256),
     ('version', '2.0'), ('version', 1.0), ('deadline', 'soon'), ('wave', -1),
     ('deadline', 1699999999.0), ('surprise', 1)])
 def test_a_wrong_field_is_refused_by_name(field, value):
@@ -94,7 +107,11 @@ def test_a_missing_field_is_refused_by_name(field):
 
 @pytest.mark.parametrize('field, value', [
     ('success', 1), ('success', None), ('error', 5), ('error', 'x' * 5000),
-    ('duration_seconds', -1), ('retry_count', None), ('completed_at', {}), ('task_id', 'x')])
+    ('duration_seconds', -1), ('retry_count', None), ('completed_at', {}), ('task_id', 'x'),
+    ('attempts', {}), ('attempts', [1]), ('attempts', [{}]),
+    ('attempts', [{'to_host': 'h2', 'surprise': 1}]),
+    ('attempts', [{'to_host': 'h2', 'migration_uuid': 'm'}]),
+    ('attempts', [{'to_host': 'h2\nERROR forged'}]), ('attempts', [{'to_host': 'h'}] * 1001)])
 def test_a_wrong_result_is_refused_by_name(field, value):
     with pytest.raises(exception.MessageError, match=field):
         messages.from_payload({**messages.to_payload(RESULT), field: value})

@@ -49,6 +49,49 @@ def test_a_plan_with_moves_has_no_reason_and_reports_a_fall():
         plan.combined_before - plan.combined_after)
 
 
+def combined_after(r, moves):
+    """The combined imbalance when these moves are done, from the scores alone:
+    services, frozen hosts and capacity play no part in this cloud."""
+    total = 0.0
+    for p in r.policies.enabled:
+        known = r.scores.policies[p.name]
+        level = dict(known.hosts)
+        for move in moves:
+            usage = known.usages.get(move.instance_uuid, 0.0)
+            level[move.from_host] -= usage / known.capacity[move.from_host]
+            level[move.to_host] += usage / known.capacity[move.to_host]
+        total += p.weight * (max(level.values()) - min(level.values()))
+    return total
+
+
+def test_each_alternate_says_what_it_would_bring_and_the_best_comes_first():
+    r = request()
+    plan = planner.plan(r)
+    assert combined_after(r, plan.moves) == pytest.approx(plan.combined_after)
+    several = 0
+    for move in plan.moves:
+        assert len(move.alternates) == len(move.alternate_improvements)
+        assert list(move.alternate_improvements) == sorted(
+            move.alternate_improvements, reverse=True)
+        several += len(move.alternates) > 1
+        for host, improvement in zip(move.alternates, move.alternate_improvements, strict=True):
+            instead = [dataclasses.replace(m, to_host=host) if m is move else m
+                       for m in plan.moves]
+            assert move.improvement - improvement == pytest.approx(
+                combined_after(r, instead) - plan.combined_after)
+    assert several
+
+
+def test_without_trusted_scores_nothing_is_said_of_what_alternates_bring():
+    r = request(options=model.Options(evacuate_disabled_hosts=True, max_drain_fraction=1.0))
+    cluster = dataclasses.replace(r.cluster, services={
+        name: dataclasses.replace(s, status='disabled' if name == 'h0' else 'enabled')
+        for name, s in r.cluster.services.items()})
+    plan = planner.plan(dataclasses.replace(r, cluster=cluster, scores=untrusted(r)))
+    assert any(m.alternates for m in plan.moves)
+    assert all(m.alternate_improvements == () for m in plan.moves)
+
+
 @pytest.mark.parametrize('changes, reason', [
     ({'budget': 0}, 'the budget is used up by moves that are still under way'),
     ({'history': model.History(scope_cooling=90.0)}, 'the scope cools down for another 90 s'),

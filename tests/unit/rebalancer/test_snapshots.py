@@ -48,15 +48,28 @@ def policies():
 
 def cluster():
     provider = model.Provider(
-        'p1', 7, {'VCPU': model.Inventory(32, 2, 4.0, 1, 32, 1)}, {'VCPU': 4})
+        'p1', 7, {'VCPU': model.Inventory(32, 2, 4.0, 1, 32, 1)}, {'VCPU': 4}, 'a.example.org')
+    nested = tuple(model.Provider(
+        f'p1-{n}', n, {'VGPU': model.Inventory(4)}, {'VGPU': n}, HOSTILE, 'p1',
+        frozenset({'CUSTOM_BLUE', 'COMPUTE_NODE'})) for n in (2, 1))
+    pool = model.Provider(
+        'pool', 3, {'CUSTOM_IP': model.Inventory(9)}, {'CUSTOM_IP': 1}, 'addresses',
+        traits=frozenset({'MISC_SHARES_VIA_AGGREGATE'}), aggregates=frozenset({'agg2', 'agg1'}))
     return model.Cluster(
         hosts={'a': model.Host('a', 'a.example.org', 'p1', 'QEMU', 'az1', 'cell1', provider,
-                               frozenset({'HW_CPU_X86_VMX'})),
+                               frozenset({'HW_CPU_X86_VMX'}), nested, frozenset({'pool'}),
+                               hypervisor_version=8002000),
                'b': model.Host('b'), 'c': model.Host('c')},
+        sharing={'pool': pool},
         instances={
             'u1': model.Instance('u1', 'a', HOSTILE, 'instance-1', 4, 8192, 40, 'ACTIVE',
-                                 'migrating', True, {'VCPU': 4}, 'why', 'az1', 'project',
-                                 20),
+                                 'migrating', True, {'VCPU': 4, 'VGPU': 1, 'CUSTOM_IP': 1},
+                                 'why', 'az1', 'project', 20, allocations={
+                                     'p1': {'VCPU': 4}, 'p1-2': {'VGPU': 1},
+                                     'pool': {'CUSTOM_IP': 1}},
+                                 extra_specs={HOSTILE: HOSTILE}, image_properties={},
+                                 scheduler_hints={'same_host': ('u2',)}, power_state=4,
+                                 opted_out='tag stay'),
             'u2': model.Instance('u2', 'gone')},
         services={'a': model.Service('a', 'disabled', 'down', True, 'AUTO: x', 'az1'),
                   'b': model.Service('b')},
@@ -64,7 +77,8 @@ def cluster():
                                   3, HOSTILE),
                 model.ServerGroup('g2', model.GroupPolicy.SOFT_AFFINITY)),
         flights=(model.Flight('u1', 'a', None), model.Flight('u2', 'gone', 'b', 'task')),
-        aggregates={'ssd': ('a',), 'empty': ()}, taken_at=NOW)
+        aggregates={'ssd': ('a',), 'empty': ()}, taken_at=NOW,
+        aggregate_metadata={'ssd': {HOSTILE: HOSTILE}, 'empty': {}})
 
 
 def samples():
@@ -437,7 +451,8 @@ def test_a_snapshot_is_no_source_for_a_daemon():
 @pytest.mark.parametrize('path', [
     'meta.json', 'cooldowns.json', 'prometheus/imbalance_cpu.json', *(
         getattr(schema, n) for n in ('NODES', 'AGGREGATES', 'INSTANCES', 'GROUPS', 'SERVICES',
-                                     'MIGRATIONS', 'PROVIDERS', 'ALLOCATIONS', 'TRAITS'))])
+                                     'MIGRATIONS', 'PROVIDERS', 'ALLOCATIONS', 'TRAITS',
+                                     'SHARING', 'BY_PROVIDER'))])
 @pytest.mark.parametrize(('content', 'problem'), [
     ('', 'not valid JSON'), ('{', 'not valid JSON'), ('\xff', ''), ('[' * 100_000, ''),
     ('{"a": 1, "a": 2}', "key 'a' is written twice"), ('3', ''), ('"x"', ''), ('null', ''),
@@ -450,7 +465,18 @@ def test_a_broken_file_is_one_error_that_names_it(path, content, problem, writte
     refused(written, path, problem)
 
 
+ROOT = {'uuid': 'r', 'nested': [{'uuid': 'n', 'parent_uuid': 'r'}]}
+
+
 @pytest.mark.parametrize(('path', 'content', 'problem'), [
+    (schema.PROVIDERS, {'a': {**ROOT, 'sharing': ['x']}}, 'sharing provider x is not in'),
+    (schema.PROVIDERS, {'a': {**ROOT, 'parent_uuid': 'x'}}, 'are no tree'),
+    (schema.PROVIDERS, {'a': {**ROOT, 'uuid': 'other'}}, 'are no tree'),
+    (schema.PROVIDERS, {'a': {'uuid': 'r', 'nested': [{'uuid': 'n'}]}}, 'are no tree'),
+    (schema.PROVIDERS, {'a': {'uuid': 'n', 'nested': [{'uuid': 'n', 'parent_uuid': 'n'}]}},
+     'are no tree'),
+    (schema.SHARING, [{'uuid': 'pool'}, {'uuid': 'pool'}], 'pool stands there twice'),
+    (schema.BY_PROVIDER, {'u1': {'p1': {'VCPU': -4}}}, 'u1.p1.VCPU'),
     (schema.INSTANCES, {'a': [{'uuid': 'u'}], 'b': [{'uuid': 'u'}]}, 'u stands there twice'),
     (schema.INSTANCES, {'a': [{'uuid': 'u', 'host': 'b'}]}, 'on another host'),
     (schema.INSTANCES, {'a': [{'uuid': 'u\x1b[2J'}]}, '[0].uuid'),

@@ -46,6 +46,16 @@ def test_a_task_says_what_disks_it_copies(phase, local, options, disk_gb):
     assert tasks.copied_gb(move, instance, model.Options(**options)) == disk_gb
 
 
+def test_a_task_knows_the_trees_of_all_hosts_that_it_may_touch():
+    hosts = {n: model.Host(n, uuid=n, provider=model.Provider(n, 3)) for n in 'abcd'}
+    hosts['c'] = model.Host('c')
+    cluster = model.Cluster(hosts, {}, {})
+    move = model.Move('x', 'a', 'b', model.Phase.SPREAD, alternates=('c', 'd'))
+    assert [(t.host, t.generation) for t in tasks.trees(move, cluster, model.Options())] == [
+        ('a', 3), ('b', 3), ('d', 3)]
+    assert tasks.trees(move, cluster, model.Options(enforce_placement_claims=False)) == ()
+
+
 @pytest.mark.parametrize(('status', 'method'), [
     ('ACTIVE', 'live'), ('PAUSED', 'live'), ('SHUTOFF', 'cold')])
 def test_a_stopped_instance_is_moved_cold(status, method):

@@ -44,6 +44,15 @@ def look(cloud: answers.Answers, migrations: Any, server: Any,
         server if isinstance(server, answers.Response) else {'server': server}]
     cloud.answers['/servers/detail'] = [{'servers': []}]
     cloud.answers.setdefault('/servers/vm/os-instance-actions', [{'instanceActions': []}])
+    cloud.answers.setdefault('/allocations/m6', [{'allocations': {}}])
+    cloud.answers.setdefault('/allocations/vm', [{'allocations': {
+        'node1': {'resources': {'VCPU': 2}}}}])
+    cloud.answers['/os-hypervisors/detail'] = [{'hypervisors': [
+        {'id': 'node2', 'hypervisor_hostname': 'host2.example.org', 'hypervisor_type': 'QEMU',
+         'service': {'host': 'host2'}}]}]
+    cloud.answers['/resource_providers'] = [{'resource_providers': [
+        {'uuid': uuid, 'name': uuid, 'root_provider_uuid': 'node2', 'generation': 1}
+        for uuid in ('node2', 'numa2')]}]
     conf = cfg.ConfigOpts()
     opts.register(conf)
     return nova.NovaExecutor(conf, cloud).look(task, MARKER)
@@ -136,6 +145,68 @@ def test_novas_refusal_to_copy_disks_is_known_by_its_rule(
     found = look(cloud, [[answers.migration(6, status='error')]], answers.server('vm'), task)
     assert (found.stage, found.rule) == (base.Stage.FAILED, rule)
     assert ('[engine] allow_disk_copy' in found.detail) == (rule is not None)
+
+
+@pytest.mark.parametrize('method', ['live', 'cold'])
+@pytest.mark.parametrize(('migration', 'instance', 'said'), [
+    ({'node1': {'resources': {'VCPU': 2}}}, ['node2'], 'migration m6 still has'),
+    ({}, ['node1', 'node2'], 'still has an allocation on resource provider node2, of host2'),
+    ({}, ['numa2'], 'still has an allocation on resource provider numa2, of host2'),
+    ({}, ['node1', 'shared'], None), ({}, [], None)])
+def test_a_failed_migration_has_settled_when_its_allocations_are_gone(
+        cloud: answers.Answers, method: str, migration: Any, instance: list[str],
+        said: str | None) -> None:
+    cloud.answers['/allocations/m6'] = [{'allocations': migration}]
+    cloud.answers['/allocations/vm'] = [{'allocations': {
+        provider: {'resources': {'VCPU': 2}} for provider in instance}}]
+    if method == 'live':
+        found = look(cloud, [[answers.migration(6, status='failed')]], answers.server('vm'))
+    else:
+        found = look(cloud, [[cold(status='error')]], stopped(), COLD)
+    assert found.stage is (base.Stage.SETTLING if said else base.Stage.FAILED)
+    assert found.reference == 'm6' and (said is None or said in found.detail)
+
+
+def test_an_instance_that_nova_calls_migrating_has_not_settled(cloud: answers.Answers) -> None:
+    found = look(cloud, [[answers.migration(6, status='error')]],
+                 answers.server('vm', **{'OS-EXT-STS:task_state': 'migrating'}))
+    assert found.stage is base.Stage.SETTLING
+
+
+def test_what_a_later_migration_of_somebody_else_holds_is_not_waited_for(
+        cloud: answers.Answers) -> None:
+    cloud.answers['/allocations/vm'] = [{'allocations': {
+        'node2': {'resources': {'VCPU': 2}}}}]
+    later = answers.migration(7, dest_compute='host3')
+    found = look(cloud, [[answers.migration(6, status='error'), later]],
+                 answers.server('vm', **{'OS-EXT-STS:task_state': 'migrating'}))
+    assert found.stage is base.Stage.FAILED
+
+
+def test_that_placement_cannot_be_read_is_no_end(cloud: answers.Answers) -> None:
+    cloud.answers['/allocations/m6'] = [answers.Response({}, 503)]
+    with pytest.raises(exception.NovaClientError, match='HTTP 503'):
+        look(cloud, [[answers.migration(6, status='error')]], answers.server('vm'))
+
+
+@pytest.mark.parametrize(('status', 'said', 'kind'), [
+    (400, 'Compute host host2 could not be found.', exception.MigrationFailed),
+    (400, 'vTPM live migration is not supported by old nova-compute services.',
+     exception.InstanceRefused),
+    (403, 'Feature not supported with instances that have accelerators.',
+     exception.InstanceRefused),
+    (403, 'Policy does not allow it', exception.NovaClientError),
+    (409, "Operation 'live-migration' not supported for mem encryption enabled instance (vm).",
+     exception.InstanceRefused),
+    (409, 'something else', exception.MigrationFailed)])
+def test_whom_nova_refuses_at_once(cloud: answers.Answers, status: int, said: str,
+                                   kind: type[Exception]) -> None:
+    cloud.answers['/servers/vm'] = [{'server': answers.server('vm')}]
+    conf = cfg.ConfigOpts()
+    opts.register(conf)
+    refused = answers.Response({'badRequest': {'message': said, 'code': status}}, status)
+    found = nova.NovaExecutor(conf, cloud)._refused(TASK, refused)
+    assert type(found) is kind and said in str(found)
 
 
 def test_an_instance_deleted_on_its_way_ends_the_task(cloud: answers.Answers) -> None:

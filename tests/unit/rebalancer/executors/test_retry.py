@@ -95,13 +95,15 @@ def changed(rule, of):
     return retry.after_failure(of, error, NOW, SETTINGS)
 
 
-@pytest.mark.parametrize('rule', ['service-disabled', 'anti-affinity', 'drain-over'])
+@pytest.mark.parametrize('rule', [
+    'service-disabled', 'anti-affinity', 'drain-over', 'tree-reshaped'])
 def test_what_changed_around_the_instance_does_not_quarantine_it(rule):
     verdict = changed(rule, row(alternates=()))
     assert not verdict.again and not verdict.quarantine and not verdict.refused
 
 
-@pytest.mark.parametrize('rule', ['copies-disk', 'quarantined', 'locked', 'method-changed'])
+@pytest.mark.parametrize('rule', [
+    'copies-disk', 'quarantined', 'locked', 'method-changed', 'source-reshaped'])
 def test_what_no_destination_and_no_wait_changes_ends_without_a_quarantine(rule):
     assert changed(rule, row()) == retry.Verdict(again=False)
 

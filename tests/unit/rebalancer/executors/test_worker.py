@@ -26,9 +26,11 @@ from kronos_nova.model import TaskState
 from kronos_nova.rebalancer import health as healths
 from kronos_nova.rebalancer.executors import base
 from kronos_nova.rebalancer.executors import dry_run
+from kronos_nova.rebalancer.executors import faults
 from kronos_nova.rebalancer.executors import retry
 from kronos_nova.rebalancer.executors import worker
 from kronos_nova.rebalancer.store import api
+from kronos_nova.rebalancer.store import rows
 from tests.unit.rebalancer.store import cases
 
 SETTINGS = retry.Settings(look_interval=10, poll_interval=0.1, claim_seconds=60,
@@ -266,6 +268,174 @@ def test_the_alternate_that_took_it_is_what_is_recorded(bench):
     assert (bench.state, bench.row().task.to_host) == (TaskState.COMPLETED, 'h3')
     assert bench.told[-1][1].to_host == 'h3'
     assert bench.quarantined() == {}
+
+
+M = '6c6c5d80-9b43-4d5c-8f43-0d7bb8a3d2%02d'
+
+
+def tried(row_or_result):
+    return [(a.to_host, a.error_type, a.migration_uuid) for a in row_or_result.attempts]
+
+
+def test_the_result_lists_every_attempt(bench):
+    """Refused at once, by its compute, by pre-flight, and taken by none: all
+    in order, with their times, in the row and in what is told."""
+    bench.driver.answers['pre_flight'] = [
+        'marker', 'marker', error(exception.PlacementRejected), 'marker']
+    bench.driver.answers['submit'] = [error(exception.MigrationFailed), 'req-2']
+    bench.driver.answers['look'] = [
+        base.Progress(base.Stage.FAILED, 'no CPU', M % 1), base.Progress(
+            base.Stage.COMPLETED, '', M % 2)]
+    bench.plan(lambda p, s: cases.make_task(p, s, alternates=('h3', 'h4', 'h5')))
+    bench.worker = bench.new_worker('w1', dataclasses.replace(SETTINGS, max_attempts=4))
+    start = bench.now
+    bench.passes(6)
+    assert bench.state is TaskState.COMPLETED
+    assert tried(bench.row()) == [
+        ('h2', 'MigrationFailed', None), ('h3', 'MigrationFailed', M % 1),
+        ('h4', 'PlacementRejected', None), ('h5', None, M % 2)]
+    first, second, third, last = bench.row().attempts
+    assert first.started_at == first.ended_at == start
+    assert (second.started_at, second.ended_at) == (start + 10, start + 20)
+    assert third.started_at == third.ended_at and last.ended_at > last.started_at
+    assert 'no CPU' in second.error and last.error is None
+    (_, result), = bench.told
+    assert result.attempts == bench.row().attempts
+
+
+def test_attempts_are_listed_over_all_passes_and_are_bounded(bench):
+    bench.driver.answers['submit'] = [error(exception.MigrationFailed)]
+    bench.plan(lambda p, s: cases.make_task(p, s, max_retries=1))
+    bench.passes(20)
+    assert [host for host, _, _ in tried(bench.row())] == ['h2', 'h3', 'h2', 'h3']
+    assert [len(result.attempts) for _, result in bench.told] == [2, 4]
+    bench.now += 1e6
+    bench.plan(lambda p, s: cases.make_task(p, s, max_retries=30))
+    bench.passes(80, by=bench.new_worker('w2', dataclasses.replace(SETTINGS, retry_backoff=0)))
+    kept = bench.row().attempts
+    assert bench.state is TaskState.FAILED and len(kept) == rows.KEPT_ATTEMPTS
+    assert kept[-1].ended_at == bench.row().completed_at, 'the newest are kept'
+    assert bench.told[-1][1].attempts == kept
+
+
+def test_waiting_for_a_slot_is_no_attempt(bench):
+    full = exception.PreFlightError(instance_uuid='i', problem='p', rule='no-slot')
+    bench.driver.answers['pre_flight'] = [full] * 3 + ['marker']
+    bench.plan()
+    bench.passes(30, seconds=40)
+    assert tried(bench.row()) == [('h2', None, None)]
+
+
+def test_attempts_tell_no_secret(bench):
+    bench.driver.answers['submit'] = [exception.MigrationFailed(
+        instance_uuid='i', problem='POST http://u:c4n4ry@h Authorization: Bearer c4n4ry\n' * 99)]
+    bench.plan()
+    bench.passes(20, seconds=60)
+    attempts = bench.row().attempts
+    assert len(attempts) > 1 and all(a.error and len(a.error) <= 300 for a in attempts)
+    assert 'c4n4ry' not in str(attempts) + str([r.attempts for _, r in bench.told])
+
+
+def test_a_cancelled_task_tells_what_had_been_tried(bench):
+    bench.driver.answers['submit'] = [error(exception.MigrationFailed)]
+    bench.plan(lambda p, s: cases.make_task(p, s, alternates=()),
+               lambda p, s: elsewhere(p, s))
+    bench.passes(1)
+    task = bench.tasks[0]
+    assert bench.store.cancel(task.task_id, bench.now, cancelled_by='me', reason='r',
+                              instance_cooldown=9)
+    bench.worker._outcomes.cancelled(task, bench.now)
+    assert tried(bench.told[-1][1]) == [('h2', 'MigrationFailed', None)]
+
+
+def test_an_attempt_that_ends_in_error_names_its_migration_at_the_first_look(bench):
+    bench.driver.answers['look'] = [base.Progress(base.Stage.COMPLETED, '', M % 1)]
+    bench.driver.answers['post_flight'] = [error(exception.InstanceInError)]
+    bench.plan()
+    bench.passes(2)
+    assert tried(bench.row()) == [('h2', 'MigrationFailed', M % 1)]
+
+
+def settling(detail='its allocation is still there'):
+    return base.Progress(base.Stage.SETTLING, detail, M % 1)
+
+
+def test_the_next_destination_waits_until_the_failed_migration_has_settled(bench):
+    bench.driver.answers['look'] = [
+        settling(), settling(), base.Progress(base.Stage.FAILED, 'no', M % 1),
+        base.Stage.COMPLETED]
+    bench.plan()
+    bench.passes(3)
+    assert bench.steps('submit') == ['h2'] and bench.state is TaskState.SUBMITTED
+    bench.passes(3)
+    assert bench.steps('pre_flight') == bench.steps('submit') == ['h2', 'h3']
+    assert bench.state is TaskState.COMPLETED
+    assert tried(bench.row())[0] == ('h2', 'MigrationFailed', M % 1)
+
+
+def test_allocations_that_stay_end_the_task_and_nothing_more_is_asked(bench):
+    bench.driver.answers['look'] = [settling()]
+    bench.plan()
+    bench.passes(60)
+    assert bench.steps('submit') == ['h2'] and bench.state is TaskState.FAILED
+    row = bench.row()
+    assert 'nova-manage placement audit' in row.error and 'still there' in row.error
+    assert bench.tasks[0].instance_uuid in bench.quarantined()
+    assert row.completed_at - row.submitted_at >= SETTINGS.settling_seconds
+    assert bench.store.quarantines(bench.now)[0].kind == 'instance', 'the host is not charged'
+
+
+def test_a_successor_goes_on_waiting_and_loses_no_attempt(bench):
+    bench.driver.answers['submit'] = [error(exception.MigrationFailed), 'req-1']
+    bench.driver.answers['look'] = [settling()]
+    bench.plan(lambda p, s: cases.make_task(p, s, alternates=('h3', 'h4')))
+    bench.passes(4)
+    since = bench.row().doubt_since
+    assert since is not None and bench.steps('submit') == ['h2', 'h3']
+    bench.now += SETTINGS.claim_seconds + 1  # its executor died
+    successor = bench.new_worker('w2')
+    bench.passes(2, by=successor)
+    assert bench.row().doubt_since == since, 'the time of its predecessor counts'
+    bench.driver.answers['look'] = [base.Progress(base.Stage.FAILED, 'no', M % 1),
+                                    base.Stage.COMPLETED]
+    bench.passes(3, by=successor)
+    assert bench.steps('submit') == ['h2', 'h3', 'h4']
+    assert [host for host, _, _ in tried(bench.row())] == ['h2', 'h3', 'h4']
+
+
+@pytest.mark.parametrize(('fault', 'asked', 'kind', 'quarantined', 'charged'), [
+    (faults.Fault.INSTANCE, ['h2'], 'MigrationFailed', True, False),
+    (faults.Fault.API, ['h2'] * 4, 'NovaClientError', False, False),
+    (faults.Fault.DESTINATION, ['h2', 'h3'] * 4, 'MigrationFailed', True, True)])
+def test_what_follows_depends_on_whose_fault_it_is(bench, fault, asked, kind, quarantined,
+                                                   charged):
+    bench.driver.answers['look'] = [base.Progress(base.Stage.FAILED, 'no', M % 1, fault=fault)]
+    bench.plan()
+    bench.passes(200, seconds=30)
+    assert bench.steps('submit') == asked
+    assert (bench.state, bench.row().error_type) == (TaskState.FAILED, kind)
+    found = {q.kind for q in bench.store.quarantines(bench.row().completed_at)}
+    assert ('instance' in found) == quarantined and ('host' in found) == charged
+
+
+def test_an_instance_refused_at_once_stops(bench):
+    bench.driver.answers['submit'] = [error(exception.InstanceRefused, 'it has accelerators')]
+    bench.plan()
+    bench.passes(20, seconds=60)
+    assert bench.steps('submit') == ['h2'] and bench.state is TaskState.FAILED
+    assert 'it has accelerators' in bench.row().error
+    assert [q.kind for q in bench.store.quarantines(bench.now - 1200)] == ['instance']
+
+
+def test_the_improvement_is_that_of_the_destination_at_hand(bench):
+    bench.driver.answers['submit'] = [error(exception.MigrationFailed), 'req-1']
+    bench.plan(lambda p, s: cases.make_task(
+        p, s, improvement=0.3, alternates=('h3', 'h4'), alternate_improvements=(0.2, 0.1)))
+    task = bench.row().task
+    assert (task.improvement, task.alternate_improvements) == (0.3, (0.2, 0.1))
+    bench.passes(2)
+    task = bench.row().task
+    assert (task.to_host, task.improvement, task.alternate_improvements) == ('h3', 0.2, (0.1,))
 
 
 def test_a_destination_that_refuses_everybody_is_quarantined_not_the_instances(bench):

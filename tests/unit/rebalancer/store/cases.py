@@ -502,8 +502,10 @@ def purge_forgets_no_running_cooldown_and_no_live_task(store):
 
 
 def how_a_task_is_moved_is_kept(store):
-    save(store, [lambda p, s: make_task(p, s, method=model.Method.COLD)])
-    assert claim(store).task.method is model.Method.COLD
+    trees = (model.TreeMark('h1', '0123456789abcdef', 2**40), model.TreeMark('höst', 'f' * 16, 0))
+    save(store, [lambda p, s: make_task(p, s, method=model.Method.COLD, trees=trees)])
+    found = claim(store).task
+    assert (found.method, found.trees) == (model.Method.COLD, trees)
 
 
 def an_operator_cancels_what_has_not_begun_and_what_requires_it(store):

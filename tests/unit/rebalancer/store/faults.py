@@ -251,8 +251,9 @@ def a_lease_that_is_over_writes_nothing_though_nobody_took_it(store):
 DOCUMENT = json.dumps({
     'moves': [], 'policies': [], 'combined_before': 0.5, 'combined_after': 0.2,
     'rejections': {}, 'warnings': [], 'draining': [], 'truncated': False})
-TASKS = {'method': 'live', 'destinations': '["h2", "h3"]', 'policy_names': '["cpu"]',
-         'requires': '[]', 'state': 'queued', 'phase': 'spread', 'attempt': 0, 'worker': None,
+TASKS = {'method': 'live', 'trees': None, 'destinations': '["h2", "h3"]',
+         'policy_names': '["cpu"]', 'requires': '[]', 'state': 'queued', 'phase': 'spread',
+         'attempt': 0, 'worker': None,
          'heartbeat_at': None, 'expires_at': None, 'not_before': NOW, 'from_host': 'h1',
          'to_host': 'h2'}
 KNOWN = {
@@ -340,7 +341,7 @@ def _used(store, before):
     assert lease.epoch == 8
     store.resume(scope, NOW)
     mine = cases.claim(store)
-    assert mine.task.method is model.Method.LIVE
+    assert mine.task.method is model.Method.LIVE and mine.task.trees == ()
     assert mine.task.instance_uuid == before['task'][0]['instance_uuid']
     assert ('method' in before['task'][0]) or mine.task.method is model.Method.LIVE
     cases.end(store, mine)

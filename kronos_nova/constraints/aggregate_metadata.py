@@ -1,0 +1,83 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+
+"""What the aggregates of a host say, as Nova's filters read it."""
+
+from collections import defaultdict
+from collections.abc import Collection
+from collections.abc import Mapping
+
+TENANT = 'filter_tenant_id'
+
+
+class Aggregates:
+    """The aggregates' metadata, by host.
+
+    :param hosts: by aggregate.
+    :param metadata: by aggregate; one that has none may be missing.
+    """
+
+    def __init__(self, hosts: Mapping[str, Collection[str]],
+                 metadata: Mapping[str, Mapping[str, str]]) -> None:
+        self.metadata = metadata
+        self._of: dict[str, list[str]] = defaultdict(list)
+        for name in metadata:
+            for host in hosts.get(name, ()):
+                self._of[host].append(name)
+        self._values: dict[str, Mapping[str, frozenset[str]]] = {}
+
+    def of(self, host: str) -> Collection[str]:
+        """Those that have metadata and hold the host."""
+        return self._of.get(host, ())
+
+    def values(self, host: str) -> Mapping[str, frozenset[str]]:
+        """What any of them says, by key; a value may be several, set apart by
+        commas.
+
+        Source: nova.scheduler.filters.utils, aggregate_metadata_get_by_host.
+        """
+        if host not in self._values:
+            found: dict[str, set[str]] = defaultdict(set)
+            for name in self.of(host):
+                for key, value in self.metadata[name].items():
+                    found[key].update(part.strip() for part in value.split(','))
+            self._values[host] = {key: frozenset(values) for key, values in found.items()}
+        return self._values[host]
+
+    def tenants(self, host: str) -> frozenset[str]:
+        """Projects that alone may use the host; empty: all may.
+
+        Source: nova.scheduler.filters.aggregate_multitenancy_isolation.
+        """
+        return frozenset(project for key, values in self.values(host).items()
+                         if key.startswith(TENANT) for project in values)
+
+    def for_tenant(self, project_id: str) -> frozenset[str]:
+        """Aggregates that Placement is asked for when this project boots.
+
+        Source: nova.scheduler.request_filter, require_tenant_aggregate: here a
+        value is one project.
+        """
+        return frozenset(name for name, metadata in self.metadata.items()
+                         if project_id in metadata.values()
+                         and any(key.startswith(TENANT) for key in metadata))
+
+    def isolating(self, host: str) -> frozenset[str]:
+        """Traits that an instance must require to be let into the host's
+        aggregates.
+
+        Source: nova.scheduler.request_filter, isolate_aggregates.
+        """
+        return frozenset(key.removeprefix('trait:') for name in self.of(host)
+                         for key, value in self.metadata[name].items()
+                         if key.startswith('trait:') and value == 'required')

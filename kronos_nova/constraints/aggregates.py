@@ -1,0 +1,78 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+
+"""Aggregates that Nova's filters keep for some flavors, projects or images.
+
+Each is judged where ``nova_enabled_filters`` names its filter, as that filter
+judges; held to Nova's classes by a parity test.
+"""
+
+from kronos_nova import model
+from kronos_nova.constraints import extra_specs_ops
+from kronos_nova.constraints import image_properties as images
+from kronos_nova.constraints import view as views
+
+EXTRA_SPECS = 'AggregateInstanceExtraSpecsFilter'
+TENANTS = 'AggregateMultiTenancyIsolation'
+IMAGES = 'AggregateImagePropertiesIsolation'
+SCOPE = 'aggregate_instance_extra_specs'
+
+
+def extra_specs(view: views.View, move: model.Move) -> model.Rejection | None:
+    """Each extra spec of the flavor that has this scope, or none, is fulfilled
+    by a value of the destination's aggregates."""
+    instance = view.instance(move.instance_uuid)
+    if EXTRA_SPECS not in view.options.nova_enabled_filters or instance is None:
+        return None
+    values = None
+    for key, required in (instance.extra_specs or {}).items():
+        scope, colon, rest = key.partition(':')
+        if colon and scope != SCOPE:
+            continue
+        if values is None:
+            values = view.aggregates.values(move.to_host)
+        if not any(extra_specs_ops.matches(value, required)
+                   for value in values.get(rest if colon else key, ())):
+            return model.Rejection(
+                'aggregate-extra-specs', f'no aggregate of {move.to_host} fulfils an extra spec '
+                                         f'of the flavor of instance {instance.uuid}')
+    return None
+
+
+def tenants(view: views.View, move: model.Move) -> model.Rejection | None:
+    """A destination that is kept for some projects is kept for this one."""
+    instance = view.instance(move.instance_uuid)
+    if TENANTS not in view.options.nova_enabled_filters or instance is None:
+        return None
+    allowed = view.aggregates.tenants(move.to_host)
+    if not allowed or instance.project_id in allowed:
+        return None
+    return model.Rejection('aggregate-tenant', f'host {move.to_host} is kept for other projects '
+                                               f'than that of instance {instance.uuid}')
+
+
+def image_properties(view: views.View, move: model.Move) -> model.Rejection | None:
+    """Where the destination's aggregates and the image name the same property,
+    they agree."""
+    instance = view.instance(move.instance_uuid)
+    if (IMAGES not in view.options.nova_enabled_filters or instance is None
+            or not instance.image_properties):
+        return None
+    values = view.aggregates.values(move.to_host)
+    for name, texts in images.properties(instance.image_properties).items():
+        allowed = values.get(name)
+        if allowed is not None and texts and allowed.isdisjoint(texts):
+            return model.Rejection(
+                'aggregate-image', f'an aggregate of {move.to_host} excludes the image of '
+                                   f'instance {instance.uuid}')
+    return None

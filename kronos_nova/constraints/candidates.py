@@ -1,0 +1,27 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+
+"""What Placement itself has said of an instance and a host."""
+
+from kronos_nova import model
+from kronos_nova.constraints import view as views
+
+
+def placement_refused(view: views.View, move: model.Move) -> model.Rejection | None:
+    """It was asked for this very instance there, and had no allocation
+    candidate (:mod:`kronos_nova.rebalancer.confirming`)."""
+    if not view.refused(move.instance_uuid, move.to_host):
+        return None
+    return model.Rejection('placement-refused', f'Placement had no allocation candidate for '
+                                                f'instance {move.instance_uuid} on host '
+                                                f'{move.to_host}')

@@ -1,0 +1,54 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+
+"""Live migration leads to the same kind of hypervisor, never to an older one.
+
+Source: nova.conductor.tasks.live_migrate,
+_check_compatible_with_source_hypervisor. Nova cold-migrates to any.
+"""
+
+from kronos_nova import model
+from kronos_nova.constraints import requests
+from kronos_nova.constraints import statuses
+from kronos_nova.constraints import view as views
+
+VGPU = 'VGPU'
+#: QEMU 8.1.0: the first to live-migrate mediated devices.
+#: Source: nova.virt.libvirt.driver, MIN_MDEV_LIVEMIG_QEMU_VERSION.
+MEDIATED = 8_001_000
+
+
+def hypervisor(view: views.View, move: model.Move) -> model.Rejection | None:
+    """A version that is not known (0) refuses nothing."""
+    instance = view.instance(move.instance_uuid)
+    source, destination = view.host(move.from_host), view.host(move.to_host)
+    if (instance is None or source is None or destination is None
+            or statuses.method(instance.status) is model.Method.COLD):
+        return None
+    if source.hypervisor_type != destination.hypervisor_type:
+        return model.Rejection('hypervisor-type', f'{move.to_host} has another hypervisor than '
+                                                  f'{move.from_host}')
+    if (0 < destination.hypervisor_version < source.hypervisor_version
+            and not view.options.skip_hypervisor_version_check_on_lm):
+        return model.Rejection('hypervisor-older', f'{move.to_host} has an older hypervisor than '
+                                                   f'{move.from_host}')
+    for host in (source, destination):
+        if 0 < host.hypervisor_version < MEDIATED and _has_vgpu(instance):
+            return model.Rejection('vgpu-hypervisor', f'{host.name} has a QEMU older than 8.1.0, '
+                                                      'which moves no vGPU live')
+    return None
+
+
+def _has_vgpu(instance: model.Instance) -> bool:
+    return bool(instance.claims.get(VGPU)) or any(
+        VGPU in group.resources for group in requests.groups(instance.extra_specs or {}).values())

@@ -1,0 +1,76 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+
+"""Devices with which Nova moves an instance not at all, or not live.
+
+Source: nova.compute.api, live_migrate and resize with their decorators;
+nova.conductor.tasks.live_migrate. What Nova does not show is not judged.
+"""
+
+from kronos_nova import model
+from kronos_nova.constraints import statuses
+from kronos_nova.constraints import view as views
+
+#: Nova's power states in which a guest can be moved live.
+RUNNING, PAUSED = 1, 3
+#: Texts that Nova takes for true.
+#: Source: oslo_utils.strutils, TRUE_STRINGS.
+TRUE = frozenset({'1', 't', 'true', 'on', 'y', 'yes'})
+
+
+#: Without any of these nothing but its power state holds an instance.
+EXTRA_SPECS = frozenset({
+    'accel:device_profile', 'hw:mem_encryption', 'hw:tpm_version', 'pci_passthrough:alias'})
+IMAGE = frozenset({'hw_mem_encryption', 'hw_tpm_version'})
+
+
+def marked(instance: model.Instance) -> bool:
+    """Quickly: the rule below may have a no; else it has none."""
+    return (instance.power_state not in (None, RUNNING, PAUSED)
+            or bool(instance.extra_specs and not EXTRA_SPECS.isdisjoint(instance.extra_specs))
+            or bool(instance.image_properties and not IMAGE.isdisjoint(
+                instance.image_properties)))
+
+
+def true(text: str | None) -> bool:
+    return text is not None and text.strip().lower() in TRUE
+
+
+def devices(view: views.View, move: model.Move) -> model.Rejection | None:
+    """Nothing of the instance itself keeps Nova from moving it this way."""
+    instance = view.instance(move.instance_uuid)
+    if instance is None:
+        return None
+    uuid = instance.uuid
+    extra_specs = instance.extra_specs or {}
+    if extra_specs.get('accel:device_profile'):
+        return model.Rejection('accelerators', f'instance {uuid} has accelerators of Cyborg, with '
+                                               'which Nova moves nothing')
+    if statuses.method(instance.status) is model.Method.COLD:
+        return None
+    if instance.power_state not in (None, RUNNING, PAUSED):
+        return model.Rejection('power-state', f'instance {uuid} is not running on its host, '
+                                              'whatever Nova\'s status says')
+    image = instance.image_properties or {}
+    if true(extra_specs.get('hw:mem_encryption')) or true(image.get('hw_mem_encryption')):
+        return model.Rejection('memory-encryption', f'the memory of instance {uuid} is encrypted')
+    if (('hw:tpm_version' in extra_specs or 'hw_tpm_version' in image)
+            and extra_specs.get('hw:tpm_secret_security') != 'host'):
+        return model.Rejection('vtpm', f'instance {uuid} has a vTPM whose secret is not the '
+                                       'host\'s (hw:tpm_secret_security)')
+    aliases = {part.partition(':')[0].strip()
+               for part in extra_specs.get('pci_passthrough:alias', '').split(',')} - {''}
+    if not aliases <= view.options.live_migratable_pci_aliases:
+        return model.Rejection('pci-passthrough', f'instance {uuid} has a PCI device whose alias '
+                                                  'is not in live_migratable_pci_aliases')
+    return None

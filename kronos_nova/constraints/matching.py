@@ -1,0 +1,159 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""Which provider of a tree each part of an allocation could be on.
+
+Placement gives each class of an allocation to one provider, whole. What an
+instance has on the root of a tree, any provider of another tree may serve,
+class by class; what it has on a nested provider was asked for together
+(granular request groups, NUMA cells) and stays together.
+"""
+
+from collections.abc import Callable
+from collections.abc import Container
+from collections.abc import Mapping
+from collections.abc import Sequence
+import itertools
+from typing import NamedTuple
+
+from kronos_nova import model
+
+#: Steps of a search besides one for each piece. What needs more is refused.
+BOUND = 4096
+
+#: Nova asks for these in the group without a suffix, and a move to a named
+#: host sets that group's ``in_tree``: then sharing providers do not serve it.
+#: Source: nova.scheduler.utils.resources_from_request_spec and
+#: placement.objects.research_context.get_trees_matching_all.
+IN_TREE = frozenset({'VCPU', 'PCPU', 'MEMORY_MB', 'DISK_GB'})
+
+
+class Piece(NamedTuple):
+    """Classes and amounts that one provider has to serve together.
+
+    ``shared``: a sharing provider may serve it as well.
+    """
+
+    resources: tuple[tuple[str, int], ...]
+    shared: bool = False
+
+
+class Space(NamedTuple):
+    """A provider, by a key that tells it from all others of the cloud."""
+
+    key: str
+    provider: model.Provider
+
+
+class Demand(NamedTuple):
+    """A piece, and the spaces it could be in, best first."""
+
+    piece: Piece
+    spaces: Sequence[Space]
+
+
+#: What is allocated in a space of a resource class.
+Used = Callable[[Space, str], float]
+
+
+def pieces(instance: model.Instance, is_root: Callable[[str], bool],
+           sharing: Container[str]) -> tuple[Piece, ...]:
+    """What an instance has allocated, in pieces: those of roots first."""
+    if not instance.allocations:
+        return tuple(Piece(((name, amount),))
+                     for name, amount in sorted(instance.claims.items()) if amount)
+    roots, nested, shared = [], [], []
+    for provider, resources in sorted(instance.allocations.items()):
+        held = sorted((name, amount) for name, amount in resources.items() if amount)
+        if is_root(provider):
+            roots += [Piece((one,)) for one in held]
+        elif provider in sharing:
+            shared += [Piece((one,), one[0] not in IN_TREE) for one in held]
+        elif held:
+            nested.append(Piece(tuple(held)))
+    return (*roots, *nested, *shared)
+
+
+def in_units(inventory: model.Inventory, amount: int) -> bool:
+    """Placement allocates so much in one piece."""
+    return (inventory.min_unit <= amount <= inventory.max_unit
+            and amount % inventory.step_size == 0)
+
+
+def search(demands: Sequence[Demand], used: Used, free: Container[str] = (),
+           bound: int = BOUND) -> list[Space] | None:
+    """A space for each demand so that all have room at once, or None.
+
+    First fit, going back where it has to; equal input, equal answer.
+
+    :param free: classes that nobody counts.
+    :param bound: steps before it gives up, besides one for each demand.
+    """
+    laid: dict[tuple[str, str], int] = {}
+
+    def fits(space: Space, piece: Piece) -> bool:
+        for name, amount in piece.resources:
+            if name in free:
+                continue
+            inventory = space.provider.inventories.get(name)
+            if (inventory is None or not in_units(inventory, amount)
+                    or used(space, name) + laid.get((space.key, name), 0) + amount
+                    > inventory.capacity):
+                return False
+        return True
+
+    def lay(space: Space, piece: Piece, sign: int) -> None:
+        for name, amount in piece.resources:
+            laid[space.key, name] = laid.get((space.key, name), 0) + sign * amount
+
+    fitting = [[s for s in d.spaces if fits(s, d.piece)] for d in demands]
+    # The choosiest first; of those, the largest.
+    order = sorted(range(len(demands)), key=lambda d: (
+        len(fitting[d]), [-amount for _, amount in demands[d].piece.resources], d))
+    tried = [-1] * len(order)
+    depth, steps = 0, 0
+    while 0 <= depth < len(order):
+        steps += 1
+        if steps > bound + len(order):
+            return None
+        piece, spaces = demands[order[depth]].piece, fitting[order[depth]]
+        if tried[depth] >= 0:
+            lay(spaces[tried[depth]], piece, -1)
+        tried[depth] = next((n for n in range(tried[depth] + 1, len(spaces))
+                             if fits(spaces[n], piece)), -1)
+        if tried[depth] < 0:
+            depth -= 1
+        else:
+            lay(spaces[tried[depth]], piece, 1)
+            depth += 1
+    if depth < 0:
+        return None
+    chosen = {order[n]: fitting[order[n]][tried[n]] for n in range(len(order))}
+    return [chosen[d] for d in range(len(demands))]
+
+
+def force(demands: Sequence[Demand]) -> list[Space]:
+    """Where each demand is taken to be when not all have room: the first space
+    that has all of its classes, or the first of all."""
+    return [next((s for s in d.spaces
+                  if all(name in s.provider.inventories for name, _ in d.piece.resources)),
+                 d.spaces[0]) for d in demands]
+
+
+def total(chosen: Sequence[Space], demands: Sequence[Demand]) -> Mapping[tuple[str, str], int]:
+    """What the demands take of each space, by (key, resource class)."""
+    found: dict[tuple[str, str], int] = {}
+    for space, (name, amount) in itertools.chain.from_iterable(
+            ((s, one) for one in d.piece.resources)
+            for s, d in zip(chosen, demands, strict=True)):
+        found[space.key, name] = found.get((space.key, name), 0) + amount
+    return found

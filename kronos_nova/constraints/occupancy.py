@@ -1,0 +1,252 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""What is allocated on which provider, with moves laid over it. Mutable.
+
+Placement's usages count as they are. An instance that has left its host is
+taken from the providers that Placement says it was on. Which providers one
+gets that comes to a tree Nova decides when it is asked: here all that come to
+a tree are placed together, so that what is found does not depend on the order
+in which they came, and any part of them has room where all of them have.
+
+Sharing providers connect hosts that have nothing else to do with each other,
+so that no order of moves can be built on what one of them leaves there: what
+an instance has on one counts until the next plan, wherever it goes.
+"""
+
+from collections import Counter
+from collections import defaultdict
+from collections.abc import Iterator
+from collections.abc import Mapping
+from collections.abc import Sequence
+
+from kronos_nova import model
+from kronos_nova.constraints import matching
+
+DISK = 'DISK_GB'
+
+#: (host, instance), as often as it comes.
+Coming = Counter[tuple[str, str]]
+
+
+class Occupancy:
+    """Keys of spaces: a host's name for its root, else the provider's UUID.
+
+    What may be arranged anew together is a district: the tree of a host, and
+    the sharing providers that are connected through hosts.
+    """
+
+    def __init__(self, cluster: model.Cluster, options: model.Options) -> None:
+        self._cluster = cluster
+        #: Classes that are not judged.
+        self.free = frozenset({DISK} if options.enforce_placement_disk is False else ())
+        self._extra: dict[tuple[str, str], int] = defaultdict(int)
+        #: By district, who comes; only where that leaves a choice.
+        self._coming: dict[str, Coming] = defaultdict(Counter)
+        self._placed: dict[str, Mapping[tuple[str, str], int] | None] = {}
+        self._pieces: dict[str, tuple[matching.Piece, ...]] = {}
+        self._spaces: dict[str, tuple[matching.Space, ...]] = {}
+        self._roots: frozenset[str] | None = None
+        #: Sharing providers of which something may be used by moves.
+        self._usable = {u for u, p in cluster.sharing.items()
+                        if not matching.IN_TREE.issuperset(p.inventories)}
+        self._pools = _districts(cluster, self._usable) if self._usable else {}
+
+    # What is.
+
+    def flat(self, host: model.Host) -> bool:
+        """Its root is all that a move to it can use."""
+        return not host.nested and host.name not in self._pools
+
+    def used(self, host: model.Host, resource_class: str) -> float:
+        """Allocated on the providers of the host's tree together."""
+        if host.provider is None:
+            return 0
+        if self.flat(host):
+            return (host.provider.used.get(resource_class, 0)
+                    + self._extra.get((host.name, resource_class), 0))
+        return sum(self.used_of(host, space, resource_class) for space in self.spaces(host))
+
+    def limit(self, host: model.Host, resource_class: str) -> float:
+        """The capacity of the tree together. What one provider has too much
+        takes no room from the others."""
+        return sum(max(space.provider.inventories[resource_class].capacity,
+                       self.used_of(host, space, resource_class))
+                   for space in self.spaces(host) if resource_class in space.provider.inventories)
+
+    def used_of(self, host: model.Host, space: matching.Space, resource_class: str) -> float:
+        """Allocated on a provider that serves the host, those included that
+        come to it; where these do not all have room, as many as have."""
+        district = self._pools[host.name] if space.key in self._usable else host.name
+        coming = self._coming_to(district)
+        if coming is None:
+            coming = self._one_by_one(district)
+        return self._certain(space, resource_class) + coming.get((space.key, resource_class), 0)
+
+    def spaces(self, host: model.Host) -> tuple[matching.Space, ...]:
+        """The providers of its tree, the root first."""
+        found = self._spaces.get(host.name)
+        if found is None and host.provider is not None:
+            found = self._spaces[host.name] = (
+                matching.Space(host.name, host.provider),
+                *(matching.Space(p.uuid, p) for p in host.nested))
+        return found or ()
+
+    def shared(self, host: model.Host, uuid: str, name: str) -> tuple[matching.Space, ...]:
+        """The sharing providers that may serve a class: first those that the
+        instance is on, then by UUID."""
+        if host.name not in self._pools:
+            return ()
+        own = self._cluster.instances[uuid].allocations
+        found = [u for u in self._usable.intersection(host.sharing)
+                 if name in self._cluster.sharing[u].inventories]
+        return tuple(matching.Space(u, self._cluster.sharing[u])
+                     for u in sorted(found, key=lambda u: (u not in own, u)))
+
+    def demands(self, uuid: str, host: model.Host) -> list[matching.Demand]:
+        """What the instance needs of a host, and which providers could serve
+        it: sharing ones what it had on such, where the host has some with
+        that class; the tree everything else."""
+        return [matching.Demand(piece, (piece.shared and self.shared(
+            host, uuid, piece.resources[0][0])) or self.spaces(host))
+            for piece in self._pieces_of(uuid)]
+
+    def fits(self, uuid: str, host: model.Host) -> bool:
+        """There is room for it beside all that come already."""
+        by_district: dict[str, list[matching.Demand]] = {}
+        for demand in self.demands(uuid, host):
+            by_district.setdefault(self._district(host, demand), []).append(demand)
+        return all(self._fit(district, demands) for district, demands in by_district.items())
+
+    def pooled(self, uuid: str) -> bool:
+        """A sharing provider may have to serve something of it."""
+        return bool(self._pools) and any(piece.shared for piece in self._pieces_of(uuid))
+
+    # What changes.
+
+    def leave_home(self, uuid: str, sign: int = 1) -> None:
+        """The instance is no longer where Placement says; -1: it is again."""
+        instance = self._cluster.instances[uuid]
+        home = self._cluster.hosts.get(instance.host)
+        root = home.provider.uuid if home is not None and home.provider is not None else None
+        for provider, resources in instance.allocations.items():
+            if provider not in self._usable:
+                key = instance.host if provider == root else provider
+                for name, amount in resources.items():
+                    self._extra[key, name] -= sign * amount
+        if not instance.allocations:
+            for name, amount in instance.claims.items():
+                self._extra[instance.host, name] -= sign * amount
+        self._placed.pop(instance.host, None)
+
+    def come(self, uuid: str, name: str, sign: int = 1) -> None:
+        """The instance comes to a host, one more time; -1: one time less."""
+        host = self._cluster.hosts.get(name)
+        if host is None or host.provider is None or self.flat(host):
+            for resource_class, amount in self._cluster.instances[uuid].claims.items():
+                self._extra[name, resource_class] += sign * amount
+            return
+        for district in {self._district(host, d) for d in self.demands(uuid, host)}:
+            coming = self._coming[district]
+            coming[name, uuid] += sign
+            if not coming[name, uuid]:
+                del coming[name, uuid]
+            self._placed.pop(district, None)
+
+    # Inside.
+
+    def _certain(self, space: matching.Space, resource_class: str) -> float:
+        return (space.provider.used.get(resource_class, 0)
+                + self._extra.get((space.key, resource_class), 0))
+
+    def _fit(self, district: str, demands: Sequence[matching.Demand]) -> bool:
+        coming = self._coming_to(district)
+        if coming is None:
+            return False  # somebody lacks room: whoever comes besides waits for it
+
+        def used(space: matching.Space, name: str) -> float:
+            return self._certain(space, name) + coming.get((space.key, name), 0)
+
+        if matching.search(demands, used, self.free) is not None:
+            return True
+        return bool(coming) and matching.search(
+            [*self._demands_in(district), *demands], self._certain, self.free) is not None
+
+    def _coming_to(self, district: str) -> Mapping[tuple[str, str], int] | None:
+        """What those take that come to a district, by (key, class); None: they
+        do not all have room."""
+        if not self._coming.get(district):
+            return {}
+        if district not in self._placed:
+            demands = list(self._demands_in(district))
+            chosen = matching.search(demands, self._certain, self.free)
+            self._placed[district] = (
+                None if chosen is None else matching.total(chosen, demands))
+        return self._placed[district]
+
+    def _one_by_one(self, district: str) -> Counter[tuple[str, str]]:
+        """Of those that do not all have room: who still finds some has it."""
+        found: Counter[tuple[str, str]] = Counter()
+
+        def used(space: matching.Space, name: str) -> float:
+            return self._certain(space, name) + found[space.key, name]
+
+        for demand in self._demands_in(district):
+            one = [demand]
+            found.update(matching.total(
+                matching.search(one, used, self.free) or matching.force(one), one))
+        return found
+
+    def _demands_in(self, district: str) -> Iterator[matching.Demand]:
+        for (name, uuid), times in sorted(self._coming[district].items()):
+            host = self._cluster.hosts[name]
+            own = [d for d in self.demands(uuid, host) if self._district(host, d) == district]
+            for _ in range(times):
+                yield from own
+
+    def _district(self, host: model.Host, demand: matching.Demand) -> str:
+        pooled = bool(demand.spaces) and demand.spaces[0].key in self._usable
+        return self._pools[host.name] if pooled else host.name
+
+    def _pieces_of(self, uuid: str) -> tuple[matching.Piece, ...]:
+        found = self._pieces.get(uuid)
+        if found is None:
+            instance = self._cluster.instances[uuid]
+            home = self._cluster.hosts.get(instance.host)
+            own = home.provider.uuid if home is not None and home.provider is not None else ''
+            found = self._pieces[uuid] = matching.pieces(
+                instance, lambda p: p == own or self._is_root(p), self._cluster.sharing)
+        return found
+
+    def _is_root(self, provider: str) -> bool:
+        if self._roots is None:
+            self._roots = frozenset(h.provider.uuid for h in self._cluster.hosts.values()
+                                    if h.provider is not None)
+        return provider in self._roots
+
+
+def _districts(cluster: model.Cluster, usable: set[str]) -> dict[str, str]:
+    """Of each host that uses one of these sharing providers: one of those that
+    it is connected with, the same for all that are."""
+    leader = {uuid: uuid for uuid in usable}
+
+    def of(uuid: str) -> str:
+        while leader[uuid] != uuid:
+            uuid = leader[uuid]
+        return uuid
+
+    for host in cluster.hosts.values():
+        near = sorted({of(uuid) for uuid in usable.intersection(host.sharing)})
+        for uuid in near[1:]:
+            leader[uuid] = near[0]
+    return {host.name: of(next(iter(usable.intersection(host.sharing))))
+            for host in cluster.hosts.values() if not usable.isdisjoint(host.sharing)}

@@ -1,0 +1,35 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+
+"""Instances whose owner, or whose project by the operator's word, opted out.
+
+A tenant can keep an instance where it is and nothing else: nothing that a
+tenant writes makes one movable that another rule holds.
+"""
+
+from kronos_nova import model
+from kronos_nova.constraints import view as views
+
+
+def opted_out(view: views.View, move: model.Move) -> model.Rejection | None:
+    """Drains and repairs leave it alone, too."""
+    instance = view.instance(move.instance_uuid)
+    if instance is None:
+        return None
+    if instance.project_id and instance.project_id in view.options.opted_out_projects:
+        return model.Rejection('project-opted-out', f'the project of instance {instance.uuid} is '
+                                                    'in opted_out_projects')
+    if instance.opted_out is not None:
+        return model.Rejection('owner-opted-out', f'instance {instance.uuid} was opted out by its '
+                                                  f'owner ({instance.opted_out})')
+    return None

@@ -1,0 +1,63 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+
+"""Aggregates that Nova asks Placement for, or asks it to leave out.
+
+Each is judged where ``nova_prefilters`` names its option of [scheduler]; held
+to Nova's request filters by a parity test.
+"""
+
+from kronos_nova import model
+from kronos_nova.constraints import requests
+from kronos_nova.constraints import view as views
+
+TENANTS = 'limit_tenants_to_placement_aggregate'
+TENANTS_REQUIRED = 'placement_aggregate_required_for_tenants'
+ISOLATED = 'enable_isolated_aggregate_filtering'
+
+
+def tenant_aggregates(view: views.View, move: model.Move) -> model.Rejection | None:
+    """A project that has aggregates stays in them; one without goes anywhere,
+    or nowhere if aggregates are required."""
+    instance = view.instance(move.instance_uuid)
+    if TENANTS not in view.options.nova_prefilters or instance is None:
+        return None
+    theirs = view.aggregates.for_tenant(instance.project_id)
+    if not theirs and TENANTS_REQUIRED in view.options.nova_prefilters:
+        return model.Rejection('tenant-without-aggregate', f'the project of instance '
+                               f'{instance.uuid} has no aggregate, and Nova demands one')
+    if not theirs or not theirs.isdisjoint(view.aggregates.of(move.to_host)):
+        return None
+    return model.Rejection('tenant-aggregate', f'host {move.to_host} is in no aggregate of the '
+                                               f'project of instance {instance.uuid}')
+
+
+def isolated_aggregates(view: views.View, move: model.Move) -> model.Rejection | None:
+    """Who enters an aggregate with ``trait:X=required`` requires X.
+
+    Nova shows no traits that an image requires: what isolates the source, too,
+    the instance must have required when it got there.
+    """
+    instance = view.instance(move.instance_uuid)
+    if (ISOLATED not in view.options.nova_prefilters or instance is None
+            or instance.extra_specs is None):
+        return None
+    wanted = view.aggregates.isolating(move.to_host)
+    if not wanted:
+        return None
+    lacking = wanted - view.aggregates.isolating(move.from_host) - requests.required(
+        instance.extra_specs)
+    if not lacking:
+        return None
+    return model.Rejection('isolated-aggregate', f'host {move.to_host} is kept for instances '
+                                                 f'that require {", ".join(sorted(lacking)[:5])}')

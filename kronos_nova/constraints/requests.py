@@ -1,0 +1,62 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+
+"""What a flavor's extra specs ask Placement for: groups of resources and traits.
+
+Source: nova.scheduler.utils, ResourceRequest; held to it by a parity test.
+"""
+
+from collections.abc import Mapping
+import dataclasses
+import re
+
+_KEY = re.compile(r'(resources|trait)([a-zA-Z0-9_-]{1,64})?:(.*)')
+
+
+@dataclasses.dataclass(slots=True)
+class Group:
+    """Of one provider, unless it is the group without a suffix."""
+
+    resources: set[str] = dataclasses.field(default_factory=set)
+    required: set[str] = dataclasses.field(default_factory=set)
+    forbidden: set[str] = dataclasses.field(default_factory=set)
+
+
+def groups(extra_specs: Mapping[str, str]) -> dict[str, Group]:
+    """By suffix, '' for the group without one."""
+    found: dict[str, Group] = {}
+    for key, value in extra_specs.items():
+        match = _KEY.fullmatch(key)
+        if match is None:
+            continue
+        kind, suffix, name = match.groups()
+        group = found.setdefault(suffix or '', Group())
+        if kind == 'resources':
+            if value.strip() != '0':
+                group.resources.add(name)
+        elif value == 'required':
+            group.required.add(name)
+        elif value == 'forbidden':
+            group.forbidden.add(name)
+    return found
+
+
+def required(extra_specs: Mapping[str, str]) -> frozenset[str]:
+    """Every trait that any group requires."""
+    return frozenset(t for group in groups(extra_specs).values() for t in group.required)
+
+
+def traits(extra_specs: Mapping[str, str]) -> frozenset[str]:
+    """Every trait that is spoken of."""
+    return frozenset(t for group in groups(extra_specs).values()
+                     for t in group.required | group.forbidden)

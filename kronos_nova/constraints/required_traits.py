@@ -1,0 +1,71 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+
+"""Traits that a flavor requires or forbids, on the destination's whole tree.
+
+No more is refused than Placement would: it also needs room on the very
+providers, which is for the rule ``claims`` and for Placement itself.
+"""
+
+from collections.abc import Sequence
+
+from kronos_nova import model
+from kronos_nova.constraints import requests
+from kronos_nova.constraints import view as views
+
+
+def required_traits(view: views.View, move: model.Move) -> model.Rejection | None:
+    """The unsuffixed group's traits are somewhere in the tree, or on what
+    shares with it; a group with a suffix has all its traits on one provider.
+
+    Where a root has no trait at all they were not read: nothing is judged.
+    """
+    instance = view.instance(move.instance_uuid)
+    host = view.host(move.to_host)
+    if instance is None or not instance.extra_specs or host is None or host.provider is None:
+        return None
+    groups = requests.groups(instance.extra_specs)
+    if not any(group.required or group.forbidden for group in groups.values()):
+        return None
+    root = host.traits | host.provider.traits
+    if not root:
+        return None
+    providers = [(root, frozenset(host.provider.inventories)),
+                 *((p.traits, frozenset(p.inventories))
+                   for p in (*host.nested, *view.sharing(move.to_host)))]
+    for suffix, group in groups.items():
+        able = [(has, holds) for has, holds in providers if group.forbidden.isdisjoint(has)]
+        if suffix:
+            fits = any(group.required <= has and group.resources <= holds for has, holds in able)
+        else:
+            fits = _together(instance, groups, group, able)
+        if not fits:
+            return _refused(move.to_host, group)
+    return None
+
+
+def _together(instance: model.Instance, groups: dict[str, requests.Group], group: requests.Group,
+              able: Sequence[tuple[frozenset[str], frozenset[str]]]) -> bool:
+    """Providers without a forbidden trait hold every class that no other group
+    asks for, and have the required traits between them."""
+    elsewhere = {name for suffix, other in groups.items() if suffix for name in other.resources}
+    classes = {name for name, amount in instance.claims.items() if amount} - elsewhere
+    holding = {name for _, holds in able for name in holds}
+    having = {trait for has, _ in able for trait in has}
+    return group.required <= having and (not group.forbidden or classes <= holding)
+
+
+def _refused(host: str, group: requests.Group) -> model.Rejection:
+    asked = [*sorted(group.required), *(f'!{t}' for t in sorted(group.forbidden))]
+    return model.Rejection('required-traits', f'host {host} does not have, or must not have, one '
+                                              f'of {", ".join(asked[:5])}')

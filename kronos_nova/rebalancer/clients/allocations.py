@@ -1,0 +1,77 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+
+"""What an instance has allocated, and whether a move of it can be judged."""
+
+from collections.abc import Collection
+from collections.abc import Mapping
+import dataclasses
+
+from kronos_nova import model
+from kronos_nova.rebalancer.clients import placement_api
+
+#: What a consumer has, by provider.
+Allocations = Mapping[str, placement_api.Resources]
+
+
+def claimed(instance: model.Instance, own: Allocations, host: model.Host) -> model.Instance:
+    """The instance with what it has on its host, or pinned where that is not
+    all of it, or nothing.
+
+    :param own: all of the instance's, wherever they are.
+    :param host: where it is.
+    """
+    at_home = {p.uuid for p in host.tree}
+    known = at_home | host.sharing
+    away = sorted(own.keys() - known)
+    pinned = instance.pinned
+    if pinned is None and not at_home:
+        pinned = 'no-provider: its host has no resource provider in Placement'
+    elif pinned is None and away:
+        pinned = (f'other-allocations: it has allocations on resource provider {away[0]}, which '
+                  'is neither its host\'s nor shared with it')
+    elif pinned is None and at_home.isdisjoint(own):
+        pinned = 'no-allocations: Placement knows no allocation of it on its host'
+    return dataclasses.replace(_with(instance, own, known), pinned=pinned)
+
+
+def claimed_in_flight(instance: model.Instance, own: Allocations,
+                      migrations: Collection[Allocations], host: model.Host) -> model.Instance:
+    """An instance under way, with what it claims once: what is held for it
+    where Nova says it is; where nothing is (a request that is just being
+    scheduled), what is held elsewhere.
+
+    Until it has moved, the migration holds the source and the instance the
+    destination; in an evacuation the instance holds both. Source:
+    nova.conductor.tasks.migrate, replace_allocation_with_migration.
+
+    :param migrations: what its migrations hold.
+    :param root_of: root provider by provider.
+    """
+    at_home = {p.uuid for p in host.tree}
+    holders = [found for found in (own, *migrations) if found]
+    for found in holders:
+        if not at_home.isdisjoint(found):
+            return _with(instance, found, at_home | host.sharing)
+    return _with(instance, holders[0], holders[0]) if holders else instance
+
+
+def _with(instance: model.Instance, found: Allocations,
+          providers: Collection[str]) -> model.Instance:
+    """With those of the allocations that are on the providers."""
+    kept = {uuid: dict(found[uuid]) for uuid in sorted(found) if uuid in providers}
+    claims: dict[str, int] = {}
+    for resources in kept.values():
+        for name, amount in resources.items():
+            claims[name] = claims.get(name, 0) + amount
+    return dataclasses.replace(instance, claims=claims, allocations=kept)

@@ -1,0 +1,121 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+
+"""What a record of /servers says about where its server may be.
+
+The flavor's extra specs (if policy shows them), the image's properties
+(2.98), hints for the scheduler (2.100), and the owner's wish to be left alone.
+Metadata and tags are the tenant's: of them nothing is kept but that wish.
+"""
+
+from collections.abc import Mapping
+import dataclasses
+from typing import Any
+
+from oslo_config import cfg
+from oslo_utils import strutils
+from oslo_utils import uuidutils
+
+from kronos_nova.rebalancer.clients import records
+
+#: Hints that a rule looks at: their values are UUIDs of instances.
+HINTS = ('different_host', 'same_host')
+#: UUIDs of a hint.
+MOST_HINTED = 100
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class OptOut:
+    """Where an owner may opt out; empty: nowhere."""
+
+    metadata_key: str = ''
+    tag: str = ''
+
+
+NOWHERE = OptOut()
+
+
+def opt_out(conf: cfg.ConfigOpts) -> OptOut:
+    """From [engine]."""
+    return OptOut(conf.engine.opt_out_metadata_key, conf.engine.opt_out_tag)
+
+
+def read(record: records.Record, where: OptOut) -> dict[str, Any]:
+    """The fields of an Instance that stand in a server's record.
+
+    :raises ApiError: one of them is not what Nova's API says it is.
+    """
+    return {'extra_specs': _extra_specs(record), 'image_properties': _image_properties(record),
+            'scheduler_hints': _hints(record),
+            'power_state': record.optional_amount('OS-EXT-STS:power_state'),
+            'opted_out': _opted_out(record, where)}
+
+
+def _extra_specs(record: records.Record) -> Mapping[str, str] | None:
+    flavor = record.part('flavor')
+    return flavor.texts_by_name('extra_specs') if flavor.has('extra_specs') else None
+
+
+def _image_properties(record: records.Record) -> Mapping[str, str] | None:
+    """Nova shows those of the image that it booted from, not of a volume's."""
+    if not record.has_value('image'):
+        return None
+    image = record.part('image')
+    return image.texts_by_name('properties') if image.has('properties') else None
+
+
+def _hints(record: records.Record) -> dict[str, tuple[str, ...]]:
+    """A tenant's: what is no UUID is left out, and what is too long to be read
+    again for each move; both stay with Nova."""
+    if not record.has('scheduler_hints') or not record.has_value('scheduler_hints'):
+        return {}
+    hints = record.mapping('scheduler_hints')
+    found = {}
+    for name in HINTS:
+        value = hints.get(name)
+        values = value if isinstance(value, list) else [value]
+        uuids = tuple(str(v) for v in values if uuidutils.is_uuid_like(v))
+        if 0 < len(uuids) <= MOST_HINTED:
+            found[name] = uuids
+    return found
+
+
+def _opted_out(record: records.Record, where: OptOut) -> str | None:
+    """Why it is left alone. A value that is no boolean is taken as a yes: it
+    was written to say something, and moving is what cannot be taken back."""
+    if where.metadata_key:
+        metadata = record.texts_by_name('metadata')
+        if where.metadata_key in metadata:
+            try:
+                if strutils.bool_from_string(metadata[where.metadata_key], strict=True):
+                    return f'metadata {where.metadata_key}'
+            except ValueError:
+                return f'metadata {where.metadata_key}, whose value is no boolean'
+    if where.tag and where.tag in record.texts('tags'):
+        return f'tag {where.tag}'
+    return None
+
+
+class Shared:
+    """One object for equal mappings: instances of a flavor are many."""
+
+    def __init__(self) -> None:
+        self._known: dict[frozenset[tuple[str, str]], Mapping[str, str]] = {}
+
+    def of(self, found: dict[str, Any]) -> dict[str, Any]:
+        """The same fields, those that are mappings of texts shared."""
+        for name in ('extra_specs', 'image_properties'):
+            value = found[name]
+            if value is not None:
+                found[name] = self._known.setdefault(frozenset(value.items()), value)
+        return found

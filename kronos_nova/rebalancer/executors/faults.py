@@ -1,0 +1,94 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+
+"""Whose fault it is that Nova did not migrate, by what it says.
+
+Nova's API gives the text of an exception and not its class, so the texts are
+what is known here. Where nothing is known the destination is blamed: the
+next one is tried, and only when all have refused is the instance set aside.
+Source: nova.conductor.tasks.live_migrate, nova.compute.manager and
+nova.virt.libvirt.driver, what each raises from the checks before a migration;
+nova.compute.api, live_migrate, what is refused at once.
+"""
+
+from collections.abc import Sequence
+import enum
+import re
+
+
+class Fault(enum.StrEnum):
+    """Who has to be another one, for the next try to end otherwise."""
+
+    DESTINATION = 'destination'
+    INSTANCE = 'instance'  # or its source: no destination differs
+    API = 'api'  # a service of the cloud: the same again, later
+
+
+#: Texts of Nova, searched for in this order.
+KNOWN: tuple[tuple[Fault, str], ...] = (
+    # Properties of the instance.
+    (Fault.INSTANCE, r'Feature not supported (with|until|because)'),
+    (Fault.INSTANCE, r'This feature is not supported when remote-managed ports'),
+    (Fault.INSTANCE, r"Operation '[^']*' not supported for "),
+    (Fault.INSTANCE, r'is not supported by old nova.compute service'),
+    (Fault.INSTANCE, r'Cannot [\w -]+ while the instance is in this state'),
+    (Fault.INSTANCE, r'Instance \S+ is locked'),
+    (Fault.INSTANCE, r'Instance \S+ could not be found'),
+    (Fault.INSTANCE, r'does not explicitly request live-migratable devices'),
+    (Fault.INSTANCE, r'Cannot live migrate with virtual persistent memory'),
+    (Fault.INSTANCE, r'as the instance NUMA topology, .* cannot be recalculated'),
+    (Fault.INSTANCE, r'Unable to determine in which cell instance'),
+    (Fault.INSTANCE, r'TPM encryption secret for instance'),
+    (Fault.INSTANCE, r'Unable to migrate instance \(\S+\) to current host'),
+    # Of its source, or of the whole cloud.
+    (Fault.INSTANCE, r'version for compute service source are too old'),
+    (Fault.INSTANCE, r'Neutron does not support required port binding extension'),
+    (Fault.INSTANCE, r'Migration is not supported for LVM backed instances'),
+    (Fault.INSTANCE, r'No live migration URI configured'),
+    # Services.
+    (Fault.API, r'Migration select destinations error'),
+    (Fault.API, r'Unable to communicate with the Placement API'),
+    (Fault.API, r'Failed to (update|retrieve) allocations for consumer'),
+    (Fault.API, r'attempting to invoke the placement API'),
+    (Fault.API, r'Connection to (keystone|cinder|glance|neutron) (host )?(\S+ )?failed'),
+)
+_KNOWN = tuple((fault, re.compile(text)) for fault, text in KNOWN)
+_UNAVAILABLE = re.compile(r'Compute service of (\S+) is unavailable')
+#: What the scheduler says of any destination; another event may say more.
+_VAGUE = re.compile(r'No valid host was found|Exceeded maximum number of retries')
+
+
+def judge(details: Sequence[str], from_host: str) -> tuple[Fault, str]:
+    """Whose fault it is, and the text that says so (empty without any).
+
+    :param details: of the events of one action; of several faults the one
+        that no other destination can help is taken.
+    :param from_host: the source: if it is not available, it comes back.
+    """
+    found: dict[Fault, str] = {}
+    for text in details:
+        fault = _fault(text, from_host)
+        if fault is not None:
+            found.setdefault(fault, text)
+    for fault in (Fault.INSTANCE, Fault.API):
+        if fault in found:
+            return fault, found[fault]
+    telling = [text for text in details if not _VAGUE.search(text)]
+    return Fault.DESTINATION, (telling or list(details) or [''])[-1]
+
+
+def _fault(text: str, from_host: str) -> Fault | None:
+    unavailable = _UNAVAILABLE.search(text)
+    if unavailable and unavailable[1] == from_host:
+        return Fault.API
+    return next((fault for fault, known in _KNOWN if known.search(text)), None)

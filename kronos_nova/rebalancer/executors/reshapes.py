@@ -1,0 +1,49 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+
+"""What became of provider trees between plan and pre-flight.
+
+What has merely changed (a generation) is judged anew, as everything is. In a
+tree of another shape the plan's reasons are of providers that are gone: another
+destination is tried, and a source leaves the plan, task by task.
+"""
+
+from oslo_log import log as logging
+
+from kronos_nova import exception
+from kronos_nova import model
+from kronos_nova.rebalancer import shapes
+
+LOG = logging.getLogger(__name__)
+
+
+def check(task: model.Task, cluster: model.Cluster) -> None:
+    """:raises PreFlightError: the provider tree of an end was reshaped."""
+    marks = {mark.host: mark for mark in task.trees}
+    for name in (task.from_host, task.to_host):
+        known, host = marks.get(name), cluster.hosts.get(name)
+        if known is None or host is None:
+            continue
+        if shapes.reshaped(known, host):
+            raise exception.PreFlightError(
+                instance_uuid=task.instance_uuid,
+                rule='source-reshaped' if name == task.from_host else 'tree-reshaped',
+                problem=f'not moved to {task.to_host}: the resource providers of {name} (root '
+                        f'{host.uuid}) were reshaped since it was planned '
+                        f'({"source" if name == task.from_host else "tree"}-reshaped); the next '
+                        'plan knows')
+        now = sum(p.generation for p in host.tree)
+        if now != known.generation:
+            LOG.debug('Task %s: the resource providers of %s have changed since it was planned '
+                      '(generations %d, now %d in sum); judged anew', task.task_id, name,
+                      known.generation, now)

@@ -1,0 +1,48 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+
+"""Whether Nova has given back all that a failed migration had taken.
+
+Until then the next destination would be asked while Placement still charges
+the instance twice: it could be refused for want of room that is free, and
+Nova may still be at work on the instance.
+"""
+
+from kronos_nova import model
+from kronos_nova.rebalancer.clients import nova_api
+from kronos_nova.rebalancer.clients import placement_api
+
+
+def left(nova: nova_api.NovaApi, placement: placement_api.PlacementApi, task: model.Task,
+         migration: nova_api.Migration) -> str | None:
+    """What Placement still holds of it, as a clause; None: nothing.
+
+    While a migration is under way, its own UUID holds the allocation on the
+    source and the instance holds one on the destination.
+
+    :raises ApiError: it cannot be known.
+    """
+    if placement.allocations_of(migration.uuid):
+        return f'migration {migration.uuid} still has its allocation in Placement'
+    own = placement.allocations_of(task.instance_uuid)
+    for node in nova.hypervisors_of(task.to_host):
+        held = sorted(own.keys() & placement.providers(in_tree=node.uuid).keys())
+        if held:
+            return (f'instance {task.instance_uuid} still has an allocation on resource provider '
+                    f'{held[0]}, of {task.to_host}')
+    return None
+
+
+def superseded(migration: nova_api.Migration, others: list[nova_api.Migration]) -> bool:
+    """Somebody has begun another migration since: what is held is that one's."""
+    return any(m.id > migration.id and not m.ended for m in others)

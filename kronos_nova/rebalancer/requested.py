@@ -1,0 +1,266 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+
+"""What Nova would ask Placement for to move an instance to a host: pure.
+
+From the flavor's extra specs and the image's properties, as far as Nova's API
+shows them. Left out, and so left to Nova: what Neutron's ports and PCI devices
+ask for, aggregates, and traits that options of nova-scheduler add.
+Source: nova.scheduler.utils, ResourceRequest and resources_from_request_spec;
+nova.scheduler.request_filter; held to both by a parity test.
+"""
+
+from collections.abc import Mapping
+import dataclasses
+import re
+
+from kronos_nova import model
+
+Pairs = list[tuple[str, str]]
+
+_KEY = re.compile(r'^(resources|trait)([a-zA-Z0-9_-]{1,64})?:(.*)$')
+_TRUE = frozenset({'1', 't', 'true', 'on', 'y', 'yes'})
+_CUSTOM = 'CUSTOM_'
+VCPU, PCPU = 'VCPU', 'PCPU'
+_MEMORY_ENCRYPTION = {
+    'amd-sev': 'HW_CPU_X86_AMD_SEV', 'amd-sev-es': 'HW_CPU_X86_AMD_SEV_ES',
+    'amd-sev-snp': 'HW_CPU_X86_AMD_SEV_SNP'}
+_MAXPHYSADDR = {'passthrough': 'COMPUTE_ADDRESS_SPACE_PASSTHROUGH',
+                'emulate': 'COMPUTE_ADDRESS_SPACE_EMULATED'}
+_TPM_HOLDER = 'COMPUTE_SECURITY_TPM_SECRET_SECURITY_'
+
+
+@dataclasses.dataclass(slots=True)
+class _Group:
+    resources: dict[str, int] = dataclasses.field(default_factory=dict)
+    required: set[str] = dataclasses.field(default_factory=set)
+    forbidden: set[str] = dataclasses.field(default_factory=set)
+
+    def pairs(self, suffix: str) -> Pairs:
+        resources = {name: n for name, n in self.resources.items() if n}
+        found: Pairs = []
+        if resources:
+            found.append((f'resources{suffix}', ','.join(
+                f'{name}:{amount}' for name, amount in sorted(resources.items()))))
+        traits = [*sorted(self.required), *(f'!{t}' for t in sorted(self.forbidden))]
+        if traits:
+            found.append((f'required{suffix}', ','.join(traits)))
+        return found
+
+
+class _Request:
+    """Groups by suffix, '' for the one without."""
+
+    def __init__(self) -> None:
+        self.groups: dict[str, _Group] = {'': _Group()}
+        self.policy: str | None = None
+        self.root_required: set[str] = set()
+
+    def group(self, suffix: str = '') -> _Group:
+        return self.groups.setdefault(suffix, _Group())
+
+    def add(self, name: str, amount: object, suffix: str = '') -> None:
+        """Nova leaves out what is no amount; whether there is such a class it
+        knows by its own list, and Placement knows best."""
+        try:
+            number = int(str(amount))
+        except ValueError:
+            return
+        if number >= 0:
+            self.group(suffix).resources[name] = number
+
+    def total(self, name: str) -> int | None:
+        """None when no group speaks of it."""
+        amounts = [g.resources[name] for g in self.groups.values() if name in g.resources]
+        return sum(amounts) if amounts else None
+
+
+class _Wishes:
+    """A flavor's and an image's word on one thing: ``hw:x`` and ``hw_x``."""
+
+    def __init__(self, instance: model.Instance) -> None:
+        self.specs: Mapping[str, str] = instance.extra_specs or {}
+        self.image: Mapping[str, str] = instance.image_properties or {}
+
+    def one(self, name: str, prefix: str = 'hw') -> str | None:
+        """Nova refuses an instance whose flavor and image differ."""
+        return self.specs.get(f'{prefix}:{name}') or self.image.get(f'{prefix}_{name}')
+
+    def yes(self, name: str) -> bool:
+        return _true(self.specs.get(f'hw:{name}')) or _true(self.image.get(f'hw_{name}'))
+
+
+def query(instance: model.Instance, root_uuid: str) -> Pairs | None:
+    """The parameters of ``GET /allocation_candidates``, or None when Nova does
+    not show what the flavor asks for.
+
+    :param root_uuid: root provider of the destination.
+    """
+    if instance.extra_specs is None:
+        return None
+    wishes, request = _Wishes(instance), _Request()
+    _extra_specs(wishes, request)
+    _processors(instance, wishes, request)
+    _amounts(instance, request)
+    _devices(wishes, request)
+    _root(wishes, request)
+    pairs = [('in_tree', root_uuid), ('limit', '1'),
+             ('root_required', ','.join([*sorted(request.root_required),
+                                         '!COMPUTE_STATUS_DISABLED']))]
+    if request.policy is not None:
+        pairs.append(('group_policy', request.policy))
+    return sorted(pairs + [pair for suffix, group in request.groups.items()
+                           for pair in group.pairs(suffix)])
+
+
+def _extra_specs(wishes: _Wishes, request: _Request) -> None:
+    for key, value in wishes.specs.items():
+        if key == 'group_policy' and value in ('none', 'isolate'):
+            request.policy = value
+        match = _KEY.match(key)
+        if match is None:
+            continue
+        kind, suffix, name = match.groups()
+        if kind == 'resources':
+            request.add(name, value, suffix or '')
+        elif value == 'required':
+            request.group(suffix or '').required.add(name)
+        elif value == 'forbidden':
+            request.group(suffix or '').forbidden.add(name)
+
+
+def _processors(instance: model.Instance, wishes: _Wishes, request: _Request) -> None:
+    """Pinned processors are a class of their own.
+
+    Of an image that Nova does not show it is known what it came to: what the
+    instance has.
+    """
+    policy = _policy(wishes)
+    pinned = None
+    if policy == 'dedicated':
+        pinned = instance.vcpus
+    elif policy == 'mixed':
+        pinned = len(_pinned(wishes, instance.vcpus))
+        request.add(VCPU, instance.vcpus - pinned)
+    elif (instance.image_properties is None and instance.claims.get(PCPU)
+          and request.total(PCPU) is None):
+        for name in (VCPU, PCPU):
+            request.add(name, instance.claims.get(name, 0))
+    if pinned is not None:
+        request.add(PCPU, pinned + (wishes.specs.get('hw:emulator_threads_policy') == 'isolate'))
+    threads = wishes.specs.get('hw:cpu_thread_policy')
+    if threads in (None, 'prefer'):
+        threads = threads or wishes.image.get('hw_cpu_thread_policy')
+    if threads == 'isolate':
+        request.group().forbidden.add('HW_CPU_HYPERTHREADING')
+    elif threads == 'require':
+        request.group().required.add('HW_CPU_HYPERTHREADING')
+
+
+def _policy(wishes: _Wishes) -> str | None:
+    flavor = wishes.specs.get('hw:cpu_policy')
+    if flavor in ('dedicated', 'mixed', 'shared'):
+        return flavor
+    return wishes.image.get('hw_cpu_policy')
+
+
+def _pinned(wishes: _Wishes, vcpus: int) -> set[int]:
+    """The numbers of the processors that a mixed instance has to itself."""
+    mask = wishes.specs.get('hw:cpu_dedicated_mask')
+    if not mask and _true(wishes.specs.get('hw:cpu_realtime')):
+        mask = (wishes.image.get('hw_cpu_realtime_mask')
+                or wishes.specs.get('hw:cpu_realtime_mask') or f'0-{vcpus - 1}')
+    if not mask:
+        return set()
+    if mask.strip().startswith('^'):
+        mask = f'0-{vcpus - 1},{mask}'
+    chosen: set[int] = set()
+    left_out: set[int] = set()
+    for part in filter(None, (p.strip() for p in mask.split(','))):
+        first, _, last = part.removeprefix('^').partition('-')
+        try:
+            numbers = set(range(int(first), int(last or first) + 1))
+        except ValueError:
+            continue
+        (left_out if part.startswith('^') else chosen).update(numbers)
+    return (chosen - left_out) & set(range(vcpus))
+
+
+def _amounts(instance: model.Instance, request: _Request) -> None:
+    """The flavor's own, where no extra spec speaks of the class."""
+    if request.total(VCPU) is None and request.total(PCPU) is None:
+        request.add(VCPU, instance.vcpus)
+    if request.total('MEMORY_MB') is None:
+        request.add('MEMORY_MB', instance.memory_mb)
+    if request.total('DISK_GB') is None:
+        request.add('DISK_GB', _disk_gb(instance))
+
+
+def _disk_gb(instance: model.Instance) -> int:
+    """What Nova has claimed: it alone knows what a volume has replaced, and
+    rounds a root disk without a size otherwise than we do."""
+    if instance.claims:
+        return int(instance.claims.get('DISK_GB', 0))
+    return instance.disk_gb
+
+
+def _devices(wishes: _Wishes, request: _Request) -> None:
+    required = request.group().required
+    if wishes.yes('mem_encryption'):
+        request.add('MEM_ENCRYPTION_CONTEXT', 1)
+        model_name = (wishes.image.get('hw_mem_encryption_model')
+                      or wishes.specs.get('hw:mem_encryption_model') or 'amd-sev')
+        if model_name in _MEMORY_ENCRYPTION:
+            required.add(_MEMORY_ENCRYPTION[model_name])
+    labels = [label.strip() for label in wishes.specs.get('hw:pmem', '').split(',')]
+    for label in {name for name in labels if name}:
+        request.add(_CUSTOM + re.sub('[^0-9A-Z]+', '_', f'PMEM_NAMESPACE_{label}'.upper()),
+                    labels.count(label))
+    version = wishes.one('tpm_version')
+    if version is not None:
+        crb = wishes.one('tpm_model') == 'tpm-crb'
+        required.add('COMPUTE_SECURITY_TPM_CRB' if crb else 'COMPUTE_SECURITY_TPM_TIS')
+        required.add('COMPUTE_SECURITY_TPM_2_0' if version == '2.0'
+                     else 'COMPUTE_SECURITY_TPM_1_2')
+    if wishes.one('pci_numa_affinity_policy') == 'socket':
+        required.add('COMPUTE_SOCKET_PCI_NUMA_AFFINITY')
+    if wishes.one('secure_boot', 'os') == 'required':
+        required.add('COMPUTE_SECURITY_UEFI_SECURE_BOOT')
+    if (mode := wishes.one('maxphysaddr_mode')) in _MAXPHYSADDR:
+        required.add(_MAXPHYSADDR[mode])
+    if (_true(wishes.image.get('hw_firmware_stateless'))
+            and wishes.image.get('hw_firmware_type') == 'uefi'):
+        required.add('COMPUTE_SECURITY_STATELESS_FIRMWARE')
+
+
+def _root(wishes: _Wishes, request: _Request) -> None:
+    """What Nova's request filters, those that are always on, ask of the root."""
+    root = request.root_required
+    if wishes.specs.get('accel:device_profile'):
+        root.add('COMPUTE_ACCELERATORS')
+    if wishes.yes('virtio_packed_ring'):
+        root.add('COMPUTE_NET_VIRTIO_PACKED')
+    if wishes.yes('ephemeral_encryption'):
+        root.add('COMPUTE_EPHEMERAL_ENCRYPTION')
+        if form := wishes.one('ephemeral_encryption_format'):
+            root.add(f'COMPUTE_EPHEMERAL_ENCRYPTION_{form.upper()}')
+    if wishes.one('sound_model') == 'virtio':
+        root.add('COMPUTE_SOUND_MODEL_VIRTIO')
+    if wishes.one('tpm_version') is not None:
+        security = wishes.specs.get('hw:tpm_secret_security') or 'user'
+        if security in ('user', 'host', 'deployment'):
+            root.add(_TPM_HOLDER + security.upper())
+
+
+def _true(text: str | None) -> bool:
+    return text is not None and text.strip().lower() in _TRUE

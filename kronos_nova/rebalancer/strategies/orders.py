@@ -1,0 +1,66 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+
+"""Which hosts are drained, and why others that are disabled are not."""
+
+from collections.abc import Collection
+import re
+
+from kronos_nova import model
+
+#: libvirt and Nova disable hosts by themselves with this prefix: no order
+#: to drain.
+AUTOMATIC = 'AUTO:'
+
+
+def drained_hosts(cluster: model.Cluster, options: model.Options) -> list[str]:
+    """Hosts of the scope to drain: disabled, up, and disabled for a reason
+    that ``drain_reason_regex`` matches."""
+    return [host for host in sorted(cluster.scope_hosts)
+            if (service := cluster.services.get(host)) is not None and not service.enabled
+            and _refusal(service, options) is None]
+
+
+def undrained(cluster: model.Cluster, options: model.Options,
+              held: str | None, going_on: Collection[str] = ()) -> tuple[model.Rejection, ...]:
+    """Disabled hosts of the scope that keep their instances, each with the
+    reason. What blocks a drain that goes on is not here: warnings name it.
+
+    :param held: why no drain begins now.
+    :param going_on: hosts whose drain goes on all the same.
+    """
+    occupied = {i.host for i in cluster.instances.values()}
+    found = []
+    for host in sorted(cluster.scope_hosts & occupied):
+        service = cluster.services.get(host)
+        if service is None or service.enabled:
+            continue
+        why = ('evacuate_disabled_hosts is not set' if not options.evacuate_disabled_hosts
+               else _refusal(service, options) or (None if host in going_on else held))
+        if why is not None:
+            found.append(model.Rejection(
+                'not-drained', f'host {host} is disabled, not drained, because {why}'))
+    return tuple(found)
+
+
+def _refusal(service: model.Service, options: model.Options) -> str | None:
+    """Why a disabled host is not to be drained."""
+    reason = service.disabled_reason or ''
+    if not service.up:
+        return 'its nova-compute is down: migration needs it'
+    if reason.startswith(AUTOMATIC):
+        return f'nobody ordered it: its disabled_reason is {reason!r}'
+    if not re.search(options.drain_reason_regex, reason):
+        return (f'its disabled_reason {reason!r} does not match drain_reason_regex '
+                f'{options.drain_reason_regex!r}')
+    return None

@@ -1,0 +1,105 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""What a simulated cloud has allocated, provider by provider. Mutable.
+
+An instance on the host where history's cloud had it holds what Placement said
+then; elsewhere what there is room for, as the rule ``claims`` looks for it,
+and, as history may have crowded hosts more than anybody would today, else what
+the providers have of that kind.
+"""
+
+from collections.abc import Mapping
+import dataclasses
+
+from kronos_nova import model
+from kronos_nova.constraints import matching
+from kronos_nova.constraints import view as views
+
+Amounts = dict[str, int]
+
+
+class Holdings:
+    """By provider UUID; of a host without a tree, its root is all there is."""
+
+    def __init__(self, cluster: model.Cluster) -> None:
+        self._cluster = cluster
+        #: Whose demands, and on which spaces: nothing is laid over this view.
+        self._spaces = views.ClusterView(
+            dataclasses.replace(cluster, flights=(), groups=()), model.Options()).occupancy
+        providers = [*cluster.sharing.values(), *(p for h in cluster.hosts.values()
+                                                  for p in h.tree)]
+        #: What is allocated to others than the cloud's instances.
+        self._used: dict[str, Amounts] = {p.uuid: dict(p.used) for p in providers}
+        self._held: dict[str, Mapping[str, Mapping[str, int]]] = {}
+        for instance in cluster.instances.values():
+            if instance.host in cluster.hosts:
+                self._charge(self._at_home(instance), -1)
+
+    def put(self, uuid: str, host: str) -> None:
+        """The instance is on a host, and nowhere else."""
+        self.take(uuid)
+        instance = self._cluster.instances[uuid]
+        known = self._cluster.hosts[host]
+        if host == instance.host:
+            held = self._at_home(instance)
+        elif known.provider is None:
+            held = {}
+        elif self._spaces.flat(known):
+            held = {known.provider.uuid: instance.claims}
+        else:
+            held = self._placed(uuid, known)
+        self._held[uuid] = held
+        self._charge(held, 1)
+
+    def take(self, uuid: str) -> None:
+        """The instance is nowhere any more."""
+        self._charge(self._held.pop(uuid, {}), -1)
+
+    def of(self, uuid: str) -> Mapping[str, Mapping[str, int]]:
+        """What the instance has, by provider; empty where history did not say."""
+        return self._held[uuid] if self._cluster.instances[uuid].allocations else {}
+
+    def used(self, host: str) -> Amounts:
+        """Of the host's tree together, by resource class."""
+        found: Amounts = {}
+        for provider in self._cluster.hosts[host].tree:
+            for name, amount in self._used[provider.uuid].items():
+                found[name] = found.get(name, 0) + amount
+        return found
+
+    def shown(self, provider: model.Provider) -> model.Provider:
+        return dataclasses.replace(provider, used={
+            name: max(0, amount) for name, amount in self._used[provider.uuid].items()})
+
+    def _at_home(self, instance: model.Instance) -> Mapping[str, Mapping[str, int]]:
+        if instance.allocations:
+            return instance.allocations
+        root = self._cluster.hosts[instance.host].provider
+        return {} if root is None else {root.uuid: instance.claims}
+
+    def _placed(self, uuid: str, host: model.Host) -> dict[str, Amounts]:
+        demands = self._spaces.demands(uuid, host)
+        chosen = (matching.search(demands, lambda space, name: self._used[
+            space.provider.uuid].get(name, 0)) or matching.force(demands))
+        found: dict[str, Amounts] = {}
+        for space, demand in zip(chosen, demands, strict=True):
+            here = found.setdefault(space.provider.uuid, {})
+            for name, amount in demand.piece.resources:
+                here[name] = here.get(name, 0) + amount
+        return found
+
+    def _charge(self, held: Mapping[str, Mapping[str, int]], sign: int) -> None:
+        for provider, resources in held.items():
+            used = self._used.setdefault(provider, {})
+            for name, amount in resources.items():
+                used[name] = used.get(name, 0) + sign * amount

@@ -1,0 +1,77 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+
+"""Placement itself is asked for what was chosen: a real one, with what no rule of
+ours looks at."""
+
+from kronos_nova.rebalancer import confirming
+from kronos_nova.rebalancer.clients import candidates_api
+from tests.functional import test_first_light
+
+#: Nova makes a trait of it; no rule of ours does.
+SPECS = {'os:secure_boot': 'required'}
+TRAIT = 'COMPUTE_SECURITY_UEFI_SECURE_BOOT'
+
+
+class ConfirmingTestCase(test_first_light.RebalancedTestCase):
+
+    def setUp(self) -> None:
+        super().setUp()
+        self.confirming = confirming.Confirming(self.conf, self.connection)
+        self.engine._confirming = self.confirming
+        for host in ('host1', 'host2'):
+            uuid = self._get_provider_uuid_by_host(host)
+            self._set_provider_traits(uuid, [*self._get_provider_traits(uuid), TRAIT])
+        flavor = self._create_flavor(vcpu=1, memory_mb=512, disk=1, extra_spec=SPECS)
+        self.server = self.boot(host='host1', flavor={'id': flavor})
+        # To level loads host3 is the best.
+        self.load({'host1': 0.8, 'host2': 0.3, 'host3': 0.1}, {self.server['id']: 0.35})
+
+    def planned(self) -> list[tuple[str, str]]:
+        return [(m['instance_uuid'], m['to_host']) for m in self.plan()['moves']]
+
+    def test_what_placement_refuses_goes_elsewhere_and_nova_takes_it(self) -> None:
+        uuid = self.server['id']
+        self.conf.set_override('dry_run', True, 'engine')
+        self.conf.set_override('confirm_moves', False, 'engine')
+        self.assertEqual([(uuid, 'host3')], self.planned(), 'no rule knows better')
+        self.conf.set_override('confirm_moves', True, 'engine')
+        self.conf.set_override('dry_run', False, 'engine')
+        self.assertEqual([(uuid, 'host2')], self.planned())
+        self.assertEqual({uuid: frozenset({'host3'})},
+                         self.confirming.refusals.current(self.engine._clock()))
+        task, = self.store.tasks(self.store.plans()[0].plan_id)
+        self.assertNotIn('host3', task.task.alternates)
+        self.work()
+        self.assertEqual('host2', self.host_of(self.server))
+
+    def test_that_placement_cannot_be_asked_moves_nothing(self) -> None:
+        self.placement_api.door.answers = [
+            (lambda method, path: path.endswith('/allocation_candidates'),
+             '503 Service Unavailable', b'{}')]
+        row = self.plan()
+        self.assertEqual([], row['moves'])
+        self.assertIn('Could not read allocation candidates from Placement: HTTP 503',
+                      row['reason'])
+        self.assertEqual((), self.store.flights())
+        self.placement_api.door.answers.clear()
+        self.assertEqual([(self.server['id'], 'host2')], self.planned())
+
+    def test_a_request_that_placement_does_not_understand_has_no_candidate(self) -> None:
+        candidates = candidates_api.CandidatesApi(self.connection)
+        root = self._get_provider_uuid_by_host('host2')
+        for query, found in (
+                ([('resources', 'VCPU:1')], True), ([('resources', 'VCPU:100000')], False),
+                ([('resources', 'VCPU:1'), ('required', 'CUSTOM_NOBODY_HAS')], False),
+                ([('resources', 'NO_SUCH_CLASS:1')], False)):
+            self.assertEqual(found, candidates.any([('in_tree', root), ('limit', '1'), *query]))
