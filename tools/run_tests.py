@@ -235,7 +235,8 @@ def package(tally: Tally) -> None:
 
 def deploy(tally: Tally) -> None:
     """kolla, kolla-ansible and the like: what they make of our files"""
-    pytest(tally, 'tests/deploy', name='deploy')
+    # Two halves; the tests of a file share what it has rendered.
+    pytest(tally, '-n', '2', '--dist', 'loadfile', 'tests/deploy', name='deploy')
 
 
 def pythons(tally: Tally) -> None:

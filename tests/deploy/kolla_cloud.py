@@ -130,11 +130,17 @@ class Cloud:
 
     def genconfig(self, playbook: Path) -> str:
         """What Ansible prints."""
-        return kolla_env.run(
-            'kolla-ansible', 'genconfig', '--configdir', self.config,
+        status, output = self.attempt('genconfig', playbook)
+        assert status == 0, output
+        return output
+
+    def attempt(self, action: str, playbook: Path, *arguments: str) -> tuple[int, str]:
+        """Exit status and output of an action of kolla-ansible."""
+        return kolla_env.attempt(
+            'kolla-ansible', action, '--configdir', self.config,
             '-i', kolla_env.ANSIBLE / 'inventory/all-in-one', '-i', EXAMPLES / 'inventory/kronos',
-            '-p', playbook, ANSIBLE_PIPELINING='1', ANSIBLE_HOME=str(self.top / 'ansible'),
-            ANSIBLE_NOCOLOR='1')
+            '-p', playbook, *arguments, ANSIBLE_PIPELINING='1', ANSIBLE_NOCOLOR='1',
+            ANSIBLE_HOME=str(self.top / 'ansible'))
 
     def everything(self) -> Path:
         """A playbook of all that is looked at, beside those of kolla-ansible."""

@@ -46,13 +46,19 @@ def missing(what: str) -> None:
 
 def run(*command: str | Path, **variables: str) -> str:
     """What a program of the environment prints; it has to succeed."""
+    status, output = attempt(*command, **variables)
+    assert status == 0, f'{command}\n{output}'
+    return output
+
+
+def attempt(*command: str | Path, **variables: str) -> tuple[int, str]:
+    """Exit status and output of a program; of one that fails, both outputs."""
     environment = {name: value for name, value in os.environ.items()
                    if name not in ('PYTHONPATH', 'PYTHONHOME', 'VIRTUAL_ENV')}
     environment.update(PATH=f'{HOME}/bin{os.pathsep}{environment["PATH"]}', **variables)
     done = subprocess.run([str(part) for part in command], env=environment, cwd=HOME,
                           capture_output=True, text=True, check=False)
-    assert done.returncode == 0, f'{command}\n{done.stdout}\n{done.stderr}'
-    return done.stdout
+    return done.returncode, done.stdout + (done.stderr if done.returncode else '')
 
 
 def prepared() -> Path:
@@ -94,6 +100,10 @@ def _made(python: str) -> Path:
 
 def _install_ours() -> None:
     """As an operator does, whose role then lies where kolla-ansible looks for it."""
+    stamp = HOME / 'ours.stamp'
+    wanted = _fingerprint()
+    if stamp.exists() and stamp.read_text() == wanted:
+        return
     wheels = HOME / 'wheels'
     shutil.rmtree(wheels, ignore_errors=True)
     done = subprocess.run(
@@ -102,6 +112,19 @@ def _install_ours() -> None:
         capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     _pip('--no-deps', '--no-compile', '--force-reinstall', *map(str, wheels.glob('*.whl')))
+    stamp.write_text(wanted)
+
+
+def _fingerprint() -> str:
+    """Of what we install that is looked at: the data files, and what names them."""
+    found = hashlib.sha256()
+    folders = (TOP / 'deploy', TOP / 'etc')
+    for path in sorted(path for folder in folders for path in folder.rglob('*')):
+        if path.is_file():
+            found.update(f'{path.relative_to(TOP)} {path.stat().st_size} '.encode())
+            found.update(path.read_bytes())
+    found.update((TOP / 'setup.cfg').read_bytes())
+    return found.hexdigest()
 
 
 def _pip(*arguments: str) -> None:
