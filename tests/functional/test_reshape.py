@@ -18,6 +18,7 @@ import time
 from typing import Any
 
 import fixtures
+from nova.virt import fake
 
 from kronos_nova import exception
 from kronos_nova import model
@@ -35,9 +36,18 @@ from tests.functional import placement_writer
 BASIC = {'VCPU': 1, 'MEMORY_MB': 512, 'DISK_GB': 1}
 
 
+class ModernDriver(fake.MediumFakeDriver):  # type: ignore[misc]
+    """A hypervisor that can live-migrate vGPUs."""
+
+    def get_available_resource(self, nodename: str) -> dict[str, Any]:
+        found: dict[str, Any] = super().get_available_resource(nodename)
+        return {**found, 'hypervisor_version': 8002000}
+
+
 class ReshapeTestCase(api.ApiTestCase):
 
     def setUp(self) -> None:
+        self.useFixture(fixtures.MonkeyPatch('nova.virt.fake.MediumFakeDriver', ModernDriver))
         super().setUp()
         directory = self.useFixture(fixtures.TempDir()).path
         self.store = store_api.Store.from_url(

@@ -51,8 +51,9 @@ def look(cloud: answers.Answers, migrations: Any, server: Any,
         {'id': 'node2', 'hypervisor_hostname': 'host2.example.org', 'hypervisor_type': 'QEMU',
          'service': {'host': 'host2'}}]}]
     cloud.answers['/resource_providers'] = [{'resource_providers': [
-        {'uuid': uuid, 'name': uuid, 'root_provider_uuid': 'node2', 'generation': 1}
-        for uuid in ('node2', 'numa2')]}]
+        {'uuid': uuid, 'name': uuid, 'root_provider_uuid': 'node2',
+         'parent_provider_uuid': parent, 'generation': 1}
+        for uuid, parent in (('node2', None), ('numa2', 'node2'))]}]
     conf = cfg.ConfigOpts()
     opts.register(conf)
     return nova.NovaExecutor(conf, cloud).look(task, MARKER)
