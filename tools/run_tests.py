@@ -234,6 +234,12 @@ def package(tally: Tally) -> None:
     pytest(tally, 'tests/package', name='package')
 
 
+def deploy(tally: Tally) -> None:
+    """kolla, kolla-ansible and the like: what they make of our files"""
+    # Two halves; the tests of a file share what it has rendered.
+    pytest(tally, '-n', '2', '--dist', 'loadfile', 'tests/deploy', name='deploy')
+
+
 def pythons(tally: Tally) -> None:
     """unit tests and scenarios on the other supported Python versions that are here"""
     found = {}
@@ -289,7 +295,7 @@ def find_python(version: str) -> str | None:
 
 PARTS: dict[str, Callable[[Tally], None]] = {
     part.__name__: part
-    for part in (lint, unit, functional, integration, docs, package, pythons, long)
+    for part in (lint, unit, functional, integration, docs, package, deploy, pythons, long)
 }
 DEFAULT = tuple(name for name in PARTS if name != 'long')
 

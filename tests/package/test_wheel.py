@@ -77,17 +77,22 @@ def test_wheel_holds_the_whole_package_and_no_test(wheel):
                                                          name)}
 
 
-def test_wheel_installs_the_files_of_etc(wheel):
+def test_wheel_installs_the_files_of_etc_and_deploy(wheel):
+    marker = '.data/data/share/'
     with zipfile.ZipFile(wheel) as archive:
-        marker = '.data/data/share/kronos-nova/'
         installed = {name.split(marker)[1] for name in archive.namelist() if marker in name}
     assert installed == {
-        name.replace(folder, target) for folder, target in (
-            ('etc/kronos/', 'etc/'), ('etc/systemd/', 'systemd/')) for name in _tracked(folder)}
-    installed = {name.removeprefix('etc/') for name in installed}
-    assert {'kronos.conf.sample', 'nova-scheduler.conf.sample', 'policies.yaml',
-            'nova-policy.yaml', 'placement-policy.yaml',
-            'systemd/kronos-engine.service'} <= installed
+        name.replace(folder, target, 1) for folder, target in (
+            ('etc/kronos/', 'kronos-nova/etc/'), ('etc/systemd/', 'kronos-nova/systemd/'),
+            ('deploy/kolla/', 'kronos-nova/kolla/'),
+            ('deploy/kolla-ansible/ansible/', 'kolla-ansible/ansible/'),
+            ('deploy/kolla-ansible/examples/', 'kronos-nova/kolla-ansible/'))
+        for name in _tracked(folder)}
+    assert {'kronos-nova/etc/kronos.conf.sample', 'kronos-nova/etc/nova-scheduler.conf.sample',
+            'kronos-nova/etc/policies.yaml', 'kronos-nova/etc/nova-policy.yaml',
+            'kronos-nova/etc/placement-policy.yaml',
+            'kronos-nova/systemd/kronos-engine.service',
+            'kolla-ansible/ansible/kronos.yml'} <= installed
 
 
 def test_every_entry_point_of_setup_cfg_is_in_the_wheel_and_leads_to_a_file(wheel):
@@ -165,7 +170,7 @@ def test_sdist_can_be_built_from_without_git(built):
         names = {name.partition('/')[2] for name in archive.getnames()}
     assert {'PKG-INFO', 'setup.cfg', 'setup.py', 'pyproject.toml', 'LICENSE', 'README.rst',
             'requirements.txt', 'constraints.txt', 'tools/test', 'tox.ini'} <= names
-    assert _tracked('kronos_nova', 'etc', 'tests', 'doc', 'releasenotes') <= names
+    assert _tracked('kronos_nova', 'deploy', 'etc', 'tests', 'doc', 'releasenotes') <= names
 
 
 @pytest.fixture(scope='module')

@@ -1,0 +1,312 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""The role: what kolla-ansible renders with it is what the daemons and Nova take."""
+
+import configparser
+import json
+import os
+from pathlib import Path
+import re
+import shutil
+import stat
+import subprocess
+import sys
+
+import bcrypt
+from keystoneauth1 import loading
+from oslo_cache import _opts as cache_opts
+from oslo_concurrency import opts as concurrency_opts
+from oslo_config import cfg
+from oslo_log import log as logging
+from oslo_messaging import opts as messaging_opts
+import pytest
+import sqlalchemy
+import yaml
+
+from kronos_nova import published
+from kronos_nova.cmd.checks import base as checks
+from kronos_nova.cmd.checks import options
+from kronos_nova.cmd.checks import policies
+from kronos_nova.conf import opts
+from kronos_nova.rebalancer import health as healths
+from kronos_nova.rebalancer import monitoring
+from kronos_nova.rebalancer import transport
+from tests.deploy import kolla_cloud
+from tests.deploy import kolla_env
+
+ROLE = kolla_env.TOP / 'deploy/kolla-ansible/ansible/roles/kronos'
+DAEMONS = ('kronos-engine', 'kronos-executor')
+CACERT = '/etc/ssl/certs/ca-certificates.crt'
+
+#: tests.functional has to come first: it chooses the threads of Nova.
+NOVA = '''
+import sys, tests.functional
+from testtools import run
+run.main(['run', 'tests.deploy.rendered_scheduler'], sys.stdout)
+'''
+
+#: Runs kolla's set_configs.py where it thinks it is in a container: twice, first to
+#: set up, then to look whether anything has changed since.
+SET_CONFIGS = '''
+import argparse, importlib.util, os, sys
+spec = importlib.util.spec_from_file_location('set_configs', sys.argv[1])
+set_configs = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(set_configs)
+argparse.ArgumentParser().parse_args([])  # imports what it needs
+os.chroot(sys.argv[2])
+os.chdir('/')
+for arguments in ([], ['--check']):
+    sys.argv[1:] = arguments
+    status = set_configs.main()
+    if status:
+        sys.exit(f'{arguments}: {status}')
+'''
+
+
+@pytest.fixture(scope='module')
+def cloud(tmp_path_factory) -> kolla_cloud.Cloud:
+    kolla_env.prepared()
+    made = kolla_cloud.Cloud(tmp_path_factory.mktemp('cloud'))
+    made.write()
+    made.genconfig(made.everything())
+    return made
+
+
+@pytest.fixture(params=DAEMONS)
+def daemon(request) -> str:
+    return request.param
+
+
+@pytest.fixture
+def rendered(cloud, daemon) -> cfg.ConfigOpts:
+    """kronos.conf of a daemon, read by the options that the daemon has."""
+    conf = cfg.ConfigOpts()
+    logging.register_options(conf)
+    opts.register(conf)
+    published.register(conf)
+    conf(['--config-file', str(cloud.node / daemon / 'kronos.conf')], project='kronos')
+    return conf
+
+
+def test_to_render_again_changes_nothing(cloud):
+    output = cloud.genconfig(kolla_env.ANSIBLE / 'kronos.yml')
+    (found,) = re.findall(r'^localhost .*ok=(\d+).*changed=(\d+).*failed=(\d+)', output,
+                          re.MULTILINE)
+    assert int(found[0]) >= 10 and found[1:] == ('0', '0')
+
+
+def test_every_value_is_one_that_its_option_admits(rendered, cloud):
+    assert opts.wrong_values(rendered) == []
+    volumes = cloud.json('kronos-services.json')['kronos-engine']['volumes']
+    rendered.set_override('policies_file', mounted(rendered.engine.policies_file, volumes),
+                          'engine')
+    context = checks.Context(rendered)
+    items = [*options.check(context), *policies.check(context)]
+    assert items and {item.status for item in items} <= {checks.Status.OK,
+                                                         checks.Status.WARNING}, items
+    assert context.policy_set is not None
+    assert [policy.name for policy in context.policy_set.policies] == ['cpu']
+
+
+def mounted(path: str, volumes: list[str]) -> str:
+    """Where a path of the container is on the host."""
+    for volume in volumes:
+        source, _, target = volume.removesuffix(':ro').partition(':')
+        if target and path.startswith(target.rstrip('/') + '/'):
+            return path.replace(target.rstrip('/'), source.rstrip('/'), 1)
+    raise AssertionError(f'{path} is in none of {volumes}')
+
+
+def test_every_option_exists(cloud, daemon):
+    known = {(group or 'DEFAULT', name.replace('-', '_'))
+             for listed in (messaging_opts.list_opts(), concurrency_opts.list_opts(),
+                            cache_opts.list_opts(), opts.list_opts())
+             for group, found in listed for option in found for name in (option.name, option.dest)}
+    known |= {('DEFAULT', name) for name in ('debug', 'log_file')}
+    parser = configparser.RawConfigParser(strict=False, default_section='-')
+    parser.read(cloud.node / daemon / 'kronos.conf')
+    given = {(section, name) for section in parser.sections() for name in parser[section]}
+    known |= {('nova', name) for name in (
+        'auth_url', 'username', 'password', 'project_name', 'project_domain_id',
+        'user_domain_id')}
+    assert len(given) > 30 and given - known == set()
+
+
+def test_a_newcomers_engine_plans_and_moves_nothing(rendered):
+    assert rendered.engine.dry_run is True
+    assert rendered.engine.include_unassigned_hosts is True
+    assert rendered.engine.aggregates == []
+    assert rendered.engine.evacuate_disabled_hosts is False
+
+
+def test_each_daemon_has_a_user_of_its_own(cloud, rendered, daemon):
+    plugin = loading.load_auth_from_conf_options(rendered, 'nova')
+    name = daemon.replace('-', '_')
+    assert (plugin._username, plugin._password, plugin.auth_url) == (
+        daemon, cloud.passwords[f'{name}_keystone_password'], 'https://192.0.2.10:5000')
+    assert rendered.nova.cafile == rendered.prometheus.ca_cert == CACERT
+
+
+def test_passwords_are_made_and_differ(cloud):
+    made = {cloud.passwords[name] for name in kolla_cloud.OUR_PASSWORDS}
+    assert len(made) == 4 and all(len(password) >= 40 for password in made)
+
+
+def test_broker_has_tls_quorum_queues_and_a_queue_manager(rendered):
+    url = transport.address(rendered)
+    assert [(host.hostname, host.port) for host in url.hosts] == [('127.0.0.1', 5671)]
+    assert transport.queues(rendered) == 'quorum'
+    rabbit = rendered.oslo_messaging_rabbit
+    assert rabbit.ssl is True and rabbit.ssl_ca_file == CACERT
+    assert rabbit.use_queue_manager is True and rabbit.rabbit_transient_quorum_queue is True
+    rendered.register_opts(concurrency_opts.list_opts()[0][1], 'oslo_concurrency')
+    assert rendered.oslo_concurrency.lock_path == '/var/lib/kronos/tmp'
+
+
+def test_database_is_reached_by_tls_through_proxysql_which_knows_us(cloud, rendered):
+    url = sqlalchemy.make_url(rendered.database.connection)
+    assert (url.drivername, url.host, url.database) == ('mysql+pymysql', '192.0.2.10', 'kronos')
+    assert url.query == {'ssl_ca': CACERT}
+    (user,) = yaml.safe_load((cloud.node / 'proxysql/users/kronos.yaml').read_text())[
+        'mysql_users']
+    assert (user['username'], user['password']) == (url.username, url.password)
+    rules = yaml.safe_load((cloud.node / 'proxysql/rules/kronos.yaml').read_text())
+    assert any(rule.get('schemaname') == 'kronos' for rule in rules['mysql_query_rules'])
+
+
+def test_prometheus_knows_the_user_that_we_come_as(cloud, rendered):
+    users = yaml.safe_load((cloud.node / 'web.yml').read_text())['basic_auth_users']
+    assert rendered.prometheus.url == 'https://192.0.2.10:9091'
+    assert bcrypt.checkpw(rendered.prometheus.password.encode(),
+                          users[rendered.prometheus.username].encode())
+
+
+def test_engine_and_scheduler_share_a_cache(cloud, rendered):
+    parser = configparser.RawConfigParser(strict=False)
+    parser.read(cloud.node / 'nova-scheduler/nova.conf')
+    assert rendered.cache.enabled is True
+    assert rendered.cache.backend == parser['cache']['backend']
+    assert rendered.cache.memcache_servers == parser['cache']['memcache_servers'].split(',')
+
+
+def test_operators_policies_are_copied_as_they_are_and_mounted_as_a_directory(cloud):
+    copied = cloud.node / 'kronos-policies/policies.yaml'
+    assert copied.read_text() == kolla_cloud.POLICIES
+    assert stat.S_IMODE(copied.stat().st_mode) == 0o644
+    assert stat.S_IMODE(copied.parent.stat().st_mode) == 0o755
+    volume = f'{cloud.node}/kronos-policies/:/etc/kronos/policies/:ro'
+    assert volume in cloud.json('nova-scheduler-volumes.json')
+    for service in cloud.json('kronos-services.json').values():
+        assert volume in service['volumes'] and '/dev/shm:/dev/shm' in service['volumes']
+
+
+def test_rules_of_the_two_roles_reach_nova_api_unchanged(cloud):
+    ours = yaml.safe_load((kolla_cloud.ETC / 'nova-policy.yaml').read_text())
+    assert yaml.safe_load((cloud.node / 'nova-api/policy.yaml').read_text()) == ours
+    assert 'policy_file = policy.yaml' in (cloud.node / 'nova-api/nova.conf').read_text()
+
+
+def test_only_nova_scheduler_is_told_of_our_filters(cloud):
+    assert 'kronos_nova.filters' in (cloud.node / 'nova-scheduler/nova.conf').read_text()
+    assert 'kronos' not in (cloud.node / 'nova-api/nova.conf').read_text()
+
+
+def test_kolla_sets_up_a_container_by_config_json(cloud, daemon, tmp_path):
+    if os.geteuid():
+        kolla_env.missing('the right to chroot')
+    inside = tmp_path / 'var/lib/kolla/config_files'
+    shutil.copytree(cloud.node / daemon, inside)
+    (tmp_path / 'etc').mkdir()
+    (tmp_path / 'etc/passwd').write_text(
+        'root:x:0:0::/:/bin/sh\nkronos:x:42900:42900::/:/bin/sh\nfluentd:x:42474:42474::/:/bin/sh\n')
+    (tmp_path / 'etc/group').write_text(
+        'root:x:0:\nkronos:x:42900:\nkolla:x:42400:\nfluentd:x:42474:\n')
+    script = kolla_env.HOME / f'lib/python{kolla_env.PYTHON}/site-packages/kolla/docker/base'
+    kolla_env.run('python', '-c', SET_CONFIGS, script / 'set_configs.py', tmp_path,
+                  KOLLA_CONFIG_STRATEGY='COPY_ALWAYS')
+    assert (tmp_path / 'run_command').read_text() == (
+        f'{daemon} --config-file /etc/kronos/kronos.conf')
+    assert owner(tmp_path / 'etc/kronos/kronos.conf') == (42900, 42900, 0o600)
+    assert owner(tmp_path / 'var/log/kolla/kronos') == (42900, 42400, 0o2775)
+    assert owner(tmp_path / 'var/lib/kronos/tmp') == (42900, 42900, 0o700)
+    assert (tmp_path / 'var/lib/kolla/share/ca-certificates/root.crt').exists()
+
+
+def owner(path: Path) -> tuple[int, int, int]:
+    found = path.stat()
+    return found.st_uid, found.st_gid, stat.S_IMODE(found.st_mode)
+
+
+def test_a_container_is_healthy_while_its_daemon_is(cloud, rendered, daemon, tmp_path):
+    if shutil.which('curl') is None:
+        kolla_env.missing('curl')
+    script = kolla_env.HOME / f'lib/python{kolla_env.PYTHON}/site-packages/kolla/docker/base'
+    shutil.copy(script / 'healthcheck_curl', tmp_path)
+    (tmp_path / 'healthcheck_curl').chmod(0o755)
+    kind, command = cloud.json('kronos-services.json')[daemon]['healthcheck']['test']
+    assert kind == 'CMD-SHELL'
+
+    def healthy() -> bool:
+        return subprocess.run(
+            ['sh', '-c', command], check=False, capture_output=True,
+            env={'PATH': f'{tmp_path}:/usr/bin:/bin'}).returncode == 0
+
+    now = 1000.0
+    health = healths.Health(lambda: now, daemon=daemon, dry_run=True)
+    pulse = health.pulse('loop', 60.0)
+    assert not healthy()
+    monitor = monitoring.serve(rendered, health, f'{daemon.partition("-")[2]}_port')
+    assert monitor is not None
+    try:
+        assert healthy()
+        now += 61
+        assert not healthy()
+        pulse.beat()
+        health.note('cycle', {'': 'Nova is away'})
+        assert healthy()
+    finally:
+        monitor.stop()
+
+
+def test_nova_scheduler_starts_with_the_rendered_file(cloud):
+    done = subprocess.run(
+        [sys.executable, '-c', NOVA],
+        cwd=kolla_env.TOP, capture_output=True, text=True, check=False,
+        env={**os.environ, 'OS_NOVA_DISABLE_EVENTLET_PATCHING': '1',
+             'KRONOS_RENDERED': str(cloud.node)})
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert 'Ran 2 tests' in done.stdout + done.stderr
+
+
+@pytest.mark.parametrize(('given', 'message'), [
+    ({'nova_scheduler_extra_volumes': []}, 'nova-scheduler would not find its policies'),
+    ({'kronos_prometheus_password': ''}, 'Add it to passwords.yml and run kolla-genpwd')])
+def test_prechecks_say_what_the_operator_has_left_out(cloud, given, message):
+    status, output = cloud.attempt('prechecks', kolla_env.ANSIBLE / 'kronos.yml',
+                                   '-e', json.dumps(given))
+    assert status != 0 and message in ' '.join(output.split())
+
+
+def test_each_container_has_a_handler_that_restarts_it(cloud):
+    handlers = {handler['name']
+                for handler in yaml.safe_load((ROLE / 'handlers/main.yml').read_text())}
+    assert handlers == {f'Restart {name} container'
+                        for name in cloud.json('kronos-services.json')}
+
+
+def test_each_action_of_kolla_ansible_is_there():
+    kolla_env.prepared()
+    theirs = {path.name for path in (kolla_env.ANSIBLE / 'roles/watcher/tasks').iterdir()}
+    ours = {path.name for path in (ROLE / 'tasks').iterdir()}
+    # clone.yml: kolla's development mode.
+    assert theirs - ours == {'clone.yml'}
