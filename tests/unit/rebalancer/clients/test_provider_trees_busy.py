@@ -19,7 +19,8 @@ from collections.abc import Callable
 from oslo_config import cfg
 import pytest
 
-from kronos_nova import conf
+from kronos_nova import model
+from kronos_nova.conf import opts
 from kronos_nova.rebalancer import collector
 from kronos_nova.rebalancer.clients import api
 from kronos_nova.rebalancer.clients import nova_api
@@ -77,10 +78,10 @@ def nodes(*uuids: str) -> dict[str, nova_api.Hypervisor]:
     return {f'host-{u}': nova_api.Hypervisor(u, u, f'host-{u}', 'QEMU') for u in uuids}
 
 
-def hosts(forest: provider_trees.Forest, *uuids: str) -> dict[str, collector.model.Host]:
+def hosts(forest: provider_trees.Forest, *uuids: str) -> dict[str, model.Host]:
     found = nodes(*uuids)
     return collector.hosts_of(
-        found, {name: collector.model.Service(name) for name in found}, forest)
+        found, {name: model.Service(name) for name in found}, forest)
 
 
 # Trees settle each by itself.
@@ -229,7 +230,7 @@ def test_what_a_reading_has_read_before_it_broke_off_is_not_read_again() -> None
 
 def fresh_reader(cloud: Cloud) -> fresh.FreshReader:
     found = cfg.ConfigOpts()
-    conf.register_opts(found)
+    opts.register(found)
     found([], default_config_files=[])
     return fresh.FreshReader(found, cloud)
 
