@@ -182,21 +182,18 @@ class TreeReader:
         one = _OneReading(self._placement, self._allocations, sharing, wanted, kept)
         listed = reads.one(_SERVICE, _WHAT, listing)
         found = one.contents(reads, listed)
-        newer = listed
-        if len(found) < len(listed) or any(len(tree) > 1 for tree in _by_root(listed).values()):
-            newer = reads.one(_SERVICE, _WHAT, listing)
-        trees = _by_root(newer)
+        trees = before = _by_root(listed)
+        if any(len(tree) > 1 for tree in trees.values()):
+            trees = _by_root(reads.one(_SERVICE, _WHAT, listing))
         again = reads.each(
             _SERVICE, _WHAT, lambda root: one.settled(root, trees[root], found),
-            sorted(_changed(_by_root(listed), trees, found)))
-        for tree in again.values():
-            newer = {**newer, **tree.listed}
-            found |= tree.contents
-        gone = {uuid for root, tree in again.items() for uuid in trees[root]
-                if uuid not in tree.listed}
-        listed = {uuid: p for uuid, p in newer.items() if uuid not in gone}
-        found = {uuid: content for uuid, content in found.items() if uuid in listed}
+            sorted(_changed(before, trees, found)))
         unsettled = frozenset(root for root, tree in again.items() if not tree.settled)
+        listed = {uuid: provider for root, tree in trees.items()
+                  for uuid, provider in (again[root].listed if root in again else tree).items()}
+        found = {uuid: content for uuid, content in found.items() if uuid in listed}
+        for tree in again.values():
+            found |= tree.contents
         if self._remembers:
             roots = {uuid: listed[uuid].root_uuid for uuid in found}
             self._kept = {
@@ -241,7 +238,7 @@ class _OneReading:
             newer = {uuid: p for uuid, p in self._placement.providers(in_tree=root).items()
                      if p.root_uuid == root and self._wanted(p)}
             complete = newer.keys() == listed.keys() == found.keys()
-            if complete and (len(newer) == 1 or newer == listed and _of(newer, found)):
+            if complete and (len(newer) == 1 or newer == listed):
                 return Tree(newer, found, True)
             listed = newer
         return Tree(listed, {uuid: found[uuid] for uuid in listed if uuid in found}, False)
@@ -312,22 +309,15 @@ def _by_root(listed: Listing) -> dict[str, dict[str, placement_api.Listed]]:
     return out
 
 
-def _of(listed: Listing, found: Mapping[str, Content]) -> bool:
-    """Whether this is the content of these, as they are listed."""
-    return all(uuid in found and found[uuid].generation == provider.generation
-               for uuid, provider in listed.items())
-
-
 def _changed(before: Mapping[str, Listing], after: Mapping[str, Listing],
              found: Mapping[str, Content]) -> Iterator[str]:
     """Roots of what must be read again: trees of several providers that are
-    not what they were, and what is not known. A generation that is that of
-    the content is not enough: nothing may have changed since the others of
-    the tree were read, for what goes away raises none."""
+    not what they were, and what is not known. That a generation is still that
+    of the content is not enough: nothing may have changed since the first of
+    the tree was read, for what goes away raises none."""
     for root, tree in after.items():
         several = len(tree) > 1 or len(before.get(root, tree)) > 1
-        if not tree.keys() <= found.keys() or several and not (
-                tree == before.get(root) and _of(tree, found)):
+        if not tree.keys() <= found.keys() or several and tree != before.get(root):
             yield root
 
 

@@ -110,15 +110,24 @@ def test_only_the_tree_that_never_rests_is_not_known() -> None:
 
 
 def test_of_a_tree_that_did_not_rest_no_provider_is_witness_for_another() -> None:
+    """In the last round v leaves a0, which has been looked at, for a1, which has not."""
     cloud = Cloud()
-    cloud.busy('a1', lambda path: path.startswith(LIST) and path.count('/') == 1)
-    cloud.read()
+    cloud.allocate('w', {'a1': 1})
+
+    def before(path: str, tree: str | None) -> None:
+        lists = cloud.asked.count(f'{LIST}?a0')
+        if path == LIST and lists < provider_trees.ROUNDS - 1:
+            cloud.generations['a1'] += 1
+        if path == f'{LIST}/a1/inventories' and lists == provider_trees.ROUNDS - 1:
+            cloud.allocate('v', {'a1': 1})
+
+    cloud.before = before
+    assert cloud.read().unsettled == {'a0'}
     cloud.before = lambda _path, _tree: None
-    cloud.read()
+    assert cloud.read().allocations() == {'v': {'a1': {'X': 1}}, 'w': {'a1': {'X': 1}}}
     cloud.read()
     asked = [path for path in cloud.asked if path.count('/') > 1]
-    assert asked in ([f'{LIST}/a0/usages', f'{LIST}/s/usages'],
-                     [f'{LIST}/a1/usages', f'{LIST}/s/usages']), 'it rests: one is enough'
+    assert asked == [f'{LIST}/a1/usages'], 'it rests: one is enough'
 
 
 def test_what_moves_without_a_trace_while_a_tree_settles_is_not_counted_twice() -> None:
@@ -181,6 +190,30 @@ def test_a_provider_that_is_deleted_meanwhile_is_gone_and_nothing_else(
     assert not collector.changing(nodes('a0', 'b0'), forest)
 
 
+def test_a_child_that_is_deleted_while_its_tree_is_read_again_is_gone() -> None:
+    cloud = Cloud()
+
+    def before(path: str, tree: str | None) -> None:
+        if path == LIST and tree is None:
+            cloud.generations['b0'] += 1
+        if tree == 'b0' and 'b1' in cloud.parents:
+            cloud.delete('b1')
+
+    cloud.before = before
+    forest = cloud.read()
+    assert forest.contents.keys() == forest.listed.keys() == {'a0', 'a1', 'b0', 's', 'h'}
+    assert forest.unsettled == frozenset()
+
+
+def test_where_nothing_is_nested_what_is_gone_is_asked_for_alone() -> None:
+    cloud = Cloud()
+    for name in ('a1', 'b1'):
+        cloud.delete(name)
+    cloud.once(f'{LIST}/h/traits', lambda: cloud.delete('h'))
+    assert cloud.read().listed.keys() == {'a0', 'b0', 's'}
+    assert cloud.asked.count(LIST) == 1
+
+
 def test_a_lone_host_that_is_never_of_one_generation_is_the_only_one_not_known() -> None:
     cloud = Cloud()
     cloud.busy('h', lambda path: path.startswith(f'{LIST}/h/'))
@@ -224,6 +257,23 @@ def test_what_a_reading_has_read_before_it_broke_off_is_not_read_again() -> None
     assert sorted(again) == sorted([
         *(f'{LIST}/{name}/usages' for name in ('a0', 'a1', 's')),
         *(f'{LIST}/h/{part}' for part in ('inventories', 'traits', 'usages', 'allocations'))])
+
+
+def test_what_was_of_several_generations_when_it_broke_off_is_read_again() -> None:
+    cloud = Cloud()
+
+    def before(path: str, _tree: str | None) -> None:
+        if path == f'{LIST}/s/usages':
+            cloud.generations['s'] += 1
+        if path == f'{LIST}/h/inventories':
+            raise api.ApiError('Placement', 'x', 'not read within 120 s')
+
+    cloud.before = before
+    with pytest.raises(api.ApiError, match='not read within'):
+        cloud.read()
+    cloud.before = lambda _path, _tree: None
+    cloud.read()
+    assert f'{LIST}/s/allocations' in cloud.asked
 
 
 # Before a move.
