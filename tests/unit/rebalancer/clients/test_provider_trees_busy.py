@@ -116,7 +116,7 @@ def test_of_a_tree_that_did_not_rest_no_provider_is_witness_for_another() -> Non
 
     def before(path: str, tree: str | None) -> None:
         lists = cloud.asked.count(f'{LIST}?a0')
-        if path == LIST and lists < provider_trees.ROUNDS - 1:
+        if path == LIST and lists < provider_trees.ROUNDS:
             cloud.generations['a1'] += 1
         if path == f'{LIST}/a1/inventories' and lists == provider_trees.ROUNDS - 1:
             cloud.allocate('v', {'a1': 1})
@@ -163,6 +163,24 @@ def test_whoever_is_on_a_host_that_never_rests_stays_there_and_it_is_said() -> N
         instances, found, forest.allocations(), {'away'}, [], frozen)
     assert str(pinned['v'].pinned).startswith('providers-changing: ')
     assert pinned['away'].pinned is None, 'in flight it is not judged'
+
+
+def test_what_is_not_wanted_of_a_tree_stays_unread_when_it_is_listed_again() -> None:
+    """A host of b that is not planned; b1 shares with others."""
+    cloud = Cloud()
+
+    def wanted(provider: placement_api.Listed) -> bool:
+        return provider.root_uuid != 'b0' or provider.uuid == 'b1'
+
+    with reading.Reading(60) as reads:
+        def listing() -> dict[str, placement_api.Listed]:
+            # In the second list b1 is new.
+            return {u: p for u, p in cloud.api.providers().items()
+                    if wanted(p) and (u != 'b1' or cloud.asked.count(LIST) > 1)}
+
+        forest = cloud.reader.read(reads, listing, cloud.sharing, wanted)
+    assert forest.contents.keys() == {'a0', 'a1', 'b1', 's', 'h'}
+    assert forest.unsettled == frozenset()
 
 
 # Providers that go, or never rest.
