@@ -118,11 +118,13 @@ def test_of_a_tree_that_did_not_rest_no_provider_is_witness_for_another() -> Non
         lists = cloud.asked.count(f'{LIST}?a0')
         if path == LIST and lists < provider_trees.ROUNDS:
             cloud.generations['a1'] += 1
-        if path == f'{LIST}/a1/inventories' and lists == provider_trees.ROUNDS - 1:
+        if (path == f'{LIST}/a1/inventories' and lists == provider_trees.ROUNDS - 1
+                and 'v' in cloud.on['a0']):
             cloud.allocate('v', {'a1': 1})
 
     cloud.before = before
-    assert cloud.read().unsettled == {'a0'}
+    forest = cloud.read()
+    assert forest.unsettled == {'a0'} and forest.allocations()['v'].keys() == {'a0', 'a1'}
     cloud.before = lambda _path, _tree: None
     assert cloud.read().allocations() == {'v': {'a1': {'X': 1}}, 'w': {'a1': {'X': 1}}}
     cloud.read()
