@@ -124,7 +124,7 @@ def test_of_a_tree_that_did_not_rest_no_provider_is_witness_for_another() -> Non
 
     cloud.before = before
     forest = cloud.read()
-    assert forest.unsettled == {'a0'} and forest.allocations()['v'].keys() == {'a0', 'a1'}
+    assert forest.unsettled == {'a0'} and forest.allocations()['v'].keys() >= {'a0', 'a1'}
     cloud.before = lambda _path, _tree: None
     assert cloud.read().allocations() == {'v': {'a1': {'X': 1}}, 'w': {'a1': {'X': 1}}}
     cloud.read()
