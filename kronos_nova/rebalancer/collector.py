@@ -65,8 +65,9 @@ class Collector:
     def collect(self, now: float) -> model.Cluster:
         """Everything, as of about ``now``.
 
-        A host whose resource provider Placement does not have gets
-        ``provider=None``: with enforce_placement_claims it receives nothing.
+        A host whose resource provider Placement does not have, or whose tree
+        changes all the time, gets ``provider=None``: with
+        enforce_placement_claims it receives nothing.
 
         :param now: seconds since the epoch.
         :raises CollectError: any part could not be read, or not in time.
@@ -96,9 +97,8 @@ class Collector:
         nodes, notes = planned(hypervisors, self._conf.engine.hypervisor_types, services)
         forest = reading.again(lambda: self._forest(reads, nodes, hypervisors))
         hosts = hosts_of(nodes, services, forest)
-        notes += [f'Host {h.name} has no resource provider {h.uuid} in Placement and receives no '
-                  'instance. See the log of its nova-compute.'
-                  for h in hosts.values() if h.provider is None]
+        frozen = frozenset(changing(nodes, forest))
+        notes += without_provider(hosts, frozen)
         on_hosts = {i.uuid: i for i in servers if i.host and i.status != 'DELETED'}
         flights = flights_of(migrations, on_hosts)
         named = reads.result(aggregates, 'Nova', 'aggregates')
@@ -108,7 +108,7 @@ class Collector:
         return model.Cluster(
             hosts=hosts, services=services, flights=flights, taken_at=now,
             instances=with_claims(on_hosts, hosts, forest.allocations(), {
-                f.instance_uuid for f in flights}, migrations),
+                f.instance_uuid for f in flights}, migrations, frozen),
             groups=tuple(grouped), aggregates={n: a.hosts for n, a in named.items()},
             aggregate_metadata={n: a.metadata for n, a in named.items()},
             sharing=sharing_of(hosts, forest))
@@ -124,11 +124,13 @@ class Collector:
         sharing = provider_trees.sharing(reads, self._placement)
         foreign = {h.uuid for h in hypervisors}.difference(n.uuid for n in nodes.values())
 
-        def listing() -> dict[str, placement_api.Listed]:
-            return {uuid: p for uuid, p in self._placement.providers().items()
-                    if p.root_uuid not in foreign or uuid in sharing.aggregates}
+        def wanted(provider: placement_api.Listed) -> bool:
+            return provider.root_uuid not in foreign or provider.uuid in sharing.aggregates
 
-        return self._trees.read(reads, listing, sharing)
+        def listing() -> dict[str, placement_api.Listed]:
+            return {uuid: p for uuid, p in self._placement.providers().items() if wanted(p)}
+
+        return self._trees.read(reads, listing, sharing, wanted)
 
     def _check_rights(self, uuid: str) -> None:
         """Nova hides other projects' server groups, without an error, from
@@ -190,11 +192,12 @@ def of_two_projects(servers: Iterable[model.Instance]) -> list[str]:
 def hosts_of(nodes: Mapping[str, nova_api.Hypervisor], services: Mapping[str, model.Service],
              forest: provider_trees.Forest) -> dict[str, model.Host]:
     """Hosts by name. Their providers are found by the UUID of the compute node,
-    never by a name."""
+    never by a name; those :func:`changing` have none."""
     trees = forest.trees()
+    frozen = set(changing(nodes, forest))
     out = {}
     for name, node in nodes.items():
-        uuids = trees.get(node.uuid, ())
+        uuids = () if name in frozen else trees.get(node.uuid, ())
         tree = tuple(forest.provider(uuid) for uuid in uuids)
         out[name] = model.Host(
             name=node.host, hypervisor_hostname=node.hostname, uuid=node.uuid,
@@ -204,6 +207,28 @@ def hosts_of(nodes: Mapping[str, nova_api.Hypervisor], services: Mapping[str, mo
             hypervisor_version=node.version,
             sharing=forest.sharing.with_tree(uuids) & forest.contents.keys())
     return out
+
+
+def changing(nodes: Mapping[str, nova_api.Hypervisor],
+             forest: provider_trees.Forest) -> list[str]:
+    """Names of the hosts whose providers are not known as of one moment."""
+    trees = forest.trees()
+    return [name for name, node in nodes.items()
+            if forest.changing(node.uuid, trees.get(node.uuid, ()))]
+
+
+def without_provider(hosts: Mapping[str, model.Host], frozen: Collection[str]) -> list[str]:
+    """What to say of hosts that have none.
+
+    :param frozen: names of those :func:`changing`.
+    """
+    return [f'The resource providers of host {h.name} ({h.uuid}) change faster than they can be '
+            'read. Until they rest it is taken for one without: no instance leaves it, and it '
+            'receives none. See what writes to Placement: the log of its nova-compute.'
+            if h.name in frozen else
+            f'Host {h.name} has no resource provider {h.uuid} in Placement and receives no '
+            'instance. See the log of its nova-compute.'
+            for h in hosts.values() if h.provider is None]
 
 
 def sharing_of(hosts: Mapping[str, model.Host],
@@ -227,11 +252,13 @@ def flights_of(migrations: Iterable[nova_api.Migration],
 
 def with_claims(instances: Mapping[str, model.Instance], hosts: Mapping[str, model.Host],
                 by_consumer: Mapping[str, allocations.Allocations], in_flight: Collection[str],
-                migrations: Iterable[nova_api.Migration]) -> dict[str, model.Instance]:
+                migrations: Iterable[nova_api.Migration],
+                frozen: Collection[str] = ()) -> dict[str, model.Instance]:
     """Instances with what they have allocated (see :mod:`allocations`); those
     in flight are not judged here.
 
     :param migrations: those under way, which hold allocations themselves.
+    :param frozen: names of hosts whose providers are not known.
     """
     held: dict[str, list[allocations.Allocations]] = {}
     for migration in migrations:
@@ -243,6 +270,10 @@ def with_claims(instances: Mapping[str, model.Instance], hosts: Mapping[str, mod
         if host is None:
             out[uuid] = dataclasses.replace(
                 instance, pinned='host-not-planned: its host is not planned')
+        elif host.name in frozen and uuid not in in_flight:
+            out[uuid] = dataclasses.replace(
+                instance, pinned=instance.pinned or 'providers-changing: the resource providers of '
+                'its host change faster than they can be read')
         elif uuid in in_flight:
             out[uuid] = allocations.claimed_in_flight(instance, own, held.get(uuid, ()), host)
         else:

@@ -15,7 +15,7 @@
 generation, and every provider of a tree of one moment.
 
 Placement has no call for that. So what changes while it is read is read
-again, and what is remembered is only used where it certainly stands. A
+again, each tree for itself, and what is remembered is only used where it certainly stands. A
 generation rises with every change of inventories and traits and with every
 allocation that is added. It does not rise when allocations are taken away: by
 DELETE /allocations/{consumer}, which is how Nova deletes an instance, and when
@@ -31,40 +31,25 @@ placement.objects.resource_provider for inventories and traits. Aggregates
 raise it since microversion 1.19, below not: they are not remembered.
 """
 
-from collections import Counter
 from collections.abc import Callable
 from collections.abc import Collection
-from collections.abc import Iterable
 from collections.abc import Iterator
 from collections.abc import Mapping
 import dataclasses
-from typing import Any
 
 from kronos_nova import model
 from kronos_nova.rebalancer.clients import api
 from kronos_nova.rebalancer.clients import placement_api
+from kronos_nova.rebalancer.clients import provider_contents
 from kronos_nova.rebalancer.clients import reading
+from kronos_nova.rebalancer.clients.provider_contents import Content
 
-#: So many times what has changed in between is read again: of a provider, and
-#: of the trees.
-ATTEMPTS = 10
+#: So many times a tree that has changed in between is read again.
 ROUNDS = 5
 _SERVICE, _WHAT = 'Placement', 'resource providers'
 
-Consumers = Mapping[str, placement_api.Resources]
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class Content:
-    """A provider's own part, all of one generation. ``allocations`` by
-    consumer; ``whole`` says that they add up to ``used``."""
-
-    generation: int
-    inventories: Mapping[str, model.Inventory]
-    used: Mapping[str, int]
-    traits: frozenset[str]
-    allocations: Consumers
-    whole: bool = True
+#: Providers as they are listed, by UUID.
+Listing = Mapping[str, placement_api.Listed]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -94,11 +79,23 @@ class Sharing:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Forest:
-    """Providers as they are listed and what is in them, by UUID."""
+    """Providers as they are listed and what is in them, by UUID.
+    ``unsettled``: roots of trees that changed faster than they could be read;
+    what there is of these may be of several moments."""
 
-    listed: Mapping[str, placement_api.Listed]
+    listed: Listing
     contents: Mapping[str, Content]
     sharing: Sharing = Sharing({}, {})
+    unsettled: frozenset[str] = frozenset()
+
+    def changing(self, root: str, tree: Collection[str]) -> bool:
+        """Whether a tree is not known as of one moment, or a provider that
+        shares with it not at all.
+
+        :param tree: UUIDs of what :meth:`trees` has of it.
+        """
+        return root in self.unsettled or any(
+            uuid in self.listed for uuid in self.sharing.with_tree(tree) - self.contents.keys())
 
     def provider(self, uuid: str) -> model.Provider:
         """:raises KeyError: there is none."""
@@ -134,65 +131,30 @@ class Forest:
         return out
 
 
-def content_of(placement: placement_api.PlacementApi, uuid: str,
-               allocations: bool = True) -> Content:
-    """Reads all of one provider until it is of one generation. Without
-    inventory there can be nothing else but traits.
+@dataclasses.dataclass(frozen=True, slots=True)
+class Kept:
+    """What was read before. ``tree`` is the root of the tree as a whole that it
+    was read with, None when it was read for itself."""
 
-    :raises ApiError: with status 409 when it changes all the time.
-    """
-    read: dict[str, Callable[[str], tuple[Any, int]]] = {
-        'inventories': placement.inventories, 'traits': placement.traits,
-        'usages': placement.usages}
-    if allocations:
-        read['allocations'] = placement.allocations_on
-    found: dict[str, tuple[Any, int]] = {}
-    newest, doubted = -1, False
-    for _attempt in range(ATTEMPTS):
-        for name in read:
-            if name not in found or found[name][1] != newest:
-                if name in ('usages', 'allocations') and not found['inventories'][0]:
-                    found[name] = {}, newest
-                else:
-                    found[name] = read[name](uuid)
-                newest = found[name][1]
-        if any(generation != newest for _value, generation in found.values()):
-            continue
-        consumers = found['allocations'][0] if allocations else {}
-        whole = not allocations or _sums(consumers) == _without_zeros(found['usages'][0])
-        if whole or doubted:
-            return Content(generation=newest, inventories=found['inventories'][0],
-                           used=found['usages'][0], traits=found['traits'][0],
-                           allocations=consumers, whole=whole)
-        # Something was deleted in between, or has a consumer that Placement
-        # does not list; that is then known by its usage alone.
-        doubted = True
-        del found['usages'], found['allocations']
-    raise api.ApiError(_SERVICE, f'resource provider {uuid}',
-                       'it changes faster than it can be read', 409)
+    content: Content
+    tree: str | None = None
 
 
-def stands(placement: placement_api.PlacementApi, uuid: str, kept: Content) -> bool:
-    """Whether what was read before, and is whole, is what would be read now."""
-    return placement.usages(uuid) == (kept.used, kept.generation)
+@dataclasses.dataclass(frozen=True, slots=True)
+class Tree:
+    """Providers of one tree; ``settled``: as they were at one moment."""
 
-
-def _sums(consumers: Consumers) -> dict[str, int]:
-    out: Counter[str] = Counter()
-    for resources in consumers.values():
-        out.update(resources)
-    return _without_zeros(out)
-
-
-def _without_zeros(amounts: Mapping[str, int]) -> dict[str, int]:
-    return {name: amount for name, amount in amounts.items() if amount}
+    listed: Listing
+    contents: Mapping[str, Content]
+    settled: bool
 
 
 class TreeReader:
     """Reads providers by whole trees.
 
-    :param remembers: what was read the last time is kept, and used where it
-        stands. One call of :meth:`read` at a time.
+    :param remembers: what was read before is kept, and used where it stands;
+        also when a reading did not come to its end. One call of :meth:`read`
+        at a time.
     :param allocations: whether allocations by provider are read at all.
     """
 
@@ -201,88 +163,162 @@ class TreeReader:
         self._placement = placement
         self._remembers = remembers
         self._allocations = allocations
-        self._kept: Mapping[str, Content] = {}
+        self._kept: dict[str, Kept] = {}
 
-    def read(self, reads: reading.Reading,
-             listing: Callable[[], Mapping[str, placement_api.Listed]],
-             sharing: Sharing | None = None) -> Forest:
+    def read(self, reads: reading.Reading, listing: Callable[[], Listing],
+             sharing: Sharing | None = None,
+             wanted: Callable[[placement_api.Listed], bool] = lambda _provider: True) -> Forest:
         """What is listed, and trees of several providers as they were at one
-        moment: the list is the same before and after.
+        moment: the list of a tree is the same before and after. A tree that
+        has changed is listed and read again by itself, whatever happens to the
+        others; one that changes all the time is named in ``unsettled``.
 
-        :param listing: lists what is to be read; called again and again.
-        :raises ApiError: with status 409 when a tree changes all the time.
+        :param listing: lists what is to be read; called again.
+        :param wanted: whether a provider of a tree is one of those.
         """
+        sharing = sharing or Sharing({}, {})
+        # A copy: what an earlier reading, given up, still reads is not for us.
+        kept = self._kept = dict(self._kept) if self._remembers else {}
+        one = _OneReading(self._placement, self._allocations, sharing, wanted, kept)
         listed = reads.one(_SERVICE, _WHAT, listing)
-        found = self._contents(reads, listed, listed, self._kept, whole_trees=True)
-        for _round in range(ROUNDS):
-            if all(p.parent_uuid is None for p in listed.values()):
-                break
-            newer = reads.one(_SERVICE, _WHAT, listing)
-            changed = set(_changed(listed, newer, found))
-            found = {uuid: content for uuid, content in found.items() if uuid in newer}
-            listed = newer
-            if not changed:
-                break
-            found |= self._contents(reads, listed, sorted(changed), found)
-        else:
-            raise api.ApiError(_SERVICE, _WHAT, 'a tree changes faster than it can be read', 409)
+        found = one.contents(reads, listed)
+        trees = before = _by_root(listed)
+        if any(len(tree) > 1 for tree in trees.values()):
+            trees = _by_root(reads.one(_SERVICE, _WHAT, listing))
+        again = reads.each(
+            _SERVICE, _WHAT, lambda root: one.settled(root, trees[root], found),
+            sorted(_changed(before, trees, found)))
+        unsettled = frozenset(root for root, tree in again.items() if not tree.settled)
+        listed = {uuid: provider for root, tree in trees.items()
+                  for uuid, provider in (again[root].listed if root in again else tree).items()}
+        found = {uuid: content for uuid, content in found.items() if uuid in listed}
+        for tree in again.values():
+            found |= tree.contents
         if self._remembers:
-            self._kept = found
-        return Forest(listed, found, sharing or Sharing({}, {}))
+            roots = {uuid: listed[uuid].root_uuid for uuid in found}
+            self._kept = {
+                uuid: Kept(content, None if roots[uuid] in unsettled else roots[uuid])
+                for uuid, content in found.items() if content.whole}
+        return Forest(listed, found, sharing, unsettled)
 
-    def _contents(self, reads: reading.Reading, listed: Mapping[str, placement_api.Listed],
-                  uuids: Iterable[str], before: Mapping[str, Content],
-                  whole_trees: bool = False) -> dict[str, Content]:
-        """:param before: what was read before.
-        :param whole_trees: that is of whole trees, each as at one moment."""
-        wanted = list(uuids)
-        kept = {uuid: before[uuid] for uuid in wanted if uuid in before and before[uuid].whole
-                and before[uuid].generation == listed[uuid].generation}
-        trees = {uuid: listed[uuid].root_uuid if whole_trees else uuid for uuid in kept}
-        found = {uuid: kept[uuid] for uuid in self._standing(reads, kept, trees)}
-        return found | reads.each(
-            _SERVICE, _WHAT, lambda uuid: content_of(self._placement, uuid, self._allocations),
-            [uuid for uuid in wanted if uuid not in found])
 
-    def _standing(self, reads: reading.Reading, kept: Mapping[str, Content],
-                  trees: Mapping[str, str]) -> Iterator[str]:
+class _OneReading:
+    """One reading of a :class:`TreeReader`.
+
+    :param kept: what is known by UUID. What is read is added at once: it is
+        known next time even when this reading does not come to its end.
+    """
+
+    def __init__(self, placement: placement_api.PlacementApi, allocations: bool,
+                 sharing: Sharing, wanted: Callable[[placement_api.Listed], bool],
+                 kept: dict[str, Kept]) -> None:
+        self._placement = placement
+        self._allocations = allocations
+        self._sharing = sharing
+        self._wanted = wanted
+        self._kept = kept
+
+    def contents(self, reads: reading.Reading, listed: Listing) -> dict[str, Content]:
+        """By UUID; without those that are gone or change all the time."""
+        kept = {uuid: self._kept[uuid] for uuid, provider in listed.items()
+                if uuid in self._kept and self._kept[uuid].content.generation
+                == provider.generation}
+        found = {uuid: kept[uuid].content for uuid in self._standing(reads, kept)}
+        read = reads.each(_SERVICE, _WHAT, self._read,
+                          [uuid for uuid in listed if uuid not in found])
+        return found | {uuid: content for uuid, content in read.items() if content is not None}
+
+    def settled(self, root: str, listed: Listing, before: Mapping[str, Content]) -> Tree:
+        """A tree, read until its list is the same before and after. One
+        provider alone is of one moment by itself."""
+        found = {uuid: before[uuid] for uuid in listed if uuid in before}
+        for _round in range(ROUNDS):
+            now = {uuid: self._now(provider, found.get(uuid)) for uuid, provider in listed.items()}
+            found = {uuid: content for uuid, content in now.items() if content is not None}
+            newer = {uuid: p for uuid, p in self._placement.providers(in_tree=root).items()
+                     if p.root_uuid == root and self._wanted(p)}
+            complete = newer.keys() == listed.keys() == found.keys()
+            if complete and (len(newer) == 1 or newer == listed):
+                return Tree(newer, found, True)
+            listed = newer
+        return Tree(listed, {uuid: found[uuid] for uuid in listed if uuid in found}, False)
+
+    def _now(self, provider: placement_api.Listed, known: Content | None) -> Content | None:
+        """What is in a provider, whatever any other says."""
+        if known is not None and known.whole and known.generation == provider.generation and (
+                not any(known.used.values()) or self._stands(provider.uuid, known)):
+            return known
+        return self._read(provider.uuid)
+
+    def _read(self, uuid: str) -> Content | None:
+        """None: it is gone, or changes all the time."""
+        try:
+            content = provider_contents.content_of(
+                self._placement, uuid, self._allocations, uuid in self._sharing.aggregates)
+        except api.ApiError as exc:
+            if exc.status not in (404, 409):
+                raise
+            return None
+        if content.whole:
+            self._kept[uuid] = Kept(content)
+        return content
+
+    def _stands(self, uuid: str, known: Content) -> bool:
+        try:
+            return provider_contents.stands(self._placement, uuid, known)
+        except api.ApiError as exc:
+            if exc.status != 404:
+                raise
+            return False
+
+    def _standing(self, reads: reading.Reading, kept: Mapping[str, Kept]) -> Iterator[str]:
         """What stands of that whose generation is the same. Only so many
         providers of a tree are asked that each consumer has a witness; of those
         without consumers, none: nothing can go away unnoticed."""
-        left = sorted(kept, key=lambda uuid: (-len(kept[uuid].allocations), uuid))
-        untouched: set[tuple[str, str]] = set()
+        def consumers_of(uuid: str) -> set[tuple[str | None, str, str]]:
+            """Each with those providers that are witnesses for each other."""
+            known = kept[uuid]
+            return {(known.tree, '' if known.tree else uuid, consumer)
+                    for consumer in known.content.allocations}
+
+        left = sorted(kept, key=lambda uuid: (-len(kept[uuid].content.allocations), uuid))
+        untouched: set[tuple[str | None, str, str]] = set()
         while left:
             asked, covered = [], set(untouched)
             for uuid in left:
-                consumers = {(trees[uuid], consumer) for consumer in kept[uuid].allocations}
+                consumers = consumers_of(uuid)
                 if not consumers <= covered:
                     covered |= consumers
                     asked.append(uuid)
             if not asked:
                 yield from left
                 return
-            answers = reads.each(_SERVICE, _WHAT, lambda uuid: stands(
-                self._placement, uuid, kept[uuid]), asked)
+            answers = reads.each(_SERVICE, _WHAT, lambda uuid: self._stands(
+                uuid, kept[uuid].content), asked)
             for uuid, same in answers.items():
                 if same:
-                    untouched |= {(trees[uuid], consumer) for consumer in kept[uuid].allocations}
+                    untouched |= consumers_of(uuid)
                     yield uuid
             left = [uuid for uuid in left if uuid not in answers]
 
 
-def _changed(before: Mapping[str, placement_api.Listed],
-             after: Mapping[str, placement_api.Listed],
+def _by_root(listed: Listing) -> dict[str, dict[str, placement_api.Listed]]:
+    out: dict[str, dict[str, placement_api.Listed]] = {}
+    for uuid, provider in listed.items():
+        out.setdefault(provider.root_uuid, {})[uuid] = provider
+    return out
+
+
+def _changed(before: Mapping[str, Listing], after: Mapping[str, Listing],
              found: Mapping[str, Content]) -> Iterator[str]:
-    """What must be read again: all of a tree of several providers that is not
-    what it was, and what is new."""
-    moved = {p.root_uuid for uuid, p in after.items()
-             if uuid not in before or uuid not in found or before[uuid] != p
-             or found[uuid].generation != p.generation}
-    moved |= {p.root_uuid for uuid, p in before.items() if uuid not in after}
-    several = {p.root_uuid for p in after.values() if p.parent_uuid is not None}
-    for uuid, provider in after.items():
-        if uuid not in found or provider.root_uuid in moved & several:
-            yield uuid
+    """Roots of what must be read again: trees of several providers that are
+    not what they were, and what is not known. That a generation is still that
+    of the content is not enough: nothing may have changed since the first of
+    the tree was read, for what goes away raises none."""
+    for root, tree in after.items():
+        several = len(tree) > 1 or len(before.get(root, tree)) > 1
+        if not tree.keys() <= found.keys() or several and tree != before.get(root):
+            yield root
 
 
 def sharing(reads: reading.Reading, placement: placement_api.PlacementApi) -> Sharing:

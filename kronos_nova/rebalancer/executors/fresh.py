@@ -102,7 +102,10 @@ class FreshReader:
             sharing=collector.sharing_of(hosts, forest))
 
     def _forest(self, reads: reading.Reading, roots: list[str]) -> provider_trees.Forest:
-        """The trees of both hosts, and what is shared with them."""
+        """The trees of both hosts, and what is shared with them.
+
+        :raises ApiError: with status 409 when one changes all the time.
+        """
         sharing = provider_trees.sharing(reads, self.placement)
 
         def listing() -> dict[str, placement_api.Listed]:
@@ -114,7 +117,16 @@ class FreshReader:
                           if u == uuid}
             return found
 
-        return self._trees.read(reads, listing, sharing)
+        def wanted(provider: placement_api.Listed) -> bool:
+            return provider.root_uuid in roots or provider.uuid in sharing.aggregates
+
+        forest = self._trees.read(reads, listing, sharing, wanted)
+        trees = forest.trees()
+        for root in sorted(roots):
+            if forest.changing(root, trees.get(root, ())):
+                raise api.ApiError('Placement', f'resource provider {root}',
+                                   'its tree changes faster than it can be read', 409)
+        return forest
 
     def _with_claims(self, reads: reading.Reading, instance: model.Instance,
                      host: model.Host) -> model.Instance:

@@ -25,7 +25,7 @@ from kronos_nova.rebalancer.clients import api
 from kronos_nova.rebalancer.clients import nova_api
 from kronos_nova.rebalancer.clients import pins
 from kronos_nova.rebalancer.clients import placement_api
-from kronos_nova.rebalancer.clients import provider_trees
+from kronos_nova.rebalancer.clients import provider_contents
 from tests.unit.fuzz import junk
 from tests.unit.rebalancer.clients import answers
 from tests.unit.rebalancer.clients import test_api
@@ -80,7 +80,8 @@ NOVA_READS = [
     lambda n: n.migrations_under_way(1.7e9), lambda n: n.migrations_of_host('h1', 1.7e9),
     lambda n: n.actions(VM), lambda n: n.action_events(VM, 'r')]
 PLACEMENT_READS = [
-    lambda p: p.providers(), lambda p: provider_trees.content_of(p, NODE),
+    lambda p: p.providers(), lambda p: provider_contents.content_of(p, NODE),
+    lambda p: provider_contents.content_of(p, NODE, shares=True),
     lambda p: p.traits(NODE), lambda p: p.aggregates(NODE), lambda p: p.allocations_on(NODE),
     lambda p: p.allocations_of(VM)]
 
@@ -157,7 +158,7 @@ def test_what_is_right_is_read():
     assert [s.uuid for s in nova_api.NovaApi(connection(
         {**NOVA, '/servers/detail': {'servers': [SERVER]}})).servers()] == [VM]
     placement = placement_api.PlacementApi(connection(PLACEMENT))
-    assert provider_trees.content_of(placement, NODE).used == {'VCPU': 2}
+    assert provider_contents.content_of(placement, NODE).used == {'VCPU': 2}
     assert nova_api.NovaApi(connection(NOVA)).migrations(VM)[0].to_host == 'host2'
 
 

@@ -18,6 +18,7 @@ from kronos_nova import model
 from kronos_nova.rebalancer import collector
 from kronos_nova.rebalancer.clients import nova_api
 from kronos_nova.rebalancer.clients import placement_api
+from kronos_nova.rebalancer.clients import provider_contents
 from kronos_nova.rebalancer.clients import provider_trees
 from tests.unit.rebalancer.clients import answers
 
@@ -75,7 +76,7 @@ def test_a_host_is_given_its_tree_by_the_uuid_of_its_node() -> None:
         ('u', 'u', None), ('z', 'u', 'u'), ('b', 'u', 'z'), ('a', 'u', 'z'), ('s', 's', None),
         ('other', 'other', None))}
     sharing = provider_trees.Sharing({'s': frozenset({'agg'})}, {'agg': frozenset({'s', 'b'})})
-    empty = provider_trees.Content(1, {}, {}, frozenset({'CUSTOM_T'}), {})
+    empty = provider_contents.Content(1, {}, {}, frozenset({'CUSTOM_T'}), {})
     forest = provider_trees.Forest(listed, dict.fromkeys(listed, empty), sharing)
     services = {h: model.Service(h) for h in ('good', 'bare')}
     hosts = collector.hosts_of(

@@ -19,6 +19,7 @@ import pytest
 
 from kronos_nova.rebalancer.clients import api
 from kronos_nova.rebalancer.clients import placement_api
+from kronos_nova.rebalancer.clients import provider_contents
 from kronos_nova.rebalancer.clients import provider_trees
 from kronos_nova.rebalancer.clients import reading
 from tests.unit.rebalancer.clients import answers
@@ -46,8 +47,8 @@ class Placement(answers.Answers):
                         for part, found in (usual | parts).items()}
         self.api = placement_api.PlacementApi(self)
 
-    def content(self) -> provider_trees.Content:
-        return provider_trees.content_of(self.api, 'u')
+    def content(self) -> provider_contents.Content:
+        return provider_contents.content_of(self.api, 'u')
 
     @property
     def parts(self) -> list[str]:
@@ -69,7 +70,7 @@ def test_only_what_is_older_is_read_again() -> None:
 
 def test_a_provider_without_inventory_is_asked_for_no_more_than_traits() -> None:
     placement = Placement(inventories=[of(3, inventories={})])
-    assert placement.content() == provider_trees.Content(3, {}, {}, frozenset(), {})
+    assert placement.content() == provider_contents.Content(3, {}, {}, frozenset(), {})
     assert placement.parts == ['inventories', 'traits']
 
 
@@ -124,21 +125,6 @@ def test_what_is_kept_stands_while_generation_and_usages_do(
         found = reader.read(reads, listing).contents['u']
     assert placement.parts == again
     assert (found.used, found.whole) == (usages['usages'], True)
-
-
-def test_a_tree_that_never_rests_is_an_error() -> None:
-    placement = Placement(inventories=[of(n, inventories={}) for n in range(99)],
-                          traits=[of(n, traits=[]) for n in range(99)])
-    turns = iter(range(100, 999))
-
-    def listing() -> dict[str, placement_api.Listed]:
-        return {'u': placement_api.Listed('u', 'u', 'root', 'root', next(turns))}
-
-    reader = provider_trees.TreeReader(placement.api)
-    with (reading.Reading(30) as reads,
-          pytest.raises(api.ApiError, match='a tree changes faster') as error):
-        reader.read(reads, listing)
-    assert error.value.status == 409
 
 
 def test_nobody_shares_and_that_is_one_request() -> None:

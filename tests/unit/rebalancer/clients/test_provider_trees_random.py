@@ -11,14 +11,10 @@
 # under the License.
 
 
-"""Whatever is written while trees are read: what is remembered is never wrong.
-
-The model of Placement below raises generations where the real one does; that it
-does is tested in tests/functional/test_provider_trees.py.
-"""
+"""Whatever is written while trees are read, and however often a reading breaks off: what is
+taken for one moment was one, and what is remembered is never wrong."""
 
 import random
-from typing import Any
 
 import pytest
 
@@ -26,69 +22,51 @@ from kronos_nova.rebalancer.clients import api
 from kronos_nova.rebalancer.clients import placement_api
 from kronos_nova.rebalancer.clients import provider_trees
 from kronos_nova.rebalancer.clients import reading
-from tests.unit.rebalancer.clients import answers
+from tests.unit.rebalancer.clients import simulated_placement
 
 PARENTS = {'a0': None, 'a1': 'a0', 'a2': 'a1', 'b0': None, 'b1': 'b0', 's': None}
 CONSUMERS = ('v', 'w', 'x', 'y')
 
 
-class Placement:
-    """Stands for a connection's proxy; others write between and within requests."""
+class Placement(simulated_placement.Placement):
+    """Others write between and within requests. Each time that a consumer is given
+    something, it is another amount."""
 
     def __init__(self, rng: random.Random) -> None:
+        super().__init__(PARENTS)
         self.rng = rng
-        self.noise = 0.0
-        self.generations = dict.fromkeys(PARENTS, 0)
-        self.totals = dict.fromkeys(PARENTS, 10)
-        self.on: dict[str, dict[str, int]] = {name: {} for name in PARENTS}
-        self.placement = self
+        self.noise = self.faults = 0.0
+        self.writes = 0
+        self.before = self._may_write
 
     def write(self) -> None:
         consumer = self.rng.choice(CONSUMERS)
+        self.writes += 1
         match self.rng.randrange(5):
             case 0:
                 name = self.rng.choice(list(PARENTS))
-                self.totals[name] = self.rng.randrange(10)
+                self.totals[name] = self.writes
                 self.generations[name] += 1
             case 1:
-                self._remove(consumer)
+                self.allocate(consumer, {})
             case _:
-                self._remove(consumer)
-                for name in self.rng.sample(list(PARENTS), self.rng.randint(1, 3)):
-                    self.on[name][consumer] = self.rng.randint(1, 2)
-                    self.generations[name] += 1
+                self.allocate(consumer, dict.fromkeys(
+                    self.rng.sample(list(PARENTS), self.rng.randint(1, 3)), self.writes))
 
-    def _remove(self, consumer: str) -> None:
-        for found in self.on.values():
-            found.pop(consumer, None)
-
-    def _may_write(self) -> None:
+    def _may_write(self, path: str, _tree: str | None) -> None:
         while self.rng.random() < self.noise:
             self.write()
+        if self.rng.random() < self.faults:
+            raise api.ApiError('Placement', path, 'a fault', 500)
 
-    def get(self, path: str, **_rest: Any) -> answers.Response:
-        self._may_write()
-        if path == '/resource_providers':
-            return answers.Response({'resource_providers': [
-                {'uuid': name, 'name': name, 'root_provider_uuid': f'{name[0]}0'[:len(name)],
-                 'parent_provider_uuid': parent, 'generation': self.generations[name]}
-                for name, parent in PARENTS.items()]})
-        _, _, name, part = path.split('/')
-        generation = {'resource_provider_generation': self.generations[name]}
-        self._may_write()  # Placement reads its generation first
-        return answers.Response({**generation, part: self._part(name, part)})
 
-    def _part(self, name: str, part: str) -> Any:
-        match part:
-            case 'inventories':
-                return {'X': {'total': self.totals[name], 'reserved': 0, 'allocation_ratio': 1.0,
-                              'min_unit': 1, 'max_unit': 9, 'step_size': 1}}
-            case 'usages':
-                return {'X': sum(self.on[name].values())}
-            case 'allocations':
-                return {consumer: {'resources': {'X': amount}}
-                        for consumer, amount in self.on[name].items()}
-        return []
+def of_one_moment(forest: provider_trees.Forest) -> None:
+    for root, tree in forest.trees().items():
+        if root not in forest.unsettled:
+            for consumer in CONSUMERS:
+                amounts = {forest.contents[uuid].allocations[consumer]['X'] for uuid in tree
+                           if consumer in forest.contents[uuid].allocations}
+                assert len(amounts) <= 1, 'of two moments'
 
 
 @pytest.mark.parametrize('seed', range(100))
@@ -99,12 +77,15 @@ def test_what_is_remembered_is_what_is_there(seed: int, monkeypatch: pytest.Monk
     remembers = provider_trees.TreeReader(placement, remembers=True)
     for _cycle in range(8):
         for noise in (found.rng.choice([0.02, 0.05, 0.2]), 0.0):
-            found.noise = noise
+            found.noise, found.faults = noise, found.rng.choice([0.0, 0.03]) if noise else 0.0
             try:
                 with reading.Reading(60) as reads:
                     forest = remembers.read(reads, placement.providers)
             except api.ApiError as error:
-                assert error.status == 409 and noise
+                assert error.status == 500 and found.faults
+            else:
+                of_one_moment(forest)
+        assert not forest.unsettled
         assert forest.allocations() == {
             consumer: {name: {'X': on[consumer]} for name, on in found.on.items()
                        if consumer in on}

@@ -1,0 +1,317 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+
+"""A cloud that does not stand still: one tree, one provider or one reading that fails is
+that one's own affair."""
+
+from collections.abc import Callable
+
+from oslo_config import cfg
+import pytest
+
+from kronos_nova import model
+from kronos_nova.conf import opts
+from kronos_nova.rebalancer import collector
+from kronos_nova.rebalancer.clients import api
+from kronos_nova.rebalancer.clients import nova_api
+from kronos_nova.rebalancer.clients import placement_api
+from kronos_nova.rebalancer.clients import provider_contents
+from kronos_nova.rebalancer.clients import provider_trees
+from kronos_nova.rebalancer.clients import reading
+from kronos_nova.rebalancer.executors import fresh
+from tests.unit.rebalancer.clients import answers
+from tests.unit.rebalancer.clients import simulated_placement
+
+LIST = '/resource_providers'
+
+
+@pytest.fixture(autouse=True)
+def one_after_the_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reading, 'CONCURRENCY', 1)
+
+
+class Cloud(simulated_placement.Placement):
+    """Trees a and b of two providers, lone s, which shares, and lone h. ``v`` has something
+    on both providers of a, and on s."""
+
+    def __init__(self) -> None:
+        super().__init__({'a0': None, 'a1': 'a0', 'b0': None, 'b1': 'b0', 's': None, 'h': None},
+                         frozenset({'s'}))
+        self.sharing = provider_trees.Sharing(
+            {'s': frozenset({'agg'})}, {'agg': frozenset({'s', 'a0', 'b0'})})
+        self.allocate('v', {'a0': 1, 'a1': 1, 's': 1})
+        self.api = placement_api.PlacementApi(self)
+        self.reader = provider_trees.TreeReader(self.api, remembers=True)
+
+    def busy(self, name: str, paths: Callable[[str], bool]) -> None:
+        """The provider's generation rises whenever such a path is asked for."""
+        def before(path: str, tree: str | None) -> None:
+            if paths(path if tree is None else f'{path}?{tree}'):
+                self.generations[name] += 1
+        self.before = before
+
+    def once(self, path: str, act: Callable[[], object]) -> None:
+        pending = [act]
+
+        def before(found: str, _tree: str | None) -> None:
+            if found == path and pending:
+                pending.pop()()
+        self.before = before
+
+    def read(self) -> provider_trees.Forest:
+        self.asked.clear()
+        with reading.Reading(60) as reads:
+            return self.reader.read(reads, self.api.providers, self.sharing)
+
+
+def nodes(*uuids: str) -> dict[str, nova_api.Hypervisor]:
+    return {f'host-{u}': nova_api.Hypervisor(u, u, f'host-{u}', 'QEMU') for u in uuids}
+
+
+def hosts(forest: provider_trees.Forest, *uuids: str) -> dict[str, model.Host]:
+    found = nodes(*uuids)
+    return collector.hosts_of(
+        found, {name: model.Service(name) for name in found}, forest)
+
+
+# Trees settle each by itself.
+
+@pytest.mark.parametrize('name', ['a1', 'b0', 'h'])
+def test_one_boot_between_any_two_lists_of_the_cloud_is_nothing_to_speak_of(name: str) -> None:
+    cloud = Cloud()
+    cloud.busy(name, lambda path: path == LIST)
+    forest = cloud.read()
+    assert forest.unsettled == frozenset() and len(forest.contents) == 6
+    assert cloud.asked.count(LIST) == 2
+    assert {path for path in cloud.asked if '?' in path} <= {f'{LIST}?{name[0]}0'}
+    assert forest.contents['a1'].allocations == {'v': {'X': 1}}
+
+
+def test_only_the_tree_that_never_rests_is_not_known() -> None:
+    cloud = Cloud()
+    cloud.busy('a1', lambda path: path.startswith(LIST) and path.count('/') == 1)
+    forest = cloud.read()
+    assert forest.unsettled == {'a0'}
+    assert cloud.asked.count(f'{LIST}?a0') == provider_trees.ROUNDS
+    found = hosts(forest, 'a0', 'b0', 'h')
+    assert found['host-a0'].tree == () and found['host-a0'].sharing == frozenset()
+    assert [p.uuid for p in found['host-b0'].tree] == ['b0', 'b1']
+    assert found['host-b0'].sharing == {'s'} and found['host-h'].provider is not None
+
+
+def test_of_a_tree_that_did_not_rest_no_provider_is_witness_for_another() -> None:
+    """In the last round v leaves a0, which has been looked at, for a1, which has not."""
+    cloud = Cloud()
+    cloud.allocate('w', {'a1': 1})
+
+    def before(path: str, tree: str | None) -> None:
+        lists = cloud.asked.count(f'{LIST}?a0')
+        if path == LIST and lists < provider_trees.ROUNDS:
+            cloud.generations['a1'] += 1
+        if (path == f'{LIST}/a1/inventories' and lists == provider_trees.ROUNDS - 1
+                and 'v' in cloud.on['a0']):
+            cloud.allocate('v', {'a1': 1})
+
+    cloud.before = before
+    forest = cloud.read()
+    assert forest.unsettled == {'a0'} and forest.allocations()['v'].keys() >= {'a0', 'a1'}
+    cloud.before = lambda _path, _tree: None
+    assert cloud.read().allocations() == {'v': {'a1': {'X': 1}}, 'w': {'a1': {'X': 1}}}
+    cloud.read()
+    asked = [path for path in cloud.asked if path.count('/') > 1]
+    assert asked == [f'{LIST}/a1/usages'], 'it rests: one is enough'
+
+
+def test_what_moves_without_a_trace_while_a_tree_settles_is_not_counted_twice() -> None:
+    """a1 has changed, so it is read again; meanwhile v leaves a0, whose generation stays."""
+    cloud = Cloud()
+    lists = 0
+
+    def before(path: str, _tree: str | None) -> None:
+        nonlocal lists
+        lists += path == LIST
+        if path == LIST and lists == 2:
+            cloud.generations['a1'] += 1
+        if path == f'{LIST}/a1/inventories' and lists == 2:
+            cloud.allocate('v', {'a1': 2})
+
+    cloud.before = before
+    assert cloud.read().allocations() == {'v': {'a1': {'X': 2}, 's': {'X': 1}}}
+    cloud.before = lambda _path, _tree: None
+    assert cloud.read().allocations() == {'v': {'a1': {'X': 2}}}
+
+
+def test_whoever_is_on_a_host_that_never_rests_stays_there_and_it_is_said() -> None:
+    cloud = Cloud()
+    cloud.busy('a1', lambda path: path.startswith(LIST) and path.count('/') == 1)
+    forest = cloud.read()
+    found = hosts(forest, 'a0', 'b0')
+    frozen = collector.changing(nodes('a0', 'b0'), forest)
+    assert frozen == ['host-a0']
+    note, = collector.without_provider(found, frozen)
+    assert 'host-a0 (a0) change faster than they can be read' in note
+    instances = {u: nova_api.instance(answers.server(u, 'host-a0')) for u in ('v', 'away')}
+    pinned = collector.with_claims(
+        instances, found, forest.allocations(), {'away'}, [], frozen)
+    assert str(pinned['v'].pinned).startswith('providers-changing: ')
+    assert pinned['away'].pinned is None, 'in flight it is not judged'
+
+
+def test_what_is_not_wanted_of_a_tree_stays_unread_when_it_is_listed_again() -> None:
+    """A host of b that is not planned; b1 shares with others."""
+    cloud = Cloud()
+
+    def wanted(provider: placement_api.Listed) -> bool:
+        return provider.root_uuid != 'b0' or provider.uuid == 'b1'
+
+    with reading.Reading(60) as reads:
+        def listing() -> dict[str, placement_api.Listed]:
+            # In the second list b1 is new.
+            return {u: p for u, p in cloud.api.providers().items()
+                    if wanted(p) and (u != 'b1' or cloud.asked.count(LIST) > 1)}
+
+        forest = cloud.reader.read(reads, listing, cloud.sharing, wanted)
+    assert forest.contents.keys() == {'a0', 'a1', 'b1', 's', 'h'}
+    assert forest.unsettled == frozenset()
+
+
+# Providers that go, or never rest.
+
+@pytest.mark.parametrize('name', ['a1', 'h', 's'])
+@pytest.mark.parametrize('warm', [True, False])
+def test_a_provider_that_is_deleted_meanwhile_is_gone_and_nothing_else(
+        name: str, warm: bool) -> None:
+    cloud = Cloud()
+    cloud.allocate('w', {'h': 1, 'a1': 1})
+    if warm:
+        cloud.read()
+    part = 'usages' if warm else 'traits'
+    asked = [f'{LIST}/{n}/{part}' for n in cloud.parents]
+
+    def before(path: str, _tree: str | None) -> None:
+        if path in asked and name in cloud.parents:
+            cloud.delete(name)
+
+    cloud.before = before
+    forest = cloud.read()
+    assert name not in cloud.parents
+    assert forest.contents.keys() == forest.listed.keys() == cloud.parents.keys()
+    assert forest.unsettled == frozenset()
+    assert not collector.changing(nodes('a0', 'b0'), forest)
+
+
+def test_a_child_that_is_deleted_while_its_tree_is_read_again_is_gone() -> None:
+    cloud = Cloud()
+
+    def before(path: str, tree: str | None) -> None:
+        if path == LIST and tree is None:
+            cloud.generations['b0'] += 1
+        if tree == 'b0' and 'b1' in cloud.parents:
+            cloud.delete('b1')
+
+    cloud.before = before
+    forest = cloud.read()
+    assert forest.contents.keys() == forest.listed.keys() == {'a0', 'a1', 'b0', 's', 'h'}
+    assert forest.unsettled == frozenset()
+
+
+def test_where_nothing_is_nested_what_is_gone_is_asked_for_alone() -> None:
+    cloud = Cloud()
+    for name in ('a1', 'b1'):
+        cloud.delete(name)
+    cloud.once(f'{LIST}/h/traits', lambda: cloud.delete('h'))
+    assert cloud.read().listed.keys() == {'a0', 'b0', 's'}
+    assert cloud.asked.count(LIST) == 1
+
+
+def test_a_lone_host_that_is_never_of_one_generation_is_the_only_one_not_known() -> None:
+    cloud = Cloud()
+    cloud.busy('h', lambda path: path.startswith(f'{LIST}/h/'))
+    forest = cloud.read()
+    assert forest.unsettled == {'h'} and len(forest.contents) == 5
+    assert collector.changing(nodes('a0', 'b0', 'h'), forest) == ['host-h']
+
+
+def test_a_sharing_provider_that_never_rests_is_taken_as_it_is_and_not_remembered() -> None:
+    cloud = Cloud()
+    cloud.busy('s', lambda path: path.startswith(f'{LIST}/s/'))
+    for _cycle in range(2):
+        forest = cloud.read()
+        assert (forest.contents['s'].used, forest.contents['s'].whole) == ({'X': 1}, False)
+        assert forest.unsettled == frozenset()
+        assert cloud.asked.count(f'{LIST}/s/inventories') == provider_contents.SHARING_ATTEMPTS
+    assert hosts(forest, 'a0')['host-a0'].sharing == {'s'}
+
+
+def test_whoever_shares_with_it_and_cannot_be_read_leaves_no_host_half_known() -> None:
+    cloud = Cloud()
+    forest = cloud.read()
+    forest = provider_trees.Forest(
+        forest.listed, {u: c for u, c in forest.contents.items() if u != 's'}, cloud.sharing)
+    assert collector.changing(nodes('a0', 'b0', 'h'), forest) == ['host-a0', 'host-b0']
+
+
+# A reading that breaks off.
+
+def test_what_a_reading_has_read_before_it_broke_off_is_not_read_again() -> None:
+    cloud = Cloud()
+
+    def fault() -> None:
+        raise api.ApiError('Placement', 'x', 'not read within 120 s')
+
+    cloud.once(f'{LIST}/h/inventories', fault)
+    with pytest.raises(api.ApiError, match='not read within'):
+        cloud.read()
+    assert cloud.read().contents.keys() == cloud.parents.keys()
+    again = [path for path in cloud.asked if path.count('/') > 1]
+    assert sorted(again) == sorted([
+        *(f'{LIST}/{name}/usages' for name in ('a0', 'a1', 's')),
+        *(f'{LIST}/h/{part}' for part in ('inventories', 'traits', 'usages', 'allocations'))])
+
+
+def test_what_was_of_several_generations_when_it_broke_off_is_read_again() -> None:
+    cloud = Cloud()
+
+    def before(path: str, _tree: str | None) -> None:
+        if path == f'{LIST}/s/usages':
+            cloud.generations['s'] += 1
+        if path == f'{LIST}/h/inventories':
+            raise api.ApiError('Placement', 'x', 'not read within 120 s')
+
+    cloud.before = before
+    with pytest.raises(api.ApiError, match='not read within'):
+        cloud.read()
+    cloud.before = lambda _path, _tree: None
+    cloud.read()
+    assert f'{LIST}/s/allocations' in cloud.asked
+
+
+# Before a move.
+
+def fresh_reader(cloud: Cloud) -> fresh.FreshReader:
+    found = cfg.ConfigOpts()
+    opts.register(found)
+    found([], default_config_files=[])
+    return fresh.FreshReader(found, cloud)
+
+
+def test_before_a_move_a_tree_that_never_rests_is_an_error() -> None:
+    cloud = Cloud()
+    cloud.shares = frozenset()
+    reader = fresh_reader(cloud)
+    cloud.busy('a1', lambda path: path.startswith(f'{LIST}?'))
+    with reading.Reading(60) as reads:
+        assert reader._forest(reads, ['b0', 'h']).unsettled == frozenset()
+        with pytest.raises(api.ApiError, match='resource provider a0: its tree changes') as error:
+            reader._forest(reads, ['a0', 'h'])
+    assert error.value.status == 409
