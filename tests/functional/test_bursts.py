@@ -165,8 +165,8 @@ class PerfectTestCase(UnevenTestCase):
     history = False
 
     def test_true_scores_after_each_boot_are_followed(self):
-        perfect = self.perfect(burst_hosts.mixed(SOME))
-        self.boot_one_by_one(after=self.sample, count=SOME)
+        perfect = self.perfect(burst_hosts.mixed(SOME // 2))
+        self.boot_one_by_one(after=self.sample, count=SOME // 2)
         # Where hosts are equal to a hair, the last boot may go to another one.
         boot_load = max(self.uses.values()) / min(self.sizes.values())
         self.assertLessEqual(self.spread(), perfect + boot_load, self.loads)
