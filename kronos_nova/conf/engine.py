@@ -48,7 +48,8 @@ OPTS: list[cfg.Opt] = [
                     'read from Nova. See restrict_to_az.'),
     cfg.ListOpt('aggregates', default=[],
                 help='Host aggregates to plan, each on its own: instances never cross between '
-                     'them.'),
+                     'them. A host in several belongs to the first that is planned. Give '
+                     'engines and executors the same list.'),
     cfg.BoolOpt('include_unassigned_hosts', default=True,
                 help='Also plan the pool of hosts that belong to no aggregate.'),
     cfg.BoolOpt('enforce_hard_affinity', default=False,

@@ -26,25 +26,19 @@ SAME = 'SameHostFilter'
 
 
 def hints(view: views.View, move: model.Move) -> model.Rejection | None:
-    """Where the others are, and where they were before this plan: no order of
-    its moves may matter."""
+    """Where the others are, were before this plan, or may come to be: neither
+    the order of its moves nor the end of one under way may matter."""
     instance = view.instance(move.instance_uuid)
     if instance is None or not instance.scheduler_hints:
         return None
     enabled = view.options.nova_enabled_filters
     apart = instance.scheduler_hints.get('different_host', ())
-    if DIFFERENT in enabled and any(move.to_host in _places(view, u) for u in apart):
+    if DIFFERENT in enabled and any(move.to_host in view.places(u) for u in apart):
         return model.Rejection('different-host', f'instance {instance.uuid} was booted apart from '
                                                  f'an instance on {move.to_host}')
     beside = instance.scheduler_hints.get('same_host', ())
     if SAME in enabled and beside and not any(
-            _places(view, u) == {move.to_host} for u in beside):
+            set(view.places(u)) == {move.to_host} for u in beside):
         return model.Rejection('same-host-hint', f'instance {instance.uuid} was booted beside '
                                                  f'instances that are not on {move.to_host}')
     return None
-
-
-def _places(view: views.View, uuid: str) -> set[str]:
-    instance = view.instance(uuid)
-    now = view.host_of(uuid)
-    return set() if instance is None or now is None else {instance.host, now}

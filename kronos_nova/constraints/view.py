@@ -57,6 +57,10 @@ class View(Protocol):
     def host_of(self, uuid: str) -> str | None:
         """Where the instance is; a departed one is still on its source."""
 
+    def places(self, uuid: str) -> Collection[str]:
+        """Every host where the instance is, was before this plan, or may come
+        to be by a move under way. Empty: it is not known."""
+
     def in_flight(self, uuid: str) -> bool: ...
 
     def groups_of(self, uuid: str) -> Collection[model.ServerGroup]: ...
@@ -144,6 +148,8 @@ class ClusterView:
         self._unseen: dict[str, dict[str, settling.Unseen]] = {
             name: {} for name in self._scores}
         self._flying: dict[str, str | None] = {}
+        #: Where those in flight may end, alternates of tasks too.
+        self._ends: dict[str, set[str]] = defaultdict(set)
         self._lay_flights()
         if scores is not None:
             self._lay_completed(scores.taken_at)
@@ -180,6 +186,12 @@ class ClusterView:
             return moved
         instance = self.cluster.instances.get(uuid)
         return instance.host if instance is not None else None
+
+    def places(self, uuid: str) -> Collection[str]:
+        now = self.host_of(uuid)
+        if now is None:
+            return ()
+        return {self.cluster.instances[uuid].host, now, *self._ends.get(uuid, ())}
 
     def instances_on(self, host: str) -> Collection[str]:
         if self._on is None:
@@ -327,6 +339,7 @@ class ClusterView:
         instance is at its source only."""
         uuid = move.instance_uuid
         self._flying.pop(uuid, None)
+        self._ends[uuid].discard(move.to_host)
         self._come(uuid, move.to_host, -1)
         self._leave(uuid, move.to_host)
 
@@ -334,6 +347,7 @@ class ClusterView:
         """:param charged: Placement counts it at its destination already."""
         self._flying[uuid] = to_host
         if to_host is not None:
+            self._ends[uuid].add(to_host)
             if charged:
                 self._load(uuid, to_host, 1)
             else:
@@ -398,6 +412,7 @@ class ClusterView:
         ends = {to_host, self.cluster.instances[uuid].host}
         for host in hosts:
             if host not in ends and host in self.cluster.hosts:
+                self._ends[uuid].add(host)
                 self._come(uuid, host, 1)
                 for group in self._groups.get(uuid, ()):
                     self._members[group.uuid][host].add(uuid)

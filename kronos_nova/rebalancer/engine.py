@@ -174,14 +174,16 @@ class Engine:
 
     def close(self) -> None:
         """Give the leases back and release connections."""
-        for scope, lease in self._leases.copy().items():
-            try:
-                self._store.release(lease)
-            except exception.StoreError as e:
-                LOG.warning('The lease of scope %s is not given back and runs out: %s', scope, e)
-        self._leases.clear()
+        for scope in tuple(self._leases):
+            self._give_back(scope)
         self._source.close()
         self._store.close()
+
+    def _give_back(self, scope: str) -> None:
+        try:
+            self._store.release(self._leases.pop(scope))
+        except exception.StoreError as e:
+            LOG.warning('The lease of scope %s is not given back and runs out: %s', scope, e)
 
     def scope_names(self) -> list[str]:
         return scopes(self._conf, self._watch.current)
@@ -267,7 +269,10 @@ class Engine:
         rows: list[dict[str, Any]] = []
         ours: list[str] = []
         taken = []
-        for scope in scopes(self._conf, policy_set):
+        planned = scopes(self._conf, policy_set)
+        for scope in self._leases.keys() - planned:
+            self._give_back(scope)
+        for scope in planned:
             try:
                 self._lease(scope, policy_set)
             except exception.KronosException as e:
@@ -323,9 +328,12 @@ class Engine:
             # Before Nova is read: what ends meanwhile still counts at both ends.
             live = self._store.flights()
             cluster = self._collector.collect(self._clock())
+            leased = self._store.leased()
         except (exception.CollectError, exception.StoreError) as e:
             return [self._failed(scope, e) for scope in ours]
-        self._tell_shared(cluster)
+        planned = {*scopes(self._conf, policy_set), *leased}
+        named = [n for n in self._conf.engine.aggregates if n in planned]
+        self._tell_shared(cluster, named)
         samples = {} if self._stopping.is_set() else self.samples(policy_set)
         collected = self._monotonic() - started
         rows = []
@@ -333,7 +341,7 @@ class Engine:
             if self._stopping.is_set():
                 break
             try:
-                outcome = self._scope(scope, cluster, live, samples, policy_set)
+                outcome = self._scope(scope, cluster, named, live, samples, policy_set)
             except exception.KronosException as e:
                 rows.append(self._failed(scope, e))
                 continue
@@ -347,9 +355,9 @@ class Engine:
         self._tell_usage(cluster, samples, policy_set)
         return rows
 
-    def _tell_shared(self, cluster: model.Cluster) -> None:
+    def _tell_shared(self, cluster: model.Cluster, named: Sequence[str]) -> None:
         """Once, and again when it has changed."""
-        shared = cluster.shared_hosts(self._conf.engine.aggregates)
+        shared = cluster.shared_hosts(named)
         for host, names in shared.items():
             if self._shared.get(host) != names:
                 LOG.warning('Host %s is in several aggregates that are planned, %s: it belongs '
@@ -369,12 +377,17 @@ class Engine:
         """Every enabled policy's answers; what failed says so inside."""
         return {p.name: self._source.fetch(p) for p in policy_set.enabled}
 
-    def _scope(self, scope: str, cluster: model.Cluster, live: Sequence[model.Flight],
-               samples: Mapping[str, model.PolicySamples],
+    def _scope(self, scope: str, cluster: model.Cluster, named: Sequence[str],
+               live: Sequence[model.Flight], samples: Mapping[str, model.PolicySamples],
                policy_set: policies.PolicySet) -> cycle.Outcome | None:
         """Plan one scope on what the database says now, under a fresh lease:
         collecting may have taken longer than the last one. None: it was
-        stopped, and nothing was stored."""
+        stopped, and nothing was stored.
+
+        :param named: of [engine] aggregates, those that this engine has policies
+            for or another one plans: else a host could belong to one that
+            nobody plans.
+        """
         if scope != model.UNASSIGNED and scope not in cluster.aggregates:
             raise exception.ConfigError(
                 path='kronos.conf', field='[engine] aggregates',
@@ -385,8 +398,7 @@ class Engine:
         under_way = {f.instance_uuid for f in flights}
         ended = tuple(f for f in live if f.instance_uuid not in under_way)
         cluster = dataclasses.replace(
-            cluster, flights=(*cluster.flights, *flights, *ended)).scoped(
-                scope, self._conf.engine.aggregates)
+            cluster, flights=(*cluster.flights, *flights, *ended)).scoped(scope, named)
         busy = sum(1 for f in flights if f.from_host in cluster.scope_hosts)
 
         def plan(history: model.History) -> cycle.Outcome:

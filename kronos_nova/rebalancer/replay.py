@@ -14,6 +14,7 @@
 """The engine's pass over a recorded cloud: offline, and the same every time."""
 
 from collections.abc import Callable
+from collections.abc import Sequence
 import dataclasses
 import math
 import os
@@ -62,8 +63,10 @@ def replay(conf: cfg.ConfigOpts, directory: str,
     settings = dataclasses.replace(engine.settings(conf, policy_set), deadline=math.inf)
     collected = clock() - started
     rows = []
-    for scope in scopes(conf, policy_set, recorded):
-        row = _scope(scope, recorded, samples, settings, conf, clock, collected)
+    chosen = scopes(conf, policy_set, recorded)
+    planned = [s for s in conf.engine.aggregates or chosen if s in chosen]
+    for scope in chosen:
+        row = _scope(scope, planned, recorded, samples, settings, conf, clock, collected)
         row['warnings'] = [*recorded.warnings, *row['warnings']]
         rows.append(row)
     return rows
@@ -91,12 +94,12 @@ def scopes(conf: cfg.ConfigOpts, policy_set: policies.PolicySet,
     return chosen
 
 
-def _scope(scope: str, recorded: reader.Recorded, samples: dict[str, model.PolicySamples],
-           settings: cycle.Settings, conf: cfg.ConfigOpts, clock: Callable[[], float],
-           collected: float) -> dict[str, Any]:
+def _scope(scope: str, planned: Sequence[str], recorded: reader.Recorded,
+           samples: dict[str, model.PolicySamples], settings: cycle.Settings,
+           conf: cfg.ConfigOpts, clock: Callable[[], float], collected: float) -> dict[str, Any]:
     if scope != model.UNASSIGNED and scope not in recorded.cluster.aggregates:
         return _failed(scope, f'the snapshot has no aggregate {scope}')
-    cluster = recorded.cluster.scoped(scope, conf.engine.aggregates or recorded.scopes)
+    cluster = recorded.cluster.scoped(scope, planned)
     history = recorded.history(scope, cooldown=conf.engine.cooldown,
                                instance_cooldown=conf.engine.instance_cooldown)
     busy = sum(1 for f in cluster.flights

@@ -146,11 +146,13 @@ def _scores(context: base.Context, policy: policies.Policy,
     conf = context.conf
     if context.cluster is None or samples.imbalance.error is not None:
         return
-    scopes = [a for a in conf.engine.aggregates if a in context.cluster.aggregates]
+    covered = context.policy_set.aggregates if context.policy_set is not None else ()
+    scopes = [a for a in conf.engine.aggregates if a in context.cluster.aggregates
+              and (not covered or a in covered)]
     if conf.engine.include_unassigned_hosts:
         scopes.append(model.UNASSIGNED)
     for scope in scopes:
-        cluster = context.cluster.scoped(scope, conf.engine.aggregates)
+        cluster = context.cluster.scoped(scope, scopes)
         if not cluster.scope_hosts:
             continue
         found = scoring.score(

@@ -67,12 +67,14 @@ class Known:
 
     ``history`` without cooldowns: the task's own planning has set one.
     ``draining`` are hosts being emptied. ``flights`` are the tasks of others
-    that have been begun, or are about to be.
+    that have been begun, or are about to be. ``scopes`` are those that some
+    engine plans now.
     """
 
     history: model.History = dataclasses.field(default_factory=model.History)
     draining: frozenset[str] = frozenset()
     flights: tuple[model.Flight, ...] = ()
+    scopes: frozenset[str] = frozenset()
 
 
 class Executor(abc.ABC):

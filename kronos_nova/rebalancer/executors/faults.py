@@ -16,7 +16,7 @@
 Nova's API gives the text of an exception and not its class, so the texts are
 what is known here. Where nothing is known the destination is blamed: the
 next one is tried, and only when all have refused is the instance set aside.
-Source: nova.conductor.tasks.live_migrate, nova.compute.manager and
+Source: nova.conductor.tasks, live_migrate and migrate, nova.compute.manager and
 nova.virt.libvirt.driver, what each raises from the checks before a migration;
 nova.compute.api, live_migrate, what is refused at once.
 """
@@ -59,6 +59,8 @@ KNOWN: tuple[tuple[Fault, str], ...] = (
     (Fault.API, r'Migration select destinations error'),
     (Fault.API, r'Unable to communicate with the Placement API'),
     (Fault.API, r'Failed to (update|retrieve) allocations for consumer'),
+    # As "no valid host", though none was asked: the allocations were written meanwhile.
+    (Fault.API, r'Unable to replace instance claim on source'),
     (Fault.API, r'attempting to invoke the placement API'),
     (Fault.API, r'Connection to (keystone|cinder|glance|neutron) (host )?(\S+ )?failed'),
 )

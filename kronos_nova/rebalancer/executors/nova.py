@@ -88,7 +88,7 @@ class NovaExecutor(base.Executor):
                 instance_uuid=task.instance_uuid, rule='moved-away',
                 problem=f'it is {instance.status} and on no host any more')
         try:
-            cluster = found.cluster.scoped(task.aggregate)
+            cluster = found.cluster.scoped(task.aggregate, self._named(task, known))
         except KeyError:
             raise exception.PreFlightError(
                 instance_uuid=task.instance_uuid, rule='out-of-scope',
@@ -102,6 +102,14 @@ class NovaExecutor(base.Executor):
             LOG.info('Instance %s: the move from %s to %s is one from zone %s to zone %s',
                      task.instance_uuid, task.from_host, task.to_host, *zones)
         return json.dumps({'migration_id': found.newest, 'time': now})
+
+    def _named(self, task: model.Task, known: base.Known) -> list[str]:
+        """As the engine has it: aggregates that nobody plans own no host. Nothing
+        is known of those of a scope that has no engine now."""
+        if task.aggregate not in known.scopes:
+            return []
+        named = [n for n in self._conf.engine.aggregates if n in known.scopes]
+        return named if task.aggregate in named else []
 
     def _judge(self, task: model.Task, cluster: model.Cluster, known: base.Known) -> None:
         move = model.Move(task.instance_uuid, task.from_host, task.to_host, task.phase)

@@ -228,8 +228,10 @@ class Worker:
             history=dataclasses.replace(
                 self._store.history(task.aggregate, self._clock()), cooling={}),
             draining=self._store.draining(),
-            flights=tuple(model.Flight(t.instance_uuid, t.from_host, t.to_host, 'task')
-                          for t in others))
+            flights=tuple(
+                model.Flight(t.instance_uuid, t.from_host, t.to_host, 'task', t.alternates)
+                for t in others),
+            scopes=self._store.leased())
 
     def _submit(self, row: rows.TaskRow) -> None:
         task = row.task

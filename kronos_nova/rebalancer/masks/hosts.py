@@ -37,13 +37,4 @@ def unpinned(simulation: sim.Simulation, instances: sim.Ints, hosts: sim.Ints) -
 
 def unrefused(simulation: sim.Simulation, instances: sim.Ints, hosts: sim.Ints) -> sim.Bools:
     """Placement has not refused the pair."""
-    shape = len(instances), len(hosts)
-    refused = {simulation.index[uuid]: there for uuid, there in simulation.history.refused.items()
-               if uuid in simulation.index}
-    if not refused:
-        return np.broadcast_to(np.bool_(True), shape)
-    allowed = np.ones(shape, dtype=np.bool_)
-    for row in np.flatnonzero(np.isin(instances, list(refused))):
-        there = refused[int(instances[row])]
-        allowed[row] = [simulation.hosts[h] not in there for h in hosts]
-    return allowed
+    return simulation.refusals.permits(instances, hosts)

@@ -19,6 +19,9 @@ leaves somebody without a host is taken back. Hosts that are alike are tried
 once. Bounded by a count, so that the same input gives the same answer.
 """
 
+from collections.abc import Iterator
+import dataclasses
+
 import numpy as np
 
 from kronos_nova import model
@@ -35,88 +38,183 @@ PER_STEP = 64
 
 def placeable(simulation: sim.Simulation, instances: sim.Ints) -> sim.Ints:
     """Those for whom there is a host now."""
-    return instances[_allowed(simulation, instances).any(axis=1)]
+    every = np.arange(len(simulation.hosts), dtype=np.intp)
+    return instances[_allowed(simulation, instances, every).any(axis=1)]
 
 
 def place(simulation: sim.Simulation, instances: sim.Ints) -> list[model.Move] | None:
     """Moves of the phase EVACUATE for all of them, applied; None, and the
-    simulation as before, when none were found."""
-    if len(instances) * len(simulation.hosts) > LARGEST:
-        return None
-    search = _Search(simulation)
-    return search.moves if search.descend(instances) else None
+    simulation as before, when none were found.
+
+    Where not all hosts that may take one could be looked at and none were
+    found, a warning of the simulation says so.
+    """
+    hosts, some = _looked_at(simulation, instances)
+    search = _Search(simulation, instances, hosts)
+    if search.place_all():
+        return search.moves
+    if len(hosts) < some and not simulation.truncated:
+        simulation.warnings.append(
+            f'{len(instances)} instances that are to leave their hosts were placed one by one: '
+            f'together they found no room on the {len(hosts)} of {some} hosts that were looked '
+            'at; disable fewer hosts at once')
+    return None
+
+
+def _looked_at(simulation: sim.Simulation, instances: sim.Ints) -> tuple[sim.Ints, int]:
+    """Hosts that are tried, ascending, and how many there are to choose from.
+
+    Of hosts that are alike as many as instances do: one of them stays as it
+    is whatever the others take. If there are still too many, everybody's
+    fullest, then everybody's second, and so on, as far as they go.
+    """
+    every = np.arange(len(simulation.hosts), dtype=np.intp)
+    allowed = _allowed(simulation, instances, every)
+    counts: dict[bytes, int] = {}
+    kept = []
+    for h in np.flatnonzero(allowed.any(axis=0)):
+        kind = _kind(simulation, int(h), allowed[:, h].tobytes())
+        counts[kind] = counts.get(kind, 0) + 1
+        if counts[kind] <= len(instances):
+            kept.append(int(h))
+    hosts = np.array(kept, dtype=np.intp)
+    width = max(1, LARGEST // max(1, len(instances)))
+    if len(hosts) <= width:
+        return hosts, len(hosts)
+    ranks = np.full(len(hosts), len(hosts), dtype=np.intp)
+    for row, n in enumerate(instances):
+        own = np.flatnonzero(allowed[row, hosts])
+        order = own[_fullest_first(simulation, int(n), hosts[own])]
+        ranks[order] = np.minimum(ranks[order], np.arange(len(order)))
+    return np.sort(hosts[np.lexsort((hosts, ranks))[:width]]), len(hosts)
+
+
+@dataclasses.dataclass(slots=True)
+class _Choice:
+    """Of a host for one instance, before the ``others`` choose.
+
+    ``alike`` tells apart, by host, who may take whom now; bits, for there is
+    one choice for each instance. ``seen`` are kinds of hosts that were tried.
+    """
+
+    instance: int
+    others: sim.Ints
+    hosts: Iterator[int]
+    alike: dict[int, bytes]
+    seen: set[bytes] = dataclasses.field(default_factory=set)
 
 
 class _Search:
 
-    def __init__(self, simulation: sim.Simulation) -> None:
+    def __init__(self, simulation: sim.Simulation, instances: sim.Ints,
+                 hosts: sim.Ints) -> None:
         self._simulation = simulation
+        self._instances = instances
+        self._hosts = hosts
         self._counted = simulation.room.counted
+        self._share = _shares(simulation, instances)
         self._tried = 0
         self.moves: list[model.Move] = []
 
-    def descend(self, left: sim.Ints) -> bool:
-        """Whether all of these have been placed; if not, none of them is."""
-        if not left.size:
-            return True
+    def place_all(self) -> bool:
+        """Whether all have been placed; if not, none of them is.
+
+        A stack and not recursion: there may be more instances than Python
+        lets calls be nested.
+        """
+        choices: list[_Choice] = []
+        left = np.arange(len(self._instances), dtype=np.intp)
+        while left.size:
+            choice = self._choice(left)
+            if choice is not None:
+                choices.append(choice)
+            else:
+                self._take_back()
+            while choices and not self._take(choices[-1]):
+                choices.pop()
+                self._take_back()
+            if not choices:
+                return False
+            left = choices[-1].others
+        return True
+
+    def _take_back(self) -> None:
+        if self.moves:
+            self._simulation.undo(self.moves.pop())
+
+    def _choice(self, left: sim.Ints) -> _Choice | None:
+        """Of whoever has the fewest hosts; None: somebody has none.
+
+        :param left: positions in ``instances``.
+        """
+        numbers = self._instances[left]
+        allowed = _allowed(self._simulation, numbers, self._hosts)
+        count = allowed.sum(axis=1)
+        if not count.min() or self._too_little(numbers, allowed):
+            return None
+        row = int(np.lexsort((numbers, -self._share[left], count))[0])
+        columns = np.flatnonzero(allowed[row])
+        columns = columns[_fullest_first(
+            self._simulation, int(numbers[row]), self._hosts[columns])]
+        bits = np.packbits(allowed[:, columns], axis=0)
+        hosts = [int(h) for h in self._hosts[columns]]
+        return _Choice(int(numbers[row]), np.delete(left, row), iter(hosts),
+                       {h: bits[:, c].tobytes() for c, h in enumerate(hosts)})
+
+    def _take(self, choice: _Choice) -> bool:
+        """Whether there was another host for it; it is there now."""
         simulation = self._simulation
-        allowed = _allowed(simulation, left)
-        choices = allowed.sum(axis=1)
-        if not choices.min() or self._too_little(left, allowed):
-            return False
-        share = [self._share(int(n)) for n in left]
-        row = min(range(len(left)), key=lambda r: (choices[r], -share[r], left[r]))
-        n, others = int(left[row]), np.delete(left, row)
-        seen: set[bytes] = set()
-        for h in self._fullest_first(n, np.flatnonzero(allowed[row])):
-            kind = self._kind(h, allowed)
-            if kind in seen:
+        for h in choice.hosts:
+            kind = _kind(simulation, h, choice.alike[h])
+            if kind in choice.seen:
                 continue
             if self._tried >= TRIED or simulation.stop():
                 return False
             self._tried += 1
-            move = replay.apply(simulation, n, h, model.Phase.EVACUATE)
-            if move is None:
-                continue
-            seen.add(kind)
-            self.moves.append(move)
-            if self.descend(others):
+            move = replay.apply(simulation, choice.instance, h, model.Phase.EVACUATE)
+            if move is not None:
+                choice.seen.add(kind)
+                self.moves.append(move)
                 return True
-            simulation.undo(self.moves.pop())
         return False
 
     def _too_little(self, left: sim.Ints, allowed: sim.Bools) -> bool:
         """All together do not fit, even if they could be cut in pieces: room
         where none of them fits is of no use."""
         room, counted = self._simulation.room, self._counted
-        hosts = np.flatnonzero(allowed.any(axis=0))
+        hosts = self._hosts[allowed.any(axis=0)]
         free = np.maximum((room.limit - room.used)[counted][:, hosts], 0.0)
         need = self._simulation.claims[counted][:, left]
         return bool((need.sum(axis=1) > free.sum(axis=1)).any())
 
-    def _share(self, n: int) -> float:
-        """Of the largest host, what the instance claims of its scarcest class."""
-        most = np.max(self._simulation.room.limit, axis=1, initial=0.0)
-        claims = self._simulation.claims[:, n]
-        return float(np.divide(claims, most, out=np.zeros(len(claims)), where=most > 0).max(
-            initial=0.0))
 
-    def _fullest_first(self, n: int, hosts: sim.Ints) -> list[int]:
-        fullest = self._simulation.room.fullest(n, hosts)
-        return [int(h) for h in hosts[np.lexsort((hosts, -fullest))]]
-
-    def _kind(self, h: int, allowed: sim.Bools) -> bytes:
-        """Equal for hosts with the same room left for the same instances."""
-        room = self._simulation.room
-        return ((room.limit[:, h] - room.used[:, h]).tobytes()
-                + self._simulation.fill[:, h].tobytes() + allowed[:, h].tobytes())
+def _shares(simulation: sim.Simulation, instances: sim.Ints) -> sim.Floats:
+    """Of the largest host, what each instance claims of its scarcest class."""
+    most = np.max(simulation.room.limit, axis=1, initial=0.0)[:, None]
+    claims = simulation.claims[:, instances]
+    shares = np.divide(claims, most, out=np.zeros(claims.shape), where=most > 0)
+    return np.asarray(shares.max(axis=0, initial=0.0))
 
 
-def _allowed(simulation: sim.Simulation, instances: sim.Ints) -> sim.Bools:
-    """By masks: instances x hosts of the scope."""
-    every = np.arange(len(simulation.hosts), dtype=np.intp)
-    simulation.steps += 1 + len(instances) * len(every) // PER_STEP
-    allowed = masks.permitted(simulation, instances, every, masks.FILLING)
+def _fullest_first(simulation: sim.Simulation, n: int, hosts: sim.Ints) -> sim.Ints:
+    """Positions in ``hosts``."""
+    return np.asarray(np.lexsort((hosts, -simulation.room.fullest(n, hosts))))
+
+
+def _kind(simulation: sim.Simulation, h: int, alike: bytes) -> bytes:
+    """Equal for hosts with the same room left for the same instances.
+
+    :param alike: who of them the host may take.
+    """
+    room = simulation.room
+    return ((room.limit[:, h] - room.used[:, h]).tobytes()
+            + simulation.fill[:, h].tobytes() + alike)
+
+
+def _allowed(simulation: sim.Simulation, instances: sim.Ints, hosts: sim.Ints) -> sim.Bools:
+    """By masks: instances x hosts."""
+    simulation.steps += 1 + len(instances) * len(hosts) // PER_STEP
+    allowed = masks.permitted(simulation, instances, hosts, masks.FILLING)
     if simulation.trusted:
-        allowed &= ~simulation.frozen[None, :]
+        allowed &= ~simulation.frozen[hosts][None, :]
     return allowed

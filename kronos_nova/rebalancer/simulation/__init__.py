@@ -40,6 +40,7 @@ from kronos_nova.rebalancer.simulation import grouping
 from kronos_nova.rebalancer.simulation import loads
 from kronos_nova.rebalancer.simulation import pins
 from kronos_nova.rebalancer.simulation import reach
+from kronos_nova.rebalancer.simulation import refusals
 from kronos_nova.rebalancer.simulation import residents
 from kronos_nova.rebalancer.simulation import room
 
@@ -111,6 +112,7 @@ class Simulation:
         self.classes, self.claims = self.room.classes, self.room.claims
         self.reach = reach.Reach(cluster, options, self.hosts, instances, order)
         self.pins = pins.Pins(self.view, self.hosts, instances, order)
+        self.refusals = refusals.Refusals(history.refused, self.index, here)
         known = loads.read(self.view, scores, self.policies, self.hosts, uuids, order)
         self.score, self.capacity, self.fill = known.score, known.capacity, known.fill
         self.usage, self.profiled, self.frozen = known.usage, known.profiled, known.frozen

@@ -35,10 +35,13 @@ from kronos_nova.constraints import statuses
 from kronos_nova.constraints import view as views
 from kronos_nova.rebalancer.simulation import arrays
 
-#: Verdicts that are kept at most; with more kinds everything is permitted and
-#: the rules alone judge.
+#: Verdicts that are kept at most; what is asked for beyond them is permitted
+#: and the rules alone judge.
 MOST = 4_000_000
-_UNKNOWN = -1
+#: The row of ``_verdicts`` that permits everything.
+_ANY = 0
+#: Rows that there is space for at first.
+_SPACE = 64
 
 
 class Pins:
@@ -61,11 +64,10 @@ class Pins:
         kinds, examples = _kinds(_instance_keys(view.options, instances, bool(spoken)))
         self._instance_kind = kinds[order]
         self._instances = [instances[n] for n in examples]
-        count = len(self._example)
-        self.everywhere = len(examples) * count * count > MOST
-        if not self.everywhere:
-            #: By kind of instance, of its host, of a destination: 1 may, 0 may not.
-            self._verdicts = np.full((len(examples), count, count), _UNKNOWN, dtype=np.int8)
+        #: Kinds of instance and of its host that were asked about, by row.
+        self._rows: dict[int, int] = {}
+        #: By row, of a kind of destination: whether it may.
+        self._verdicts = np.ones((_SPACE, len(self._example)), dtype=np.bool_)
 
     def permits(self, instances: arrays.Ints, places: arrays.Ints,
                 hosts: arrays.Ints) -> arrays.Bools:
@@ -75,22 +77,30 @@ class Pins:
         """
         if self.everywhere:
             return np.ones((len(instances), len(hosts)), dtype=np.bool_)
-        kinds, sources = self._instance_kind[instances], self._host_kind[places]
-        rows = self._verdicts[kinds, sources]
-        if (rows[:, 0] == _UNKNOWN).any():
-            for kind, source in {(int(k), int(s)) for k, s in zip(
-                    kinds[rows[:, 0] == _UNKNOWN], sources[rows[:, 0] == _UNKNOWN],
-                    strict=True)}:
-                self._judge(kind, source)
-            rows = self._verdicts[kinds, sources]
-        return np.asarray(rows[:, self._host_kind[hosts]] == 1)
+        pairs, which = np.unique(
+            self._instance_kind[instances] * len(self._example) + self._host_kind[places],
+            return_inverse=True)
+        rows = arrays.whole(self._row(int(pair)) for pair in pairs)[which]
+        return np.asarray(self._verdicts[rows[:, None], self._host_kind[hosts]])
 
-    def _judge(self, kind: int, source: int) -> None:
+    def _row(self, pair: int) -> int:
+        row = self._rows.get(pair)
+        if row is not None:
+            return row
+        row, count = len(self._rows) + 1, len(self._example)
+        if row * count > MOST:
+            return _ANY
+        if row == len(self._verdicts):
+            self._verdicts = np.concatenate([self._verdicts, np.ones_like(self._verdicts)])
+        self._verdicts[row] = self._judged(*divmod(pair, count))
+        self._rows[pair] = row
+        return row
+
+    def _judged(self, kind: int, source: int) -> list[bool]:
         uuid, home = self._instances[kind].uuid, self._hosts[self._example[source]]
-        for destination, number in enumerate(self._example):
-            move = model.Move(uuid, home, self._hosts[number], model.Phase.SPREAD)
-            self._verdicts[kind, source, destination] = constraints.check_pair(
-                self._view, move) is None
+        return [constraints.check_pair(self._view, model.Move(
+            uuid, home, self._hosts[number], model.Phase.SPREAD)) is None
+            for number in self._example]
 
 
 def _traits(instances: Iterable[model.Instance]) -> frozenset[str]:

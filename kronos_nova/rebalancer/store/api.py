@@ -185,6 +185,12 @@ class Store:
             lease.c.scope.in_(sorted(scopes)), lease.c.until > self._now()))))
         return not held.issuperset(scopes)
 
+    def leased(self) -> frozenset[str]:
+        """Scopes that some engine plans now."""
+        lease = tables.lease
+        return self._read(lambda c: frozenset(c.scalars(
+            sa.select(lease.c.scope).where(lease.c.until > self._now()))))
+
     def scopes(self) -> list[str]:
         """Every scope that an engine has ever leased."""
         return self._read(lambda c: list(c.scalars(

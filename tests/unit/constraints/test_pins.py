@@ -13,6 +13,8 @@
 
 """What pins an instance: each rule's noes by stable name, and its yeses."""
 
+import dataclasses
+
 import pytest
 
 from kronos_nova import constraints
@@ -234,3 +236,36 @@ def test_a_hint_holds_whatever_order_the_plan_is_carried_out_in():
     assert hints.hints(view, rules.MOVE) is not None
     view.land(model.Move(OTHER, 'b', 'c', model.Phase.SPREAD))
     assert hints.hints(view, rules.MOVE) is not None
+
+
+@pytest.mark.parametrize('flight', [
+    model.Flight(OTHER, 'c', 'b'), model.Flight(OTHER, 'c', 'b', 'task'),
+    model.Flight(OTHER, 'c', 'd', 'task', ('b',))])
+def test_who_is_hinted_at_counts_wherever_it_may_end(flight):
+    """As an executor's pre-flight sees it: from c by a move of Nova's, a task, its alternate."""
+    case = CASES['different-host']
+    instances = {rules.UUID: model.Instance(rules.UUID, 'a', **case['instance']),
+                 OTHER: model.Instance(OTHER, 'c')}
+    cluster = model.Cluster({h: host(h) for h in 'abcd'}, instances, {}, flights=(flight,))
+    view = views.ClusterView(cluster, model.Options(**case['options']))
+    assert hints.hints(view, rules.MOVE) is not None
+    assert set(view.places(OTHER)) == {'c', flight.to_host, *flight.alternates}
+    apart = dataclasses.replace(cluster, flights=())
+    assert hints.hints(views.ClusterView(apart, view.options), rules.MOVE) is None
+
+
+def test_who_is_hinted_at_and_has_departed_counts_at_both_ends():
+    case = CASES['different-host']
+    instances = {rules.UUID: model.Instance(rules.UUID, 'a', **case['instance']),
+                 OTHER: model.Instance(OTHER, 'c')}
+    view = views.ClusterView(model.Cluster({h: host(h) for h in 'abc'}, instances, {}),
+                             model.Options(**case['options']))
+    away = model.Move(OTHER, 'c', 'b', model.Phase.SPREAD)
+    with views.laid(view, [], [away]):
+        assert hints.hints(view, rules.MOVE) is not None
+    assert hints.hints(view, rules.MOVE) is None and set(view.places(OTHER)) == {'c'}
+
+
+def test_an_unknown_instance_has_no_places():
+    view = views.ClusterView(model.Cluster({}, {}, {}), model.Options())
+    assert not view.places(OTHER)

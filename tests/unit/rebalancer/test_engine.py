@@ -716,6 +716,55 @@ def test_a_host_in_two_aggregates_belongs_to_the_first_and_the_log_says_so_once(
                     'scope green, the first of them in [engine] aggregates']
 
 
+def shared(world, aggregates):
+    """Host b is in two aggregates, of which the policy file is for the second."""
+    world.collector.cluster = dataclasses.replace(
+        world.collector.cluster, aggregates={'blue': ('a', 'b'), 'green': ('b',)})
+    world.conf.set_override('aggregates', ['green', 'blue'], 'engine')
+    world.conf.set_override('include_unassigned_hosts', False, 'engine')
+    write_aggregates(world, aggregates)
+
+
+def write_aggregates(world, aggregates):
+    written = yaml.safe_load(world.path.read_text())
+    world.path.write_text(yaml.safe_dump(written | {'aggregates': aggregates}))
+
+
+def test_a_host_belongs_to_no_scope_that_nobody_plans(world, tmp_path, caplog):
+    shared(world, ['blue'])
+    world.conf.set_override('snapshot_dir', str(tmp_path / 'snapshots'), 'engine')
+    one = world.engine()
+    path = one.write_snapshot()
+    row, = one.run_cycle()
+    assert (row['name'], row['hosts']) == ('blue', 2)
+    assert [m['to_host'] for m in row['moves']] == ['b']
+    assert not any('several aggregates' in m for m in caplog.messages)
+    replayed, = replay.replay(world.conf, path, lambda: 0.0)
+    assert (replayed['hosts'], replayed['moves']) == (row['hosts'], row['moves'])
+
+
+def test_a_host_belongs_to_the_scope_that_another_engine_has_policies_for(world):
+    shared(world, ['blue'])
+    assert world.store.acquire_lease('green', 'other', 60, 'hash') is not None
+    one = world.engine()
+    row, = one.run_cycle()
+    assert (row['name'], row['hosts'], row['moves']) == ('blue', 1, [])
+    world.clock.now += 61
+    row, = one.run_cycle()
+    assert row['hosts'] == 2, 'the other engine is gone'
+
+
+def test_a_scope_that_policies_are_for_no_longer_is_given_back(world):
+    shared(world, ['green', 'blue'])
+    one = world.engine()
+    assert {r['name']: r['hosts'] for r in one.run_cycle()} == {'green': 1, 'blue': 1}
+    assert world.store.leased() == {'green', 'blue'}
+    write_aggregates(world, ['blue'])
+    row, = one.run_cycle()
+    assert (row['name'], row['hosts']) == ('blue', 2)
+    assert world.store.leased() == {'blue'}
+
+
 def test_a_host_that_is_disabled_and_not_drained_is_told_once_and_always_reported(world, caplog):
     services = {h: dataclasses.replace(s, status='disabled' if h == 'a' else 'enabled',
                                        disabled_reason='AUTO: libvirt' if h == 'a' else None)

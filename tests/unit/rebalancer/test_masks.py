@@ -12,6 +12,7 @@
 
 """Masks may permit too much, never too little."""
 
+import dataclasses
 import random
 
 import hypothesis
@@ -106,6 +107,61 @@ def test_with_too_many_kinds_the_mask_permits_everything(monkeypatch):
         simulation = simulate(clouds.Knobs(seed, hosts=6, instances=12, clean=False))
         rows, columns = all_of(simulation)
         assert masks.hosts.unpinned(simulation, rows, columns).all()
+
+
+def test_kinds_that_nobody_asks_about_do_not_count_as_too_many(monkeypatch):
+    """Most kinds of instance are on hosts of few kinds."""
+    refused = 0
+    for seed in range(20):
+        knobs = clouds.Knobs(seed, hosts=6, instances=12, clean=False)
+        every = simulate(knobs)
+        rows, columns = all_of(every)
+        expected = masks.hosts.unpinned(every, rows, columns)
+        with monkeypatch.context() as patch:
+            patch.setattr(pins, 'MOST', len(rows) * len(columns))
+            simulation = simulate(knobs)
+            assert (masks.hosts.unpinned(simulation, rows, columns) == expected).all()
+            # One that exists nowhere: judged when it comes about, and no sooner.
+            assert simulation.pins.everywhere or len(simulation.pins._rows) <= len(rows)
+        refused += int((~expected).sum())
+    assert refused > 50
+
+
+def test_many_kinds_are_judged_when_more_are_asked_about_than_there_was_space_for(monkeypatch):
+    monkeypatch.setattr(pins, '_SPACE', 1)
+    for seed in range(10):
+        knobs = clouds.Knobs(seed, hosts=6, instances=12, clean=False)
+        small, (rows, columns) = simulate(knobs), all_of(simulate(knobs))
+        found = np.concatenate([masks.hosts.unpinned(small, rows[n:n + 1], columns)
+                                for n in rows])
+        monkeypatch.undo()
+        assert (found == masks.hosts.unpinned(simulate(knobs), rows, columns)).all()
+        monkeypatch.setattr(pins, '_SPACE', 1)
+
+
+def test_what_placement_refused_is_read_once():
+    """Not for every question: there may be hundreds of pairs."""
+    class Counted(dict):
+        read = 0
+
+        def items(self):
+            type(self).read += 1
+            return super().items()
+
+    r = clouds.request(clouds.Knobs(3, hosts=5, instances=9))
+    one, two, *_ = sorted(r.cluster.instances)
+    refused = Counted({one: frozenset({'nowhere', *sorted(r.cluster.scope_hosts)[:2]}),
+                       two: frozenset(), clouds.uuid_of('nobody'): frozenset({'x'})})
+    history = dataclasses.replace(r.history, refused=refused)
+    simulation = sim.Simulation(r.cluster, r.scores, r.policies, history, r.options)
+    before = Counted.read
+    rows, columns = all_of(simulation)
+    for chosen in (columns, columns[::-1], columns[1:3], columns[:0]):
+        allowed = masks.hosts.unrefused(simulation, rows, chosen)
+        assert allowed.tolist() == [
+            [simulation.hosts[h] not in refused.get(simulation.uuids[n], ()) for h in chosen]
+            for n in rows]
+    assert Counted.read == before == 1
 
 
 @clouds.examples(40)

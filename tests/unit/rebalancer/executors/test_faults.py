@@ -13,6 +13,7 @@
 
 """Whose fault it is, by what Nova says: held to Nova's own exceptions."""
 
+import pathlib
 from typing import Any
 
 from nova import exception as nova
@@ -22,6 +23,9 @@ from kronos_nova.rebalancer.executors import faults
 
 API, DESTINATION, INSTANCE = (
     faults.Fault.API, faults.Fault.DESTINATION, faults.Fault.INSTANCE)
+
+#: Mimicked "no space": no host was asked.
+REPLACED = 'Unable to replace instance claim on source'
 
 #: All that the checks before a live migration raise, and more: who has to be
 #: another one.
@@ -93,6 +97,8 @@ TABLE: list[tuple[nova.NovaException, faults.Fault]] = [
     (nova.PciDeviceRequestFailed(requests='x'), DESTINATION),
     (nova.InternalError(err='migration out job: unexpectedly failed'), DESTINATION),
     (nova.VolumeAttachFailed(volume_id='v', reason='no'), DESTINATION),
+    # nova.conductor.tasks.migrate: somebody else wrote the allocations of the instance.
+    (nova.NoValidHost(reason=REPLACED), API),
     # Services.
     (nova.PlacementAPIConnectFailure(), API),
     (nova.PlacementAPIConflict(url='x', error='y'), API),
@@ -122,6 +128,16 @@ def test_every_known_text_is_one_of_novas() -> None:
     for fault, pattern in faults.KNOWN:
         assert any(expected is fault and faults.re.search(pattern, str(error))
                    for error, expected in TABLE), pattern
+
+
+def test_a_claim_that_was_not_replaced_is_told_as_nova_tells_it() -> None:
+    """No class of its own, so its text is looked up where Nova raises it."""
+    raised = pathlib.Path(nova.__file__).parent / 'conductor' / 'tasks' / 'migrate.py'
+    assert f"raise exception.NoValidHost(\n            reason=_('{REPLACED}'))" in (
+        raised.read_text())
+    texts = [str(nova.NoValidHost(reason='There are not enough hosts available.')),
+             str(nova.NoValidHost(reason=REPLACED))]
+    assert faults.judge(texts, 'host1') == (API, texts[1])
 
 
 @pytest.mark.parametrize('details', [[], [''], ['No such text'], ['x' * 10**5]])

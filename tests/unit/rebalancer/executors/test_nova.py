@@ -344,3 +344,26 @@ def test_an_abort_that_breaks_the_instance_is_no_cancellation(cloud: answers.Ans
     found = look(cloud, [[answers.migration(6, status='cancelled')]],
                  answers.server('vm', status='ERROR'))
     assert (found.stage, found.broken) == (base.Stage.FAILED, True)
+
+
+@pytest.mark.parametrize(('configured', 'leased', 'expected'), [
+    (['green', 'blue'], {'blue'}, []),  # nobody plans green
+    (['green', 'blue'], {'green', 'blue'}, ['green']),
+    (['blue', 'green'], {'green', 'blue'}, []),
+    (['green', 'blue'], {'green'}, []),  # the engine of blue is gone
+    (['green'], {'green', 'blue'}, []),  # the executor is not told about blue
+])
+def test_a_host_belongs_to_the_scope_that_the_engine_has_it_in(
+        cloud: answers.Answers, configured: list[str], leased: set[str],
+        expected: list[str]) -> None:
+    """What owns hosts of blue before it."""
+    conf = cfg.ConfigOpts()
+    opts.register(conf)
+    conf.set_override('aggregates', configured, 'engine')
+    driver = nova.NovaExecutor(conf, cloud)
+    named = driver._named(dataclasses.replace(TASK, aggregate='blue'),
+                          base.Known(scopes=frozenset(leased)))
+    assert named[:named.index('blue')] == expected if named else expected == []
+    cluster = model.Cluster({h: model.Host(h) for h in 'ab'}, {}, {},
+                            aggregates={'blue': ('a', 'b'), 'green': ('b',)})
+    assert cluster.scoped('blue', named).scope_hosts == ({'a'} if expected else {'a', 'b'})

@@ -199,8 +199,9 @@ def test_pre_flight_is_told_what_only_the_database_knows(bench):
     bench.passes(1)
     first = bench.tasks[0]
     assert bench.driver.known.flights == (
-        model.Flight(first.instance_uuid, first.from_host, first.to_host, 'task'),)
+        model.Flight(first.instance_uuid, first.from_host, first.to_host, 'task', ('h3',)),)
     assert bench.driver.known.draining == bench.store.draining()
+    assert bench.driver.known.scopes == bench.store.leased() != frozenset()
 
 
 def test_a_rule_that_nova_enforces_ends_the_task_and_is_remembered_of_the_source(bench):

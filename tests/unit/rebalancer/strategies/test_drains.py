@@ -14,13 +14,16 @@
 
 import dataclasses
 import random
+import sys
 
+import numpy as np
 import pytest
 
 from kronos_nova import model
 from kronos_nova import policy
 from kronos_nova.rebalancer import checker
 from kronos_nova.rebalancer import planner
+from kronos_nova.rebalancer import simulation as sim
 from kronos_nova.rebalancer.search import batch
 from tests.unit import clouds
 
@@ -143,3 +146,103 @@ def test_groups_are_kept_while_all_are_placed():
         plan = planner.plan(request(cluster))
         targets = [m.to_host for m in plan.moves if m.instance_uuid in group.members]
         assert len(targets) == len(set(targets))
+
+
+def simulate(cluster):
+    asked = request(cluster)
+    simulation = sim.Simulation(asked.cluster, asked.scores, asked.policies, asked.history,
+                                asked.options)
+    for name, service in cluster.services.items():
+        if not service.enabled:
+            simulation.drain(name)
+    return simulation
+
+
+def test_a_scope_of_many_hosts_is_one_batch_too():
+    """Whoever else there is: instances times hosts are more than are looked at."""
+    cluster = packing(3, slack=0.06)
+    large = [model.Instance(clouds.uuid_of(f'large {n}'), 'd9', memory_mb=512,
+                            claims={'VCPU': 50, 'MEMORY_MB': 512}) for n in range(54)]
+    total = {'VCPU': 50 * len(large), 'MEMORY_MB': 512 * len(large)}
+    added = {'d9': host('d9', *total.values(), total),
+             'k9': host('k9', *total.values(), {'VCPU': 0, 'MEMORY_MB': 0})} | {
+        name: host(name, 8, 4096, {'VCPU': 8, 'MEMORY_MB': 4096})
+        for name in (f'full{n:04}' for n in range(1800))}
+    hosts = {**cluster.hosts, **added}
+    cluster = dataclasses.replace(
+        cluster, hosts=hosts, scope_hosts=frozenset(hosts),
+        instances={**cluster.instances, **{i.uuid: i for i in large}},
+        services={**cluster.services, **{name: model.Service(name) for name in added},
+                  'd9': model.Service('d9', status='disabled', disabled_reason='repair')})
+    assert len(cluster.instances) * len(hosts) > batch.LARGEST
+    plan = planner.plan(request(cluster))
+    assert (stranded(cluster, plan), plan.warnings) == ([], ())
+
+
+@pytest.mark.parametrize('seed', range(8))
+def test_hosts_that_can_take_nobody_do_not_count_towards_the_bound(seed, monkeypatch):
+    cluster = packing(seed, slack=0.06)
+    monkeypatch.setattr(batch, 'LARGEST', 4 * len(cluster.instances))
+    assert stranded(cluster, planner.plan(request(cluster))) == []
+
+
+def test_a_batch_that_looks_at_some_hosts_only_says_so_when_it_finds_nothing(monkeypatch):
+    cluster = packing(3, slack=0.06)
+    count = len(cluster.instances)
+    monkeypatch.setattr(batch, 'LARGEST', 2 * count)
+    plan = planner.plan(request(cluster))
+    assert stranded(cluster, plan)
+    assert [w for w in plan.warnings if 'one by one' in w] == [
+        f'{count} instances that are to leave their hosts were placed one by one: together they '
+        'found no room on the 2 of 4 hosts that were looked at; disable fewer hosts at once']
+
+
+def test_of_the_hosts_that_are_looked_at_everybody_has_its_own(monkeypatch):
+    """All fit on any of k0 ... k5; each has a fullest that it alone needs."""
+    cluster = packing(3, kept=6, slack=0.5)
+    simulation = simulate(cluster)
+    numbers = batch.placeable(simulation, np.flatnonzero(simulation.drainable))
+    monkeypatch.setattr(batch, 'LARGEST', 3 * len(numbers))
+    hosts, some = batch._looked_at(simulation, numbers)
+    assert (len(hosts), some) == (3, 6) and list(hosts) == sorted(hosts)
+    every = np.arange(len(simulation.hosts))
+    allowed = batch._allowed(simulation, numbers, every)
+    first = {int(np.flatnonzero(row)[batch._fullest_first(
+        simulation, int(n), np.flatnonzero(row))[0]])
+        for n, row in zip(numbers, allowed, strict=True)}
+    assert first <= set(hosts) or set(hosts) <= first
+
+
+def alike(count, hosts):
+    """One host with ``count`` small instances, and others with room for all."""
+    instances = {u: model.Instance(u, 'd', claims={'VCPU': 1}, memory_mb=1)
+                 for u in (clouds.uuid_of(str(n)) for n in range(count))}
+    sizes = {'d': host('d', count, 1, {'VCPU': count, 'MEMORY_MB': 0})} | {
+        name: host(name, count, 1, {'VCPU': 0, 'MEMORY_MB': 0})
+        for name in (f'k{n}' for n in range(hosts))}
+    services = {name: model.Service(name) for name in sizes} | {
+        'd': model.Service('d', status='disabled', disabled_reason='repair')}
+    return model.Cluster(sizes, instances, services, scope_hosts=frozenset(sizes))
+
+
+def test_of_hosts_that_are_alike_as_many_are_tried_as_there_are_instances():
+    simulation = simulate(alike(3, 20))
+    hosts, some = batch._looked_at(simulation, np.arange(3))
+    assert [simulation.hosts[h] for h in hosts] == ['k0', 'k1', 'k10'] and some == 3
+
+
+def test_a_host_of_a_thousand_instances_is_one_batch():
+    """More than calls may be nested."""
+    count = sys.getrecursionlimit() + 10
+    simulation = simulate(alike(count, 2))
+    found = batch.place(simulation, np.arange(count))
+    assert found is not None and len({m.instance_uuid for m in found}) == count
+
+
+def test_a_search_that_ends_without_a_place_leaves_everything_as_it_was(monkeypatch):
+    monkeypatch.setattr(batch, 'TRIED', 5)
+    simulation = simulate(packing(3, slack=0.0))
+    before = simulation.place.copy(), simulation.room.used.copy()
+    numbers = np.flatnonzero(simulation.drainable)
+    assert len(numbers) > 5 and batch.place(simulation, numbers) is None
+    assert (simulation.place == before[0]).all() and (simulation.room.used == before[1]).all()
