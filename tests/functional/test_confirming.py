@@ -74,4 +74,5 @@ class ConfirmingTestCase(test_first_light.RebalancedTestCase):
                 ([('resources', 'VCPU:1')], True), ([('resources', 'VCPU:100000')], False),
                 ([('resources', 'VCPU:1'), ('required', 'CUSTOM_NOBODY_HAS')], False),
                 ([('resources', 'NO_SUCH_CLASS:1')], False)):
-            self.assertEqual(found, candidates.any([('in_tree', root), ('limit', '1'), *query]))
+            refusal = candidates.refusal([('in_tree', root), ('limit', '1'), *query])
+                self.assertEqual(found, refusal is None, refusal)

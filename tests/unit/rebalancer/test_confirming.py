@@ -32,19 +32,21 @@ NOW = 1_000_000.0
 
 
 class Candidates:
-    """Placement's answers: no candidate for what ``refuses``."""
+    """Placement's answers: no candidate where ``refuses``, which is given the
+    root and, if it takes two, the instance's number of VCPUs."""
 
     def __init__(self, refuses: Any = lambda root: False) -> None:
         self.refuses = refuses
         self.asked: list[str] = []
 
-    def any(self, query: Any) -> bool:
+    def refusal(self, query: Any, own: Any) -> str | None:
         root = dict(query)['in_tree']
         self.asked.append(root)
-        answer = self.refuses(root)
+        answer = self.refuses(*[root, dict(query)['resources']][
+            :self.refuses.__code__.co_argcount])
         if isinstance(answer, Exception):
             raise answer
-        return not answer
+        return 'no allocation candidate' if answer else None
 
 
 class Bench:
@@ -66,17 +68,16 @@ class Bench:
         self.confirming._candidates = self.candidates  # type: ignore[assignment]
         self.plans: list[model.Plan] = []
 
-    def plan(self, refused: Any) -> cycle.Outcome:
-        request = dataclasses.replace(self.request, history=dataclasses.replace(
-            self.request.history, refused=refused))
+    def plan(self, now: float = NOW) -> cycle.Outcome:
+        request = dataclasses.replace(self.request, history=self.confirming.refusals.onto(
+            self.request.history, now))
         plan = planner.plan(request)
         self.plans.append(plan)
         return cycle.Outcome(cluster=request.cluster, scores=request.scores, plan=plan,
                              timings={}, request=request)
 
     def confirmed(self, now: float = NOW) -> model.Plan:
-        first = self.plan(self.confirming.refusals.current(now))
-        return self.confirming.confirmed(first, now, self.plan).plan
+        return self.confirming.confirmed(self.plan(now), now, lambda: self.plan(now)).plan
 
 
 def hosts_of(plan: model.Plan) -> set[str]:
@@ -93,7 +94,7 @@ def test_a_plan_that_placement_confirms_stays_as_it_is() -> None:
 
 def test_a_refused_host_is_planned_around_and_remembered() -> None:
     bench = Bench(confirm_max_replans=24)
-    bad = min(hosts_of(bench.plan({}).plan))
+    bad = min(hosts_of(bench.plan().plan))
     bench.candidates.refuses = lambda root: root == f'root {bad}'
     plan = bench.confirmed()
     assert plan.moves
@@ -110,10 +111,10 @@ def test_a_refused_host_is_planned_around_and_remembered() -> None:
 def test_a_plan_is_a_function_of_its_history() -> None:
     """So that a snapshot with the refused pairs repeats it."""
     bench = Bench(confirm_max_replans=24)
-    bad = min(hosts_of(bench.plan({}).plan))
+    bad = min(hosts_of(bench.plan().plan))
     bench.candidates.refuses = lambda root: root == f'root {bad}'
     plan = bench.confirmed()
-    assert bench.plan(bench.confirming.refusals.current(NOW)).plan == plan
+    assert bench.plan().plan == plan
 
 
 def test_what_is_refused_to_the_end_is_left_out_and_replans_are_bounded() -> None:

@@ -673,7 +673,7 @@ class FakeConfirming:
     def confirmed(self, outcome, now, replan):
         if not self.refusals.current(now):
             self.refusals.add(self._refuses, now)
-            return replan(self.refusals.current(now))
+            return replan()
         return outcome
 
 
