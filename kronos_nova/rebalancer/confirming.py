@@ -93,7 +93,7 @@ class Refusals:
         times, counts_until = self._times.get(uuid, (0, 0.0))
         if now >= counts_until:
             times = 0
-        seconds = REFUSED_SECONDS * 2 ** min(times, DOUBLINGS)
+        seconds = REFUSED_SECONDS * float(2 ** min(times, DOUBLINGS))
         until = now + seconds
         self._held[uuid] = until
         self._times[uuid] = times + 1, until + _LONGEST

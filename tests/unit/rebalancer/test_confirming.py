@@ -197,7 +197,7 @@ class Drain(Bench):
             'policies': [{'name': 'cpu', 'weight': 1.0, 'threshold': 0.9,
                           'imbalance_query': 'cpu', 'vm_profile_query': 'vm'}],
             'hosts': hosts | {'d': {'status': 'disabled'}},
-            'scores': {'cpu': {host: 0.1 for host in [*hosts, 'd']}},
+            'scores': {'cpu': dict.fromkeys([*hosts, 'd'], 0.1)},
             'instances': {name: {'at': 'd', 'extra_specs': {}, 'usage': {'cpu': 0.01}, **row}
                           for name, row in instances.items()}, 'expect': {}}))
         scenario = loader.load(path)
