@@ -207,7 +207,7 @@ def functional(tally: Tally) -> None:
 def stestr(tally: Tally, *arguments: str, name: str, minutes: float = 25) -> None:
     """A stestr run, counted by what it prints; an empty or broken one is a failure."""
     status, output = execute(
-        [str(BIN / 'stestr'), 'run', '--concurrency', '2', *arguments], minutes)
+        [str(BIN / 'stestr'), 'run', '--concurrency', '3', *arguments], minutes)
     passed, failed, skipped = stestr_counts(output)
     tally.add(passed, failed, skipped)
     if passed + failed + skipped == 0:
@@ -218,7 +218,9 @@ def stestr(tally: Tally, *arguments: str, name: str, minutes: float = 25) -> Non
 
 def integration(tally: Tally) -> None:
     """real services on loopback"""
-    pytest(tally, 'tests/integration', name='integration', minutes=25)
+    # A file's daemons serve its tests; two files at a time, for daemons are waited for.
+    pytest(tally, '-n', '2', '--dist', 'loadfile', 'tests/integration', name='integration',
+           minutes=25)
 
 
 def docs(tally: Tally) -> None:

@@ -195,9 +195,14 @@ class RefusedTestCase(AlternatesCase):
 
     def test_an_instance_that_no_host_could_take_is_tried_on_one(self) -> None:
         server = self.boot(host='host1')
-        instance = objects.Instance.get_by_uuid(context.get_admin_context(), server['id'])
-        instance.power_state = power_state.SHUTDOWN  # and Nova still calls it ACTIVE
-        instance.save()
+
+        def shut_down() -> None:
+            # From within, after pre-flight; and Nova still calls it ACTIVE.
+            instance = objects.Instance.get_by_uuid(context.get_admin_context(), server['id'])
+            instance.power_state = power_state.SHUTDOWN
+            instance.save()
+
+        self.before_asking['host2'] = shut_down
         task = self.queue(server, 'host2', 'host3')
         row = self.carried_out(task)
         self.assertIs(model.TaskState.FAILED, row.task.state)

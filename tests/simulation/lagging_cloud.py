@@ -217,10 +217,12 @@ class LaggingCloud:
         return self.policies.budget in collections.Counter(at for at, _ in self.moves).values()
 
     def worsened(self):
-        """Plans after which the real loads are no better by their objective."""
-        measures = slice(0, 1) if self.weather.objective == 'kronos' else slice(1, 3)
+        """Plans after which the real loads are no better by their objective; worse
+        by the ancestor's, which takes any gain, as small as an error of the scores."""
+        kronos = self.weather.objective == 'kronos'
+        measures, margin = (slice(0, 1), -1e-9) if kronos else (slice(1, 3), 1e-9)
         return [(at - START, before, after) for at, before, after in self.spreads
-                if not any(a < b - 1e-9 for a, b in zip(after[measures], before[measures],
+                if not any(a < b - margin for a, b in zip(after[measures], before[measures],
                                                        strict=True))]
 
     def returned(self):
