@@ -444,7 +444,9 @@ class History:
     which Nova lately refused to move an instance without copying its disks.
     ``paused`` says by whom and why the scope is; None: it is not. ``waiting``
     says why imbalance moves alone have to wait. ``refused`` are hosts, by instance
-    UUID, on which Placement lately had no allocation candidate for it.
+    UUID, on which Placement lately had no allocation candidate for it, or did not
+    answer; ``refused_everywhere`` are instances for which it was so wherever it
+    was tried.
     """
 
     cooling: Mapping[str, float] = _empty()
@@ -458,6 +460,7 @@ class History:
     paused: str | None = None
     waiting: str | None = None
     refused: Mapping[str, frozenset[str]] = _empty()
+    refused_everywhere: frozenset[str] = frozenset()
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -125,8 +125,9 @@ OPTS: list[cfg.Opt] = [
                help='Other legal destinations kept with each move, for when the first refuses.'),
     cfg.BoolOpt('confirm_moves', default=True,
                 help='Ask Placement (GET /allocation_candidates) for each move that was chosen, '
-                     'as nova-scheduler will, and plan again without those that it refuses. '
-                     'When Placement cannot be asked nothing is moved in that cycle.'),
+                     'as nova-scheduler will, and plan again without those that it refuses or '
+                     'twice does not answer for. When it cannot be asked at all, or answers for '
+                     'the smaller part only, nothing is moved in that cycle.'),
     cfg.IntOpt('confirm_max_asks', default=200, min=1,
                help='How many moves of a scope are asked for in one cycle, those of plans that '
                     'were dropped included. Further ones go unconfirmed, and a warning says so.'),

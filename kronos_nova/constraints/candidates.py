@@ -19,9 +19,9 @@ from kronos_nova.constraints import view as views
 
 def placement_refused(view: views.View, move: model.Move) -> model.Rejection | None:
     """It was asked for this very instance there, and had no allocation
-    candidate (:mod:`kronos_nova.rebalancer.confirming`)."""
+    candidate or gave no answer (:mod:`kronos_nova.rebalancer.confirming`)."""
     if not view.refused(move.instance_uuid, move.to_host):
         return None
-    return model.Rejection('placement-refused', f'Placement had no allocation candidate for '
-                                                f'instance {move.instance_uuid} on host '
-                                                f'{move.to_host}')
+    return model.Rejection('placement-refused', f'Placement had no allocation candidate, or no '
+                                                f'answer, for instance {move.instance_uuid} on '
+                                                f'host {move.to_host}')

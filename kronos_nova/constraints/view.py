@@ -76,13 +76,15 @@ class View(Protocol):
         """False only for snapshots without Placement data."""
 
     def held(self, uuid: str) -> model.Rejection | None:
-        """Why history forbids moving the instance (cooling, quarantine)."""
+        """Why history forbids moving the instance (cooling, quarantine, what
+        Placement said)."""
 
     def fresh(self, uuid: str) -> float:
         """Seconds during which it is left where it was booted; 0: it is not."""
 
     def refused(self, uuid: str, host: str) -> bool:
-        """Placement lately had no allocation candidate for it on the host."""
+        """Placement lately had no allocation candidate for it on the host, or
+        did not answer."""
 
     def closed(self, host: str) -> model.Rejection | None:
         """Why the host may not receive although its service is available."""
@@ -227,6 +229,10 @@ class ClusterView:
         if uuid in self.history.cooling:
             return model.Rejection('cooling', f'instance {uuid} cools down for another '
                                               f'{self.history.cooling[uuid]:.0f} s')
+        if uuid in self.history.refused_everywhere:
+            return model.Rejection('placement-refuses-everywhere',
+                                   'Placement has lately confirmed none of the hosts tried for '
+                                   f'instance {uuid}')
         return None
 
     def fresh(self, uuid: str) -> float:

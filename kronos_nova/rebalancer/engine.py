@@ -213,9 +213,8 @@ class Engine:
                                 scopes(self._conf, policy_set), self._clock)
         if isinstance(found.histories, str):
             return found
-        refused = self._refused(found.now)
         return dataclasses.replace(found, histories={
-            scope: dataclasses.replace(history, refused=refused)
+            scope: self._refused(history, found.now)
             for scope, history in found.histories.items()})
 
     def keep_leases(self) -> bool:
@@ -408,8 +407,8 @@ class Engine:
         outcome, history = self._sustained(
             scope, lease, plan, self._history(scope, now, policy_set.window), now)
         if self._confirming is not None and not self._stopping.is_set():
-            outcome = self._confirming.confirmed(outcome, now, lambda refused: plan(
-                dataclasses.replace(history, refused=refused)))
+            outcome = self._confirming.confirmed(
+                outcome, now, lambda: plan(self._refused(history, now)))
         if self._stopping.is_set():
             LOG.info('Scope %s: stopped while it was planned; nothing of it is kept', scope)
             return None
@@ -474,10 +473,12 @@ class Engine:
         found = self._store.history(scope, now, settling.remembered(window))
         paused = (found.paused or engine_conf.frozen(self._conf, now) or self._wrong_clock()
                   or self._unsure(scope, now))
-        return dataclasses.replace(found, paused=paused, refused=self._refused(now))
+        return self._refused(dataclasses.replace(found, paused=paused), now)
 
-    def _refused(self, now: float) -> Mapping[str, frozenset[str]]:
-        return {} if self._confirming is None else self._confirming.refusals.current(now)
+    def _refused(self, history: model.History, now: float) -> model.History:
+        """With what Placement has refused by now."""
+        return (history if self._confirming is None
+                else self._confirming.refusals.onto(history, now))
 
     def _wrong_clock(self) -> str | None:
         """Cooldowns are epoch times: by a clock that has stepped they would be

@@ -197,12 +197,14 @@ def _ordered(request: Request, simulation: sim.Simulation, fresh: views.ClusterV
 def _held_back(request: Request, simulation: sim.Simulation,
                moved: int) -> list[model.Rejection]:
     """Instances of the scope that no imbalance move could take, when there was
-    budget left to move them and a reason to."""
-    if simulation.held or moved >= request.budget or simulation.truncated:
-        return []
-    if simulation.mode == 'spread' and not simulation.over_threshold():
-        return []
-    return [no for uuid, no in sorted(simulation.held_back.items()) if uuid in simulation.index]
+    budget left to move them and a reason to; and always those for which
+    Placement stands in the way, which were to be moved."""
+    found = {uuid: no for uuid, no in sorted(simulation.held_back.items())
+             if uuid in simulation.index}
+    if (simulation.held or moved >= request.budget or simulation.truncated
+            or (simulation.mode == 'spread' and not simulation.over_threshold())):
+        return [no for uuid, no in found.items() if uuid in request.history.refused_everywhere]
+    return list(found.values())
 
 
 def _welcome(simulation: sim.Simulation,

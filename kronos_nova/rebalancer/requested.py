@@ -20,6 +20,7 @@ Source: nova.scheduler.utils, ResourceRequest and resources_from_request_spec;
 nova.scheduler.request_filter; held to both by a parity test.
 """
 
+from collections.abc import Collection
 from collections.abc import Mapping
 import dataclasses
 import re
@@ -59,15 +60,28 @@ class _Group:
 
 
 class _Request:
-    """Groups by suffix, '' for the one without."""
+    """Groups by suffix, '' for the one without.
 
-    def __init__(self) -> None:
+    ``reported``: as of :func:`query`.
+    """
+
+    def __init__(self, reported: Collection[str] | None) -> None:
+        self._reported = reported
         self.groups: dict[str, _Group] = {'': _Group()}
         self.policy: str | None = None
         self.root_required: set[str] = set()
 
     def group(self, suffix: str = '') -> _Group:
         return self.groups.setdefault(suffix, _Group())
+
+    def derive(self, trait: str) -> None:
+        """Require what no extra spec names but Nova makes of one."""
+        if self._reported is None or trait in self._reported:
+            self.group().required.add(trait)
+
+    def derive_root(self, trait: str) -> None:
+        if self._reported is None or trait in self._reported:
+            self.root_required.add(trait)
 
     def add(self, name: str, amount: object, suffix: str = '') -> None:
         """Nova leaves out what is no amount; whether there is such a class it
@@ -100,15 +114,33 @@ class _Wishes:
         return _true(self.specs.get(f'hw:{name}')) or _true(self.image.get(f'hw_{name}'))
 
 
-def query(instance: model.Instance, root_uuid: str) -> Pairs | None:
+def reported_traits(cluster: model.Cluster) -> frozenset[str]:
+    """Every trait that a host of the cloud has."""
+    found = [host.traits for host in cluster.hosts.values()]
+    found += [p.traits for host in cluster.hosts.values() for p in host.tree]
+    return frozenset().union(*found, *(p.traits for p in cluster.sharing.values()))
+
+
+def own_traits(instance: model.Instance) -> frozenset[str]:
+    """The traits that the flavor's extra specs name."""
+    return frozenset(match[3] for key in instance.extra_specs or {}
+                     if (match := _KEY.match(key)) is not None and match[1] == 'trait')
+
+
+def query(instance: model.Instance, root_uuid: str,
+          reported: Collection[str] | None = None) -> Pairs | None:
     """The parameters of ``GET /allocation_candidates``, or None when Nova does
     not show what the flavor asks for.
 
     :param root_uuid: root provider of the destination.
+    :param reported: the traits that hosts of the cloud have. One that Nova makes
+        of an extra spec or an image's property is required only if it is among
+        them: a Nova that is older than the trait neither reports nor asks for
+        it. None: all are.
     """
     if instance.extra_specs is None:
         return None
-    wishes, request = _Wishes(instance), _Request()
+    wishes, request = _Wishes(instance), _Request(reported)
     _extra_specs(wishes, request)
     _processors(instance, wishes, request)
     _amounts(instance, request)
@@ -164,7 +196,7 @@ def _processors(instance: model.Instance, wishes: _Wishes, request: _Request) ->
     if threads == 'isolate':
         request.group().forbidden.add('HW_CPU_HYPERTHREADING')
     elif threads == 'require':
-        request.group().required.add('HW_CPU_HYPERTHREADING')
+        request.derive('HW_CPU_HYPERTHREADING')
 
 
 def _policy(wishes: _Wishes) -> str | None:
@@ -215,13 +247,12 @@ def _disk_gb(instance: model.Instance) -> int:
 
 
 def _devices(wishes: _Wishes, request: _Request) -> None:
-    required = request.group().required
     if wishes.yes('mem_encryption'):
         request.add('MEM_ENCRYPTION_CONTEXT', 1)
         model_name = (wishes.image.get('hw_mem_encryption_model')
                       or wishes.specs.get('hw:mem_encryption_model') or 'amd-sev')
         if model_name in _MEMORY_ENCRYPTION:
-            required.add(_MEMORY_ENCRYPTION[model_name])
+            request.derive(_MEMORY_ENCRYPTION[model_name])
     labels = [label.strip() for label in wishes.specs.get('hw:pmem', '').split(',')]
     for label in {name for name in labels if name}:
         request.add(_CUSTOM + re.sub('[^0-9A-Z]+', '_', f'PMEM_NAMESPACE_{label}'.upper()),
@@ -229,37 +260,37 @@ def _devices(wishes: _Wishes, request: _Request) -> None:
     version = wishes.one('tpm_version')
     if version is not None:
         crb = wishes.one('tpm_model') == 'tpm-crb'
-        required.add('COMPUTE_SECURITY_TPM_CRB' if crb else 'COMPUTE_SECURITY_TPM_TIS')
-        required.add('COMPUTE_SECURITY_TPM_2_0' if version == '2.0'
-                     else 'COMPUTE_SECURITY_TPM_1_2')
+        request.derive('COMPUTE_SECURITY_TPM_CRB' if crb else 'COMPUTE_SECURITY_TPM_TIS')
+        request.derive('COMPUTE_SECURITY_TPM_2_0' if version == '2.0'
+                       else 'COMPUTE_SECURITY_TPM_1_2')
     if wishes.one('pci_numa_affinity_policy') == 'socket':
-        required.add('COMPUTE_SOCKET_PCI_NUMA_AFFINITY')
+        request.derive('COMPUTE_SOCKET_PCI_NUMA_AFFINITY')
     if wishes.one('secure_boot', 'os') == 'required':
-        required.add('COMPUTE_SECURITY_UEFI_SECURE_BOOT')
+        request.derive('COMPUTE_SECURITY_UEFI_SECURE_BOOT')
     if (mode := wishes.one('maxphysaddr_mode')) in _MAXPHYSADDR:
-        required.add(_MAXPHYSADDR[mode])
+        request.derive(_MAXPHYSADDR[mode])
     if (_true(wishes.image.get('hw_firmware_stateless'))
             and wishes.image.get('hw_firmware_type') == 'uefi'):
-        required.add('COMPUTE_SECURITY_STATELESS_FIRMWARE')
+        request.derive('COMPUTE_SECURITY_STATELESS_FIRMWARE')
 
 
 def _root(wishes: _Wishes, request: _Request) -> None:
     """What Nova's request filters, those that are always on, ask of the root."""
-    root = request.root_required
+    root = request.derive_root
     if wishes.specs.get('accel:device_profile'):
-        root.add('COMPUTE_ACCELERATORS')
+        root('COMPUTE_ACCELERATORS')
     if wishes.yes('virtio_packed_ring'):
-        root.add('COMPUTE_NET_VIRTIO_PACKED')
+        root('COMPUTE_NET_VIRTIO_PACKED')
     if wishes.yes('ephemeral_encryption'):
-        root.add('COMPUTE_EPHEMERAL_ENCRYPTION')
+        root('COMPUTE_EPHEMERAL_ENCRYPTION')
         if form := wishes.one('ephemeral_encryption_format'):
-            root.add(f'COMPUTE_EPHEMERAL_ENCRYPTION_{form.upper()}')
+            root(f'COMPUTE_EPHEMERAL_ENCRYPTION_{form.upper()}')
     if wishes.one('sound_model') == 'virtio':
-        root.add('COMPUTE_SOUND_MODEL_VIRTIO')
+        root('COMPUTE_SOUND_MODEL_VIRTIO')
     if wishes.one('tpm_version') is not None:
         security = wishes.specs.get('hw:tpm_secret_security') or 'user'
         if security in ('user', 'host', 'deployment'):
-            root.add(_TPM_HOLDER + security.upper())
+            root(_TPM_HOLDER + security.upper())
 
 
 def _true(text: str | None) -> bool:

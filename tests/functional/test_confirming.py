@@ -70,8 +70,13 @@ class ConfirmingTestCase(test_first_light.RebalancedTestCase):
     def test_a_request_that_placement_does_not_understand_has_no_candidate(self) -> None:
         candidates = candidates_api.CandidatesApi(self.connection)
         root = self._get_provider_uuid_by_host('host2')
-        for query, found in (
-                ([('resources', 'VCPU:1')], True), ([('resources', 'VCPU:100000')], False),
-                ([('resources', 'VCPU:1'), ('required', 'CUSTOM_NOBODY_HAS')], False),
-                ([('resources', 'NO_SUCH_CLASS:1')], False)):
-            self.assertEqual(found, candidates.any([('in_tree', root), ('limit', '1'), *query]))
+        nobody = ('required', 'CUSTOM_NOBODY_HAS')
+        for query, own, found in (
+                ([('resources', 'VCPU:1')], (), True),
+                ([('resources', 'VCPU:100000')], (), False),
+                ([('resources', 'VCPU:1'), nobody], ('CUSTOM_NOBODY_HAS',), False),
+                ([('resources', 'VCPU:1'), nobody], (), True),
+                ([('resources', 'VCPU:1'), ('root_required', '!CUSTOM_NOBODY_HAS')], (), True),
+                ([('resources', 'NO_SUCH_CLASS:1')], (), False)):
+            refusal = candidates.refusal([('in_tree', root), ('limit', '1'), *query], own)
+            self.assertEqual(found, refusal is None, refusal)

@@ -203,11 +203,11 @@ class EngineTestCase(Case):
         assert root is not None
         asked = requested.query(found.instances[server['id']], root.uuid)
         assert asked is not None, 'the flavor is shown with its extra specs'
-        self.assertTrue(candidates_api.CandidatesApi(engine).any(asked))
+        self.assertIsNone(candidates_api.CandidatesApi(engine).refusal(asked))
         for other_role in (EXECUTOR, NEITHER):
             self.assertRaisesRegex(
                 client_api.ApiError, candidates_api.POLICY,
-                candidates_api.CandidatesApi(self.as_role(other_role)).any, asked)
+                candidates_api.CandidatesApi(self.as_role(other_role)).refusal, asked)
         self.decisions = {(rule, ok) for rule, ok in self.decisions
                           if ok or rule != candidates_api.POLICY}
         self.assert_only_what_is_named(ENGINE)

@@ -218,6 +218,7 @@ def _history(data: dict[str, Any]) -> model.History:
         quarantined_hosts=frozenset(data.get('quarantined_hosts', ())),
         local_disk_hosts=frozenset(data.get('local_disk_hosts', ())),
         refused={uuid_of(n): frozenset(h) for n, h in data.get('refused', {}).items()},
+        refused_everywhere=frozenset(map(uuid_of, data.get('refused_everywhere', ()))),
         scope_cooling=data.get('scope_cooling', 0.0), paused=data.get('paused'),
         waiting=data.get('waiting'),
         draining=frozenset(data.get('draining', ())), completed=completed)

@@ -42,7 +42,7 @@ def _candidates(context: base.Context) -> base.Item:
     """Only engines ask for them: an executor's user need not have the right."""
     name = 'placement allocation candidates'
     try:
-        candidates_api.CandidatesApi(context.connection).any(
+        candidates_api.CandidatesApi(context.connection).refusal(
             [('resources', 'MEMORY_MB:1'), ('limit', '1')])
     except api.ApiError as e:
         return base.warning(name, e.problem, (

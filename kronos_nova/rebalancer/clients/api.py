@@ -41,6 +41,13 @@ _NO_CONNECTION = (
     ConnectionRefusedError, ssl.SSLCertVerificationError)
 
 
+#: Nobody to ask: credentials, catalogue, certificate.
+_NO_SERVICE = (
+    ks_exceptions.Unauthorized, ks_exceptions.SSLError, ks_exceptions.EndpointNotFound,
+    ks_exceptions.CatalogException, ks_exceptions.DiscoveryFailure,
+    sdk_exceptions.ServiceDisabledException, sdk_exceptions.NotSupported)
+
+
 class ApiError(Exception):
     """A request that gave no usable answer.
 
@@ -49,16 +56,19 @@ class ApiError(Exception):
     :param problem: a clause for people; no secret, no traceback.
     :param status: the HTTP status, None when there was no answer.
     :param sent: there was no answer, yet the request may have taken effect.
+    :param unreachable: the service cannot be talked to at all: no other request
+        would fare better.
     """
 
     def __init__(self, service: str, what: str, problem: str, status: int | None = None,
-                 sent: bool = False) -> None:
+                 sent: bool = False, unreachable: bool = False) -> None:
         super().__init__(f'{service}: {what}: {problem}')
         self.service = service
         self.what = what
         self.problem = problem
         self.status = status
         self.sent = sent
+        self.unreachable = unreachable
 
 
 def printable(text: object) -> str:
@@ -144,7 +154,8 @@ class Api:
             # the catalogue comes with the token; a correction is to be seen.
             getattr(self._connection, '_proxies', {}).pop(self._service_type, None)
             self._connection.session.invalidate()
-        return ApiError(self.service, what, problem or connection_problem(error), sent=sent)
+        return ApiError(self.service, what, problem or connection_problem(error), sent=sent,
+                        unreachable=never_sent(error) or isinstance(error, _NO_SERVICE))
 
     def maximum(self) -> tuple[int, ...]:
         """The newest microversion that the service offers.

@@ -13,7 +13,9 @@
 
 """Whether Placement has an allocation candidate for a request."""
 
+from collections.abc import Collection
 from collections.abc import Sequence
+import re
 from typing import Any
 from urllib import parse
 
@@ -23,6 +25,9 @@ from kronos_nova.rebalancer.clients import api
 VERSION = '1.36'
 POLICY = 'placement:allocation_candidates:list'
 WHAT = 'allocation candidates'
+#: What an answer without any amounts to.
+NONE = 'no allocation candidate'
+_NO_SUCH_TRAIT = 'No such trait'
 
 
 class CandidatesApi:
@@ -31,18 +36,52 @@ class CandidatesApi:
     def __init__(self, connection: Any) -> None:
         self._api = api.Api(connection, 'Placement', 'placement')
 
-    def any(self, query: Sequence[tuple[str, str]]) -> bool:
-        """Whether there is one. A request that Placement does not understand has
-        none, as Nova takes it, too: a trait or class that it does not know.
+    def refusal(self, query: Sequence[tuple[str, str]],
+                own: Collection[str] = ()) -> str | None:
+        """Why there is none, for people; None: there is one.
+
+        A request that Placement does not understand has none, as Nova takes it,
+        too: a trait or class that it does not know. But a trait that only we
+        have asked for is left out then: a Nova of the same age asks for none
+        that its Placement does not know.
 
         :param query: parameters; a name may come more than once.
+        :param own: traits that the flavor names itself.
         :raises ApiError: it is not known.
         """
         try:
-            body = self._api.get(f'/allocation_candidates?{parse.urlencode(query)}', WHAT, POLICY,
-                                 VERSION)
+            return self._refusal(query)
         except api.ApiError as exc:
-            if exc.status == 400:
-                return False
-            raise
-        return bool(self._api.records(body, 'allocation_requests', WHAT))
+            if exc.status != 400:
+                raise
+            problem = exc.problem
+        less = _without(query, problem, own)
+        if less != list(query):
+            try:
+                return self._refusal(less)
+            except api.ApiError as exc:
+                if exc.status != 400:
+                    raise
+                problem = exc.problem
+        return problem
+
+    def _refusal(self, query: Sequence[tuple[str, str]]) -> str | None:
+        body = self._api.get(f'/allocation_candidates?{parse.urlencode(query)}', WHAT, POLICY,
+                             VERSION)
+        return None if self._api.records(body, 'allocation_requests', WHAT) else NONE
+
+
+def _without(query: Sequence[tuple[str, str]], problem: str,
+             own: Collection[str]) -> list[tuple[str, str]]:
+    """The query less the traits that Placement says it does not know, the
+    flavor's own excepted."""
+    if _NO_SUCH_TRAIT not in problem:
+        return list(query)
+    unknown = set(re.findall(r'[A-Z][A-Z0-9_]+', problem)) - set(own)
+    found = []
+    for name, value in query:
+        if name == 'root_required' or name.startswith('required'):
+            value = ','.join(t for t in value.split(',') if t.removeprefix('!') not in unknown)
+        if value:
+            found.append((name, value))
+    return found

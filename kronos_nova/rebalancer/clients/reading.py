@@ -75,3 +75,15 @@ class Reading:
         """``read(key)`` by key; the first error ends it."""
         started = {key: self._pool.submit(read, key) for key in keys}
         return {key: self.result(future, service, what) for key, future in started.items()}
+
+    def all(self, service: str, what: str, read: Callable[[str], T],
+            keys: Iterable[str]) -> dict[str, T | api.ApiError]:
+        """As :meth:`each`, and the error of each key where there was one."""
+        started = {key: self._pool.submit(read, key) for key in keys}
+        found: dict[str, T | api.ApiError] = {}
+        for key, future in started.items():
+            try:
+                found[key] = self.result(future, service, what)
+            except api.ApiError as exc:
+                found[key] = exc
+        return found

@@ -165,7 +165,8 @@ class Simulation:
                 movable[n] = self._may_move(i)
         movable = movable[order]
         for uuid in {*self.options.pinned_instances, *self.history.cooling,
-                     *self.history.quarantined, *(f.instance_uuid for f in self.cluster.flights)}:
+                     *self.history.quarantined, *self.history.refused_everywhere,
+                     *(f.instance_uuid for f in self.cluster.flights)}:
             if uuid in self.index:
                 movable[self.index[uuid]] = self._may_move(self.cluster.instances[uuid])
         return movable

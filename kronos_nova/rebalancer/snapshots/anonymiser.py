@@ -134,6 +134,7 @@ class _Anonymiser:
                 instance_cooldowns=_mapping(ident, _same),
                 instance_quarantines=_mapping(ident, _same), host_quarantines=_each(host),
                 local_disk_hosts=_each(host), placement_refused=_mapping(ident, _each(host)),
+                placement_refused_everywhere=_each(ident),
                 draining=_mapping(scope, _each(host)),
                 paused=_mapping(scope, _reason), waiting=_mapping(scope, _reason),
                 completed=_each(self._completed))}

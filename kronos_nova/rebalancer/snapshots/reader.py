@@ -230,6 +230,7 @@ class _Reader:
             quarantined_hosts=frozenset(found.host_quarantines),
             local_disk_hosts=frozenset(found.local_disk_hosts),
             refused={uuid: frozenset(hosts) for uuid, hosts in found.placement_refused.items()},
+            refused_everywhere=frozenset(found.placement_refused_everywhere),
             completed=tuple((model.Move(c.instance_uuid, c.from_host, c.to_host,
                                         model.Phase(c.phase)), c.completed_at)
                             for c in sorted(found.completed, key=lambda c: c.completed_at)))

@@ -154,11 +154,12 @@ class Completed(_Record):
 
 
 class Cooldowns(_Record):
-    """Seconds remaining; -1 of a quarantine is for ever. The last seven are
+    """Seconds remaining; -1 of a quarantine is for ever. The last eight are
     ours: hosts in quarantine, hosts whose disks are their own, hosts that
-    Placement has refused by instance, hosts being emptied by scope, who has
-    paused a scope and why, why its imbalance moves wait, ended moves. The file
-    may be written by hand, so a misspelt part is refused."""
+    Placement has refused by instance, instances that it has refused wherever
+    tried, hosts being emptied by scope, who has paused a scope and why, why its
+    imbalance moves wait, ended moves. The file may be written by hand, so a
+    misspelt part is refused."""
 
     model_config = pydantic.ConfigDict(strict=True, extra='forbid')
 
@@ -169,6 +170,7 @@ class Cooldowns(_Record):
     host_quarantines: list[Name] = []
     local_disk_hosts: list[Name] = []
     placement_refused: dict[Name, list[Name]] = {}
+    placement_refused_everywhere: list[Name] = []
     draining: dict[Name, list[Name]] = {}
     paused: dict[Name, Text] = {}
     waiting: dict[Name, Text] = {}

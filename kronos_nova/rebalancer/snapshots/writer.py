@@ -251,6 +251,7 @@ def _cooldowns(histories: Mapping[str, model.History]) -> dict[str, Any]:
     hosts: set[str] = set()
     local: set[str] = set()
     refused: dict[str, frozenset[str]] = {}
+    everywhere: set[str] = set()
     completed: dict[tuple[str, float], Any] = {}
     for history in histories.values():
         cooling |= history.cooling
@@ -258,6 +259,7 @@ def _cooldowns(histories: Mapping[str, model.History]) -> dict[str, Any]:
         hosts |= history.quarantined_hosts
         local |= history.local_disk_hosts
         refused |= history.refused
+        everywhere |= history.refused_everywhere
         completed |= {(m.instance_uuid, at): {
             'instance_uuid': m.instance_uuid, 'from_host': m.from_host, 'to_host': m.to_host,
             'phase': str(m.phase), 'completed_at': at} for m, at in history.completed}
@@ -267,6 +269,7 @@ def _cooldowns(histories: Mapping[str, model.History]) -> dict[str, Any]:
         'instance_cooldowns': cooling, 'instance_quarantines': quarantined,
         'host_quarantines': sorted(hosts), 'local_disk_hosts': sorted(local),
         'placement_refused': {uuid: sorted(found) for uuid, found in refused.items()},
+        'placement_refused_everywhere': sorted(everywhere),
         'paused': {s: h.paused for s, h in histories.items() if h.paused is not None},
         'waiting': {s: h.waiting for s, h in histories.items() if h.waiting is not None},
         'draining': {s: sorted(h.draining) for s, h in histories.items() if h.draining},

@@ -673,7 +673,7 @@ class FakeConfirming:
     def confirmed(self, outcome, now, replan):
         if not self.refusals.current(now):
             self.refusals.add(self._refuses, now)
-            return replan(self.refusals.current(now))
+            return replan()
         return outcome
 
 
@@ -689,6 +689,21 @@ def test_what_placement_refuses_is_not_stored_and_stands_in_the_snapshot(world, 
     world.clock.now += confirming.REFUSED_SECONDS + 1
     row, = engine.run_cycle()
     assert row['moves'] == [], 'it is asked for again, and refused again'
+
+
+def test_an_instance_that_placement_refuses_everywhere_is_named_and_in_the_snapshot(
+        world, tmp_path):
+    world.conf.set_override('snapshot_dir', str(tmp_path / 'snapshots'), 'engine')
+    engine = world.engine(confirming=FakeConfirming(
+        [(A0, f'elsewhere{n}') for n in range(confirming.STRIKES)]))
+    row, = engine.run_cycle()
+    assert row['moves'] == []
+    assert [no['rule'] for no in row['held']] == ['placement-refuses-everywhere']
+    path = engine.write_snapshot()
+    history = reader.read(path).history(model.UNASSIGNED, cooldown=600, instance_cooldown=900)
+    assert history.refused_everywhere == {A0}
+    replayed, = replay.replay(world.conf, path, lambda: 0.0)
+    assert (replayed['moves'], replayed['held']) == ([], row['held'])
 
 
 def test_replay_of_a_snapshot_repeats_a_plan_without_what_placement_refused(world, tmp_path):

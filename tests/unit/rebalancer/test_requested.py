@@ -142,6 +142,46 @@ def test_a_flavor_that_nova_does_not_show_is_not_asked_for() -> None:
     assert requested.query(model.Instance('vm', 'h', extra_specs=None), ROOT) is None
 
 
+@pytest.mark.parametrize(('specs', 'image', 'trait'), [
+    ({'hw:tpm_version': '2.0'}, {}, 'COMPUTE_SECURITY_TPM_SECRET_SECURITY_USER'),
+    ({'hw:tpm_version': '2.0'}, {}, 'COMPUTE_SECURITY_TPM_2_0'),
+    ({'hw:virtio_packed_ring': 'true'}, {}, 'COMPUTE_NET_VIRTIO_PACKED'),
+    ({}, {'hw_sound_model': 'virtio'}, 'COMPUTE_SOUND_MODEL_VIRTIO'),
+    ({'hw:ephemeral_encryption': 'true'}, {}, 'COMPUTE_EPHEMERAL_ENCRYPTION'),
+    ({'hw:mem_encryption': 'true', 'hw:mem_encryption_model': 'amd-sev-es'}, {},
+     'HW_CPU_X86_AMD_SEV_ES'),
+    ({'hw:cpu_thread_policy': 'require'}, {}, 'HW_CPU_HYPERTHREADING')])
+def test_a_trait_that_no_host_has_is_asked_for_only_if_the_flavor_names_it(
+        specs: dict[str, str], image: dict[str, str], trait: str) -> None:
+    """An older Nova derives none that it does not report."""
+    def asked(specs: dict[str, str], *reported: str) -> bool:
+        found = requested.query(model.Instance(
+            'vm', 'h', vcpus=4, memory_mb=512, extra_specs=specs, image_properties=image), ROOT,
+            frozenset(reported))
+        assert found is not None
+        return trait in ','.join(value for _, value in found).split(',')
+
+    assert asked(specs, trait)
+    assert not asked(specs, 'COMPUTE_SOMETHING_ELSE')
+    assert asked(specs | {f'trait:{trait}': 'required'}, 'COMPUTE_SOMETHING_ELSE')
+
+
+def test_the_traits_of_a_cloud_are_those_of_all_its_providers() -> None:
+    def provider(trait: str) -> model.Provider:
+        return model.Provider(trait, traits=frozenset({trait}))
+
+    cluster = model.Cluster(
+        hosts={'a': model.Host('a', provider=provider('ROOT'), nested=(provider('NESTED'),)),
+               'b': model.Host('b', traits=frozenset({'OF_HOST'}))}, instances={}, services={},
+        sharing={'s': provider('SHARING')})
+    assert requested.reported_traits(cluster) == {'ROOT', 'NESTED', 'OF_HOST', 'SHARING'}
+
+
+def test_own_traits_are_those_that_the_flavor_names() -> None:
+    assert requested.own_traits(model.Instance('vm', 'h', extra_specs={
+        'trait:A': 'required', 'trait1:B': 'forbidden', 'resources:VCPU': '1'})) == {'A', 'B'}
+
+
 @pytest.mark.parametrize(('image', 'specs', 'resources'), [
     (None, {}, 'MEMORY_MB:512,PCPU:4'), ({}, {}, 'MEMORY_MB:512,VCPU:4'),
     (None, {'resources:PCPU': '2'}, 'MEMORY_MB:512,PCPU:2')])

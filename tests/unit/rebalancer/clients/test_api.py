@@ -17,8 +17,10 @@ import contextlib
 import socket
 import threading
 import types
+from typing import Any
 
 from keystoneauth1 import adapter
+from keystoneauth1 import exceptions as ks_exceptions
 from keystoneauth1 import session
 from keystoneauth1 import token_endpoint
 import pytest
@@ -103,3 +105,34 @@ def test_a_get_says_what_is_wrong(answer: bytes, problem: str) -> None:
         client(url).get('/x', 'the thing', 'the:policy', '2.72')
     assert caught.value.problem == problem
     assert 'secret-token' not in str(caught.value)
+
+
+def get(url: str) -> api.ApiError:
+    with pytest.raises(api.ApiError) as caught:
+        client(url, timeout=0.3).get('/x', 'x', 'rule', '2.72')
+    return caught.value
+
+
+@pytest.mark.parametrize('answer', [None, b'', b'HTTP/1.1 503 No\r\nContent-Length: 0\r\n\r\n'])
+def test_a_get_that_is_not_answered_well_may_fare_better_next_time(answer: bytes | None) -> None:
+    with listening(answer) as (url, _seen):
+        assert not get(url).unreachable
+
+
+def test_where_nobody_listens_no_other_get_fares_better() -> None:
+    with listening(b'') as (url, _seen):
+        pass
+    assert get(url).unreachable
+
+
+@pytest.mark.parametrize('error', [
+    ks_exceptions.Unauthorized(), ks_exceptions.EndpointNotFound(), ks_exceptions.SSLError()])
+def test_without_a_login_or_an_endpoint_no_get_fares_better(error: Exception) -> None:
+    class Proxy:
+        def get(self, *_args: Any, **_rest: Any) -> None:
+            raise error
+
+    with pytest.raises(api.ApiError) as caught:
+        api.Api(types.SimpleNamespace(placement=Proxy()), 'Placement', 'placement').get(
+            '/x', 'x', 'rule', '1.31')
+    assert caught.value.unreachable

@@ -60,3 +60,24 @@ def test_only_what_can_pass_is_read_again_and_once(status: int | None, reads: in
     with pytest.raises(api.ApiError):
         reading.again(read)
     assert count == reads
+
+
+def test_all_reads_every_key_whatever_becomes_of_the_others() -> None:
+    gate = threading.Event()
+
+    def read(key: str) -> str:
+        if key == 'bad':
+            raise api.ApiError('Nova', 'x', 'y', 503)
+        if key == 'slow':
+            gate.wait(60)
+        return key.upper()
+
+    try:
+        with reading.Reading(0.5) as reads:
+            found = reads.all('Nova', 'x', read, ['slow', 'bad', 'good'])
+    finally:
+        gate.set()
+    slow, bad = found['slow'], found['bad']
+    assert isinstance(slow, api.ApiError) and 'not read within' in slow.problem
+    assert isinstance(bad, api.ApiError) and bad.status == 503
+    assert found['good'] == 'GOOD'
