@@ -150,7 +150,7 @@ def hurry() -> None:
     from kronos_nova.rebalancer.store import database
 
     engine.LEASE_SECONDS = LEASE
-    daemon.Daemon.__init__.__defaults__ = (BEAT,)
+    daemon.Daemon.__init__.__defaults__ = (BEAT, None)
     retry.Settings.absent_seconds = property(lambda self: ABSENT)
     transport.PAUSE_SECONDS = BROKER_PAUSE
     database.IDLE_SECONDS = IDLE
