@@ -76,7 +76,9 @@ class LaggingCloud:
         self.spreads = []
         self.cooled = 0.0
         self.emptied = 0
-        query = 'load' if weather.hidden else f'avg_over_time(load[{weather.window:.0f}s])'
+        #: In whole seconds, as the query says it: what is drawn must be what is told.
+        self.window = round(weather.window)
+        query = 'load' if weather.hidden else f'avg_over_time(load[{self.window}s])'
         self.policies = policy.PolicySet(policies=tuple(
             p.model_copy(update={
                 'imbalance_query': query, 'vm_profile_query': 'usage',
@@ -162,12 +164,12 @@ class LaggingCloud:
     def share(self, uuid):
         """By host, the part of the metrics' range that the instance spent there."""
         end = self.now - self.weather.lag
-        start = end - self.weather.window
+        start = end - self.window
         parts = collections.Counter()
         places = self.places[uuid]
         for (since, host), (until, _) in zip(places, [*places[1:], (float('inf'), None)],
                                              strict=True):
-            parts[host] += max(0.0, min(end, until) - max(start, since)) / self.weather.window
+            parts[host] += max(0.0, min(end, until) - max(start, since)) / self.window
         return parts
 
     def _samples(self, p):
@@ -217,12 +219,10 @@ class LaggingCloud:
         return self.policies.budget in collections.Counter(at for at, _ in self.moves).values()
 
     def worsened(self):
-        """Plans after which the real loads are no better by their objective; worse
-        by the ancestor's, which takes any gain, as small as an error of the scores."""
-        kronos = self.weather.objective == 'kronos'
-        measures, margin = (slice(0, 1), -1e-9) if kronos else (slice(1, 3), 1e-9)
+        """Plans after which the real loads are no better by their objective."""
+        measures = slice(0, 1) if self.weather.objective == 'kronos' else slice(1, 3)
         return [(at - START, before, after) for at, before, after in self.spreads
-                if not any(a < b - margin for a, b in zip(after[measures], before[measures],
+                if not any(a < b - 1e-9 for a, b in zip(after[measures], before[measures],
                                                        strict=True))]
 
     def returned(self):

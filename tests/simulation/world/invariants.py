@@ -328,13 +328,18 @@ def every_task_ends(run: 'runs.Run') -> Found:
     return None
 
 
+#: What Nova calls the end that a task tells of.
+ENDED = {'completed': 'completed', 'cancelled': 'cancelled', 'failed': 'failed'}
+
+
 def table_tells_the_truth(run: 'runs.Run') -> Found:
-    """Completed means that Nova moved it; anything else that it did not, unless
-    others asked for the same move."""
+    """Completed means that Nova moved it; anything else that it did not. Where
+    others asked for the same move, what is told may be what came of theirs."""
     for task in run.tasks.values():
         moved = run.moves[task.task_id] == 1
         if (task.state == 'completed') != moved and task.instance in run.cloud.instances and (
-                task.state != 'failed' or not run.disturbed(task)) and not run.mistakable(task):
+                task.state != 'failed' or not run.disturbed(task)) and (
+                ENDED.get(task.state) not in run.mistakable(task)):
             return f'task {task.task_id} {task.state} ({task.error}), but moved: {moved}'
     return None
 

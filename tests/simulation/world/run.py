@@ -320,12 +320,13 @@ class Run:
                    for m in self.cloud.migrations) or (
             self.cloud.instances[task.instance].status != 'ACTIVE')
 
-    def mistakable(self, task: records.Task) -> bool:
-        """Others asked for the very same: Nova does not tell whose a migration of
-        an instance between two hosts is, when the answer to ours was lost."""
-        return any(m.instance_uuid == task.instance and m.task_id != task.task_id
-                   and (m.from_host, m.to_host) == (task.from_host, task.to_host)
-                   for m in self.cloud.migrations)
+    def mistakable(self, task: records.Task) -> set[str]:
+        """How migrations ended that others asked for, of the same instance between
+        the same hosts: Nova does not tell whose one is when the answer to ours was
+        lost."""
+        return {'failed' if m.status == 'error' else m.status for m in self.cloud.migrations
+                if m.instance_uuid == task.instance and m.task_id != task.task_id
+                and (m.from_host, m.to_host) == (task.from_host, task.to_host)}
 
     def said(self, *words: str) -> bool:
         return any(word in text for text in self._log.texts for word in words)
