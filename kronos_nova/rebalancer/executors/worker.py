@@ -211,7 +211,7 @@ class Worker:
         if not self._store.mark(
                 task.task_id, self.name, [TaskState.CLAIMED], TaskState.SUBMITTING, now,
                 marker=marker, submitted_at=now, doubt_since=None,
-                deadline=retry.deadline(task, now, self._settings)):
+                doubt=None, deadline=retry.deadline(task, now, self._settings)):
             return self._outcomes.lost(task)
         self._next_look[task.task_id] = now + self._settings.look_interval
         if self._clock() - now > self._settings.claim_seconds / 2:
@@ -310,7 +310,8 @@ class Worker:
     def _under_way(self, row: rows.TaskRow, progress: base.Progress) -> None:
         if self._check_deadline(row):
             if row.doubt_since is not None:
-                self._mark(row, TaskState.UNKNOWN, [TaskState.UNKNOWN], doubt_since=None)
+                self._mark(row, TaskState.UNKNOWN, [TaskState.UNKNOWN], doubt_since=None,
+                           doubt=None)
             self._abort(row)
             return
         reference = progress.reference or row.reference
@@ -321,7 +322,7 @@ class Worker:
             state = TaskState.SUBMITTED
         if (state, reference, None) != (row.task.state, row.reference, row.doubt_since):
             self._mark(row, state, [row.task.state], reference=reference, doubt_since=None,
-                       error=None, error_type=None)
+                       doubt=None, error=None, error_type=None)
 
     def _check_deadline(self, row: rows.TaskRow) -> bool:
         """Past its deadline a task becomes unknown: watched on, slot kept."""
@@ -368,8 +369,8 @@ class Worker:
                  row.task.instance_uuid, row.task.task_id, row.task.to_host)
 
     def _absent(self, row: rows.TaskRow) -> None:
-        now = self._clock()
-        if row.doubt_since is None:
+        now, since = self._clock(), _since(row, base.Stage.ABSENT)
+        if since is None:
             state = row.task.state
             if state is TaskState.SUBMITTING:
                 state = TaskState.UNKNOWN
@@ -377,8 +378,8 @@ class Worker:
                             'asked for, and Nova shows none; it is watched for %.0f s',
                             row.task.instance_uuid, row.task.task_id,
                             self._settings.absent_seconds)
-            self._mark(row, state, [row.task.state], doubt_since=now)
-        elif now - row.doubt_since > self._settings.absent_seconds:
+            self._mark(row, state, [row.task.state], doubt_since=now, doubt=base.Stage.ABSENT.value)
+        elif now - since > self._settings.absent_seconds:
             self._outcomes.failed(row, exception.NovaClientError(
                 instance_uuid=row.task.instance_uuid,
                 problem='Nova shows no migration for our request'))
@@ -386,12 +387,12 @@ class Worker:
     def _settling(self, row: rows.TaskRow, progress: base.Progress) -> None:
         """It failed, and what it had taken is not given back: for a while. A
         successor waits on, since the row says since when."""
-        now, since = self._clock(), row.doubt_since
+        now, since = self._clock(), _since(row, base.Stage.SETTLING)
         if since is None:
             LOG.info('Instance %s: task %s: its migration to %s failed; before anything else, %s',
                      row.task.instance_uuid, row.task.task_id, row.task.to_host, progress.detail)
             self._mark(row, row.task.state, [row.task.state], doubt_since=now,
-                       reference=progress.reference)
+                       doubt=base.Stage.SETTLING.value, reference=progress.reference)
         elif now - since > self._settings.settling_seconds:
             row = dataclasses.replace(row, reference=progress.reference or row.reference)
             self._outcomes.failed(row, exception.AllocationsLeft(
@@ -406,6 +407,11 @@ class Worker:
         if now - since > self._settings.absent_seconds:
             self._outcomes.end(row, TaskState.FAILED, error.wire_type, str(error),
                                quarantine=True)
+
+
+def _since(row: rows.TaskRow, doubt: base.Stage) -> float | None:
+    """When that doubt began; what was doubted before it does not count."""
+    return row.doubt_since if row.doubt == doubt else None
 
 
 def _unexpected(task: model.Task, error: Exception) -> UnexpectedError:

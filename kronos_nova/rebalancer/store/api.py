@@ -344,7 +344,7 @@ class Store:
         """Move our task to another live state; False: it is not ours.
 
         :param fields: marker, reference, error, error_type, deadline,
-            not_before, retry_count, submitted_at, doubt_since.
+            not_before, retry_count, submitted_at, doubt_since, doubt.
         """
         return self._run(lambda c: tasks.mark(
             c, task_id, worker, from_states, to_state, now, **fields))

@@ -53,7 +53,7 @@ class TaskRow:
 
     ``task.to_host`` is the destination of the current attempt and
     ``task.alternates`` what is left after it. ``doubt_since`` is when a look
-    first contradicted what we believe. ``attempts`` are those that have ended.
+    first contradicted what we believe, and ``doubt`` by what. ``attempts`` are those that have ended.
     """
 
     task: model.Task
@@ -64,6 +64,7 @@ class TaskRow:
     reference: str | None = None
     submitted_at: float | None = None
     doubt_since: float | None = None
+    doubt: str | None = None
     updated_at: float = 0.0
     completed_at: float | None = None
     error: str | None = None
@@ -136,7 +137,7 @@ def task_row(row: sa.RowMapping) -> TaskRow:
     return TaskRow(task=task, attempts=attempts(row['attempts']), **{
         name: row[name] for name in (
             'attempt', 'worker', 'heartbeat_at', 'marker', 'reference', 'submitted_at',
-            'doubt_since', 'updated_at', 'completed_at', 'error', 'error_type')})
+            'doubt_since', 'doubt', 'updated_at', 'completed_at', 'error', 'error_type')})
 
 
 def plan_document(plan: model.Plan) -> str:

@@ -35,11 +35,11 @@ _task = tables.task
 
 #: What mark() may set besides the state.
 _FIELDS = frozenset({'marker', 'reference', 'error', 'error_type', 'deadline', 'not_before',
-                     'retry_count', 'submitted_at', 'doubt_since'})
+                     'retry_count', 'submitted_at', 'doubt_since', 'doubt'})
 #: Columns of an attempt that has not begun.
 _FRESH: dict[str, Any] = {
     'worker': None, 'heartbeat_at': None, 'marker': None, 'reference': None,
-    'submitted_at': None, 'deadline': None, 'doubt_since': None}
+    'submitted_at': None, 'deadline': None, 'doubt_since': None, 'doubt': None}
 
 
 def _in(states: Iterable[TaskState]) -> ColumnElement[bool]:

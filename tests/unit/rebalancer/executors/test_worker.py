@@ -405,6 +405,34 @@ def test_a_successor_goes_on_waiting_and_loses_no_attempt(bench):
     assert [host for host, _, _ in tried(bench.row())] == ['h2', 'h3', 'h4']
 
 
+def test_a_doubt_about_another_thing_begins_anew(bench):
+    """Nova showed no migration and was then away for longer than one may settle."""
+    absent = base.Progress(base.Stage.ABSENT)
+    bench.driver.answers['look'] = [absent, settling()]
+    bench.plan()
+    bench.passes(2)
+    assert bench.driver.answers['look'] == [settling()]
+    bench.now += SETTINGS.settling_seconds + 1
+    bench.passes(2)
+    assert bench.state is TaskState.SUBMITTED and not bench.quarantined()
+    bench.driver.answers['look'] = [absent]
+    bench.now += SETTINGS.absent_seconds + 1
+    bench.passes(1)
+    assert bench.state is TaskState.SUBMITTED, 'nor does a failed one that is gone end at once'
+    bench.passes(8)
+    assert bench.row().error_type == 'NovaClientError'
+
+
+def test_a_successor_knows_what_was_doubted(bench):
+    bench.driver.answers['look'] = [base.Progress(base.Stage.ABSENT)]
+    bench.plan()
+    bench.passes(2)
+    bench.driver.answers['look'] = [settling()]
+    bench.now += SETTINGS.settling_seconds + 1  # its executor died
+    bench.passes(2, by=bench.new_worker('w2'))
+    assert bench.state is TaskState.SUBMITTED and not bench.quarantined()
+
+
 @pytest.mark.parametrize(('fault', 'asked', 'kind', 'quarantined', 'charged'), [
     (faults.Fault.INSTANCE, ['h2'], 'MigrationFailed', True, False),
     (faults.Fault.API, ['h2'] * 4, 'NovaClientError', False, False),

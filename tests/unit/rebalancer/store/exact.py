@@ -83,7 +83,7 @@ def a_requeue_changes_its_task_alone(store):
     ids = crowd(store)
     mine = ids['blue', TaskState.SUBMITTING]
     store.mark(mine, 'w', list(TaskState), TaskState.SUBMITTING, NOW, marker='m', reference='r',
-               submitted_at=NOW, deadline=NOW + 9, doubt_since=NOW)
+               submitted_at=NOW, deadline=NOW + 9, doubt_since=NOW, doubt='absent')
     for state in (*IDLE, TaskState.COMPLETED, TaskState.FAILED, TaskState.CANCELLED):
         assert changed(store, lambda s=state: store.requeue(
             ids['blue', s], 'w', NOW, not_before=NOW, retry_count=0, attempt=0)) == (False, {})
@@ -92,7 +92,7 @@ def a_requeue_changes_its_task_alone(store):
         error_type='MigrationFailed')) == (True, {mine: {
             'state': 'queued', 'worker': None, 'heartbeat_at': None, 'marker': None,
             'reference': None, 'submitted_at': None, 'deadline': None, 'doubt_since': None,
-            'updated_at': NOW + 1, 'not_before': NOW + 30, 'retry_count': 2, 'attempt': 1,
+            'doubt': None, 'updated_at': NOW + 1, 'not_before': NOW + 30, 'retry_count': 2, 'attempt': 1,
             'to_host': 'h3', 'error': 'no', 'error_type': 'MigrationFailed'}})
 
 

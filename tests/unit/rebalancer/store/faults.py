@@ -253,7 +253,7 @@ DOCUMENT = json.dumps({
     'rejections': {}, 'warnings': [], 'draining': [], 'truncated': False})
 TASKS = {'method': 'live', 'trees': None, 'destinations': '["h2", "h3"]',
          'policy_names': '["cpu"]', 'requires': '[]', 'state': 'queued', 'phase': 'spread',
-         'attempt': 0, 'worker': None,
+         'improvements': '[0.25]', 'attempts': None, 'attempt': 0, 'worker': None,
          'heartbeat_at': None, 'expires_at': None, 'not_before': NOW, 'from_host': 'h1',
          'to_host': 'h2'}
 KNOWN = {
