@@ -53,7 +53,8 @@ class TaskRow:
 
     ``task.to_host`` is the destination of the current attempt and
     ``task.alternates`` what is left after it. ``doubt_since`` is when a look
-    first contradicted what we believe, and ``doubt`` by what. ``attempts`` are those that have ended.
+    first contradicted what we believe, and ``doubt`` by what.
+    ``attempts`` are those that have ended.
     """
 
     task: model.Task

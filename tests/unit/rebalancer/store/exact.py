@@ -92,8 +92,8 @@ def a_requeue_changes_its_task_alone(store):
         error_type='MigrationFailed')) == (True, {mine: {
             'state': 'queued', 'worker': None, 'heartbeat_at': None, 'marker': None,
             'reference': None, 'submitted_at': None, 'deadline': None, 'doubt_since': None,
-            'doubt': None, 'updated_at': NOW + 1, 'not_before': NOW + 30, 'retry_count': 2, 'attempt': 1,
-            'to_host': 'h3', 'error': 'no', 'error_type': 'MigrationFailed'}})
+            'doubt': None, 'updated_at': NOW + 1, 'not_before': NOW + 30, 'retry_count': 2,
+            'attempt': 1, 'to_host': 'h3', 'error': 'no', 'error_type': 'MigrationFailed'}})
 
 
 def an_end_changes_its_task_alone(store):
