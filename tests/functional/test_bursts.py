@@ -37,9 +37,10 @@ from tests.functional import burst_hosts
 from tests.functional import test_depletion
 from tests.unit import clouds
 
-#: Enough to see the difference, and a quarter of the time of a hundred, which
-#: ``tools/test long`` boots.
-SOME = 24
+#: A quarter of a hundred, which ``tools/test long`` boots. After so many, hosts
+#: that are equal to a hair do not decide the spread: it stays within 10 % whichever
+#: takes the last boot.
+SOME = 28
 COUNT = min(100, clouds.many(SOME))
 ROOT = pathlib.Path(__file__).parents[2]
 
@@ -145,9 +146,7 @@ class UnevenTestCase(test_depletion.OneSampleTestCase):
         return max(loads.values()) - min(loads.values())
 
     def assert_as_good_as(self, perfect):
-        """Within 10 %; where few are booted that is less than one of them."""
-        one = max(self.uses.values()) / max(self.sizes.values()) if COUNT < 100 else 0.0
-        self.assertLessEqual(self.spread(), max(1.1 * perfect, perfect + one), self.loads)
+        self.assertLessEqual(self.spread(), 1.1 * perfect, self.loads)
         self.assertEqual({}, dict(boot.door().faults.counts))
 
 

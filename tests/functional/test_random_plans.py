@@ -295,7 +295,9 @@ class RandomPlansTestCase(api.ApiTestCase):
                 who = random_cloud.filter_that_refused(log, migration.instance_uuid)
                 if who == 'not told' and migration.instance_uuid in self.picky:
                     who = 'required trait'
-                why = answers.why(nova, migration.instance_uuid, migration.type)
+                action = (nova_api.LIVE_MIGRATION if migration.type == nova_api.LIVE_MIGRATION
+                          else nova_api.MIGRATE)
+                why = answers.said(nova, migration.instance_uuid, action)
                 self.figures[f'refused by {who}'] += 1
                 self.problems.append(f'Nova refused {migration} ({who}): {why}')
 

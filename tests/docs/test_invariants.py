@@ -1,0 +1,34 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""The page of invariants has all that a run can break, and each seeded bug as it is."""
+
+from pathlib import Path
+import re
+
+from tests.simulation.world import bugs
+from tests.simulation.world import invariants
+
+PAGE = (Path(__file__).resolve().parents[2] / 'doc/source/contributor/invariants.rst').read_text()
+BUG = re.compile(r'^   \* - (\S.*)\n     - ``(\w+)``\n     - (\d+)$', re.MULTILINE)
+
+
+def test_each_seeded_bug_stands_in_the_table_with_what_notices_it():
+    rows = [(name, (int(seed), rule)) for name, rule, seed in BUG.findall(PAGE)]
+    assert dict(rows) == bugs.CAUGHT and len(rows) == len(bugs.CAUGHT)
+
+
+def test_each_invariant_is_explained():
+    table = PAGE[:PAGE.index('What was counted')]
+    explained = re.findall(r'^   \* - ``(\w+)``$', table, re.MULTILINE)
+    assert len(explained) == len(set(explained))
+    assert set(explained) == set(invariants.names())
