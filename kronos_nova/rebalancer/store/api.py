@@ -44,6 +44,7 @@ from kronos_nova.rebalancer.store import pauses
 from kronos_nova.rebalancer.store import plans
 from kronos_nova.rebalancer.store import quarantine
 from kronos_nova.rebalancer.store import rows
+from kronos_nova.rebalancer.store import schema
 from kronos_nova.rebalancer.store import tables
 from kronos_nova.rebalancer.store import tasks
 from kronos_nova.rebalancer.store.pauses import Pause
@@ -105,11 +106,11 @@ class Store:
 
         :raises StoreError: unreachable, or written by a newer release.
         """
-        database.upgrade(self.engine)
+        schema.upgrade(self.engine)
 
     def check(self) -> None:
         """:raises StoreError: unreachable, or not at this release's schema."""
-        database.check(self.engine)
+        schema.check(self.engine)
 
     def refuse_other_machines(self, hosts: Collection[str] = ()) -> None:
         """SQLite serves one machine. See :mod:`owners`.
