@@ -107,7 +107,7 @@ def _all() -> tuple[Metric, ...]:
         Metric('kronos_planned_moves_total', counter, engine,
                ('scope', 'phase', 'method', 'dry_run'), 'Moves of these plans.'),
         Metric('kronos_truncated_plans_total', counter, engine, ('scope',),
-               'Plans that were cut off by planning_deadline or max_planning_steps.'),
+               'Plans that were cut off: by planning_deadline, or after very many steps.'),
         Metric('kronos_judged_plans_total', counter, engine, ('scope', 'result'),
                'Plans of which it is known what came of them: better or worse.'),
         Metric('kronos_breaker_trips_total', counter, engine, ('scope',),
