@@ -22,6 +22,7 @@ import sys
 from typing import Any
 
 import fixtures
+from prometheus_client import parser
 import requests
 import sqlalchemy as sa
 from testtools import content
@@ -44,6 +45,16 @@ def listens(port: int) -> bool:
 def told(port: int, page: str) -> tuple[int, str, bool]:
     answer = requests.get(f'http://127.0.0.1:{port}/{page}', timeout=60)
     return answer.status_code, answer.json()['daemon'], answer.json()['dry_run']
+
+
+def measured(port: int) -> dict[str, dict[tuple[str, ...], float]]:
+    """Sample -> label values -> value, of /metrics."""
+    found: dict[str, dict[tuple[str, ...], float]] = {}
+    text = requests.get(f'http://127.0.0.1:{port}/metrics', timeout=60).text
+    for family in parser.text_string_to_metric_families(text):
+        for sample in family.samples:
+            found.setdefault(sample.name, {})[tuple(sample.labels.values())] = sample.value
+    return found
 
 
 class TestDaemons(test_first_light.RebalancedTestCase):
@@ -118,6 +129,11 @@ placement_endpoint_override = {self.placement_api.url}
             for name, port in ports.items():
                 for page in ('healthz', 'readyz'):
                     self.assertEqual((200, f'kronos-{name}', False), told(port, page))
+            metrics = {name: measured(port) for name, port in ports.items()}
+            self.assertEqual(1, sum(metrics['engine']['kronos_planned_moves_total'].values()))
+            self.assertEqual(1, metrics['executor']['kronos_tasks_ended_total'][
+                'nova', 'spread', 'live', 'completed'])
+            self.assertEqual({(): 1}, metrics['executor']['kronos_store_up'])
             engine.send_signal(signal.SIGUSR1)
             self.wait_for(lambda: os.path.isdir(self.snapshots) and os.listdir(self.snapshots),
                           'a snapshot')

@@ -91,8 +91,7 @@ def connect(conf: cfg.ConfigOpts, patient: bool = True) -> sa.Engine:
     group = conf.database
     if not patient:
         return from_url(
-            _impatient(group.connection), max_pool_size=1, max_overflow=0,
-            pool_timeout=IMPATIENCE, mysql_sql_mode=group.mysql_sql_mode,
+            _impatient(group.connection), max_pool_size=1, mysql_sql_mode=group.mysql_sql_mode,
             connection_recycle_time=group.connection_recycle_time,
             connection_parameters=group.connection_parameters)
     return from_url(
