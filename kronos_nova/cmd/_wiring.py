@@ -112,19 +112,22 @@ def store(conf: cfg.ConfigOpts) -> Any:
 
 
 def metrics(conf: cfg.ConfigOpts, health: Any, tally: Any,
-            interval: float | None = None) -> Callable[[str], tuple[str, bytes]]:
-    """What /metrics shows. It asks the database through a connection of its own, which
-    gives up soon: no cycle and no task waits because somebody scrapes.
+            option: str) -> Callable[[str], tuple[str, bytes]] | None:
+    """What /metrics shows; None where the option's port is 0.
 
-    :param interval: an engine's, seconds.
+    It asks the database through a connection of its own, which gives up soon: no cycle
+    and no task waits because somebody scrapes.
     """
+    if not conf.monitoring[option]:
+        return None
     from kronos_nova.rebalancer.exposition import page
     from kronos_nova.rebalancer.store import api
     from kronos_nova.rebalancer.store import database
 
     return page.Page(
         health, tally, api.Store(engine=database.connect(conf, patient=False)).census,
-        driver=conf.engine.executor, interval=interval, host_scores=conf.monitoring.host_scores)
+        driver=conf.engine.executor, host_scores=conf.monitoring.host_scores,
+        interval=conf.engine.evaluation_interval if option == 'engine_port' else None)
 
 
 def publisher(conf: cfg.ConfigOpts) -> Callable[..., None] | None:

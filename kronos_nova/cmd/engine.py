@@ -79,8 +79,8 @@ def _serve(conf: Any, built: Any, tally: Any) -> int:
 
     log = logging.getLogger(__name__)
     health = healths.Health(daemon=PROG, dry_run=conf.engine.dry_run)
-    metrics = _wiring.metrics(conf, health, tally, interval=conf.engine.evaluation_interval)
-    monitor = monitoring.serve(conf, health, 'engine_port', metrics)
+    monitor = monitoring.serve(conf, health, 'engine_port',
+                               _wiring.metrics(conf, health, tally, 'engine_port'))
     heard = _wiring.results(conf, built.scope_names(), built.on_result)
     if heard is not None:
         heard.start()

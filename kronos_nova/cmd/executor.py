@@ -60,7 +60,7 @@ def _run(conf: Any) -> int:
     health = healths.Health(daemon=PROG, dry_run=conf.engine.dry_run)
     worker.tell(health)
     monitor = monitoring.serve(conf, health, 'executor_port',
-                               _wiring.metrics(conf, health, tally))
+                               _wiring.metrics(conf, health, tally, 'executor_port'))
     thread = threading.Thread(target=worker.run, name='worker')
     thread.start()
     if listeners is not None:

@@ -71,7 +71,7 @@ PLAYBOOK = '''---
     - name: Configure Prometheus as the role does, by where the daemons listen
       merge_yaml:
         sources:
-          - roles/prometheus/templates/prometheus.yml.j2
+          - "{{ playbook_dir }}/roles/prometheus/templates/prometheus.yml.j2"
           - "{{ node_custom_config }}/prometheus/prometheus.yml.d/kronos.yml"
         dest: "{{ node_config_directory }}/{{ item.file }}"
         mode: "0600"

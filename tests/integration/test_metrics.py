@@ -33,6 +33,11 @@ from tests.unit import test_alerts
 from tests.unit.rebalancer import test_engine
 
 
+def served(conf, health, tally, option):
+    conf.set_override(option, prometheus_server.free_port(), 'monitoring')
+    return monitoring.serve(conf, health, option, _wiring.metrics(conf, health, tally, option))
+
+
 @pytest.fixture
 def cloud(tmp_path):
     """An engine that plans one move of two, and an executor that rehearses it; both with
@@ -50,10 +55,8 @@ def cloud(tmp_path):
         world.store, dry_run.DryRunExecutor(),
         retry.Settings(poll_interval=0.2, look_interval=0.2, claim_seconds=60), tally=counted)
     carrier.tell(told)
-    pages = [monitoring.Monitor(known, '127.0.0.1', 0, option, _wiring.metrics(
-                 world.conf, known, counts, interval)).start()
-             for known, counts, option, interval in (
-                 (health, tally, 'engine_port', 3600.0), (told, counted, 'executor_port', None))]
+    pages = [served(world.conf, known, counts, option) for known, counts, option in (
+        (health, tally, 'engine_port'), (told, counted, 'executor_port'))]
     thread = threading.Thread(target=carrier.run)
     thread.start()
     cycles.start()
