@@ -28,6 +28,7 @@ import nova.conf
 from nova.tests.functional import integrated_helpers
 
 from kronos_nova.conf import scheduler as scheduler_conf
+from tests.functional import bus
 
 CONF = nova.conf.CONF
 
@@ -56,6 +57,7 @@ class NovaTestCase(integrated_helpers.ProviderUsageBaseTestCase):
     plugins = True
 
     def setUp(self) -> None:
+        self.useFixture(bus.PromptBus())
         self.configure()
         super().setUp()
         # Nova makes errors of SQLAlchemy's deprecations and still uses

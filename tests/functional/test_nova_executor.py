@@ -15,13 +15,18 @@
 import dataclasses
 import time
 from typing import Any
+from unittest import mock
+
+from nova import context
 
 from kronos_nova import exception
 from kronos_nova import model
 from kronos_nova.rebalancer import collector
 from kronos_nova.rebalancer.executors import base as executors
+from kronos_nova.rebalancer.executors import departures
 from kronos_nova.rebalancer.executors import nova
 from tests.functional import api
+from tests.functional import base
 from tests.functional import test_collector
 
 Stage = executors.Stage
@@ -326,6 +331,69 @@ class PreFlightTestCase(ExecutorCase):
             model.History(quarantined_hosts=frozenset({'host1', 'host3'})),
             draining=frozenset({'host1', 'host3'}))
         self.pre_flight(task)
+
+
+class JustLeftTestCase(ExecutorCase):
+    """What nova-scheduler does not know yet, and refuses."""
+
+    def configure(self) -> None:
+        super().configure()
+        enabled = base.CONF.filter_scheduler.enabled_filters
+        self.flags(enabled_filters=[*enabled, 'DifferentHostFilter'], group='filter_scheduler')
+
+    def synced(self) -> None:
+        """What every nova-compute does each scheduler_instance_sync_interval."""
+        for compute in self.computes.values():
+            compute.manager._sync_scheduler_instance_info(context.get_admin_context())
+
+    def asked(self, task: model.Task) -> executors.Progress:
+        """What Nova makes of it, whatever pre-flight says."""
+        self.conf.set_override('scheduler_instance_sync_interval', 0, 'executor')
+        marker = self.pre_flight(task)
+        self.executor.submit(task)
+        return self.watched(task, marker)
+
+    def assert_waits_until_nova_knows(self, task: model.Task) -> None:
+        self.assert_refused('just-left', task)
+        progress = self.asked(task)
+        self.assertIs(Stage.FAILED, progress.stage, 'else there is nothing to wait for')
+        self.assertIn('No valid host', progress.detail)
+        self.synced()
+        self.assertIs(Stage.COMPLETED, self.asked(task).stage)
+        self.conf.clear_override('scheduler_instance_sync_interval', 'executor')
+
+    def test_a_member_waits_for_the_place_of_another_one(self) -> None:
+        group = self.server_group('g', 'anti-affinity')
+        one = self.boot(host='host1', hints={'group': group['id']})
+        two = self.boot(host='host2', hints={'group': group['id']})
+        alone = self.boot(host='host1')
+        self.live_migrate(two, 'host3')
+        self.pre_flight(self.task(alone))
+        self.assert_waits_until_nova_knows(self.task(one))
+
+    def test_no_more_wait_than_the_group_admits(self) -> None:
+        group = self.server_group('g', 'anti-affinity', max_server_per_host=2)
+        one = self.boot(host='host1', hints={'group': group['id']})
+        two = self.boot(host='host2', hints={'group': group['id']})
+        self.live_migrate(two, 'host3')
+        self.assertIs(Stage.COMPLETED, self.asked(self.task(one)).stage)
+
+    def test_one_booted_apart_waits_as_well(self) -> None:
+        two = self.boot(host='host2')
+        one = self.boot(host='host1', hints={'different_host': [two['id']]})
+        self.conf.set_override('nova_enabled_filters', ['DifferentHostFilter'], 'engine')
+        self.live_migrate(two, 'host3')
+        self.assert_waits_until_nova_knows(self.task(one))
+
+    def test_long_ago_is_not_just_now(self) -> None:
+        group = self.server_group('g', 'anti-affinity')
+        one = self.boot(host='host1', hints={'group': group['id']})
+        two = self.boot(host='host2', hints={'group': group['id']})
+        self.live_migrate(two, 'host3')
+        later = time.time() + 120 + departures.MARGIN + 5
+        with mock.patch('kronos_nova.rebalancer.executors.nova.time.time', autospec=True,
+                        return_value=later):
+            self.pre_flight(self.task(one))
 
 
 class UnderWayTestCase(ExecutorCase):

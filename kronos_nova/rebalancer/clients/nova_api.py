@@ -271,9 +271,19 @@ class NovaApi:
         """Migrations from or to the host that are not over, by id: those that
         Nova wrote anything about within the window, as it does all the time of
         one that runs."""
-        since = datetime.datetime.fromtimestamp(now - window, datetime.UTC)
-        found = self._migrations({'host': host, 'changes-since': since.strftime(_SINCE)})
+        found = self._changed(host, now - window)
         return sorted((m for m in found if not m.ended), key=lambda m: m.id)
+
+    def departures(self, host: str, since: float) -> set[str]:
+        """Instances whose live migration from the host has ended since an epoch time,
+        however: one that ended in error may have moved its instance."""
+        return {m.instance_uuid for m in self._changed(host, since)
+                if (m.type, m.from_host) == (LIVE_MIGRATION, host) and m.ended}
+
+    def _changed(self, host: str, since: float) -> list[Migration]:
+        """Migrations from or to the host that Nova wrote anything about since then."""
+        then = datetime.datetime.fromtimestamp(since, datetime.UTC)
+        return self._migrations({'host': host, 'changes-since': then.strftime(_SINCE)})
 
     def live_migrate(self, instance_uuid: str, host: str, *, copy_disks: bool) -> Any:
         """Ask once for a live migration to a host that the scheduler must

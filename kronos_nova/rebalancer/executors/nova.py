@@ -34,6 +34,7 @@ from kronos_nova.rebalancer.clients import nova_api
 from kronos_nova.rebalancer.executors import answers
 from kronos_nova.rebalancer.executors import base
 from kronos_nova.rebalancer.executors import cold
+from kronos_nova.rebalancer.executors import departures
 from kronos_nova.rebalancer.executors import fresh
 from kronos_nova.rebalancer.executors import reshapes
 from kronos_nova.rebalancer.executors import settling
@@ -97,6 +98,7 @@ class NovaExecutor(base.Executor):
         self._judge(task, cluster, known)
         _as_planned(task, instance)
         self._find_slots(task, known, now)
+        self._await_scheduler(task, cluster, now)
         zones = [cluster.services[h].zone for h in (task.from_host, task.to_host)]
         if zones[0] != zones[1]:
             LOG.info('Instance %s: the move from %s to %s is one from zone %s to zone %s',
@@ -146,6 +148,17 @@ class NovaExecutor(base.Executor):
                     instance_uuid=task.instance_uuid, rule='no-slot',
                     problem=f'{len(others)} migrations {end} {host} that others asked for, and '
                             f'{taken} of ours, are under way; [executor] allows {limit}')
+
+    def _await_scheduler(self, task: model.Task, cluster: model.Cluster, now: float) -> None:
+        seconds = self._conf.executor.scheduler_instance_sync_interval
+        options = engine_conf.options(self._conf)
+        if not seconds or not departures.matters(task, cluster, options):
+            return
+        try:
+            left = self._nova.departures(task.to_host, now - seconds - departures.MARGIN)
+        except api.ApiError as exc:
+            raise answers.unread(task, exc) from None
+        departures.check(task, cluster, options, left)
 
     def submit(self, task: model.Task) -> str | None:
         try:

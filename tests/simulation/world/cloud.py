@@ -25,6 +25,8 @@ MEMORY_MB = 16384
 LOADS = 0.3, 3.0
 #: Nova's statuses of a migration that is over.
 ENDED = frozenset({'completed', 'failed', 'error', 'cancelled'})
+#: So many seconds after a live migration Nova's scheduler learns what has gone.
+SYNC = 15.0
 
 
 @dataclasses.dataclass
@@ -71,6 +73,8 @@ class Migration:
     status: str = 'accepted'
     ends_at: float = 0.0
     end: str = 'completed'
+    #: When Nova last wrote of it.
+    changed_at: float = 0.0
     #: What Nova says of its end.
     told: str = ''
     #: It has failed, and until then Placement holds what it had taken.
@@ -215,6 +219,19 @@ class Cloud:
                 return 'a hard server group is worsened'
             if policy == 'affinity' and not there:
                 return 'a hard server group is worsened'
+        return None
+
+    def unlearnt(self, instance: Instance, to_host: str) -> str | None:
+        """What Nova's scheduler would refuse since it has not heard who has gone."""
+        if instance.group is None or self.groups[instance.group][0] != 'anti-affinity':
+            return None
+        for m in self.migrations:
+            if (m.from_host == to_host and m.ended and m.instance_uuid != instance.uuid
+                    and m.instance_uuid in self.groups[instance.group][1]
+                    and m.instance_uuid in self.instances
+                    and self.instances[m.instance_uuid].host != to_host
+                    and self.now - m.changed_at < SYNC):
+                return f'the scheduler takes {m.instance_uuid} for being there still'
         return None
 
     # Changes by other hands.

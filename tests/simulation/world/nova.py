@@ -16,6 +16,7 @@ One connection for each process: what a request does depends on who asks.
 """
 
 from collections.abc import Callable
+import datetime
 import re
 import types
 from typing import Any, TYPE_CHECKING
@@ -177,8 +178,12 @@ class Compute(_Proxy):
         return Response({'server_group': self._group(uuid)})
 
     def _migrations(self, params: dict[str, Any]) -> Response:
+        since = datetime.datetime.fromisoformat(
+            params.get('changes-since', '1970-01-01T00:00:00Z')).timestamp()
+
         def wanted(m: cloud.Migration) -> bool:
-            return (params.get('instance_uuid') in (None, m.instance_uuid)
+            return (m.changed_at >= since
+                    and params.get('instance_uuid') in (None, m.instance_uuid)
                     and params.get('status') in (None, m.status)
                     and params.get('host') in (None, m.from_host, m.to_host))
         return Response({'migrations': [
@@ -320,7 +325,8 @@ class Nova:
         instance.task_state = 'migrating'
         self.cloud.migrations.append(cloud.Migration(
             len(self.cloud.migrations) + 1, self.cloud.uuid(), uuid, instance.host, host,
-            task_id, scope, known, ends_at=self.run.now + self.run.rng.uniform(0, 3)))
+            task_id, scope, known, ends_at=self.run.now + self.run.rng.uniform(0, 3),
+            changed_at=self.run.now))
         if task_id:
             self.run.accepted()
         return Response(None, 202)
@@ -336,6 +342,7 @@ class Nova:
         for migration in self.cloud.active():
             if migration.ends_at > now:
                 continue
+            migration.changed_at = now
             if migration.status == 'accepted':
                 self._schedule(migration)
             else:
@@ -347,7 +354,8 @@ class Nova:
             migration.status = 'error'
             return
         wrong = ('it is there already' if migration.to_host == migration.from_host else
-                 self.cloud.wrong(instance, migration.to_host))
+                 self.cloud.wrong(instance, migration.to_host)
+                 or self.cloud.unlearnt(instance, migration.to_host))
         if migration.task_id:
             self.run.scheduled(migration, wrong)
         refused = self.run.faults.hit

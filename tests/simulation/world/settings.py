@@ -58,7 +58,8 @@ OPTIONS = {
         'max_drain_fraction': 0.5, 'max_down_fraction': 0.5, 'breaker_failure_rate': 1.0},
     'executor': {
         'migration_timeout': 60, 'seconds_per_gib': 0.0, 'migration_poll_interval': 8,
-        'claim_seconds': 40, 'stagger_seconds': 25, 'max_retries': 1, 'retry_backoff': 5.0},
+        'claim_seconds': 40, 'stagger_seconds': 25, 'max_retries': 1, 'retry_backoff': 5.0,
+        'scheduler_instance_sync_interval': int(cloud.SYNC)},
     'prometheus': {'url': 'http://prometheus:9090'},
 }
 

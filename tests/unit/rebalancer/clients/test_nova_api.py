@@ -118,6 +118,22 @@ def test_every_status_under_way_and_what_changed_lately_is_asked_for(
     assert {'changes-since': '1970-01-01T03:46:40Z'} in [p for _path, p, _v in nova.asked]
 
 
+def test_departures_are_live_migrations_that_left_the_host_and_are_over(
+        nova: answers.Answers) -> None:
+    def record(number: int, status: str = 'completed', type_: str = 'live-migration',
+               source: str = 'h1') -> dict[str, object]:
+        return answers.migration(
+            number, status=status, instance_uuid=f'vm{number}', migration_type=type_,
+            source_compute=source)
+
+    nova.answers['/os-migrations'] = [{'migrations': [
+        record(1), record(2, 'running'), record(3, type_='resize'), record(4, source='h2'),
+        record(5, 'error')]}]
+    found = nova_api.NovaApi(nova).departures('h1', 13600.5)
+    assert found == {'vm1', 'vm5'}
+    assert nova.asked[-1][1] == {'host': 'h1', 'changes-since': '1970-01-01T03:46:40Z'}
+
+
 def test_pages_follow_links_by_their_query_only(nova: answers.Answers) -> None:
     link = {'rel': 'next', 'href': 'http://wrong.example.org:1/v9/servers/detail?marker=b&limit=2'}
     nova.answers['/servers/detail'] = [
