@@ -36,6 +36,7 @@ from kronos_nova import model
 from kronos_nova.constraints import settling
 from kronos_nova.model import TaskState
 from kronos_nova.rebalancer import breakers
+from kronos_nova.rebalancer.store import census
 from kronos_nova.rebalancer.store import database
 from kronos_nova.rebalancer.store import leases
 from kronos_nova.rebalancer.store import outcomes
@@ -494,6 +495,12 @@ class Store:
                 pauses.begin(connection, found)
         self._fenced(lease, step)
         return found
+
+    # Metrics.
+
+    def census(self) -> census.Census:
+        """What it holds, in numbers."""
+        return self._read(lambda c: census.take(c, self._now()))
 
     # Quarantine.
 

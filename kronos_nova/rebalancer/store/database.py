@@ -37,6 +37,8 @@ BUSY_SECONDS = 30
 #: A server ends a transaction in which nothing was said for so long (seconds):
 #: a process that is frozen in one keeps from others what it has locked.
 IDLE_SECONDS = 20
+#: Whoever does not want to wait gives up after so many seconds.
+IMPATIENCE = 5
 _SQLITE_REMEDIES = {
     'is locked': f'Another process has been writing to it for more than {BUSY_SECONDS} s: see '
                  'which one has the file open (fuser -v FILE) and hangs.',
@@ -74,18 +76,41 @@ def _postgresql_now(element: Any, visitor: Any, **kw: Any) -> str:
     return 'CAST(EXTRACT(EPOCH FROM clock_timestamp()) AS DOUBLE PRECISION)'
 
 
-def connect(conf: cfg.ConfigOpts) -> sa.Engine:
+def connect(conf: cfg.ConfigOpts, patient: bool = True) -> sa.Engine:
     """The engine for ``[database]``; opens no connection yet.
 
+    :param patient: else for somebody who would rather have no answer than wait.
     :raises StoreError: the URL cannot be used.
     """
     group = conf.database
+    if not patient:
+        return from_url(
+            _impatient(group.connection), max_pool_size=1, mysql_sql_mode=group.mysql_sql_mode,
+            connection_recycle_time=group.connection_recycle_time,
+            connection_parameters=group.connection_parameters)
     return from_url(
         group.connection, mysql_sql_mode=group.mysql_sql_mode,
         mysql_wsrep_sync_wait=group.mysql_wsrep_sync_wait,
         connection_recycle_time=group.connection_recycle_time,
         max_pool_size=group.max_pool_size, max_overflow=group.max_overflow,
         pool_timeout=group.pool_timeout, connection_parameters=group.connection_parameters)
+
+
+def _impatient(text: str) -> str:
+    """The URL with limits for connecting and for each answer, where the driver has any."""
+    try:
+        url = sa.engine.make_url(text)
+    except (sa_exc.ArgumentError, ValueError):
+        return text  # from_url says it
+    known: dict[str, dict[str, Any]] = {
+        'pymysql': {'connect_timeout': IMPATIENCE, 'read_timeout': IMPATIENCE,
+                    'write_timeout': IMPATIENCE},
+        'psycopg2': {'connect_timeout': IMPATIENCE, 'tcp_user_timeout': IMPATIENCE * 1000,
+                     'options': f'-c statement_timeout={IMPATIENCE}s'},
+    }
+    limits = known.get(url.get_driver_name(), {})
+    given = {name: str(value) for name, value in limits.items() if name not in url.query}
+    return url.update_query_dict(given).render_as_string(hide_password=False)
 
 
 def sqlite_file(text: str | None) -> str | None:
