@@ -145,7 +145,7 @@ def check(tally: Tally, name: str, command: list[str], minutes: float = 10) -> N
 
 
 def pytest(tally: Tally, *arguments: str, name: str, python: str = PYTHON,
-           minutes: float = 15, **variables: str) -> None:
+           minutes: float = 25, **variables: str) -> None:
     """A pytest run, counted by its own report; an empty or broken one is a failure."""
     report = RESULTS / f'{name}.xml'
     report.unlink(missing_ok=True)
