@@ -238,9 +238,9 @@ class Engine:
             if not self._store.renew(lease, LEASE_SECONDS):
                 LOG.warning('Scope %s: the lease was over before it was renewed: this engine or '
                             'the database was held up', scope)
-                self._tally.left(scope)
                 if self._leases.get(scope) is lease:
                     del self._leases[scope]
+                    self._tally.left(scope)
         return bool(self._taken) and self._store.has_free(self._taken)
 
     def safe_cycle(self) -> Mapping[str, str]:

@@ -73,7 +73,7 @@ class Seen:
 @dataclasses.dataclass(frozen=True, slots=True)
 class Reading:
     """A copy. ``planned_at`` in epoch seconds, by scope; ``seen`` lacks the scopes
-    whose last cycle failed."""
+    whose last cycle failed, and those that another engine has by now."""
 
     scopes: tuple[str, ...]
     planned_at: Mapping[str, float]
@@ -106,7 +106,8 @@ class Tally:
         """What this engine is to plan; what it counts of each begins at 0."""
         with self._lock:
             for scope in set(self._scopes).difference(scopes):
-                self._drop(scope)
+                self._seen.pop(scope, None)
+                self._planned_at.pop(scope, None)
             self._scopes = tuple(scopes)
             for scope in scopes:
                 for result in ('moves', 'nothing', 'failed'):
@@ -152,9 +153,10 @@ class Tally:
                 self._count('cycle_failures', name, code)
 
     def left(self, scope: str) -> None:
-        """Another engine plans it, or nobody: what was seen of it is old."""
+        """Another engine plans it, or nobody: what was seen of it is old. When it was
+        planned stays true."""
         with self._lock:
-            self._drop(scope)
+            self._seen.pop(scope, None)
 
     def judged(self, scope: str, worse: bool) -> None:
         """It is known what came of a plan."""
@@ -206,10 +208,6 @@ class Tally:
                 self._observe('migrations', MIGRATIONS, took, task.method.value, state.value)
 
     # Under the lock.
-
-    def _drop(self, scope: str) -> None:
-        self._seen.pop(scope, None)
-        self._planned_at.pop(scope, None)
 
     def _count(self, name: str, *key: str, by: int = 1) -> None:
         counter = self._counts.setdefault(name, Counter())

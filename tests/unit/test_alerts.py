@@ -36,6 +36,7 @@ RECORDED = {rule['record']: rule for group in GROUPS for rule in group['rules']
 HOUR = 60
 DAEMON = {'job': 'kronos-engine', 'instance': 'one:9585'}
 OTHER = {'job': 'kronos-engine', 'instance': 'two:9585'}
+DEAD = {'job': 'kronos-engine', 'instance': 'three:9585'}
 
 
 def series(name, values, **labels):
@@ -75,8 +76,17 @@ CASES = {
         [INTERVAL, *pair('kronos_scope_configured', 1, 1, minutes=60),
          series('kronos_scope_configured', '1x60', scope='never', **DAEMON),
          series('kronos_scope_planned_timestamp_seconds', '0x60', scope='bad', **DAEMON),
-         series('kronos_scope_planned_timestamp_seconds', '0+60x60', scope='good', **OTHER)],
-        42, [BAD, {'scope': 'never'}]),
+         series('kronos_scope_planned_timestamp_seconds', '0+60x60', scope='good', **OTHER),
+         # Every engine that was to plan it is dead.
+         *(series(name, f'{values} stale', **labels, **DEAD) for name, values, labels in (
+             ('kronos_evaluation_interval_seconds', '300x5', {}),
+             ('kronos_scope_configured', '1x5', {'scope': 'dead'}),
+             ('kronos_scope_planned_timestamp_seconds', '0+60x5', {'scope': 'dead'}))),
+         # An engine was told to plan it no more.
+         series('kronos_scope_configured', '1x5 stale', scope='removed', **DAEMON),
+         series('kronos_scope_planned_timestamp_seconds', '0x5 stale', scope='removed',
+                **DAEMON)],
+        52, [BAD, {'scope': 'never'}, {'scope': 'dead'}]),
     'KronosMetricsUntrusted': (
         pair('kronos_policy_trusted', 0, 1, minutes=60, **CPU), 31, [{**BAD, **CPU}]),
     'KronosMissingHosts': (
@@ -124,6 +134,17 @@ QUIET = {
         'KronosNoExecutor',
         [series('kronos_tasks', '1x120', scope='bad', phase='spread', state='queued', **DAEMON),
          series('kronos_loop_age_seconds', '5x120', loop='pass', **OTHER)]),
+    'a scope has changed hands, and cycles are rare': (
+        'KronosScopeNotPlanned',
+        [series('kronos_evaluation_interval_seconds', '7200x120', **DAEMON),
+         series('kronos_scope_configured', '1x120', scope='bad', **DAEMON),
+         series('kronos_scope_planned_timestamp_seconds', '60x10 stale', scope='bad', **DAEMON)]),
+    'every engine is dead, and cycles are rare': (
+        'KronosScopeNotPlanned',
+        [series(name, f'{value}x10 stale', **labels, **DAEMON) for name, value, labels in (
+            ('kronos_evaluation_interval_seconds', 7200, {}),
+            ('kronos_scope_configured', 1, BAD),
+            ('kronos_scope_planned_timestamp_seconds', 60, BAD))]),
     'another job is down': ('KronosDaemonDown', [series('up', '0x120', job='node')]),
 }
 

@@ -828,8 +828,22 @@ def test_a_scope_that_another_engine_took_is_told_by_that_one(world):
     world.engine('two').run_cycle()
     built.safe_cycle()
     found = tally.reading()
-    assert not found.seen and not found.planned_at
-    assert found.counts['cycles'][scope, 'failed'] == 0
+    assert not found.seen and found.counts['cycles'][scope, 'failed'] == 0
+    assert scope in found.planned_at, 'when this one has planned it stays true'
+
+
+def test_a_lease_that_a_cycle_took_anew_meanwhile_is_not_lost(world, monkeypatch):
+    tally = tallies.Tally()
+    built = world.engine(kept_alive=True, tally=tally)
+    built.safe_cycle()
+
+    def late(lease, seconds):
+        built.safe_cycle()
+        return False
+
+    monkeypatch.setattr(world.store, 'renew', late)
+    built.keep_leases()
+    assert tally.reading().seen
 
 
 def test_in_a_dry_run_planned_moves_are_told_as_such(world):
