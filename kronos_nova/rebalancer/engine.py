@@ -49,6 +49,7 @@ from kronos_nova.rebalancer import usages
 from kronos_nova.rebalancer.snapshots import recorder
 from kronos_nova.rebalancer.snapshots import writer
 from kronos_nova.rebalancer.store import owners
+from kronos_nova.rebalancer.strategies import orders
 from kronos_nova.sources import base as sources
 
 if TYPE_CHECKING:  # replay needs no database and no clients
@@ -356,7 +357,9 @@ class Engine:
                 break
             row = report.aggregate(outcome, collected)
             rows.append(row)
-            self._tally.planned(row, outcome.scores, self._clock(), self._conf.engine.dry_run)
+            self._tally.planned(
+                row, outcome.scores, self._clock(), self._conf.engine.dry_run,
+                len(orders.waiting(outcome.cluster, outcome.request.options)))
             _log(row)
             self._tell_undrained(row)
         self._tell_scheduler(cluster)

@@ -62,12 +62,14 @@ class Seen:
     """A scope as its last cycle found it.
 
     ``report`` is a row of :mod:`report`. ``scores``: in [0, 1] by policy and host.
-    ``untrusted``: policies whose answers must not be used.
+    ``untrusted``: policies whose answers must not be used. ``undrained``: how many hosts
+    were ordered to be drained and keep instances.
     """
 
     report: Mapping[str, Any]
     scores: Mapping[str, Mapping[str, float]]
     untrusted: frozenset[str]
+    undrained: int
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -118,17 +120,19 @@ class Tally:
                 self._count('truncated_plans', scope, by=0)
 
     def planned(self, report: Mapping[str, Any], scores: model.Scores, at: float,
-                dry_run: bool) -> None:
+                dry_run: bool, undrained: int = 0) -> None:
         """A cycle of a scope has ended well, and what it decided is stored.
 
         :param at: epoch seconds.
+        :param undrained: hosts that were ordered to be drained and keep instances.
         """
         scope = report['name']
         dry = str(dry_run).lower()
         with self._lock:
             self._seen[scope] = Seen(
                 report, {name: found.hosts for name, found in scores.policies.items()},
-                frozenset(name for name, found in scores.policies.items() if found.untrusted))
+                frozenset(name for name, found in scores.policies.items() if found.untrusted),
+                undrained)
             self._planned_at[scope] = at
             self._count('cycles', scope, 'moves' if report['moves'] else 'nothing')
             self._count('plans', scope, dry, by=int(bool(report['moves'])))

@@ -101,7 +101,7 @@ def _all() -> tuple[Metric, ...]:
         Metric('kronos_rejected_moves', gauge, engine, ('scope', 'rule'),
                'What the last cycle could not move, by the rule that refused.'),
         Metric('kronos_undrained_hosts', gauge, engine, ('scope',),
-               'Disabled hosts that keep their instances.'),
+               'Hosts that were ordered to be drained and keep instances.'),
         Metric('kronos_plans_total', counter, engine, ('scope', 'dry_run'),
                'Plans with moves; with dry_run true nobody carries them out.'),
         Metric('kronos_planned_moves_total', counter, engine,

@@ -101,7 +101,7 @@ def of_tally(reading: tallies.Reading, driver: str, host_scores: bool) -> Iterat
 def _of_scope(scope: str, seen: tallies.Seen) -> Iterator[Sample]:
     row = seen.report
     yield from _known(_SCOPE, row, (scope,))
-    yield 'kronos_undrained_hosts', (scope,), float(len(row['undrained']))
+    yield 'kronos_undrained_hosts', (scope,), float(seen.undrained)
     for rule, number in row['rejections'].items():
         yield 'kronos_rejected_moves', (scope, rule), float(number)
     for policy in row['policies']:

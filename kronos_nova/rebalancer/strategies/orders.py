@@ -31,6 +31,15 @@ def drained_hosts(cluster: model.Cluster, options: model.Options) -> list[str]:
             and _refusal(service, options) is None]
 
 
+def waiting(cluster: model.Cluster, options: model.Options) -> list[str]:
+    """Hosts that were ordered to be drained and keep instances, whatever the reason;
+    none when drains are switched off."""
+    if not options.evacuate_disabled_hosts:
+        return []
+    occupied = {i.host for i in cluster.instances.values()}
+    return [host for host in drained_hosts(cluster, options) if host in occupied]
+
+
 def undrained(cluster: model.Cluster, options: model.Options,
               held: str | None, going_on: Collection[str] = ()) -> tuple[model.Rejection, ...]:
     """Disabled hosts of the scope that keep their instances, each with the

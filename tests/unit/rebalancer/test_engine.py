@@ -846,6 +846,23 @@ def test_a_lease_that_a_cycle_took_anew_meanwhile_is_not_lost(world, monkeypatch
     assert tally.reading().seen
 
 
+@pytest.mark.parametrize('evacuates, reason, undrained', [
+    (True, 'maintenance', 1), (True, 'AUTO: libvirt', 0), (False, 'maintenance', 0)])
+def test_a_drain_that_was_ordered_and_is_blocked_is_counted(world, evacuates, reason, undrained):
+    services = {h: dataclasses.replace(s, status='disabled' if h == 'a' else 'enabled',
+                                       disabled_reason=reason if h == 'a' else None)
+                for h, s in world.collector.cluster.services.items()}
+    instances = {uuid: dataclasses.replace(i, locked=True)
+                 for uuid, i in world.collector.cluster.instances.items()}
+    world.collector.cluster = dataclasses.replace(
+        world.collector.cluster, services=services, instances=instances)
+    world.conf.set_override('evacuate_disabled_hosts', evacuates, 'engine')
+    tally = tallies.Tally()
+    row, = world.engine(tally=tally).run_cycle()
+    seen, = tally.reading().seen.values()
+    assert (row['moves'], seen.undrained) == ([], undrained)
+
+
 def test_in_a_dry_run_planned_moves_are_told_as_such(world):
     world.conf.set_override('dry_run', True, 'engine')
     tally = tallies.Tally()

@@ -73,8 +73,9 @@ def everything(tally):
               'missing_hosts': ['d']}
     tally.planned(test_tally.row(
         hosts=3, instances=9, policies=[policy], combined_before=0.5, combined_after=0.25,
-        moves=[test_tally.move()], rejections={'locked': 2}, undrained=['x'], truncated=True),
-        test_tally.scores(), 1000.0, True)
+        moves=[test_tally.move()], rejections={'locked': 2},
+        undrained=['nobody ordered it', 'nor that'], truncated=True),
+        test_tally.scores(), 1000.0, True, 1)
     tally.failed('red', 'kronos.collect')
     tally.judged('blue', worse=True)
     tally.tripped('blue')
@@ -129,6 +130,7 @@ def test_values_are_those_that_were_told(store):
                            ('kronos_sample_age_seconds', 12)):
         assert value(samples, name, **cpu) == expected
     assert value(samples, 'kronos_host_score_ratio', host='a', **cpu) == 0.5
+    assert value(samples, 'kronos_undrained_hosts', scope='blue') == 1
     assert value(samples, 'kronos_rejected_moves', scope='blue', rule='locked') == 2
     assert value(samples, 'kronos_cycle_step_seconds_bucket', step='plan', le='0.1') == 0
     assert value(samples, 'kronos_cycle_step_seconds_bucket', step='plan', le='0.5') == 1
