@@ -18,6 +18,7 @@ system, and no executor on another host can use it.
 """
 
 from collections.abc import Iterator
+from collections.abc import Mapping
 import contextlib
 import os
 from typing import Any
@@ -85,9 +86,9 @@ def connect(conf: cfg.ConfigOpts, patient: bool = True) -> sa.Engine:
     group = conf.database
     if not patient:
         return from_url(
-            _impatient(group.connection), max_pool_size=1, mysql_sql_mode=group.mysql_sql_mode,
-            connection_recycle_time=group.connection_recycle_time,
-            connection_parameters=group.connection_parameters)
+            _impatient(group.connection, group.connection_parameters), max_pool_size=1,
+            mysql_sql_mode=group.mysql_sql_mode,
+            connection_recycle_time=group.connection_recycle_time)
     return from_url(
         group.connection, mysql_sql_mode=group.mysql_sql_mode,
         mysql_wsrep_sync_wait=group.mysql_wsrep_sync_wait,
@@ -96,20 +97,26 @@ def connect(conf: cfg.ConfigOpts, patient: bool = True) -> sa.Engine:
         pool_timeout=group.pool_timeout, connection_parameters=group.connection_parameters)
 
 
-def _impatient(text: str) -> str:
-    """The URL with limits for connecting and for each answer, where the driver has any."""
+def _impatient(text: str, parameters: str | None) -> str:
+    """The URL with limits for connecting and for each answer, where the driver has any
+    and the operator gives none.
+
+    :param parameters: connection_parameters; they are in what is returned.
+    """
     try:
         url = sa.engine.make_url(text)
-    except (sa_exc.ArgumentError, ValueError):
+        driver = url.get_driver_name()
+    except (sa_exc.ArgumentError, sa_exc.NoSuchModuleError, ValueError):
         return text  # from_url says it
-    known: dict[str, dict[str, Any]] = {
-        'pymysql': {'connect_timeout': IMPATIENCE, 'read_timeout': IMPATIENCE,
-                    'write_timeout': IMPATIENCE},
-        'psycopg2': {'connect_timeout': IMPATIENCE, 'tcp_user_timeout': IMPATIENCE * 1000,
-                     'options': f'-c statement_timeout={IMPATIENCE}s'},
-    }
-    limits = known.get(url.get_driver_name(), {})
-    given = {name: str(value) for name, value in limits.items() if name not in url.query}
+    if parameters:
+        url = url.update_query_string(parameters, append=True)
+    mysql = dict.fromkeys(('connect_timeout', 'read_timeout', 'write_timeout'), IMPATIENCE)
+    postgresql = {'connect_timeout': IMPATIENCE, 'tcp_user_timeout': IMPATIENCE * 1000,
+                  'options': f'-c statement_timeout={IMPATIENCE}s'}
+    known: dict[str, Mapping[str, object]] = {
+        'pymysql': mysql, 'mysqldb': mysql, 'psycopg2': postgresql, 'psycopg': postgresql}
+    given = {name: str(value) for name, value in known.get(driver, {}).items()
+             if name not in url.query}
     return url.update_query_dict(given).render_as_string(hide_password=False)
 
 

@@ -235,6 +235,23 @@ def test_a_database_that_accepts_and_says_nothing_is_given_up(url, monkeypatch):
             impatient.census()
 
 
+@pytest.mark.parametrize('url, limits', [
+    ('mysql+pymysql://k:x@h/k', {'read_timeout': 5, 'write_timeout': 5}),
+    ('postgresql+psycopg2://k:x@h/k', {'tcp_user_timeout': '5000',
+                                       'options': '-c statement_timeout=5s'})])
+def test_limits_that_an_operator_gives_the_connection_stay(url, limits):
+    """Each name once: two of a kind are no number."""
+    conf = cfg.ConfigOpts()
+    opts.register(conf)
+    conf([], default_config_files=[])
+    conf.set_override('connection', url, 'database')
+    conf.set_override('connection_parameters', 'connect_timeout=60', 'database')
+    built = database.connect(conf, patient=False)
+    _, found = built.dialect.create_connect_args(built.url)
+    assert int(found['connect_timeout']) == 60
+    assert {name: found[name] for name in limits} == limits
+
+
 def test_prometheus_and_a_person_get_the_page_over_http(store):
     page = full_page(store)
     monitor = monitoring.Monitor(health_of(), '127.0.0.1', 0, 'engine_port', page).start()
