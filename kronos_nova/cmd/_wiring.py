@@ -124,8 +124,9 @@ def metrics(conf: cfg.ConfigOpts, health: Any, tally: Any,
     from kronos_nova.rebalancer.store import api
     from kronos_nova.rebalancer.store import database
 
+    found = api.Store(engine=database.connect(conf, patient=False))
     return page.Page(
-        health, tally, api.Store(engine=database.connect(conf, patient=False)).census,
+        health, tally, found.census, renew=found.engine.dispose,
         driver=conf.engine.executor, host_scores=conf.monitoring.host_scores,
         interval=conf.engine.evaluation_interval if option == 'engine_port' else None)
 

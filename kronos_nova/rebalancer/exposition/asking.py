@@ -23,6 +23,9 @@ from kronos_nova import exception
 
 LOG = logging.getLogger(__name__)
 
+#: So many questions that hang are left behind: each has a thread and a connection.
+LEFT = 4
+
 _T = TypeVar('_T')
 
 
@@ -48,28 +51,46 @@ class _Question(Generic[_T]):
 
 
 class Asking(Generic[_T]):
-    """One question at a time, however many want to know.
+    """One question at a time, however many want to know; one that hangs is left behind.
 
     :param patience: seconds that somebody waits at most.
     :param fresh: an answer serves for so many seconds.
+    :param hung: a question without an answer for so many seconds is asked anew.
+    :param renew: called before that, to have nothing in common with what hangs.
     """
 
     def __init__(self, ask: Callable[[], _T], *, patience: float = 4.0, fresh: float = 2.0,
+                 hung: float = 60.0, renew: Callable[[], object] = lambda: None,
                  monotonic: Callable[[], float] = time.monotonic) -> None:
         self._ask = ask
         self._patience = patience
         self._fresh = fresh
+        self._hung = hung
+        self._renew = renew
         self._monotonic = monotonic
         self._lock = threading.Lock()
         self._question: _Question[_T] | None = None
+        self._left: list[_Question[_T]] = []
 
     def answer(self) -> _T | None:
         """None: there is none, or not in time."""
         now = self._monotonic()
         with self._lock:
             question = self._question
-            if question is None or (question.answered.is_set()
-                                    and now - question.began >= self._fresh):
+            if question is None or self._over(question, now):
                 question = self._question = _Question(self._ask, now)
         question.answered.wait(max(0.0, question.began + self._patience - now))
         return question.answer if question.answered.is_set() else None
+
+    def _over(self, question: _Question[_T], now: float) -> bool:
+        """Whether to ask anew."""
+        if question.answered.is_set():
+            return now - question.began >= self._fresh
+        self._left = [other for other in self._left if not other.answered.is_set()]
+        if now - question.began < self._hung or len(self._left) >= LEFT:
+            return False
+        LOG.warning('Metrics: the database has not answered for %.0f s, nor has the connection '
+                    'ended; it is asked again through another one', now - question.began)
+        self._left.append(question)
+        self._renew()
+        return True

@@ -70,14 +70,16 @@ class Page:
     """Of one daemon, in a registry of its own.
 
     :param census: asks the database.
+    :param renew: has it asked through other connections than before.
     :param driver: that tasks are carried out with.
     :param host_scores: also each host's score under each policy.
     """
 
     def __init__(self, health: healths.Health, tally: tallies.Tally,
                  census: Callable[[], censuses.Census], *, driver: str = '',
-                 interval: float | None = None, host_scores: bool = True) -> None:
-        asked = asking.Asking(census)
+                 interval: float | None = None, host_scores: bool = True,
+                 renew: Callable[[], object] = lambda: None) -> None:
+        asked = asking.Asking(census, renew=renew)
         self.registry = prometheus_client.CollectorRegistry()
         prometheus_client.ProcessCollector(registry=self.registry)
         self.registry.register(Collector([

@@ -214,11 +214,39 @@ def test_nobody_waits_for_an_answer_that_does_not_come():
     now = [0.0]
     asking_ = asking.Asking(ask, patience=0.01, fresh=2.0, monotonic=lambda: now[0])
     assert asking_.answer() is None and asking_.answer() is None
-    now[0] = 100.0
+    now[0] = 50.0
     assert asking_.answer() is None and len(asked) == 1
     go_on.set()
     patient = asking.Asking(ask, patience=60.0, fresh=60.0)
     assert patient.answer() == patient.answer() == 'answer' and len(asked) == 2
+
+
+def test_a_question_that_hangs_is_left_behind_and_not_many_of_them():
+    """Each in a world of its own: what hangs keeps nobody else from asking."""
+    hang, renewed, asked = threading.Event(), [], []
+
+    def ask():
+        asked.append(1)
+        if hang.is_set():
+            return 'answer'
+        hang.wait(60)
+        return None
+
+    now = [0.0]
+    asking_ = asking.Asking(ask, patience=0.01, hung=60.0, renew=lambda: renewed.append(1),
+                            monotonic=lambda: now[0])
+    for _ in range(asking.LEFT + 3):
+        assert asking_.answer() is None
+        now[0] += 59
+        asking_.answer()
+        now[0] += 1
+    assert len(asked) == asking.LEFT + 1 and len(renewed) == asking.LEFT
+    hang.set()
+    for question in asking_._left:
+        assert question.answered.wait(60)
+    assert asking_._question.answered.wait(60)
+    asking_._patience = 60.0
+    assert asking_.answer() == 'answer'
 
 
 @pytest.mark.parametrize('url', ['mysql+pymysql://kronos:x@127.0.0.1:{}/kronos',
