@@ -24,6 +24,7 @@ import pytest
 import yaml
 
 from kronos_nova.rebalancer.exposition import catalogue
+from kronos_nova.rebalancer.store import outcomes
 
 TOP = Path(__file__).resolve().parents[2]
 RULES = TOP / 'deploy/prometheus/kronos.rules'
@@ -58,6 +59,12 @@ def ended(**rates):
     """Tasks ended a minute, by result."""
     return [series('kronos_tasks_ended_total', f'0+{rate}x120', driver='nova', phase='spread',
                    method='live', result=result, **DAEMON) for result, rate in rates.items()]
+
+
+def attempts(error_type, rate, driver='nova'):
+    """Attempts that failed a minute."""
+    return series('kronos_failed_attempts_total', f'0+{rate}x120', driver=driver,
+                  error_type=error_type, **DAEMON)
 
 
 BAD = {'scope': 'bad'}
@@ -104,13 +111,16 @@ CASES = {
          *pair('kronos_breaker_open', 0, 1, minutes=25 * HOUR),
          series('kronos_cloud_paused', f'1x{25 * HOUR}', **DAEMON)],
         24 * HOUR + 20, [BAD, {}]),
-    'KronosMigrationsFail': (ended(completed=0.5, failed=0.5), 100, [{}]),
+    'KronosMigrationsFail': (
+        [*ended(completed=0.5, failed=0), attempts('MigrationFailed', 0.25),
+         attempts('MigrationTimeout', 0.15)], 100, [{}]),
     'KronosTasksOverdue': (pair('kronos_overdue_tasks', 1, 0, minutes=30), 16, [BAD]),
     'KronosNoExecutor': (
         [series('kronos_tasks', '1x30', scope='bad', phase='spread', state='queued', **DAEMON),
          series('kronos_tasks', '1x30', scope='bad', phase='spread', state='queued', **OTHER),
          series('kronos_tasks', '1x30', scope='good', phase='spread', state='pending', **DAEMON),
-         series('kronos_loop_age_seconds', '1x30', loop='cycle', **DAEMON)], 17, [BAD]),
+         series('kronos_loop_age_seconds', '1x30', loop='cycle', **DAEMON),
+         series('up', '0x30', job='kronos-executor', instance='one:9586')], 17, [BAD]),
     'KronosPlansMakeItWorse': (
         [*pair('kronos_judged_plans_total', '0+0.01', '0+0.001', minutes=600, result='worse'),
          *pair('kronos_judged_plans_total', '0+0.001', '0+0.01', minutes=600, result='better')],
@@ -122,14 +132,28 @@ CASES = {
     'KronosHostsUndrained': (
         pair('kronos_undrained_hosts', 1, 0, minutes=400), 380, [BAD]),
 }
+#: Of other series: name -> alert, series, minutes after which it fires, labels.
+MORE = {
+    'an executor that is no target any more': (
+        'KronosNoExecutor',
+        [series('kronos_tasks', '1x60', scope='bad', phase='spread', state='queued', **DAEMON),
+         series('kronos_loop_age_seconds', '5x10 stale', loop='pass', **OTHER)], 30, [BAD]),
+}
 #: What is none of them.
 QUIET = {
-    'few of many migrations fail': ('KronosMigrationsFail', ended(completed=1.5, failed=0.1)),
-    'one alone fails': ('KronosMigrationsFail', ended(completed=0, failed=0.02)),
+    'few of many migrations fail': (
+        'KronosMigrationsFail',
+        [*ended(completed=1.5, failed=0.1), attempts('MigrationFailed', 0.1)]),
+    'one alone fails': (
+        'KronosMigrationsFail',
+        [*ended(completed=0, failed=0.02), attempts('MigrationFailed', 0.02)]),
+    'Nova was never asked': (
+        'KronosMigrationsFail',
+        [*ended(completed=0.1, failed=1), attempts('PreFlightError', 1),
+         attempts('MigrationFailed', 0)]),
     'a rehearsal moves nothing': (
         'KronosMigrationsFail',
-        [series('kronos_tasks_ended_total', '0+1x120', driver='dry_run', phase='spread',
-                method='live', result='failed', **DAEMON)]),
+        [*ended(completed=0, failed=0), attempts('MigrationFailed', 1, driver='dry_run')]),
     'an executor comes round': (
         'KronosNoExecutor',
         [series('kronos_tasks', '1x120', scope='bad', phase='spread', state='queued', **DAEMON),
@@ -145,6 +169,11 @@ QUIET = {
             ('kronos_evaluation_interval_seconds', 7200, {}),
             ('kronos_scope_configured', 1, BAD),
             ('kronos_scope_planned_timestamp_seconds', 60, BAD))]),
+    'no executor is scraped': (
+        'KronosNoExecutor',
+        [series('kronos_tasks', '1x120', scope='bad', phase='spread', state='queued', **DAEMON),
+         series('kronos_loop_age_seconds', '1x120', loop='cycle', **DAEMON),
+         series('up', '1x120', **DAEMON)]),
     'another job is down': ('KronosDaemonDown', [series('up', '0x120', job='node')]),
 }
 
@@ -170,12 +199,14 @@ def annotations(alert, labels):
 def groups(slow):
     """Tests for promtool; ``slow``: of what takes hours, which is looked at less often."""
     found = []
-    for alert, (given, minutes, firing) in CASES.items():
+    cases = [(name, name, *case) for name, case in CASES.items()]
+    cases += [(name, *case) for name, case in MORE.items()]
+    for name, alert, given, minutes, firing in cases:
         if (minutes > 150) is not slow:
             continue
         expected = [{'exp_labels': {**labels, **ALERTS[alert]['labels']},
                      'exp_annotations': annotations(alert, labels)} for labels in firing]
-        found.append({'interval': '1m', 'name': alert, 'input_series': given, 'alert_rule_test': [
+        found.append({'interval': '1m', 'name': name, 'input_series': given, 'alert_rule_test': [
             {'eval_time': '1m', 'alertname': alert, 'exp_alerts': []},
             {'eval_time': f'{minutes}m', 'alertname': alert, 'exp_alerts': expected}]})
     for name, (alert, given) in () if slow else QUIET.items():
@@ -219,6 +250,12 @@ def test_a_recording_rule_counts_what_every_daemon_tells_once(tmp_path):
                  'exp_samples': [{'labels': 'method:kronos_migration_seconds:p95_6h{method="live"}',
                                   'value': 19.5}]}]}]}))
     assert 'SUCCESS' in run([promtool(), 'test', 'rules', str(file)])
+
+
+def test_failed_migrations_are_those_that_the_circuit_breaker_counts():
+    kinds = re.search('error_type=~"(.*?)"',
+                      RECORDED['error_type:kronos_failed_migrations:increase1h']['expr'])[1]
+    assert set(kinds.split('|')) == set(outcomes.FAILURES)
 
 
 def names_in(expression):
