@@ -171,7 +171,7 @@ class Engine:
         self._tally = tally or tallies.Tally()
         self._forget_at = 0.0
         self._stopping = threading.Event()
-        self._tally.expect(scopes(conf, self._watch.current))
+        self._tally.expect(scopes(conf, self._watch.current), conf.engine.dry_run)
 
     def stop(self) -> None:
         """End the cycle at hand soon: what it has not stored yet is dropped."""
@@ -259,7 +259,7 @@ class Engine:
             self._tally.failed(None, e.code)
         except Exception as e:
             self._troubles[''] = f'{type(e).__name__}, a defect of ours; see the log'
-            self._tally.failed(None, 'defect')
+            self._tally.failed(None, tallies.DEFECT)
             LOG.exception('A cycle failed for a reason that is a defect of ours; nothing more '
                           'moves in it, and the next one tries again.')
         finally:
@@ -277,7 +277,7 @@ class Engine:
         ours: list[str] = []
         taken = []
         planned = scopes(self._conf, policy_set)
-        self._tally.expect(planned)
+        self._tally.expect(planned, self._conf.engine.dry_run)
         for scope in self._leases.keys() - planned:
             self._give_back(scope)
         for scope in planned:

@@ -25,12 +25,20 @@ import dataclasses
 import threading
 from typing import Any
 
+from kronos_nova import exception
 from kronos_nova import model
 
 #: Upper ends of buckets, seconds: of a step of a cycle, of a task's wait, of a migration.
 STEPS = (0.01, 0.05, 0.1, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0, 120.0)
 WAITS = (1.0, 10.0, 60.0, 300.0, 900.0, 1800.0, 3600.0, 7200.0, 21600.0)
 MIGRATIONS = (5.0, 10.0, 20.0, 30.0, 60.0, 120.0, 300.0, 600.0, 1200.0, 1800.0, 3600.0, 7200.0)
+
+#: Of a failure that is no exception of ours.
+DEFECT = 'defect'
+#: What a cycle may fail with.
+CODES = (*(kind.code for kind in (
+    exception.CollectError, exception.StoreError, exception.LeaseLost, exception.PlanRefused,
+    exception.ConfigError, exception.PolicyFileError, exception.PluginNotFound)), DEFECT)
 
 #: What a count or a duration is kept by: values of labels.
 Key = tuple[str, ...]
@@ -104,8 +112,10 @@ class Tally:
 
     # An engine.
 
-    def expect(self, scopes: Collection[str]) -> None:
-        """What this engine is to plan; what it counts of each begins at 0."""
+    def expect(self, scopes: Collection[str], dry_run: bool = False) -> None:
+        """What this engine is to plan; what it counts of each begins at 0, since a count
+        that begins at 1 is no increase."""
+        dry = str(dry_run).lower()
         with self._lock:
             for scope in set(self._scopes).difference(scopes):
                 self._seen.pop(scope, None)
@@ -114,6 +124,12 @@ class Tally:
             for scope in scopes:
                 for result in ('moves', 'nothing', 'failed'):
                     self._count('cycles', scope, result, by=0)
+                for code in CODES:
+                    self._count('cycle_failures', scope, code, by=0)
+                self._count('plans', scope, dry, by=0)
+                for phase in model.Phase:
+                    for method in model.Method:
+                        self._count('planned_moves', scope, phase.value, method.value, dry, by=0)
                 for result in ('better', 'worse'):
                     self._count('judged_plans', scope, result, by=0)
                 self._count('breaker_trips', scope, by=0)
@@ -148,7 +164,7 @@ class Tally:
     def failed(self, scope: str | None, code: str) -> None:
         """A cycle of a scope, or of all of them (None), has failed.
 
-        :param code: of the exception, or ``defect``.
+        :param code: of the exception, or :data:`DEFECT`.
         """
         with self._lock:
             for name in self._scopes if scope is None else (scope,):

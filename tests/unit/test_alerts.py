@@ -125,8 +125,11 @@ CASES = {
         [*pair('kronos_judged_plans_total', '0+0.01', '0+0.001', minutes=600, result='worse'),
          *pair('kronos_judged_plans_total', '0+0.001', '0+0.01', minutes=600, result='better')],
         400, [BAD]),
+    # An hour lies between two cycles.
     'KronosPlansTruncated': (
-        pair('kronos_truncated_plans_total', '0+0.2', 0, minutes=300), 200, [BAD]),
+        [*pair('kronos_truncated_plans_total', '0+0.0166', '0+0.005', minutes=480),
+         *pair('kronos_cycles_total', '0+0.0166', '0+0.0166', minutes=480, result='nothing'),
+         *pair('kronos_cycles_total', '0+1', '0+1', minutes=480, result='failed')], 460, [BAD]),
     'KronosLeaseFlaps': (
         pair('kronos_lease_epoch', '1+1', 7, minutes=30), 10, [BAD]),
     'KronosHostsUndrained': (

@@ -35,6 +35,11 @@ def test_counts_begin_at_zero_so_that_the_first_failure_is_an_increase():
     tally.serve(['MigrationFailed'])
     counts = tally.reading().counts
     assert counts['cycles'] == {('blue', result): 0 for result in ('moves', 'nothing', 'failed')}
+    assert counts['plans'] == {('blue', 'false'): 0}
+    assert len(counts['planned_moves']) == 4 * 2
+    assert set(counts['planned_moves'].values()) == {0}
+    assert {('blue', 'kronos.collect'), ('blue', 'defect')} <= set(counts['cycle_failures'])
+    assert set(counts['cycle_failures'].values()) == {0}
     assert counts['failed_attempts'] == {('MigrationFailed',): 0}
     assert len(counts['tasks_ended']) == 4 * 2 * 3 and set(counts['tasks_ended'].values()) == {0}
 
@@ -61,7 +66,8 @@ def test_what_a_failed_scope_was_like_is_not_told_but_when_it_was_planned_is():
     tally.failed('blue', 'kronos.collect')
     found = tally.reading()
     assert set(found.seen) == {'red'} and set(found.planned_at) == {'blue', 'red'}
-    assert found.counts['cycle_failures'] == {('blue', 'kronos.collect'): 1}
+    failures = found.counts['cycle_failures']
+    assert {key: n for key, n in failures.items() if n} == {('blue', 'kronos.collect'): 1}
     tally.failed(None, 'defect')
     found = tally.reading()
     assert not found.seen and found.counts['cycles']['red', 'failed'] == 1
