@@ -243,8 +243,11 @@ def test_a_recording_rule_counts_what_every_daemon_tells_once(tmp_path):
                 *(series('kronos_tasks', f'{n}x9', phase=phase, **tasks, **daemon)
                   for phase, n in (('spread', 2), ('evacuate', 1)) for daemon in (DAEMON, OTHER)),
                 *(series('kronos_migration_seconds_bucket', f'0+{n}x9', le=le, method='live',
-                         result='completed', **DAEMON)
-                  for le, n in (('10.0', 0), ('20.0', 10), ('+Inf', 10)))],
+                         driver='nova', result='completed', **DAEMON)
+                  for le, n in (('10.0', 0), ('20.0', 10), ('+Inf', 10))),
+                *(series('kronos_migration_seconds_bucket', '0+90x9', le=le, method='live',
+                         driver='dry_run', result='completed', **DAEMON)
+                  for le in ('10.0', '20.0', '+Inf'))],
             'promql_expr_test': [
                 {'eval_time': '5m', 'expr': 'scope_state:kronos_tasks:sum', 'exp_samples': [
                     {'labels': 'scope_state:kronos_tasks:sum{scope="blue",state="queued"}',

@@ -60,6 +60,12 @@ _OF = {faults.Fault.DESTINATION: exception.MigrationFailed,
        faults.Fault.API: exception.NovaClientError}
 
 
+#: With these no attempt ends before Nova was asked.
+_NOVA_ANSWERED = frozenset(kind.wire_type for kind in (
+    exception.MigrationFailed, exception.MigrationTimeout, exception.InstanceRefused,
+    exception.AllocationsLeft))
+
+
 class UnexpectedError(exception.MigrationError):
     """The driver raised what its contract does not know: a fault in it."""
 
@@ -219,7 +225,7 @@ class Worker:
                 marker=marker, submitted_at=now, doubt_since=None,
                 doubt=None, deadline=retry.deadline(task, now, self._settings)):
             return self._outcomes.lost(task)
-        if not row.attempts:
+        if not any(_asked(attempt) for attempt in row.attempts):
             self._tally.submitted(task, now - task.created_at)
         self._next_look[task.task_id] = now + self._settings.look_interval
         if self._clock() - now > self._settings.claim_seconds / 2:
@@ -420,6 +426,11 @@ class Worker:
 def _since(row: rows.TaskRow, doubt: base.Stage) -> float | None:
     """When that doubt began; what was doubted before it does not count."""
     return row.doubt_since if row.doubt == doubt else None
+
+
+def _asked(attempt: model.Attempt) -> bool:
+    """Whether it is known that Nova was asked in it."""
+    return attempt.migration_uuid is not None or attempt.error_type in _NOVA_ANSWERED
 
 
 def _unexpected(task: model.Task, error: Exception) -> UnexpectedError:

@@ -13,8 +13,9 @@
 """Every metric: its name, what its labels are, what it says.
 
 Labels have values from closed lists, or names that operators give: ``scope`` is an
-aggregate, ``policy`` stands in a policy file, ``host`` is a nova-compute. Nothing that
-a tenant writes is a label's value.
+aggregate, ``policy`` stands in a policy file, ``host`` is a nova-compute, ``driver``
+is the installed one that ``[engine] executor`` names. Nothing that a tenant writes is a
+label's value.
 """
 
 from collections.abc import Mapping
@@ -119,9 +120,10 @@ def _all() -> tuple[Metric, ...]:
                'driver dry_run nothing has moved.'),
         Metric('kronos_failed_attempts_total', counter, executor, ('driver', 'error_type'),
                'Tries at one destination that failed; another may have followed.'),
-        Metric('kronos_task_wait_seconds', histogram, executor, ('phase',),
+        Metric('kronos_task_wait_seconds', histogram, executor, ('driver', 'phase'),
                'From planning a move until Nova is first asked for it.'),
-        Metric('kronos_migration_seconds', histogram, executor, ('method', 'result'),
+        Metric('kronos_migration_seconds', histogram, executor,
+               ('driver', 'method', 'result'),
                'From asking Nova until the task has ended.'),
 
         Metric('kronos_store_up', gauge, database, (),

@@ -39,6 +39,8 @@ _DRIVEN = {
 }
 _DURATIONS = {
     'steps': 'kronos_cycle_step_seconds',
+}
+_DRIVEN_DURATIONS = {
     'waits': 'kronos_task_wait_seconds',
     'migrations': 'kronos_migration_seconds',
 }
@@ -90,6 +92,9 @@ def of_tally(reading: tallies.Reading, driver: str, host_scores: bool) -> Iterat
     for ours, name in _DURATIONS.items():
         for key, found in reading.durations.get(ours, {}).items():
             yield name, key, found
+    for ours, name in _DRIVEN_DURATIONS.items():
+        for key, found in reading.durations.get(ours, {}).items():
+            yield name, (driver, *key), found
     for scope, seen in reading.seen.items():
         yield from _of_scope(scope, seen)
         if host_scores:

@@ -138,7 +138,8 @@ def test_values_are_those_that_were_told(store):
     ended = {'driver': 'nova', 'phase': 'spread', 'method': 'live'}
     assert value(samples, 'kronos_tasks_ended_total', result='completed', **ended) == 1
     assert value(samples, 'kronos_tasks_ended_total', result='failed', **ended) == 0
-    assert value(samples, 'kronos_migration_seconds_sum', method='live', result='completed') == 42
+    assert value(samples, 'kronos_migration_seconds_sum', driver='nova', method='live',
+                 result='completed') == 42
     assert value(samples, 'kronos_tasks', scope='blue', phase='spread', state='queued') == 1
     assert value(samples, 'kronos_oldest_task_age_seconds', scope='blue', state='queued') == 60
     assert value(samples, 'kronos_breaker_open', scope='blue') == 1

@@ -206,6 +206,17 @@ def test_what_became_of_tasks_is_counted_and_how_long_it_took(bench):
     assert sum(bench.tally.reading().durations['migrations']['live', 'failed'].counts) == 0
 
 
+def test_a_task_waits_until_nova_is_first_asked_whatever_was_refused_before(bench):
+    bench.driver.answers['pre_flight'] = [
+        error(exception.NovaClientError, 'Nova is away'), 'marker']
+    bench.driver.answers['look'] = [base.Stage.FAILED, base.Stage.COMPLETED]
+    bench.plan()
+    bench.passes(12, seconds=60)
+    assert bench.state is TaskState.COMPLETED and len(bench.row().attempts) == 3
+    waits = bench.tally.reading().durations['waits']['spread',]
+    assert sum(waits.counts) == 1 and waits.total > 0
+
+
 def test_a_pre_flight_refusal_is_final_and_quarantines(bench):
     bench.driver.answers['pre_flight'] = [error(exception.PreFlightError)]
     bench.plan()
