@@ -137,6 +137,17 @@ scrape_configs:
     static_configs:
       - targets: [$targets]
 EOF
+    # They listen on this host alone.
+    if is_kronos_enabled; then
+        sudo tee -a $KRONOS_PROMETHEUS_CONF > /dev/null <<EOF
+  - job_name: kronos-engine
+    static_configs:
+      - targets: ['127.0.0.1:$KRONOS_ENGINE_PORT']
+  - job_name: kronos-executor
+    static_configs:
+      - targets: ['127.0.0.1:$KRONOS_EXECUTOR_PORT']
+EOF
+    fi
     restart_service prometheus
 }
 

@@ -29,7 +29,7 @@ import sqlalchemy as sa
 from kronos_nova import model
 from kronos_nova.rebalancer import messages
 from kronos_nova.rebalancer.store import api
-from kronos_nova.rebalancer.store import database
+from kronos_nova.rebalancer.store import schema
 from kronos_nova.rebalancer.store import tables
 
 RELEASES = Path(__file__).resolve().parents[1] / 'tests/fixtures/releases'
@@ -122,7 +122,7 @@ def main() -> int:
     made = tasks()
     documents = {'messages': {'tasks': [messages.to_wire(task) for task in made],
                               'results': [messages.to_payload(r) for r in results(made)]},
-                 'rows': {'revision': database.head(), 'tables': rows()}}
+                 'rows': {'revision': schema.head(), 'tables': rows()}}
     home.mkdir(parents=True)
     for name, document in documents.items():
         (home / f'{name}.json').write_text(

@@ -111,6 +111,25 @@ def store(conf: cfg.ConfigOpts) -> Any:
     return found
 
 
+def metrics(conf: cfg.ConfigOpts, health: Any, tally: Any,
+            option: str) -> Callable[[str], tuple[str, bytes]] | None:
+    """What /metrics shows; None where the option's port is 0.
+
+    It asks the database through a connection of its own, which gives up soon: no cycle
+    and no task waits because somebody scrapes.
+    """
+    if not conf.monitoring[option]:
+        return None
+    from kronos_nova.rebalancer.exposition import page
+    from kronos_nova.rebalancer.store import api
+    from kronos_nova.rebalancer.store import database
+
+    return page.Page(
+        health, tally, api.Store(engine=database.connect(conf, patient=False)).census,
+        driver=conf.engine.executor, host_scores=conf.monitoring.host_scores,
+        interval=conf.engine.evaluation_interval if option == 'engine_port' else None)
+
+
 def publisher(conf: cfg.ConfigOpts) -> Callable[..., None] | None:
     """Tells nova-scheduler what the rebalancer is doing, when [cache] is set."""
     if not conf.cache.enabled:
@@ -176,7 +195,7 @@ def results(conf: cfg.ConfigOpts, scopes: Sequence[str], heard: Callable[..., No
     return transport.Results(found, scopes, heard, pool=f'kronos.engine.{name}')
 
 
-def worker(conf: cfg.ConfigOpts, scopes: Sequence[str]) -> tuple[Any, Any]:
+def worker(conf: cfg.ConfigOpts, scopes: Sequence[str], tally: Any = None) -> tuple[Any, Any]:
     """An executor on the configured driver, serving ``scopes`` (none: all),
     and what wakes it (None in a dry run or without a broker).
 
@@ -199,7 +218,8 @@ def worker(conf: cfg.ConfigOpts, scopes: Sequence[str]) -> tuple[Any, Any]:
                     opened.engine.url.database)
     built = workers.Worker(
         opened, driver.create(conf, lambda: _connection(conf)), chosen,
-        transport.Notifier(found, retry=transport.retries(conf)) if found is not None else None)
+        transport.Notifier(found, retry=transport.retries(conf)) if found is not None else None,
+        tally=tally)
     if found is None:
         return built, None
     heard = sorted(chosen.scopes or {*conf.engine.aggregates, model.UNASSIGNED})

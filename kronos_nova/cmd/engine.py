@@ -47,23 +47,25 @@ def _run(conf: Any) -> int:
         _signals.block()
     from kronos_nova.cmd import _wiring
     from kronos_nova.rebalancer import engine
+    from kronos_nova.rebalancer import tally as tallies
 
+    tally = tallies.Tally()
     built = engine.Engine(
         conf, collector=_wiring.collector(conf), source=_wiring.source(conf),
         confirming=_wiring.confirming(conf),
         store=_wiring.store(conf), cast=_wiring.caster(conf), publish=_wiring.publisher(conf),
-        publish_usage=_wiring.usage_publisher(conf), kept_alive=not conf.once)
+        publish_usage=_wiring.usage_publisher(conf), kept_alive=not conf.once, tally=tally)
     try:
         if conf.once:
             rows = built.run_cycle()
             print(json.dumps({'aggregates': rows}, indent=2, sort_keys=True))
             return int(any(row['hosts'] is None for row in rows))
-        return _serve(conf, built)
+        return _serve(conf, built, tally)
     finally:
         built.close()
 
 
-def _serve(conf: Any, built: Any) -> int:
+def _serve(conf: Any, built: Any, tally: Any) -> int:
     """Cycles in threads of their own; the main thread takes signals.
 
     SIGUSR1 writes a snapshot, SIGTERM and SIGINT end it.
@@ -77,7 +79,8 @@ def _serve(conf: Any, built: Any) -> int:
 
     log = logging.getLogger(__name__)
     health = healths.Health(daemon=PROG, dry_run=conf.engine.dry_run)
-    monitor = monitoring.serve(conf, health, 'engine_port')
+    monitor = monitoring.serve(conf, health, 'engine_port',
+                               _wiring.metrics(conf, health, tally, 'engine_port'))
     heard = _wiring.results(conf, built.scope_names(), built.on_result)
     if heard is not None:
         heard.start()

@@ -48,16 +48,19 @@ def _run(conf: Any) -> int:
     from kronos_nova.cmd import _wiring
     from kronos_nova.rebalancer import health as healths
     from kronos_nova.rebalancer import monitoring
+    from kronos_nova.rebalancer import tally as tallies
 
+    tally = tallies.Tally()
     scopes = [*conf.aggregate, *([model.UNASSIGNED] if conf.unassigned else [])]
-    worker, listeners = _wiring.worker(conf, scopes)
+    worker, listeners = _wiring.worker(conf, scopes, tally)
     logging.getLogger(__name__).info(
         'Serving %s%s', ', '.join(scopes) if scopes else 'every scope',
         ' (dry run: nothing is begun, what is under way is watched)'
         if conf.engine.dry_run else '')
     health = healths.Health(daemon=PROG, dry_run=conf.engine.dry_run)
     worker.tell(health)
-    monitor = monitoring.serve(conf, health, 'executor_port')
+    monitor = monitoring.serve(conf, health, 'executor_port',
+                               _wiring.metrics(conf, health, tally, 'executor_port'))
     thread = threading.Thread(target=worker.run, name='worker')
     thread.start()
     if listeners is not None:

@@ -62,7 +62,7 @@ def _parsers(categories: Any) -> None:
 
 
 def _sync(conf: Any) -> int:
-    from kronos_nova.rebalancer.store import database
+    from kronos_nova.rebalancer.store import schema
 
     store = _store(conf)
     try:
@@ -70,26 +70,27 @@ def _sync(conf: Any) -> int:
         store.upgrade()
     finally:
         store.close()
-    print(f'The schema is at revision {database.head()}.')
+    print(f'The schema is at revision {schema.head()}.')
     return 0
 
 
 def _version(conf: Any) -> int:
     from kronos_nova import exception
     from kronos_nova.rebalancer.store import database
+    from kronos_nova.rebalancer.store import schema
 
     database.must_exist(conf.database.connection)
     engine = database.connect(conf)
     try:
-        found = database.current(engine)
+        found = schema.current(engine)
     finally:
         engine.dispose()
     print(found or 'none')
-    if found == database.head():
+    if found == schema.head():
         return 0
     raise exception.StoreError(
-        problem=f'has schema revision {found or "none"}, this release needs {database.head()}',
-        remedy='Run kronos-manage db sync.' if found is None or found < database.head() else
+        problem=f'has schema revision {found or "none"}, this release needs {schema.head()}',
+        remedy='Run kronos-manage db sync.' if found is None or found < schema.head() else
                'Install the release that wrote it, or restore a backup.')
 
 

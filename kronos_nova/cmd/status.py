@@ -34,6 +34,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     from kronos_nova.cmd import _tool
     from kronos_nova.conf import opts
     from kronos_nova.rebalancer.store import database
+    from kronos_nova.rebalancer.store import schema as schemas
 
     conf = cfg.CONF
     logging.register_options(conf)
@@ -58,7 +59,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             return _result(upgradecheck, *check_leftovers(conf))
 
         def schema(self) -> Any:
-            return _result(upgradecheck, *check_schema(conf, database))
+            return _result(upgradecheck, *check_schema(conf, database, schemas))
 
         _upgrade_checks = (
             ('Policies', policies), ('Options', options), ('Nova\'s filters and weighers', nova),
@@ -147,7 +148,7 @@ def check_broker(conf: Any) -> tuple[str, str]:
                        'the options of [messaging].')
 
 
-def check_schema(conf: Any, database: Any) -> tuple[str, str]:
+def check_schema(conf: Any, database: Any, schemas: Any) -> tuple[str, str]:
     """(code, details): can the database be reached, and is its schema known here?
 
     A schema that is older, or an empty database, is upgraded when a daemon starts; one
@@ -164,16 +165,16 @@ def check_schema(conf: Any, database: Any) -> tuple[str, str]:
     try:
         engine = database.connect(conf)
         try:
-            found = database.current(engine)
-            database.refuse_newer(found)
+            found = schemas.current(engine)
+            schemas.refuse_newer(found)
         finally:
             engine.dispose()
     except exception.StoreError as error:
         return 'FAILURE', str(error)
-    if found in (None, database.head()):
+    if found in (None, schemas.head()):
         return 'SUCCESS', ''
     return 'WARNING', (f'The schema is at revision {found}, this release needs '
-                       f'{database.head()}. Back the database up: the next daemon that starts '
+                       f'{schemas.head()}. Back the database up: the next daemon that starts '
                        'upgrades it, and an earlier release does not start on it again.')
 
 

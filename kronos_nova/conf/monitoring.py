@@ -15,11 +15,12 @@
 
 from oslo_config import cfg
 
-GROUP = cfg.OptGroup('monitoring', title='Health over HTTP')
+GROUP = cfg.OptGroup('monitoring', title='Health and metrics over HTTP')
 
 OPTS: list[cfg.Opt] = [
     cfg.HostAddressOpt('listen_address', default='127.0.0.1',
-                       help='Address on which a daemon tells how it is, as /healthz and /readyz. '
+                       help='Address on which a daemon tells how it is, as /healthz and /readyz, '
+                            'and what it does, as /metrics for Prometheus. '
                             'There is no login and no TLS: others than this host should come '
                             'through a proxy.'),
     cfg.PortOpt('engine_port', default=0,
@@ -27,4 +28,8 @@ OPTS: list[cfg.Opt] = [
     cfg.PortOpt('executor_port', default=0,
                 help='Port of kronos-executor; 0: it does not listen. Several executors of one '
                      'host each need a configuration file of their own for this.'),
+    cfg.BoolOpt('host_scores', default=True,
+                help='Whether /metrics of the engine has a series for each host under each '
+                     'policy (kronos_host_score_ratio). Without them it has a few dozen for '
+                     'each scope, however many hosts there are.'),
 ]

@@ -19,6 +19,8 @@ Pure rules; the store keeps what they judge, the engine pauses the scope.
 from collections.abc import Sequence
 import dataclasses
 
+#: Who has paused a scope whose breaker is open.
+NAME = 'the circuit breaker'
 #: Combined imbalance differs by so much from one sample to the next.
 NOISE = 0.01
 #: Fewer failures than this are no rate.

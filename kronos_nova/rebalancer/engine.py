@@ -43,6 +43,7 @@ from kronos_nova.rebalancer import breakers
 from kronos_nova.rebalancer import cycle
 from kronos_nova.rebalancer import planner
 from kronos_nova.rebalancer import report
+from kronos_nova.rebalancer import tally as tallies
 from kronos_nova.rebalancer import tasks
 from kronos_nova.rebalancer import usages
 from kronos_nova.rebalancer.snapshots import recorder
@@ -136,6 +137,7 @@ class Engine:
     :param confirming: None when Placement is not asked for what was chosen.
     :param publish_usage: as well, of what is measured; also in a dry run.
     :param kept_alive: somebody calls :meth:`keep_leases` all the time.
+    :param tally: told of every cycle.
     """
 
     def __init__(self, conf: cfg.ConfigOpts, *, collector: Collector, source: sources.Source,
@@ -143,6 +145,7 @@ class Engine:
                  publish: Publish | None = None, publish_usage: PublishUsage | None = None,
                  confirming: 'confirmation.Confirming | None' = None,
                  owner: str | None = None, kept_alive: bool = False,
+                 tally: tallies.Tally | None = None,
                  clock: Callable[[], float] = time.time,
                  monotonic: Callable[[], float] = time.monotonic) -> None:
         self._conf = conf
@@ -164,9 +167,10 @@ class Engine:
         self._cycle_began: float | None = None
         self._troubles: dict[str, str] = {}
         self._kept_alive = kept_alive
+        self._tally = tally or tallies.Tally()
         self._forget_at = 0.0
         self._stopping = threading.Event()
-        scopes(conf, self._watch.current)
+        self._tally.expect(scopes(conf, self._watch.current))
 
     def stop(self) -> None:
         """End the cycle at hand soon: what it has not stored yet is dropped."""
@@ -234,6 +238,7 @@ class Engine:
             if not self._store.renew(lease, LEASE_SECONDS):
                 LOG.warning('Scope %s: the lease was over before it was renewed: this engine or '
                             'the database was held up', scope)
+                self._tally.left(scope)
                 if self._leases.get(scope) is lease:
                     del self._leases[scope]
         return bool(self._taken) and self._store.has_free(self._taken)
@@ -250,8 +255,10 @@ class Engine:
         except exception.KronosException as e:
             LOG.error('%s The next cycle tries again.', e)
             self._troubles[''] = str(e)
+            self._tally.failed(None, e.code)
         except Exception as e:
             self._troubles[''] = f'{type(e).__name__}, a defect of ours; see the log'
+            self._tally.failed(None, 'defect')
             LOG.exception('A cycle failed for a reason that is a defect of ours; nothing more '
                           'moves in it, and the next one tries again.')
         finally:
@@ -269,6 +276,7 @@ class Engine:
         ours: list[str] = []
         taken = []
         planned = scopes(self._conf, policy_set)
+        self._tally.expect(planned)
         for scope in self._leases.keys() - planned:
             self._give_back(scope)
         for scope in planned:
@@ -348,6 +356,7 @@ class Engine:
                 break
             row = report.aggregate(outcome, collected)
             rows.append(row)
+            self._tally.planned(row, outcome.scores, self._clock(), self._conf.engine.dry_run)
             _log(row)
             self._tell_undrained(row)
         self._tell_scheduler(cluster)
@@ -429,6 +438,7 @@ class Engine:
                 LOG.info('Scope %s: plan %s found a combined imbalance of %.4f, foresaw %.4f and '
                          'left %.4f', scope, came.plan_id, came.before, came.foreseen,
                          came.realised)
+                self._tally.judged(scope, came.worse)
         failed, ended = self._store.failures(scope, now - FAILURE_SECONDS)
         why = breakers.tripped(
             self._store.outcomes(scope, conf.breaker_worse_plans), failed, ended,
@@ -436,8 +446,8 @@ class Engine:
         if why is None:
             return outcome
         seconds = None if conf.breaker_pause < 0 else float(conf.breaker_pause)
-        pause = self._store.trip(lease, now, seconds=seconds, paused_by='the circuit breaker',
-                                 reason=why)
+        pause = self._store.trip(lease, now, seconds=seconds, paused_by=breakers.NAME, reason=why)
+        self._tally.tripped(scope)
         LOG.error('Scope %s: %s', scope, pause)
         plan = dataclasses.replace(
             outcome.plan, moves=(), combined_after=outcome.plan.combined_before,
@@ -563,8 +573,10 @@ class Engine:
     def _failed(self, scope: str, error: exception.KronosException) -> dict[str, Any]:
         if isinstance(error, exception.ScopeTaken):
             LOG.info('%s', error)
+            self._tally.left(scope)
         else:
             LOG.error('Scope %s: %s', scope, error)
+            self._tally.failed(scope, error.code)
             self._troubles[scope] = str(error)
         return report.failed(scope, str(error))
 

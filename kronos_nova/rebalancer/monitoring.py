@@ -11,7 +11,8 @@
 # under the License.
 
 
-"""``/healthz`` and ``/readyz`` over HTTP, for people, containers and balancers."""
+"""``/healthz``, ``/readyz`` and ``/metrics`` over HTTP, for people, containers, balancers
+and Prometheus."""
 
 from collections.abc import Callable
 from collections.abc import Iterable
@@ -34,35 +35,58 @@ LOG = logging.getLogger(__name__)
 #: A client that is silent for so many seconds is hung up on.
 PATIENCE = 5.0
 
+#: The header Accept -> content type and text of /metrics.
+Metrics = Callable[[str], tuple[str, bytes]]
+_JSON = 'application/json'
 
-def application(health: healths.Health) -> Callable[..., Iterable[bytes]]:
-    """The WSGI application: JSON with ``status``, ``problems`` and facts.
+
+def application(health: healths.Health,
+                metrics: Metrics | None = None) -> Callable[..., Iterable[bytes]]:
+    """The WSGI application.
 
     ``/healthz`` is 503 when the process should be restarted, ``/readyz``
-    also when part of its work cannot be done now.
+    also when part of its work cannot be done now; both are JSON with ``status``,
+    ``problems`` and facts.
     """
-    pages = {'/healthz': health.alive, '/readyz': health.ready}
+    def told(page: Callable[[], list[str]]) -> tuple[str, str, bytes]:
+        problems = [masking.masked(text) for text in page()]
+        return '503 Service Unavailable' if problems else '200 OK', _JSON, _json(
+            {'status': 'failing' if problems else 'ok', 'problems': problems, **health.facts()})
+
+    def measured(page: Metrics, accept: str) -> tuple[str, str, bytes]:
+        try:
+            return '200 OK', *page(accept)
+        except Exception:
+            LOG.exception('/metrics failed for a reason that is a defect of ours')
+            return '500 Internal Server Error', _JSON, _json(
+                {'problems': ['a defect of ours; see the log']})
+
+    pages: dict[str, Callable[[str], tuple[str, str, bytes]]] = {
+        '/healthz': lambda accept: told(health.alive),
+        '/readyz': lambda accept: told(health.ready)}
+    if metrics is not None:
+        pages['/metrics'] = lambda accept: measured(metrics, accept)
 
     def answer(environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
         page = pages.get(environ.get('PATH_INFO', ''))
         method = environ.get('REQUEST_METHOD', '')
         if page is None:
-            status = '404 Not Found'
-            body: dict[str, Any] = {'pages': sorted(pages)}
+            status, kind, data = '404 Not Found', _JSON, _json({'pages': sorted(pages)})
         elif method not in ('GET', 'HEAD'):
-            status, body = '405 Method Not Allowed', {'methods': ['GET', 'HEAD']}
+            status, kind, data = '405 Method Not Allowed', _JSON, _json(
+                {'methods': ['GET', 'HEAD']})
         else:
-            problems = [masking.masked(text) for text in page()]
-            status = '503 Service Unavailable' if problems else '200 OK'
-            body = {'status': 'failing' if problems else 'ok', 'problems': problems,
-                    **health.facts()}
-        data = (json.dumps(body, indent=2, sort_keys=True) + '\n').encode()
+            status, kind, data = page(environ.get('HTTP_ACCEPT', ''))
         start_response(status, [
-            ('Content-Type', 'application/json'), ('Content-Length', str(len(data))),
+            ('Content-Type', kind), ('Content-Length', str(len(data))),
             ('Cache-Control', 'no-store'), ('X-Content-Type-Options', 'nosniff')])
         return [] if method == 'HEAD' else [data]
 
     return answer
+
+
+def _json(body: dict[str, Any]) -> bytes:
+    return (json.dumps(body, indent=2, sort_keys=True) + '\n').encode()
 
 
 class _Handler(simple_server.WSGIRequestHandler):
@@ -94,10 +118,12 @@ class Monitor:
     """Serves one daemon's health in threads of its own.
 
     :param option: that names the port in the configuration, for messages.
+    :param metrics: without it there is no such page.
     :raises ConfigError: the address cannot be listened on.
     """
 
-    def __init__(self, health: healths.Health, address: str, port: int, option: str) -> None:
+    def __init__(self, health: healths.Health, address: str, port: int, option: str,
+                 metrics: Metrics | None = None) -> None:
         server = type('_Server', (_Server,), {
             'address_family': socket.AF_INET6 if ':' in address else socket.AF_INET})
         try:
@@ -108,7 +134,7 @@ class Monitor:
                 problem=f'{address} port {port} cannot be listened on ({e})',
                 remedy='Choose a free port, 0 for none; listen_address has to be one of this '
                        'host.') from None
-        self._server.set_app(application(health))
+        self._server.set_app(application(health, metrics))
         self._thread = threading.Thread(
             target=self._server.serve_forever, name='kronos-monitoring', daemon=True)
 
@@ -126,13 +152,14 @@ class Monitor:
         self._server.server_close()
 
 
-def serve(conf: cfg.ConfigOpts, health: healths.Health, option: str) -> Monitor | None:
+def serve(conf: cfg.ConfigOpts, health: healths.Health, option: str,
+          metrics: Metrics | None = None) -> Monitor | None:
     """A running monitor; None where the option's port is 0."""
     port = conf.monitoring[option]
     if not port:
         return None
     address = conf.monitoring.listen_address
-    monitor = Monitor(health, address, port, option).start()
-    LOG.info('Health is told at http://%s:%d/healthz and /readyz',
+    monitor = Monitor(health, address, port, option, metrics).start()
+    LOG.info('Health is told at http://%s:%d/healthz and /readyz, metrics at /metrics',
              f'[{address}]' if ':' in address else address, port)
     return monitor

@@ -27,8 +27,9 @@ import yaml
 
 from tests.deploy import kolla_env
 
-EXAMPLES = kolla_env.SHARE / 'kronos-nova/kolla-ansible'
-ETC = kolla_env.SHARE / 'kronos-nova/etc'
+KRONOS = kolla_env.SHARE / 'kronos-nova'
+EXAMPLES = KRONOS / 'kolla-ansible'
+ETC = KRONOS / 'etc'
 OUR_PASSWORDS = ('kronos_database_password', 'kronos_engine_keystone_password',
                  'kronos_executor_keystone_password', 'kronos_prometheus_password')
 POLICIES = '# {{ no Jinja }}\npolicies:\n- {name: cpu, weight: 1.0, imbalance_query: cpu}\n'
@@ -62,6 +63,24 @@ PLAYBOOK = '''---
         src: roles/prometheus/templates/prometheus-web.yml.j2
         dest: "{{ node_config_directory }}/web.yml"
         mode: "0600"
+    - name: Find rules as the role does
+      ansible.builtin.find:
+        path: "{{ node_custom_config }}/prometheus/"
+        pattern: "*.rules"
+      register: prometheus_alert_rules
+    - name: Configure Prometheus as the role does, by where the daemons listen
+      merge_yaml:
+        sources:
+          - "{{ playbook_dir }}/roles/prometheus/templates/prometheus.yml.j2"
+          - "{{ node_custom_config }}/prometheus/prometheus.yml.d/kronos.yml"
+        dest: "{{ node_config_directory }}/{{ item.file }}"
+        mode: "0600"
+        extend_lists: true
+      vars:
+        kronos_monitoring_address: "{{ item.address }}"
+      loop:
+        - {file: prometheus.yml, address: "{{ kolla_internal_vip_address }}"}
+        - {file: prometheus-alone.yml, address: "127.0.0.1"}
     - name: Containers
       ansible.builtin.copy:
         content: "{{ kronos_services | to_json }}"
@@ -97,6 +116,9 @@ class Cloud:
         shutil.copytree(EXAMPLES / 'config', custom)
         shutil.copytree(EXAMPLES / 'globals.d', self.config / 'globals.d')
         shutil.copy(ETC / 'nova-policy.yaml', custom / 'nova/policy.yaml')
+        shutil.copy(KRONOS / 'prometheus/kronos.rules', custom / 'prometheus')
+        (custom / 'grafana/dashboards').mkdir(parents=True)
+        shutil.copy(KRONOS / 'grafana/kronos.json', custom / 'grafana/dashboards')
         (custom / 'kronos/policies').mkdir(parents=True)
         (custom / 'kronos/policies/policies.yaml').write_text(POLICIES)
         authorities = self.config / 'certificates/ca'

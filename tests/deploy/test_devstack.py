@@ -226,8 +226,10 @@ def test_nova_conf_is_what_nova_scheduler_starts_with(stacked):
 def test_prometheus_scrapes_every_exporter_that_is_named(devstack):
     devstack.run(*PHASES, KRONOS_NODE_EXPORTERS='192.0.2.10:9100,192.0.2.11:9100')
     config = yaml.safe_load((devstack.home / 'prometheus/prometheus.yml').read_text())
-    (job,) = config['scrape_configs']
-    assert job['static_configs'] == [{'targets': ['192.0.2.10:9100', '192.0.2.11:9100']}]
+    assert {job['job_name']: job['static_configs'] for job in config['scrape_configs']} == {
+        'node': [{'targets': ['192.0.2.10:9100', '192.0.2.11:9100']}],
+        'kronos-engine': [{'targets': ['127.0.0.1:9585']}],
+        'kronos-executor': [{'targets': ['127.0.0.1:9586']}]}
     assert config['global'] == {'scrape_interval': '10s'}
 
 

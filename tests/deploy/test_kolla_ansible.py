@@ -191,6 +191,35 @@ def test_prometheus_knows_the_user_that_we_come_as(cloud, rendered):
                           users[rendered.prometheus.username].encode())
 
 
+def scraped(cloud, name):
+    """Job -> targets, of a rendered configuration of Prometheus."""
+    return {job['job_name']: [target for found in job.get('static_configs') or ()
+                              for target in found['targets']]
+            for job in yaml.safe_load((cloud.node / name).read_text())['scrape_configs']}
+
+
+def test_prometheus_scrapes_each_daemon_where_it_listens(cloud, rendered, daemon):
+    """The network interface of this cloud is the loopback."""
+    port = rendered.monitoring[f'{daemon.partition("-")[2]}_port']
+    found = scraped(cloud, 'prometheus.yml')
+    assert found[daemon] == [f'127.0.0.1:{port}']
+    alone = scraped(cloud, 'prometheus-alone.yml')
+    assert 'prometheus' in alone and found.keys() - alone.keys() == set(DAEMONS)
+
+
+def test_prometheus_takes_its_configuration_with_our_rules(cloud, tmp_path):
+    promtool = shutil.which('promtool')
+    if promtool is None:
+        kolla_env.missing('promtool')
+    file = tmp_path / 'prometheus.yml'
+    file.write_text((cloud.node / 'prometheus.yml').read_text().replace(
+        '/etc/prometheus/', f'{cloud.config}/config/prometheus/'))
+    done = subprocess.run([promtool, 'check', 'config', str(file)], capture_output=True,
+                          text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert 'kronos.rules' in done.stdout and '23 rules found' in done.stdout
+
+
 def test_engine_and_scheduler_share_a_cache(cloud, rendered):
     parser = configparser.RawConfigParser(strict=False)
     parser.read(cloud.node / 'nova-scheduler/nova.conf')

@@ -33,6 +33,7 @@ from oslo_config import cfg
 from placement import deploy
 
 from kronos_nova.conf import opts
+from kronos_nova.rebalancer.store import api as store_api
 from tests.functional import base
 
 # Nova's fixtures replace it to keep its own SDK calls off the network.
@@ -142,6 +143,14 @@ class ApiTestCase(base.NovaTestCase):
         return connection.Connection(
             session=session, compute_endpoint_override=self.nova_api.url,
             placement_endpoint_override=placement_url or self.placement_api.url)
+
+    def new_store(self, **kwargs: Any) -> store_api.Store:
+        """A database of this test, in a file."""
+        path = self.useFixture(fixtures.TempDir()).join('kronos.sqlite')
+        store = store_api.Store.from_url(f'sqlite:///{path}', **kwargs)
+        self.addCleanup(store.close)
+        store.upgrade()
+        return store
 
     def abort(self, server: dict[str, Any]) -> None:
         """Abort the server's live migration and wait for its end."""

@@ -29,7 +29,6 @@ from kronos_nova import model
 from kronos_nova.rebalancer.executors import outcomes
 from kronos_nova.rebalancer.executors import retry
 from kronos_nova.rebalancer.executors import worker
-from kronos_nova.rebalancer.store import api as store_api
 from kronos_nova.rebalancer.store import rows
 from tests.functional import test_nova_executor
 
@@ -40,9 +39,7 @@ class AlternatesCase(test_nova_executor.ExecutorCase):
     def setUp(self) -> None:
         super().setUp()
         self.conf.set_override('max_alternates', 3, 'engine')
-        self.store = store_api.Store.from_url('sqlite://')
-        self.store.upgrade()
-        self.addCleanup(self.store.close)
+        self.store = self.new_store()
         self.told: list[tuple[str, model.Result]] = []
         settings = dataclasses.replace(retry.settings(self.conf), look_interval=0.0, begin=True)
         self.worker = worker.Worker(

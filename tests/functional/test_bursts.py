@@ -86,15 +86,9 @@ class UnevenTestCase(test_depletion.OneSampleTestCase):
         vars(compute.manager.driver).update(size)
         return compute
 
-    def _wait_for_server_parameter(self, server, expected_params, *args, **kwargs):
-        """Looks more often than Nova's, and longer: a hundred are long at work."""
-
-        def there():
-            found = self.admin_api.get_server(server['id'])
-            self.assertNotEqual('ERROR', found['status'], found)
-            return all(found[k] == v for k, v in expected_params.items()) and found
-
-        return self.wait_for(there, f'{expected_params} of {server["id"]}', 300.0)
+    def wait_for(self, condition, what, patience=300.0):
+        """Longer than others: many are long at work."""
+        return super().wait_for(condition, what, patience)
 
     def publish(self, *moves):
         """As the engine does when it has measured the flavors, and decided moves."""

@@ -16,13 +16,11 @@
 import dataclasses
 import time
 
-import fixtures
 from nova.tests import fixtures as nova_fixtures
 
 from kronos_nova import model
 from kronos_nova.rebalancer.executors import retry
 from kronos_nova.rebalancer.executors import worker
-from kronos_nova.rebalancer.store import api as store_api
 from tests.functional import test_collector
 from tests.functional import test_nova_executor
 
@@ -37,10 +35,7 @@ class TwoCellsTestCase(test_collector.CollectorCase, test_nova_executor.Executor
 
     def setUp(self) -> None:
         super().setUp()
-        path = self.useFixture(fixtures.TempDir()).join('kronos.sqlite')
-        self.store = store_api.Store.from_url(f'sqlite:///{path}')
-        self.store.upgrade()
-        self.addCleanup(self.store.close)
+        self.store = self.new_store()
 
     def carry_out(self, task: model.Task) -> None:
         lease = self.store.acquire_lease(model.UNASSIGNED, 'engine', 1e6, 'hash')

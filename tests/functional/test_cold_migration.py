@@ -24,7 +24,6 @@ from kronos_nova.rebalancer.executors import base as executors
 from kronos_nova.rebalancer.executors import nova
 from kronos_nova.rebalancer.executors import retry
 from kronos_nova.rebalancer.executors import worker
-from kronos_nova.rebalancer.store import api as store_api
 from tests.functional import test_nova_executor
 
 Stage = executors.Stage
@@ -230,9 +229,7 @@ class WorkerCase(DrainCase):
     def setUp(self) -> None:
         super().setUp()
         self.now = 1_700_000_000.0
-        self.store = store_api.Store.from_url('sqlite://', clock=lambda: self.now)
-        self.store.upgrade()
-        self.addCleanup(self.store.close)
+        self.store = self.new_store(clock=lambda: self.now)
 
     def new_worker(self, driver: executors.Executor, name: str) -> worker.Worker:
         return worker.Worker(self.store, driver, self.settings, clock=lambda: self.now, name=name)

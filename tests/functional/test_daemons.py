@@ -22,6 +22,7 @@ import sys
 from typing import Any
 
 import fixtures
+from prometheus_client import parser
 import requests
 import sqlalchemy as sa
 from testtools import content
@@ -44,6 +45,14 @@ def listens(port: int) -> bool:
 def told(port: int, page: str) -> tuple[int, str, bool]:
     answer = requests.get(f'http://127.0.0.1:{port}/{page}', timeout=60)
     return answer.status_code, answer.json()['daemon'], answer.json()['dry_run']
+
+
+def measured(port: int, name: str) -> dict[tuple[str, ...], float]:
+    """Values of labels, in the order of their names -> value, of a sample of /metrics."""
+    text = requests.get(f'http://127.0.0.1:{port}/metrics', timeout=60).text
+    return {tuple(value for _, value in sorted(sample.labels.items())): sample.value
+            for family in parser.text_string_to_metric_families(text)
+            for sample in family.samples if sample.name == name}
 
 
 class TestDaemons(test_first_light.RebalancedTestCase):
@@ -118,6 +127,12 @@ placement_endpoint_override = {self.placement_api.url}
             for name, port in ports.items():
                 for page in ('healthz', 'readyz'):
                     self.assertEqual((200, f'kronos-{name}', False), told(port, page))
+            self.assertEqual(1, sum(measured(ports['engine'], 'kronos_planned_moves_total')
+                                    .values()))
+            self.wait_for(lambda: {labels for labels, number in measured(
+                ports['executor'], 'kronos_tasks_ended_total').items() if number} == {
+                    ('nova', 'live', 'spread', 'completed')}, 'the executor to tell of it')
+            self.assertEqual({(): 1}, measured(ports['executor'], 'kronos_store_up'))
             engine.send_signal(signal.SIGUSR1)
             self.wait_for(lambda: os.path.isdir(self.snapshots) and os.listdir(self.snapshots),
                           'a snapshot')

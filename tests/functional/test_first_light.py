@@ -13,9 +13,6 @@
 """The whole idea on a real Nova: boot by scores, plan, move, terminal row."""
 
 import dataclasses
-import os
-
-import fixtures
 
 from kronos_nova import model
 from kronos_nova.rebalancer import collector
@@ -23,7 +20,6 @@ from kronos_nova.rebalancer import engine
 from kronos_nova.rebalancer.executors import nova as nova_executor
 from kronos_nova.rebalancer.executors import retry
 from kronos_nova.rebalancer.executors import worker
-from kronos_nova.rebalancer.store import api as store_api
 from kronos_nova.sources import prometheus
 from tests.functional import api
 from tests.functional import scores
@@ -41,11 +37,7 @@ class RebalancedTestCase(scores.ScoredTestCase, api.ApiTestCase):
 
     def setUp(self) -> None:
         super().setUp()
-        directory = self.useFixture(fixtures.TempDir()).path
-        self.store = store_api.Store.from_url(
-            'sqlite:///' + os.path.join(directory, 'kronos.sqlite'))
-        self.store.upgrade()
-        self.addCleanup(self.store.close)
+        self.store = self.new_store()
         for name, value in {'policies_file': self.policies_file, 'dry_run': False,
                             'settle_seconds': 0, 'cooldown': 0}.items():
             self.conf.set_override(name, value, 'engine')

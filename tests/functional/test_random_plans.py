@@ -40,7 +40,6 @@ from kronos_nova.rebalancer.clients import nova_api
 from kronos_nova.rebalancer.executors import answers
 from kronos_nova.rebalancer.executors import retry
 from kronos_nova.rebalancer.executors import worker
-from kronos_nova.rebalancer.store import api as store_api
 from tests.functional import api
 from tests.functional import random_cloud
 
@@ -203,9 +202,7 @@ class RandomPlansTestCase(api.ApiTestCase):
             fields |= {'capacity_query': 'drawn', 'capacity_threshold': 0.9}
         with open(path, 'w') as f:
             yaml.safe_dump({'policies': [{'name': 'cpu', 'weight': 1.0, **fields}]}, f)
-        self.store = store_api.Store.from_url('sqlite:///' + os.path.join(directory, 'k.sqlite'))
-        self.store.upgrade()
-        self.addCleanup(self.store.close)
+        self.store = self.new_store()
         scopes = {'pool': [], 'racks': ['rack1', 'rack2'], 'zones': ['all']}
         self._configure('engine', policies_file=path, dry_run=False, settle_seconds=0, cooldown=0,
                         instance_cooldown=0, instance_quarantine_seconds=0,
@@ -310,7 +307,9 @@ class RandomPlansTestCase(api.ApiTestCase):
         for cycle in itertools.count():
             self._one_cycle()
             self._write_figures()
-            if self.figures['plans'] >= PLANS:
+            # Of a few plans none may have a move.
+            if self.figures['plans'] >= PLANS and (
+                    self.figures['migrations completed'] or cycle > 3 * PLANS):
                 break
             if cycle % 3 == 2:
                 self._churn()

@@ -13,7 +13,6 @@
 
 """A real POST /reshaper between plan and execution, with live allocations."""
 
-import os
 import time
 from typing import Any
 
@@ -29,7 +28,6 @@ from kronos_nova.rebalancer.executors import base as executors
 from kronos_nova.rebalancer.executors import nova as nova_executor
 from kronos_nova.rebalancer.executors import retry
 from kronos_nova.rebalancer.executors import worker
-from kronos_nova.rebalancer.store import api as store_api
 from tests.functional import api
 from tests.functional import placement_writer
 
@@ -49,11 +47,7 @@ class ReshapeTestCase(api.ApiTestCase):
     def setUp(self) -> None:
         self.useFixture(fixtures.MonkeyPatch('nova.virt.fake.MediumFakeDriver', ModernDriver))
         super().setUp()
-        directory = self.useFixture(fixtures.TempDir()).path
-        self.store = store_api.Store.from_url(
-            'sqlite:///' + os.path.join(directory, 'kronos.sqlite'))
-        self.store.upgrade()
-        self.addCleanup(self.store.close)
+        self.store = self.new_store()
         self.conf.set_override('dry_run', False, 'engine')
         self.conf.set_override('migration_poll_interval', 1, 'executor')
         self.later = 0.0

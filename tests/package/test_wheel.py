@@ -84,6 +84,8 @@ def test_wheel_installs_the_files_of_etc_and_deploy(wheel):
     assert installed == {
         name.replace(folder, target, 1) for folder, target in (
             ('etc/kronos/', 'kronos-nova/etc/'), ('etc/systemd/', 'kronos-nova/systemd/'),
+            ('deploy/grafana/', 'kronos-nova/grafana/'),
+            ('deploy/prometheus/', 'kronos-nova/prometheus/'),
             ('deploy/kolla/', 'kronos-nova/kolla/'),
             ('deploy/kolla-ansible/ansible/', 'kolla-ansible/ansible/'),
             ('deploy/kolla-ansible/examples/', 'kronos-nova/kolla-ansible/'))

@@ -49,25 +49,18 @@ class CandidatesApi:
         :param own: traits that the flavor names itself.
         :raises ApiError: it is not known.
         """
+        why = self._refusal(query)
+        less = list(query) if why is None else _without(query, why, own)
+        return why if less == list(query) else self._refusal(less)
+
+    def _refusal(self, query: Sequence[tuple[str, str]]) -> str | None:
         try:
-            return self._refusal(query)
+            body = self._api.get(f'/allocation_candidates?{parse.urlencode(query)}', WHAT, POLICY,
+                                 VERSION)
         except api.ApiError as exc:
             if exc.status != 400:
                 raise
-            problem = exc.problem
-        less = _without(query, problem, own)
-        if less != list(query):
-            try:
-                return self._refusal(less)
-            except api.ApiError as exc:
-                if exc.status != 400:
-                    raise
-                problem = exc.problem
-        return problem
-
-    def _refusal(self, query: Sequence[tuple[str, str]]) -> str | None:
-        body = self._api.get(f'/allocation_candidates?{parse.urlencode(query)}', WHAT, POLICY,
-                             VERSION)
+            return exc.problem
         return None if self._api.records(body, 'allocation_requests', WHAT) else NONE
 
 

@@ -25,6 +25,7 @@ from oslo_utils import uuidutils
 from kronos_nova import exception
 from kronos_nova import model
 from kronos_nova.model import TaskState
+from kronos_nova.rebalancer import tally as tallies
 from kronos_nova.rebalancer.clients import api as clients
 from kronos_nova.rebalancer.executors import retry
 from kronos_nova.rebalancer.store import api
@@ -44,12 +45,14 @@ class Outcomes:
     """Writes what became of this worker's tasks."""
 
     def __init__(self, store: api.Store, settings: retry.Settings, notify: Notify | None,
-                 worker: str, clock: Callable[[], float]) -> None:
+                 worker: str, clock: Callable[[], float],
+                 tally: tallies.Tally | None = None) -> None:
         self._store = store
         self._settings = settings
         self._notify = notify
         self._worker = worker
         self._clock = clock
+        self._tally = tally or tallies.Tally()
 
     def failed(self, row: rows.TaskRow, error: exception.MigrationError) -> None:
         """The next destination, a retry, or the end (see :mod:`retry`)."""
@@ -89,6 +92,8 @@ class Outcomes:
                 error_type=error.wire_type, attempts=tried):
             self.lost(task)
             return False
+        if tried is not row.attempts:
+            self._tally.attempt_failed(error.wire_type)
         if (verdict.attempt, verdict.retry_count) == (row.attempt, task.retry_count):
             LOG.info('Task %s: %s: it waits for %.0f s', task.task_id, error,
                      verdict.not_before - now)
@@ -132,6 +137,10 @@ class Outcomes:
         if cancelled is None:
             self.lost(task)
             return False
+        if state is TaskState.FAILED and error_type is not None:
+            self._tally.attempt_failed(error_type)
+        self._tally.ended(task, state,
+                          None if row.submitted_at is None else now - row.submitted_at)
         if state is TaskState.COMPLETED:
             LOG.info('Instance %s: moved from %s to %s in %.0f s (task %s)', task.instance_uuid,
                      task.from_host, task.to_host, result.duration_seconds, task.task_id)
@@ -145,6 +154,7 @@ class Outcomes:
 
     def cancelled(self, task: model.Task, now: float) -> None:
         """A task that ended in the table, without Nova being asked."""
+        self._tally.ended(task, TaskState.CANCELLED, None)
         row = self._store.task(task.task_id)
         if row is not None:
             LOG.warning('Task %s of instance %s cancelled: %s', task.task_id,

@@ -36,6 +36,7 @@ from kronos_nova import model
 from kronos_nova.conf import masking
 from kronos_nova.model import TaskState
 from kronos_nova.rebalancer import health as healths
+from kronos_nova.rebalancer import tally as tallies
 from kronos_nova.rebalancer.executors import base
 from kronos_nova.rebalancer.executors import faults
 from kronos_nova.rebalancer.executors import outcomes
@@ -72,18 +73,23 @@ class Worker:
     :param wake: set it to have the table looked at now.
     :param clock: epoch seconds; executors' clocks must agree to well within
         ``claim_seconds``.
+    :param tally: told what became of tasks.
     """
 
     def __init__(self, store: api.Store, driver: base.Executor, settings: retry.Settings,
                  notify: outcomes.Notify | None = None, *, clock: Callable[[], float] = time.time,
-                 wake: threading.Event | None = None, name: str | None = None) -> None:
+                 wake: threading.Event | None = None, name: str | None = None,
+                 tally: tallies.Tally | None = None) -> None:
         self.name = name or owners.name()
         self.wake = wake or threading.Event()
         self._store = store
         self._driver = driver
         self._settings = settings
         self._clock = clock
-        self._outcomes = outcomes.Outcomes(store, settings, notify, self.name, clock)
+        self._tally = tally or tallies.Tally()
+        self._tally.serve({kind.wire_type for kind in exception.MigrationError.__subclasses__()})
+        self._outcomes = outcomes.Outcomes(store, settings, notify, self.name, clock,
+                                           self._tally)
         self._stopping = threading.Event()
         self._next_look: dict[str, float] = {}
         self._unverified: dict[str, float] = {}
@@ -213,6 +219,8 @@ class Worker:
                 marker=marker, submitted_at=now, doubt_since=None,
                 doubt=None, deadline=retry.deadline(task, now, self._settings)):
             return self._outcomes.lost(task)
+        if not row.attempts:
+            self._tally.submitted(task, now - task.created_at)
         self._next_look[task.task_id] = now + self._settings.look_interval
         if self._clock() - now > self._settings.claim_seconds / 2:
             LOG.warning('Instance %s: task %s: this executor was held up before it could ask for '

@@ -36,6 +36,7 @@ from kronos_nova import model
 from kronos_nova.constraints import settling
 from kronos_nova.model import TaskState
 from kronos_nova.rebalancer import breakers
+from kronos_nova.rebalancer.store import census
 from kronos_nova.rebalancer.store import database
 from kronos_nova.rebalancer.store import leases
 from kronos_nova.rebalancer.store import outcomes
@@ -44,6 +45,7 @@ from kronos_nova.rebalancer.store import pauses
 from kronos_nova.rebalancer.store import plans
 from kronos_nova.rebalancer.store import quarantine
 from kronos_nova.rebalancer.store import rows
+from kronos_nova.rebalancer.store import schema
 from kronos_nova.rebalancer.store import tables
 from kronos_nova.rebalancer.store import tasks
 from kronos_nova.rebalancer.store.pauses import Pause
@@ -105,11 +107,11 @@ class Store:
 
         :raises StoreError: unreachable, or written by a newer release.
         """
-        database.upgrade(self.engine)
+        schema.upgrade(self.engine)
 
     def check(self) -> None:
         """:raises StoreError: unreachable, or not at this release's schema."""
-        database.check(self.engine)
+        schema.check(self.engine)
 
     def refuse_other_machines(self, hosts: Collection[str] = ()) -> None:
         """SQLite serves one machine. See :mod:`owners`.
@@ -493,6 +495,12 @@ class Store:
                 pauses.begin(connection, found)
         self._fenced(lease, step)
         return found
+
+    # Metrics.
+
+    def census(self) -> census.Census:
+        """What it holds, in numbers."""
+        return self._read(lambda c: census.take(c, self._now()))
 
     # Quarantine.
 

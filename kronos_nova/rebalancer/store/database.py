@@ -11,7 +11,7 @@
 # under the License.
 
 
-"""The connection: engine, clock, schema revision; every error is one sentence.
+"""The connection: engine and clock; every error is one sentence.
 
 SQLite serves one host: the database file must not lie on a network file
 system, and no executor on another host can use it.
@@ -22,10 +22,6 @@ import contextlib
 import os
 from typing import Any
 
-from alembic import command
-from alembic import config as alembic_config
-from alembic import migration
-from alembic import script
 from oslo_config import cfg
 from oslo_db import exception as db_exception
 from oslo_db.sqlalchemy import engines
@@ -41,8 +37,8 @@ BUSY_SECONDS = 30
 #: A server ends a transaction in which nothing was said for so long (seconds):
 #: a process that is frozen in one keeps from others what it has locked.
 IDLE_SECONDS = 20
-_UPGRADE_LOCK = 'kronos_upgrade'
-_UPGRADE_LOCK_NUMBER = 0x6B726F6E
+#: Whoever does not want to wait gives up after so many seconds.
+IMPATIENCE = 5
 _SQLITE_REMEDIES = {
     'is locked': f'Another process has been writing to it for more than {BUSY_SECONDS} s: see '
                  'which one has the file open (fuser -v FILE) and hangs.',
@@ -80,18 +76,41 @@ def _postgresql_now(element: Any, visitor: Any, **kw: Any) -> str:
     return 'CAST(EXTRACT(EPOCH FROM clock_timestamp()) AS DOUBLE PRECISION)'
 
 
-def connect(conf: cfg.ConfigOpts) -> sa.Engine:
+def connect(conf: cfg.ConfigOpts, patient: bool = True) -> sa.Engine:
     """The engine for ``[database]``; opens no connection yet.
 
+    :param patient: else for somebody who would rather have no answer than wait.
     :raises StoreError: the URL cannot be used.
     """
     group = conf.database
+    if not patient:
+        return from_url(
+            _impatient(group.connection), max_pool_size=1, mysql_sql_mode=group.mysql_sql_mode,
+            connection_recycle_time=group.connection_recycle_time,
+            connection_parameters=group.connection_parameters)
     return from_url(
         group.connection, mysql_sql_mode=group.mysql_sql_mode,
         mysql_wsrep_sync_wait=group.mysql_wsrep_sync_wait,
         connection_recycle_time=group.connection_recycle_time,
         max_pool_size=group.max_pool_size, max_overflow=group.max_overflow,
         pool_timeout=group.pool_timeout, connection_parameters=group.connection_parameters)
+
+
+def _impatient(text: str) -> str:
+    """The URL with limits for connecting and for each answer, where the driver has any."""
+    try:
+        url = sa.engine.make_url(text)
+    except (sa_exc.ArgumentError, ValueError):
+        return text  # from_url says it
+    known: dict[str, dict[str, Any]] = {
+        'pymysql': {'connect_timeout': IMPATIENCE, 'read_timeout': IMPATIENCE,
+                    'write_timeout': IMPATIENCE},
+        'psycopg2': {'connect_timeout': IMPATIENCE, 'tcp_user_timeout': IMPATIENCE * 1000,
+                     'options': f'-c statement_timeout={IMPATIENCE}s'},
+    }
+    limits = known.get(url.get_driver_name(), {})
+    given = {name: str(value) for name, value in limits.items() if name not in url.query}
+    return url.update_query_dict(given).render_as_string(hide_password=False)
 
 
 def sqlite_file(text: str | None) -> str | None:
@@ -249,84 +268,3 @@ def _brief(error: BaseException) -> str:
     inner = getattr(error, 'inner_exception', None) or error
     inner = getattr(inner, 'orig', None) or inner
     return ' '.join(str(inner).split())[:200] or type(inner).__name__
-
-
-def _alembic(connection: sa.Connection | None = None) -> alembic_config.Config:
-    config = alembic_config.Config()
-    config.set_main_option(
-        'script_location', os.path.join(os.path.dirname(__file__), 'migrations')
-        .replace('%', '%%'))
-    config.attributes['connection'] = connection
-    return config
-
-
-def head() -> str:
-    """The revision that this release's code needs."""
-    return str(script.ScriptDirectory.from_config(_alembic()).get_current_head())
-
-
-def current(engine: sa.Engine) -> str | None:
-    """The revision of the database; None when it is empty."""
-    with explained(engine), engine.connect().execution_options(kronos_begin='') as connection:
-        return migration.MigrationContext.configure(connection).get_current_revision()
-
-
-def upgrade(engine: sa.Engine, to: str = 'head') -> None:
-    """Bring the schema to :func:`head`; concurrent callers wait in line.
-
-    :param to: an earlier revision, for tests of the way from there.
-    :raises StoreError: unreachable, refused, or written by a newer release.
-    """
-    with explained(engine), engine.connect() as connection, _upgrade_lock(connection):
-        with connection.begin():  # committed before the lock is given back
-            revision = migration.MigrationContext.configure(connection).get_current_revision()
-            refuse_newer(revision)
-            if revision != head():
-                command.upgrade(_alembic(connection), to)
-
-
-@contextlib.contextmanager
-def _upgrade_lock(connection: sa.Connection) -> Iterator[None]:
-    """The lock is the session's: a revision that is written but not committed
-    when it is given back would be written again by the next one in line."""
-    backend = connection.dialect.name
-    if backend == 'postgresql':
-        lock, unlock = sa.func.pg_advisory_lock, sa.func.pg_advisory_unlock
-        arguments: tuple[Any, ...] = (_UPGRADE_LOCK_NUMBER,)
-        waits: tuple[Any, ...] = ()
-    elif backend in ('mysql', 'mariadb'):
-        lock, unlock = sa.func.get_lock, sa.func.release_lock
-        arguments, waits = (_UPGRADE_LOCK,), (300,)
-    else:  # SQLite: BEGIN IMMEDIATE lets in one writer at a time.
-        yield
-        return
-    got = connection.execute(sa.select(lock(*arguments, *waits))).scalar()
-    connection.commit()
-    if waits and got != 1:
-        raise exception.StoreError(
-            problem='is being upgraded by another process for more than 300 s',
-            remedy='Wait for it, or end it, and start again.')
-    try:
-        yield
-    finally:
-        connection.execute(sa.select(unlock(*arguments)))
-        connection.commit()
-
-
-def refuse_newer(revision: str | None) -> None:
-    """:raises StoreError: another release, which is not known here, has written it."""
-    known = {r.revision for r in script.ScriptDirectory.from_config(_alembic()).walk_revisions()}
-    if revision is not None and revision not in known:
-        raise exception.StoreError(
-            problem=f'has schema revision {revision}, which this release does not know',
-            remedy='Install the release that wrote it, or restore a backup.')
-
-
-def check(engine: sa.Engine) -> None:
-    """:raises StoreError: unreachable, or not at :func:`head`."""
-    revision = current(engine)
-    refuse_newer(revision)
-    if revision != head():
-        raise exception.StoreError(
-            problem=f'has schema revision {revision or "none"}, this release needs {head()}',
-            remedy='Upgrade it: kronos-manage db sync, or start kronos-engine.')

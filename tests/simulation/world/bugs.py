@@ -39,6 +39,7 @@ from kronos_nova.rebalancer import masks
 from kronos_nova.rebalancer.clients import api as clients_api
 from kronos_nova.rebalancer.clients import nova_api
 from kronos_nova.rebalancer.executors import base
+from kronos_nova.rebalancer.executors import departures
 from kronos_nova.rebalancer.executors import faults as faults_of
 from kronos_nova.rebalancer.executors import fresh
 from kronos_nova.rebalancer.executors import nova as nova_executor
@@ -464,6 +465,12 @@ def unnamed_attempts(patch: Patch) -> None:
         real(row, *args), migration_uuid=None))
 
 
+@bug()
+def nobody_left(patch: Patch) -> None:
+    """Nobody minds who has just left the destination."""
+    patch.setattr(departures, 'check', lambda *args: None)
+
+
 #: Bug -> (a seed that catches it, the invariant that is broken first).
 CAUGHT: dict[str, tuple[int, str]] = {
     'The fence is dropped': (2, 'fenced'),
@@ -514,4 +521,5 @@ CAUGHT: dict[str, tuple[int, str]] = {
     'Whatever Nova refuses is the fault of the destination': (8, 'settled_first'),
     'Only the last attempt is kept': (0, 'attempts_are_kept'),
     'Attempts do not name their migrations': (0, 'every_attempt_is_listed'),
+    'Nobody minds who has just left the destination': (10, 'destination_is_legal'),
 }

@@ -24,6 +24,7 @@ import pytest
 from kronos_nova import model
 from kronos_nova.rebalancer.store import api
 from kronos_nova.rebalancer.store import database
+from kronos_nova.rebalancer.store import schema
 from tests.unit.rebalancer.store import cases
 
 TOP = Path(__file__).resolve().parents[3]
@@ -54,14 +55,14 @@ def run(tmp_path, url):
 def test_sync_makes_the_schema_and_may_be_repeated(run, tmp_path):
     for _ in range(2):
         status, out, error = run('db', 'sync')
-        assert (status, out) == (0, f'The schema is at revision {database.head()}.'), error
-    assert run('db', 'version')[:2] == (0, database.head())
+        assert (status, out) == (0, f'The schema is at revision {schema.head()}.'), error
+    assert run('db', 'version')[:2] == (0, schema.head())
     assert os.stat(tmp_path / 'kronos.sqlite').st_mode & 0o777 == 0o600
 
 
 def test_version_says_what_to_do_about_an_old_schema(run, url):
     engine = database.from_url(url)
-    database.upgrade(engine, '0001')
+    schema.upgrade(engine, '0001')
     engine.dispose()
     status, out, error = run('db', 'version')
     assert (status, out) == (1, '0001') and 'kronos-manage db sync' in error

@@ -26,7 +26,7 @@ from kronos_nova.cmd import upgrades
 from kronos_nova.conf import engine
 from kronos_nova.conf import policies
 from kronos_nova.rebalancer.store import api
-from kronos_nova.rebalancer.store import database
+from kronos_nova.rebalancer.store import schema
 
 TOP = Path(__file__).resolve().parents[3]
 WEIGHERS = 'nova.scheduler.weights.all_weighers,kronos_nova.weighers.all_weighers'
@@ -121,7 +121,7 @@ def test_schema_of_a_later_release_is_a_failure(run, tmp_path):
 
 def test_schema_of_an_earlier_release_is_a_warning_that_it_is_upgraded(run, tmp_path):
     store = api.Store.from_url(f'sqlite:///{tmp_path}/kronos.sqlite')
-    database.upgrade(store.engine, '0003')
+    schema.upgrade(store.engine, '0003')
     store.close()
     status, report = run()
     assert status == 1

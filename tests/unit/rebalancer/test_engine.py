@@ -24,6 +24,7 @@ from kronos_nova.conf import opts
 from kronos_nova.rebalancer import confirming
 from kronos_nova.rebalancer import engine
 from kronos_nova.rebalancer import replay
+from kronos_nova.rebalancer import tally as tallies
 from kronos_nova.rebalancer.snapshots import reader
 from kronos_nova.rebalancer.store import api
 from kronos_nova.sources import base
@@ -796,3 +797,44 @@ def test_a_host_that_is_disabled_and_not_drained_is_told_once_and_always_reporte
     assert caplog.messages.count(f'Scope {model.UNASSIGNED}: {text}') == 1
     stored = world.store.plans()[0].plan
     assert [no.detail for no in stored.undrained] == [text]
+
+
+def test_the_tally_is_told_of_every_cycle_whatever_comes_of_it(world):
+    tally = tallies.Tally()
+    built = world.engine(tally=tally)
+    built.safe_cycle()
+    found = tally.reading()
+    scope, = found.scopes
+    assert found.counts['cycles'][scope, 'moves'] == 1
+    assert found.counts['planned_moves'][scope, 'spread', 'live', 'false'] == 1
+    assert found.planned_at == {scope: world.clock.now}
+    assert found.seen[scope].scores == {'cpu': {'a': 0.9, 'b': 0.1}}
+    world.collector.cluster = exception.CollectError('Nova is away')
+    built.safe_cycle()
+    world.collector.cluster = ZeroDivisionError()
+    built.safe_cycle()
+    found = tally.reading()
+    assert not found.seen and found.counts['cycles'][scope, 'failed'] == 2
+    assert found.counts['cycle_failures'] == {
+        (scope, 'kronos.collect'): 1, (scope, 'defect'): 1}
+
+
+def test_a_scope_that_another_engine_took_is_told_by_that_one(world):
+    tally = tallies.Tally()
+    built = world.engine(tally=tally)
+    built.safe_cycle()
+    scope, = tally.reading().planned_at
+    world.clock.now += 1000
+    world.engine('two').run_cycle()
+    built.safe_cycle()
+    found = tally.reading()
+    assert not found.seen and not found.planned_at
+    assert found.counts['cycles'][scope, 'failed'] == 0
+
+
+def test_in_a_dry_run_planned_moves_are_told_as_such(world):
+    world.conf.set_override('dry_run', True, 'engine')
+    tally = tallies.Tally()
+    world.engine(tally=tally).run_cycle()
+    counts = tally.reading().counts['planned_moves']
+    assert sum(counts.values()) == 1 and {key[3] for key in counts} == {'true'}

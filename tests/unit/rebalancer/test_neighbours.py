@@ -23,8 +23,8 @@ import sqlalchemy as sa
 from kronos_nova import model
 from kronos_nova.rebalancer import messages
 from kronos_nova.rebalancer.store import api
-from kronos_nova.rebalancer.store import database
 from kronos_nova.rebalancer.store import rows as store_rows
+from kronos_nova.rebalancer.store import schema
 from kronos_nova.rebalancer.store import tables
 
 RELEASES = sorted((Path(__file__).resolve().parents[2] / 'fixtures/releases').iterdir())
@@ -91,7 +91,7 @@ def test_it_understands_what_we_send(release):
 
 def _store(tmp_path: Path, revision: str) -> api.Store:
     store = api.Store.from_url(f'sqlite:///{tmp_path}/k.sqlite')
-    database.upgrade(store.engine, revision)
+    schema.upgrade(store.engine, revision)
     return store
 
 

@@ -11,7 +11,7 @@
 # under the License.
 
 
-"""Alembic's environment: runs on the connection that database.py hands it."""
+"""Alembic's environment: runs on the connection that schema.py hands it."""
 
 from alembic import context
 

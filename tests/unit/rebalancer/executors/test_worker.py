@@ -24,6 +24,7 @@ from kronos_nova import model
 from kronos_nova.conf import opts
 from kronos_nova.model import TaskState
 from kronos_nova.rebalancer import health as healths
+from kronos_nova.rebalancer import tally as tallies
 from kronos_nova.rebalancer.executors import base
 from kronos_nova.rebalancer.executors import dry_run
 from kronos_nova.rebalancer.executors import faults
@@ -99,12 +100,17 @@ class Bench:
         self.store.upgrade()
         self.driver = Driver()
         self.told = []
+        self.tally = tallies.Tally()
         self.worker = self.new_worker('w1')
 
     def new_worker(self, name, settings=SETTINGS):
         return worker.Worker(self.store, self.driver, settings,
                              lambda event, result: self.told.append((event, result)),
-                             clock=lambda: self.now, name=name)
+                             clock=lambda: self.now, name=name, tally=self.tally)
+
+    def counted(self, what):
+        """What was counted at all."""
+        return {key: n for key, n in self.tally.reading().counts[what].items() if n}
 
     def plan(self, *makers):
         self.plan_id, self.tasks, _ = cases.save(
@@ -171,6 +177,33 @@ def test_a_move_goes_through_all_states_and_is_told_after_its_commit(bench):
     history = bench.store.history('blue', bench.now)
     assert history.cooling[bench.tasks[0].instance_uuid] == 890
     assert len(bench.steps('submit')) == 1
+
+
+def test_what_became_of_tasks_is_counted_and_how_long_it_took(bench):
+    """The first destination refuses, the second takes it; another task ends before
+    Nova is asked, and one that required it with it."""
+    bench.driver.answers['look'] = [base.Stage.FAILED, base.Stage.RUNNING, base.Stage.COMPLETED]
+    bench.plan()
+    bench.now += 20
+    bench.passes(8)
+    assert bench.state is TaskState.COMPLETED
+    assert bench.counted('tasks_ended') == {('spread', 'live', 'completed'): 1}
+    assert bench.counted('failed_attempts') == {('MigrationFailed',): 1}
+    durations = bench.tally.reading().durations
+    assert durations['waits']['spread',].total == 20
+    assert sum(durations['waits']['spread',].counts) == 1, 'a second try has not waited'
+    assert durations['migrations']['live', 'completed'].total == 20
+    bench.driver.answers['pre_flight'] = [error(exception.PreFlightError)]
+    first = cases.new_id()
+    bench.now += 1000
+    bench.plan(lambda p, s: cases.make_task(p, s, instance_uuid=first),
+               lambda p, s: cases.make_task(p, s, requires=(first,)))
+    bench.passes(3)
+    assert bench.counted('tasks_ended') == {
+        ('spread', 'live', 'completed'): 1, ('spread', 'live', 'failed'): 1,
+        ('spread', 'live', 'cancelled'): 1}
+    assert bench.counted('failed_attempts') == {('MigrationFailed',): 1, ('PreFlightError',): 1}
+    assert sum(bench.tally.reading().durations['migrations']['live', 'failed'].counts) == 0
 
 
 def test_a_pre_flight_refusal_is_final_and_quarantines(bench):

@@ -692,8 +692,34 @@ def an_open_breaker_pauses_and_forgives(store):
     store.purge(NOW + 10**9)
 
 
+def a_census_counts_what_is_under_way(store):
+    assert store.census().scopes == {} and store.census().tasks == {}
+    spread(store, NOW)
+    store.realise(lease_of(store), 0.9, NOW + 60)
+    judged = spread(store, NOW + 100)
+    store.realise(lease_of(store), 0.3, NOW + 160)
+    now = store.now()
+    save(store, [make_task, make_task, lambda plan_id, scope: make_task(
+        plan_id, scope, phase=model.Phase.EVACUATE, deadline=now - 1)], now=now - 60,
+        draining=('h7', 'h8'))
+    store.pause('blue', now, seconds=3600, paused_by='me', reason='mine')
+    store.pause(None, now - 60, seconds=30, paused_by='me', reason='over')
+    store.keeps_disks('h1', now, 3600, 'told')
+    found = store.census()
+    assert found.tasks == {('blue', 'spread', 'queued'): 2, ('blue', 'evacuate', 'queued'): 1}
+    assert found.ages.keys() == {('blue', 'queued')} and found.ages['blue', 'queued'] >= 60
+    assert found.overdue == {'blue': 1} and found.quarantined == {'disks': 1}
+    assert [pause.scope for pause in found.pauses] == ['blue']
+    scope = found.scopes['blue']
+    assert (scope.leased, scope.epoch, scope.draining) == (True, 1, 2)
+    assert (scope.outcome.plan_id, scope.outcome.realised) == (judged, 0.3)
+    assert scope.realised_at == NOW + 160
+    store.release(lease_of(store))
+    assert not store.census().scopes['blue'].leased
+
+
 ALL = [
-    models_and_migration_agree, concurrent_upgrades_are_safe,
+    a_census_counts_what_is_under_way, models_and_migration_agree, concurrent_upgrades_are_safe,
     how_a_task_is_moved_is_kept, an_operator_cancels_what_has_not_begun_and_what_requires_it,
     a_pause_holds_claims_until_it_ends,
     a_pause_holds_a_silent_worker_s_claim_too, a_pause_is_history_with_who_and_why,

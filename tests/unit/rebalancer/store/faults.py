@@ -23,6 +23,7 @@ import json
 import time
 import unittest.mock
 
+from alembic import migration
 from alembic import script
 import pytest
 import sqlalchemy as sa
@@ -31,8 +32,8 @@ from kronos_nova import exception
 from kronos_nova import model
 from kronos_nova.model import TaskState
 from kronos_nova.rebalancer.store import api
-from kronos_nova.rebalancer.store import database
 from kronos_nova.rebalancer.store import rows
+from kronos_nova.rebalancer.store import schema
 from kronos_nova.rebalancer.store import tables
 from tests.unit.rebalancer.store import cases
 from tests.unit.rebalancer.store.cases import NOW
@@ -204,7 +205,7 @@ def writing_methods():
     return {name for name, method in inspect.getmembers(api.Store, inspect.isfunction)
             if not name.startswith('_') and any(
                 call in inspect.getsource(method)
-                for call in ('self._run(', 'self._fenced(', 'database.upgrade('))}
+                for call in ('self._run(', 'self._fenced(', 'schema.upgrade('))}
 
 
 def a_zombie_writes_nothing(store):
@@ -304,14 +305,14 @@ def fill(store):
 def upgrades_lose_nothing_from_any_earlier_revision(store):
     """A row in every table of each earlier schema, carried to this one's."""
     revisions = [r.revision for r in script.ScriptDirectory.from_config(
-        database._alembic()).walk_revisions()]
-    assert revisions[0] == database.head() and len(revisions) > 1
+        schema._alembic()).walk_revisions()]
+    assert revisions[0] == schema.head() and len(revisions) > 1
     for revision in revisions[1:]:
         with store.engine.begin() as connection:
             tables.metadata.drop_all(connection)
             connection.execute(sa.text('DROP TABLE alembic_version'))
-        database.upgrade(store.engine, revision)
-        assert database.current(store.engine) == revision
+        schema.upgrade(store.engine, revision)
+        assert schema.current(store.engine) == revision
         with pytest.raises(exception.StoreError, match=f'{revision}.*kronos-manage db sync'):
             store.check()
         fill(store)
@@ -349,9 +350,21 @@ def _used(store, before):
     assert (came is not None) == ('outcome' in before)
 
 
+def revisions_are_those_that_alembic_finds(store):
+    """It is not asked for them whenever a command starts."""
+    found = script.ScriptDirectory.from_config(schema._alembic())
+    assert schema.revisions() == [r.revision for r in found.walk_revisions()][::-1]
+    assert schema.head() == found.get_current_head()
+    with store.engine.connect() as connection:
+        assert migration.MigrationContext.configure(
+            connection).get_current_revision() == schema.current(store.engine) == schema.head()
+
+
+
 ALL = [
     a_plan_is_stored_wholly_or_not_at_all, an_end_is_written_wholly_or_not_at_all,
     every_other_step_is_whole_too, the_database_itself_refuses_a_second_live_task,
     leases_do_not_go_by_the_clock_of_a_process, a_zombie_writes_nothing,
     a_lease_that_is_over_writes_nothing_though_nobody_took_it,
-    upgrades_lose_nothing_from_any_earlier_revision]
+    upgrades_lose_nothing_from_any_earlier_revision,
+    revisions_are_those_that_alembic_finds]

@@ -1,0 +1,158 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""Every metric: its name, what its labels are, what it says.
+
+Labels have values from closed lists, or names that operators give: ``scope`` is an
+aggregate, ``policy`` stands in a policy file, ``host`` is a nova-compute. Nothing that
+a tenant writes is a label's value.
+"""
+
+from collections.abc import Mapping
+import dataclasses
+import enum
+
+
+class Kind(enum.StrEnum):
+    """Types of Prometheus."""
+
+    GAUGE = 'gauge'
+    COUNTER = 'counter'
+    HISTOGRAM = 'histogram'
+
+
+class Source(enum.StrEnum):
+    """Who tells it: each daemon of itself or of the database, or one of them."""
+
+    DAEMON = 'each daemon, of itself'
+    ENGINE = 'kronos-engine'
+    EXECUTOR = 'kronos-executor'
+    DATABASE = 'each daemon, of the database'
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Metric:
+    """A counter's name ends with ``_total``."""
+
+    name: str
+    kind: Kind
+    source: Source
+    labels: tuple[str, ...]
+    text: str
+
+
+def _all() -> tuple[Metric, ...]:
+    gauge, counter, histogram = Kind.GAUGE, Kind.COUNTER, Kind.HISTOGRAM
+    daemon, engine, executor, database = Source
+    by_policy = ('scope', 'policy')
+    return (
+        Metric('kronos_build_info', gauge, daemon, ('daemon', 'version'),
+               'Always 1; the labels say what runs.'),
+        Metric('kronos_dry_run', gauge, daemon, (),
+               '1: nothing is moved; what is planned is only told.'),
+        Metric('kronos_alive', gauge, daemon, (), '1: what /healthz says is ok.'),
+        Metric('kronos_ready', gauge, daemon, (), '1: what /readyz says is ok.'),
+        Metric('kronos_loop_age_seconds', gauge, daemon, ('loop',),
+               'Since a loop of the daemon has last come round: cycle, leases or pass.'),
+
+        Metric('kronos_evaluation_interval_seconds', gauge, engine, (),
+               'From the beginning of a cycle to the next ([engine] evaluation_interval).'),
+        Metric('kronos_scope_configured', gauge, engine, ('scope',),
+               '1: this engine is to plan the scope, if no other one does.'),
+        Metric('kronos_scope_planned_timestamp_seconds', gauge, engine, ('scope',),
+               'When this engine has last planned the scope, whatever came of it.'),
+        Metric('kronos_cycles_total', counter, engine, ('scope', 'result'),
+               'Cycles of a scope: result is moves, nothing or failed.'),
+        Metric('kronos_cycle_failures_total', counter, engine, ('scope', 'code'),
+               'Failed cycles by the code of the error; defect is one of ours.'),
+        Metric('kronos_cycle_step_seconds', histogram, engine, ('step',),
+               'How long collect, score, plan and check took; collect is told once a scope.'),
+        Metric('kronos_hosts', gauge, engine, ('scope',), 'Hosts of the scope.'),
+        Metric('kronos_instances', gauge, engine, ('scope',), 'Instances on them.'),
+        Metric('kronos_imbalance_ratio', gauge, engine, by_policy,
+               'Largest less smallest score of the hosts that may give or take.'),
+        Metric('kronos_planned_imbalance_ratio', gauge, engine, by_policy,
+               'The same after the last plan, as it foresees.'),
+        Metric('kronos_imbalance_threshold_ratio', gauge, engine, by_policy,
+               'Above it the policy wants moves.'),
+        Metric('kronos_combined_imbalance', gauge, engine, ('scope',),
+               'Sum of all policies\' imbalances, by weight.'),
+        Metric('kronos_planned_combined_imbalance', gauge, engine, ('scope',),
+               'The same after the last plan, as it foresees.'),
+        Metric('kronos_policy_trusted', gauge, engine, by_policy,
+               '0: what Prometheus answered must not be used, and nothing moves for balance.'),
+        Metric('kronos_sample_age_seconds', gauge, engine, by_policy,
+               'Age of the samples, of policies with an age_query.'),
+        Metric('kronos_missing_hosts', gauge, engine, by_policy,
+               'Hosts that are up and have no score: they neither give nor take.'),
+        Metric('kronos_coverage_ratio', gauge, engine, by_policy,
+               'Median over hosts of the part of the score that instances explain.'),
+        Metric('kronos_host_score_ratio', gauge, engine, ('scope', 'policy', 'host'),
+               'Utilisation of a host; not told with [monitoring] host_scores = false.'),
+        Metric('kronos_rejected_moves', gauge, engine, ('scope', 'rule'),
+               'What the last cycle could not move, by the rule that refused.'),
+        Metric('kronos_undrained_hosts', gauge, engine, ('scope',),
+               'Disabled hosts that keep their instances.'),
+        Metric('kronos_plans_total', counter, engine, ('scope', 'dry_run'),
+               'Plans with moves; with dry_run true nobody carries them out.'),
+        Metric('kronos_planned_moves_total', counter, engine,
+               ('scope', 'phase', 'method', 'dry_run'), 'Moves of these plans.'),
+        Metric('kronos_truncated_plans_total', counter, engine, ('scope',),
+               'Plans that were cut off: by planning_deadline, or after very many steps.'),
+        Metric('kronos_judged_plans_total', counter, engine, ('scope', 'result'),
+               'Plans of which it is known what came of them: better or worse.'),
+        Metric('kronos_breaker_trips_total', counter, engine, ('scope',),
+               'How often the circuit breaker has paused the scope.'),
+
+        Metric('kronos_tasks_ended_total', counter, executor,
+               ('driver', 'phase', 'method', 'result'),
+               'Tasks that this executor has ended: completed, failed or cancelled. With the '
+               'driver dry_run nothing has moved.'),
+        Metric('kronos_failed_attempts_total', counter, executor, ('driver', 'error_type'),
+               'Tries at one destination that failed; another may have followed.'),
+        Metric('kronos_task_wait_seconds', histogram, executor, ('phase',),
+               'From planning a move until Nova is first asked for it.'),
+        Metric('kronos_migration_seconds', histogram, executor, ('method', 'result'),
+               'From asking Nova until the task has ended.'),
+
+        Metric('kronos_store_up', gauge, database, (),
+               '0: the database did not answer in time, and nothing else is told of it.'),
+        Metric('kronos_tasks', gauge, database, ('scope', 'phase', 'state'),
+               'Tasks that are not over.'),
+        Metric('kronos_oldest_task_age_seconds', gauge, database, ('scope', 'state'),
+               'Since the oldest of them was planned.'),
+        Metric('kronos_overdue_tasks', gauge, database, ('scope',),
+               'Those that should have begun, or ended, by now.'),
+        Metric('kronos_scope_leased', gauge, database, ('scope',),
+               '1: some engine has the right to plan the scope. A dry run takes none.'),
+        Metric('kronos_lease_epoch', gauge, database, ('scope',),
+               'Grows when another engine takes the scope.'),
+        Metric('kronos_cloud_paused', gauge, database, (), '1: kronos pause, of everything.'),
+        Metric('kronos_scope_paused', gauge, database, ('scope',),
+               '1: the scope is paused, by whomever.'),
+        Metric('kronos_breaker_open', gauge, database, ('scope',),
+               '1: it is the circuit breaker that has paused it.'),
+        Metric('kronos_quarantined', gauge, database, ('kind',),
+               'What is left alone: kind is instance, host, or disks (a host whose instances\' '
+               'disks are its own).'),
+        Metric('kronos_draining_hosts', gauge, database, ('scope',),
+               'Hosts that packing is emptying over several cycles.'),
+        Metric('kronos_predicted_gain', gauge, database, ('scope',),
+               'By how much the last judged plan was to lower the combined imbalance.'),
+        Metric('kronos_realised_gain', gauge, database, ('scope',),
+               'By how much it did; negative: it made things worse.'),
+        Metric('kronos_judged_timestamp_seconds', gauge, database, ('scope',),
+               'When that was seen.'),
+    )
+
+
+METRICS: Mapping[str, Metric] = {metric.name: metric for metric in _all()}

@@ -1,0 +1,104 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""What the database holds, in numbers: for metrics. It reads what is under way,
+never what has ended."""
+
+from collections import Counter
+from collections.abc import Mapping
+import dataclasses
+
+import sqlalchemy as sa
+from sqlalchemy.sql.elements import ColumnElement
+
+from kronos_nova.rebalancer import breakers
+from kronos_nova.rebalancer.store import pauses as pausing
+from kronos_nova.rebalancer.store import quarantine
+from kronos_nova.rebalancer.store import tables
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Scope:
+    """A scope that some engine has leased: whether one has it now, how often it has
+    changed hands, and the newest plan of which it is known what came of it."""
+
+    leased: bool
+    epoch: int
+    outcome: breakers.Outcome | None = None
+    realised_at: float | None = None
+    draining: int = 0
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Census:
+    """``tasks``: live ones by scope, phase and state; ``ages``: seconds since the
+    oldest of them was planned, by scope and state; ``overdue``: how many are past
+    their deadline, by scope. ``quarantined``: by kind."""
+
+    scopes: Mapping[str, Scope]
+    tasks: Mapping[tuple[str, str, str], int]
+    ages: Mapping[tuple[str, str], float]
+    overdue: Mapping[str, int]
+    pauses: tuple[pausing.Pause, ...]
+    quarantined: Mapping[str, int]
+
+
+def take(connection: sa.Connection, clock: ColumnElement[float]) -> Census:
+    """By the database's clock."""
+    now = float(connection.execute(sa.select(clock)).scalar_one())
+    tasks, ages, overdue = _tasks(connection, now)
+    return Census(
+        scopes=_scopes(connection, now), tasks=tasks, ages=ages, overdue=overdue,
+        pauses=tuple(pausing.lasting(connection, now)),
+        quarantined=Counter(held.kind for held in quarantine.lasting(connection, now)))
+
+
+def _scopes(connection: sa.Connection, now: float) -> dict[str, Scope]:
+    lease, drain, outcome = tables.lease, tables.drain, tables.outcome
+    draining = {row.scope: row.number for row in connection.execute(
+        sa.select(drain.c.scope, sa.func.count().label('number')).group_by(drain.c.scope))}
+    newest = sa.select(outcome.c.scope, sa.func.max(outcome.c.realised_at).label('at')).group_by(
+        outcome.c.scope).subquery()
+    came = {row.scope: row for row in connection.execute(sa.select(outcome).join(
+        newest, sa.and_(outcome.c.scope == newest.c.scope,
+                        outcome.c.realised_at == newest.c.at)))}
+    found = {}
+    for row in connection.execute(sa.select(lease)):
+        last = came.get(row.scope)
+        found[row.scope] = Scope(
+            leased=row.until > now, epoch=row.epoch, draining=draining.get(row.scope, 0),
+            realised_at=None if last is None else last.realised_at,
+            outcome=None if last is None else breakers.Outcome(
+                last.plan_id, last.combined_before, last.combined_foreseen,
+                last.combined_realised))
+    return found
+
+
+def _tasks(connection: sa.Connection, now: float) -> tuple[
+        dict[tuple[str, str, str], int], dict[tuple[str, str], float], dict[str, int]]:
+    task = tables.task
+    limit = sa.func.coalesce(task.c.deadline, task.c.expires_at)
+    tasks: dict[tuple[str, str, str], int] = {}
+    ages: dict[tuple[str, str], float] = {}
+    overdue: Counter[str] = Counter()
+    for row in connection.execute(
+            sa.select(task.c.scope, task.c.phase, task.c.state,
+                      sa.func.count().label('number'),
+                      sa.func.min(task.c.created_at).label('since'),
+                      sa.func.sum(sa.case((limit <= now, 1), else_=0)).label('late'))
+            .where(task.c.active_instance.is_not(None))
+            .group_by(task.c.scope, task.c.phase, task.c.state)):
+        tasks[row.scope, row.phase, row.state] = int(row.number)
+        age = max(0.0, now - row.since)
+        ages[row.scope, row.state] = max(age, ages.get((row.scope, row.state), 0.0))
+        overdue[row.scope] += int(row.late)
+    return tasks, ages, overdue

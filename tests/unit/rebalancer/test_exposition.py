@@ -1,0 +1,265 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""/metrics: what Prometheus is told, whatever names are like and whatever is away."""
+
+import http.client
+import re
+import socket
+import threading
+
+from oslo_config import cfg
+from prometheus_client import parser
+import pytest
+
+from kronos_nova import exception
+from kronos_nova import model
+from kronos_nova.conf import opts
+from kronos_nova.rebalancer import breakers
+from kronos_nova.rebalancer import health as healths
+from kronos_nova.rebalancer import monitoring
+from kronos_nova.rebalancer import tally as tallies
+from kronos_nova.rebalancer.exposition import asking
+from kronos_nova.rebalancer.exposition import catalogue
+from kronos_nova.rebalancer.exposition import page as pages
+from kronos_nova.rebalancer.store import api
+from kronos_nova.rebalancer.store import database
+from kronos_nova.rebalancer.store import tables
+from tests.unit.rebalancer import test_tally
+from tests.unit.rebalancer.store import cases
+
+ODD = 'a "b" \\ {c}\nd'
+
+
+def health_of(**facts):
+    return healths.Health(**{'daemon': 'kronos-engine', 'dry_run': False, **facts})
+
+
+@pytest.fixture
+def store(tmp_path):
+    found = api.Store.from_url(f'sqlite:///{tmp_path}/kronos.sqlite', clock=lambda: cases.NOW + 60)
+    found.upgrade()
+    return found
+
+
+def told(page, accept=''):
+    """{(sample, labels): value} and {family: type} of a page."""
+    kind, text = page(accept)
+    assert kind.startswith('text/plain; version=0.0.4')
+    families = list(parser.text_string_to_metric_families(text.decode()))
+    return ({(s.name, tuple(sorted(s.labels.items()))): s.value
+             for family in families for s in family.samples},
+            {family.name: family.type for family in families})
+
+
+def value(samples, name, **labels):
+    return samples.get((name, tuple(sorted(labels.items()))))
+
+
+def everything(tally):
+    """All that a daemon can have to tell."""
+    tally.expect(['blue'])
+    policy = {'name': 'cpu', 'imbalance_before': 0.5, 'imbalance_after': 0.25, 'threshold': 0.1,
+              'age_seconds': 12.0, 'coverage': {'a': 0.5, 'b': 1.0, 'c': 0.9},
+              'missing_hosts': ['d']}
+    tally.planned(test_tally.row(
+        hosts=3, instances=9, policies=[policy], combined_before=0.5, combined_after=0.25,
+        moves=[test_tally.move()], rejections={'locked': 2}, undrained=['x'], truncated=True),
+        test_tally.scores(), 1000.0, True)
+    tally.failed('red', 'kronos.collect')
+    tally.judged('blue', worse=True)
+    tally.tripped('blue')
+    tally.serve(['MigrationFailed'])
+    task = cases.make_task('p', 'blue')
+    tally.submitted(task, 30.0)
+    tally.attempt_failed('MigrationFailed')
+    tally.ended(task, model.TaskState.COMPLETED, 42.0)
+
+
+def full_page(store, **options):
+    plan_id, _, _ = cases.save(store, [
+        lambda plan_id, scope: cases.make_task(plan_id, scope, instance_name='tenant')])
+    with store.engine.begin() as connection:
+        connection.execute(tables.outcome.insert().values(
+            plan_id=plan_id, scope='blue', planned_at=1.0, combined_before=0.5,
+            combined_foreseen=0.2, combined_realised=0.6, realised_at=2.0))
+    store.trip(cases.lease_of(store), cases.NOW, seconds=None, paused_by=breakers.NAME, reason='x')
+    tally = tallies.Tally()
+    everything(tally)
+    health = health_of()
+    health.note('cycle', {})
+    return pages.Page(health, tally, store.census, driver='nova', interval=300.0, **options)
+
+
+def test_every_metric_of_the_catalogue_is_told_with_its_type_and_labels(store):
+    samples, families = told(full_page(store))
+    ours = {name: kind for name, kind in families.items() if name.startswith('kronos_')}
+    assert ours == {name.removesuffix('_total'): str(metric.kind)
+                    for name, metric in catalogue.METRICS.items()}
+    for (name, labels), _ in samples.items():
+        metric = catalogue.METRICS.get(re.sub('_(bucket|count|sum)$', '', name))
+        if metric is not None:
+            assert {label for label, _ in labels} - {'le'} == set(metric.labels), name
+    assert value(samples, 'process_open_fds') > 0
+
+
+def test_names_follow_the_conventions_of_prometheus():
+    for name, metric in catalogue.METRICS.items():
+        assert re.fullmatch(r'kronos_[a-z_]+', name) and metric.text.endswith('.')
+        assert name.endswith('_total') == (metric.kind is catalogue.Kind.COUNTER)
+        assert not re.search(r'_(ms|minutes|percent|mb|gb)(_|$)', name)
+        if metric.kind is catalogue.Kind.HISTOGRAM:
+            assert name.endswith('_seconds')
+
+
+def test_values_are_those_that_were_told(store):
+    samples, _ = told(full_page(store))
+    cpu = {'scope': 'blue', 'policy': 'cpu'}
+    for name, expected in (('kronos_imbalance_ratio', 0.5), ('kronos_coverage_ratio', 0.9),
+                           ('kronos_missing_hosts', 1), ('kronos_policy_trusted', 1),
+                           ('kronos_sample_age_seconds', 12)):
+        assert value(samples, name, **cpu) == expected
+    assert value(samples, 'kronos_host_score_ratio', host='a', **cpu) == 0.5
+    assert value(samples, 'kronos_rejected_moves', scope='blue', rule='locked') == 2
+    assert value(samples, 'kronos_cycle_step_seconds_bucket', step='plan', le='0.1') == 0
+    assert value(samples, 'kronos_cycle_step_seconds_bucket', step='plan', le='0.5') == 1
+    assert value(samples, 'kronos_cycle_step_seconds_sum', step='plan') == 0.2
+    ended = {'driver': 'nova', 'phase': 'spread', 'method': 'live'}
+    assert value(samples, 'kronos_tasks_ended_total', result='completed', **ended) == 1
+    assert value(samples, 'kronos_tasks_ended_total', result='failed', **ended) == 0
+    assert value(samples, 'kronos_migration_seconds_sum', method='live', result='completed') == 42
+    assert value(samples, 'kronos_tasks', scope='blue', phase='spread', state='queued') == 1
+    assert value(samples, 'kronos_oldest_task_age_seconds', scope='blue', state='queued') == 60
+    assert value(samples, 'kronos_breaker_open', scope='blue') == 1
+    assert value(samples, 'kronos_cloud_paused') == 0
+    assert value(samples, 'kronos_predicted_gain', scope='blue') == pytest.approx(0.3)
+    assert value(samples, 'kronos_realised_gain', scope='blue') == pytest.approx(-0.1)
+
+
+def test_a_dry_run_plans_and_executes_nothing(store):
+    tally = tallies.Tally()
+    tally.planned(test_tally.row(moves=[test_tally.move()]), test_tally.scores(), 1.0, True)
+    samples, _ = told(pages.Page(health_of(dry_run=True), tally, store.census))
+    assert value(samples, 'kronos_dry_run') == 1
+    assert value(samples, 'kronos_planned_moves_total', scope='blue', phase='spread',
+                 method='live', dry_run='true') == 1
+    assert not any(name.startswith(('kronos_tasks', 'kronos_migration')) for name, _ in samples)
+    assert value(samples, 'kronos_scope_leased', scope='blue') is None
+
+
+def test_health_that_fails_is_no_reason_to_tell_nothing(store):
+    health = health_of()
+    health.note('cycle', {'': 'Nova is away'})
+    samples, _ = told(pages.Page(health, tallies.Tally(), store.census))
+    assert (value(samples, 'kronos_alive'), value(samples, 'kronos_ready')) == (1, 0)
+
+
+def test_without_host_scores_nothing_is_as_many_as_the_hosts(store):
+    samples, _ = told(full_page(store, host_scores=False))
+    assert not any('host' in dict(labels) for _, labels in samples)
+
+
+def test_odd_names_are_escaped(store):
+    tally = tallies.Tally()
+    tally.planned(test_tally.row(ODD, hosts=1), test_tally.scores(), 1.0, False)
+    page = pages.Page(health_of(), tally, store.census)
+    samples, _ = told(page)
+    assert value(samples, 'kronos_hosts', scope=ODD) == 1
+    kind, text = page('application/openmetrics-text; version=1.0.0')
+    assert kind.startswith('application/openmetrics-text') and text.endswith(b'# EOF\n')
+
+
+def test_nothing_of_an_instance_is_told(store):
+    """Neither its name, which a tenant writes, nor its UUID, of which there are too many."""
+    page = full_page(store)
+    _, text = page('')
+    row, = store.in_states([model.TaskState.QUEUED])
+    assert row.task.instance_name == 'tenant' and 'tenant' not in text.decode()
+    assert not re.search(r'[0-9a-f]{8}-[0-9a-f]{4}-', text.decode())
+
+
+def test_a_database_that_is_away_is_told_and_all_else_too(store):
+    def away():
+        raise exception.StoreError(problem='is away', remedy='')
+
+    tally = tallies.Tally()
+    everything(tally)
+    samples, _ = told(pages.Page(health_of(), tally, away))
+    assert value(samples, 'kronos_store_up') == 0
+    assert value(samples, 'kronos_hosts', scope='blue') == 3
+    assert value(samples, 'kronos_tasks', scope='blue', phase='spread', state='queued') is None
+
+
+def test_nobody_waits_for_an_answer_that_does_not_come():
+    """One question is asked, however often somebody wants to know; a later one is
+    asked when that has ended."""
+    asked, go_on = [], threading.Event()
+
+    def ask():
+        asked.append(1)
+        go_on.wait(60)
+        return 'answer'
+
+    now = [0.0]
+    asking_ = asking.Asking(ask, patience=0.01, fresh=2.0, monotonic=lambda: now[0])
+    assert asking_.answer() is None and asking_.answer() is None
+    now[0] = 100.0
+    assert asking_.answer() is None and len(asked) == 1
+    go_on.set()
+    patient = asking.Asking(ask, patience=60.0, fresh=60.0)
+    assert patient.answer() == patient.answer() == 'answer' and len(asked) == 2
+
+
+@pytest.mark.parametrize('url', ['mysql+pymysql://kronos:x@127.0.0.1:{}/kronos',
+                                 'postgresql+psycopg2://kronos:x@127.0.0.1:{}/kronos'])
+def test_a_database_that_accepts_and_says_nothing_is_given_up(url, monkeypatch):
+    monkeypatch.setattr(database, 'IMPATIENCE', 1)
+    conf = cfg.ConfigOpts()
+    opts.register(conf)
+    conf([], default_config_files=[])
+    with socket.create_server(('127.0.0.1', 0)) as silent:
+        conf.set_override('connection', url.format(silent.getsockname()[1]), 'database')
+        impatient = api.Store(engine=database.connect(conf, patient=False))
+        with pytest.raises(exception.StoreError, match='(?i)timed out|timeout'):
+            impatient.census()
+
+
+def test_prometheus_and_a_person_get_the_page_over_http(store):
+    page = full_page(store)
+    monitor = monitoring.Monitor(health_of(), '127.0.0.1', 0, 'engine_port', page).start()
+    try:
+        connection = http.client.HTTPConnection('127.0.0.1', monitor.port, timeout=60)
+        connection.request('GET', '/metrics')
+        response = connection.getresponse()
+        body = response.read().decode()
+        assert (response.status, response.headers['Content-Type']) == (
+            200, 'text/plain; version=0.0.4; charset=utf-8')
+        assert 'kronos_build_info{daemon="kronos-engine",version="' in body
+        connection.close()
+    finally:
+        monitor.stop()
+
+
+def test_a_defect_of_ours_is_500_and_a_line_in_the_log(caplog):
+    def broken(accept):
+        raise ZeroDivisionError
+
+    monitor = monitoring.Monitor(health_of(), '127.0.0.1', 0, 'engine_port', broken).start()
+    try:
+        connection = http.client.HTTPConnection('127.0.0.1', monitor.port, timeout=60)
+        connection.request('GET', '/metrics')
+        response = connection.getresponse()
+        assert response.status == 500 and b'a defect of ours' in response.read()
+        connection.close()
+    finally:
+        monitor.stop()
+    assert 'a defect of ours' in caplog.text

@@ -1,0 +1,292 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""The rules for Prometheus, run by its own promtool on series as our daemons tell them:
+each alert fires on what it is for, and on nothing else."""
+
+import json
+import os
+from pathlib import Path
+import re
+import shutil
+import subprocess
+
+import pytest
+import yaml
+
+from kronos_nova.rebalancer.exposition import catalogue
+
+TOP = Path(__file__).resolve().parents[2]
+RULES = TOP / 'deploy/prometheus/kronos.rules'
+DASHBOARD = TOP / 'deploy/grafana/kronos.json'
+PAGE = (TOP / 'doc/source/admin/monitoring.rst').read_text()
+GROUPS = yaml.safe_load(RULES.read_text())['groups']
+ALERTS = {rule['alert']: rule for group in GROUPS for rule in group['rules'] if 'alert' in rule}
+RECORDED = {rule['record']: rule for group in GROUPS for rule in group['rules']
+            if 'record' in rule}
+HOUR = 60
+DAEMON = {'job': 'kronos-engine', 'instance': 'one:9585'}
+OTHER = {'job': 'kronos-engine', 'instance': 'two:9585'}
+
+
+def series(name, values, **labels):
+    text = ','.join(f'{key}={json.dumps(value)}' for key, value in labels.items())
+    return {'series': f'{name}{{{text}}}', 'values': values}
+
+
+def pair(name, bad, good, *, minutes, **labels):
+    """A scope that the alert is for, as one engine tells it, and one that it is not for."""
+    return [series(name, f'{bad}x{minutes}', scope='bad', **labels, **DAEMON),
+            series(name, f'{good}x{minutes}', scope='good', **labels, **DAEMON)]
+
+
+def daemons(name, bad, good, *, minutes):
+    return [series(name, f'{bad}x{minutes}', **DAEMON), series(name, f'{good}x{minutes}', **OTHER)]
+
+
+def ended(**rates):
+    """Tasks ended a minute, by result."""
+    return [series('kronos_tasks_ended_total', f'0+{rate}x120', driver='nova', phase='spread',
+                   method='live', result=result, **DAEMON) for result, rate in rates.items()]
+
+
+BAD = {'scope': 'bad'}
+CPU = {'policy': 'cpu'}
+INTERVAL = series('kronos_evaluation_interval_seconds', '300x600', **DAEMON)
+
+#: Alert -> series, minutes after which it fires, labels of what fires; of the same
+#: series it is silent a minute after they began.
+CASES = {
+    'KronosDaemonDown': (daemons('up', 0, 1, minutes=20), 11, [DAEMON]),
+    'KronosDaemonHangs': (daemons('kronos_alive', 0, 1, minutes=20), 6, [DAEMON]),
+    'KronosNotReady': (daemons('kronos_ready', 0, 1, minutes=60), 31, [DAEMON]),
+    'KronosStoreDown': (daemons('kronos_store_up', 0, 1, minutes=20), 11, [DAEMON]),
+    # promtool's clock begins at 0: the good scope is planned every minute.
+    'KronosScopeNotPlanned': (
+        [INTERVAL, *pair('kronos_scope_configured', 1, 1, minutes=60),
+         series('kronos_scope_configured', '1x60', scope='never', **DAEMON),
+         series('kronos_scope_planned_timestamp_seconds', '0x60', scope='bad', **DAEMON),
+         series('kronos_scope_planned_timestamp_seconds', '0+60x60', scope='good', **OTHER)],
+        42, [BAD, {'scope': 'never'}]),
+    'KronosMetricsUntrusted': (
+        pair('kronos_policy_trusted', 0, 1, minutes=60, **CPU), 31, [{**BAD, **CPU}]),
+    'KronosMissingHosts': (
+        pair('kronos_missing_hosts', 2, 0, minutes=120, **CPU), 61, [{**BAD, **CPU}]),
+    'KronosCoverageOdd': (
+        [*pair('kronos_coverage_ratio', 3.5, 0.9, minutes=120, **CPU),
+         series('kronos_coverage_ratio', '0.1x120', scope='low', **CPU, **DAEMON)], 61,
+        [{**BAD, **CPU}, {'scope': 'low', **CPU}]),
+    # Every daemon tells the same of the database: one alert.
+    'KronosBreakerOpen': (
+        [*pair('kronos_breaker_open', '_x2 1', 0, minutes=20),
+         series('kronos_breaker_open', '_x2 1x20', scope='bad', **OTHER)], 5, [BAD]),
+    'KronosPaused': (
+        [*pair('kronos_scope_paused', 1, 1, minutes=25 * HOUR),
+         *pair('kronos_breaker_open', 0, 1, minutes=25 * HOUR),
+         series('kronos_cloud_paused', f'1x{25 * HOUR}', **DAEMON)],
+        24 * HOUR + 20, [BAD, {}]),
+    'KronosMigrationsFail': (ended(completed=0.5, failed=0.5), 100, [{}]),
+    'KronosTasksOverdue': (pair('kronos_overdue_tasks', 1, 0, minutes=30), 16, [BAD]),
+    'KronosNoExecutor': (
+        [series('kronos_tasks', '1x30', scope='bad', phase='spread', state='queued', **DAEMON),
+         series('kronos_tasks', '1x30', scope='bad', phase='spread', state='queued', **OTHER),
+         series('kronos_tasks', '1x30', scope='good', phase='spread', state='pending', **DAEMON),
+         series('kronos_loop_age_seconds', '1x30', loop='cycle', **DAEMON)], 17, [BAD]),
+    'KronosPlansMakeItWorse': (
+        [*pair('kronos_judged_plans_total', '0+0.01', '0+0.001', minutes=600, result='worse'),
+         *pair('kronos_judged_plans_total', '0+0.001', '0+0.01', minutes=600, result='better')],
+        400, [BAD]),
+    'KronosPlansTruncated': (
+        pair('kronos_truncated_plans_total', '0+0.2', 0, minutes=300), 200, [BAD]),
+    'KronosLeaseFlaps': (
+        pair('kronos_lease_epoch', '1+1', 7, minutes=30), 10, [BAD]),
+    'KronosHostsUndrained': (
+        pair('kronos_undrained_hosts', 1, 0, minutes=400), 380, [BAD]),
+}
+#: What is none of them.
+QUIET = {
+    'few of many migrations fail': ('KronosMigrationsFail', ended(completed=1.5, failed=0.1)),
+    'one alone fails': ('KronosMigrationsFail', ended(completed=0, failed=0.02)),
+    'a rehearsal moves nothing': (
+        'KronosMigrationsFail',
+        [series('kronos_tasks_ended_total', '0+1x120', driver='dry_run', phase='spread',
+                method='live', result='failed', **DAEMON)]),
+    'an executor comes round': (
+        'KronosNoExecutor',
+        [series('kronos_tasks', '1x120', scope='bad', phase='spread', state='queued', **DAEMON),
+         series('kronos_loop_age_seconds', '5x120', loop='pass', **OTHER)]),
+    'another job is down': ('KronosDaemonDown', [series('up', '0x120', job='node')]),
+}
+
+
+def promtool():
+    found = shutil.which('promtool')
+    if found is None:
+        assert not os.environ.get('CI'), 'promtool is missing: install prometheus (bindep.txt)'
+        pytest.skip('promtool is missing: install prometheus (bindep.txt)')
+    return found
+
+
+def annotations(alert, labels):
+    """As Prometheus fills them in."""
+    def filled(text):
+        text = re.sub(r'\{\{ with \$labels\.(\w+) \}\}(.*?)\{\{ else \}\}(.*?)\{\{ end \}\}',
+                      lambda m: m[2].replace('{{ . }}', labels[m[1]]) if m[1] in labels else m[3],
+                      text)
+        return re.sub(r'\{\{ \$labels\.(\w+) \}\}', lambda m: labels[m[1]], text)
+    return {name: filled(text) for name, text in ALERTS[alert]['annotations'].items()}
+
+
+def groups(slow):
+    """Tests for promtool; ``slow``: of what takes hours, which is looked at less often."""
+    found = []
+    for alert, (given, minutes, firing) in CASES.items():
+        if (minutes > 150) is not slow:
+            continue
+        expected = [{'exp_labels': {**labels, **ALERTS[alert]['labels']},
+                     'exp_annotations': annotations(alert, labels)} for labels in firing]
+        found.append({'interval': '1m', 'name': alert, 'input_series': given, 'alert_rule_test': [
+            {'eval_time': '1m', 'alertname': alert, 'exp_alerts': []},
+            {'eval_time': f'{minutes}m', 'alertname': alert, 'exp_alerts': expected}]})
+    for name, (alert, given) in () if slow else QUIET.items():
+        found.append({'interval': '1m', 'name': name, 'input_series': given, 'alert_rule_test': [
+            {'eval_time': '100m', 'alertname': alert, 'exp_alerts': []}]})
+    return found
+
+
+def run(command):
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+@pytest.mark.parametrize('slow', [False, True])
+def test_each_alert_fires_on_what_it_is_for_and_on_nothing_else(tmp_path, slow):
+    assert set(CASES) == set(ALERTS)
+    file = tmp_path / 'test.yml'
+    file.write_text(yaml.safe_dump({
+        'rule_files': [str(RULES)], 'evaluation_interval': '10m' if slow else '1m',
+        'tests': groups(slow)}))
+    assert 'SUCCESS' in run([promtool(), 'test', 'rules', str(file)])
+
+
+def test_a_recording_rule_counts_what_every_daemon_tells_once(tmp_path):
+    tasks = {'scope': 'blue', 'state': 'queued'}
+    file = tmp_path / 'test.yml'
+    file.write_text(yaml.safe_dump({
+        'rule_files': [str(RULES)], 'evaluation_interval': '1m', 'tests': [{
+            'interval': '1m', 'input_series': [
+                *(series('kronos_tasks', f'{n}x9', phase=phase, **tasks, **daemon)
+                  for phase, n in (('spread', 2), ('evacuate', 1)) for daemon in (DAEMON, OTHER)),
+                *(series('kronos_migration_seconds_bucket', f'0+{n}x9', le=le, method='live',
+                         result='completed', **DAEMON)
+                  for le, n in (('10.0', 0), ('20.0', 10), ('+Inf', 10)))],
+            'promql_expr_test': [
+                {'eval_time': '5m', 'expr': 'scope_state:kronos_tasks:sum', 'exp_samples': [
+                    {'labels': 'scope_state:kronos_tasks:sum{scope="blue",state="queued"}',
+                     'value': 3}]},
+                {'eval_time': '5m', 'expr': 'method:kronos_migration_seconds:p95_6h',
+                 'exp_samples': [{'labels': 'method:kronos_migration_seconds:p95_6h{method="live"}',
+                                  'value': 19.5}]}]}]}))
+    assert 'SUCCESS' in run([promtool(), 'test', 'rules', str(file)])
+
+
+def names_in(expression):
+    """Metrics of ours in a query."""
+    return set(re.findall(r'(?<![\w:])[a-z_]*:?kronos_[a-z_]+(?::\w+)?', expression))
+
+
+def exists(name):
+    base = re.sub('_(bucket|count|sum)$', '', name)
+    metric = catalogue.METRICS.get(base)
+    return name in RECORDED or (metric is not None and (
+        base == name or metric.kind is catalogue.Kind.HISTOGRAM))
+
+
+def queries():
+    board = json.loads(DASHBOARD.read_text())
+    return [target['expr'] for panel in board['panels'] for target in panel.get('targets', ())]
+
+
+def choices():
+    """Queries of the dashboard's variables; Grafana's own function is none of PromQL."""
+    board = json.loads(DASHBOARD.read_text())
+    return [item['query'] for item in board['templating']['list'] if item['type'] == 'query']
+
+
+@pytest.mark.parametrize('expression', [rule['expr'] for group in GROUPS
+                                        for rule in group['rules']] + queries()
+                         + choices())
+def test_queries_name_only_what_is_told(expression):
+    found = names_in(expression)
+    assert found or 'up{' in expression
+    assert [name for name in found if not exists(name)] == []
+
+
+def test_queries_of_the_dashboard_are_promql(tmp_path):
+    board = json.loads(DASHBOARD.read_text())
+    variables = {item['name'] for item in board['templating']['list']}
+    rules = []
+    for number, query in enumerate(queries()):
+        used = set(re.findall(r'\$(\w+)', query)) - {'__rate_interval'}
+        assert used <= variables, query
+        text = re.sub(r'\$__rate_interval', '5m', re.sub(r'\$(?!__)(\w+)', '.*', query))
+        rules.append({'record': f'kronos:query:{number}', 'expr': text})
+    assert len(rules) > 15
+    file = tmp_path / 'queries.rules'
+    file.write_text(yaml.safe_dump({'groups': [{'name': 'queries', 'rules': rules}]}))
+    run([promtool(), 'check', 'rules', str(file)])
+
+
+def test_the_dashboard_can_be_brought_in_anywhere():
+    """No data source of somebody's, no number of a database, nothing twice in one place."""
+    board = json.loads(DASHBOARD.read_text())
+    assert board['id'] is None and board['uid'] == 'kronos-nova'
+    assert len({panel['id'] for panel in board['panels']}) == len(board['panels'])
+    places = set()
+    for panel in board['panels']:
+        at = panel['gridPos']
+        cells = {(x, y) for x in range(at['x'], at['x'] + at['w'])
+                 for y in range(at['y'], at['y'] + at['h'])}
+        assert not cells & places and at['x'] + at['w'] <= 24, panel['title']
+        places |= cells
+        if panel['type'] != 'row':
+            assert panel['datasource'] == {'type': 'prometheus', 'uid': '${datasource}'}
+            assert panel['description'], panel['title']
+
+
+def test_the_page_has_every_metric_with_its_labels_and_what_it_says():
+    for metric in catalogue.METRICS.values():
+        wanted = f'   * - ``{metric.name}``\n'
+        assert wanted in PAGE, metric.name
+        row = PAGE.partition(wanted)[2].partition('\n   * - ')[0]
+        for label in metric.labels:
+            assert f'``{label}``' in row, (metric.name, label)
+        assert ' '.join(metric.text.split()) in ' '.join(row.split()), metric.name
+    told = set(re.findall(r'``(kronos_[a-z_]+)``', PAGE))
+    assert [name for name in told if not exists(name)] == []
+
+
+@pytest.mark.parametrize('alert', ALERTS)
+def test_each_alert_says_what_to_do_and_so_does_the_page(alert):
+    rule = ALERTS[alert]
+    assert rule['labels']['severity'] in ('critical', 'warning', 'info')
+    assert set(rule['annotations']) == {'summary', 'description'}
+    title = f'\n{alert}\n{"-" * len(alert)}\n'
+    assert title in PAGE
+    text = PAGE.partition(title)[2].partition('\n\nKronos')[0]
+    for part in ('Meaning', 'Check', 'Remedy'):
+        assert f'\n{part}\n' in text, part
+
+
+def test_the_page_names_no_alert_that_there_is_not():
+    assert set(re.findall(r'^(Kronos[A-Z]\w+)$', PAGE, re.MULTILINE)) == set(ALERTS)
