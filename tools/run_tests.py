@@ -44,11 +44,14 @@ WORKERS = ('-n', '3', '--dist', 'worksteal')
 OTHER_PYTHONS = ('3.12', '3.13')
 #: Series of Nova before the one of constraints.txt -> the Pythons that it declares.
 OLDER_NOVAS = {'32': ((3, 11), (3, 12)), '33': ((3, 11), (3, 12))}
-#: What holds our plug-ins and rules to Nova's own classes.
-NOVA_UNIT_TESTS = tuple(f'tests/unit/{name}' for name in (
-    'filters', 'weighers', 'weighing', 'test_packaging.py', 'constraints/test_parity.py',
-    'constraints/test_parity_pins.py', 'constraints/test_scheduler_parity.py',
-    'rebalancer/executors/test_faults.py', 'rebalancer/test_requested.py'))
+#: What holds our plug-ins and rules to Nova's own classes, as far as older ones have them;
+#: and first of all Nova's threads are chosen, without which some of 32 cannot be imported.
+NOVA_UNIT_TESTS = (
+    '-p', 'tests.functional', *(f'tests/unit/{name}' for name in (
+        'filters', 'weighers', 'weighing', 'test_packaging.py', 'constraints/test_parity.py',
+        'constraints/test_parity_pins.py', 'constraints/test_scheduler_parity.py')),
+    '--deselect', 'tests/unit/constraints/test_parity_pins.py::'
+    'test_what_novas_api_refuses_to_move_live')
 #: Keystone is not installed beside them; bursts and random plans measure our own Nova.
 WHOLE = ('--exclude-regex', r'test_(keystone|bursts|random_plans)\.')
 CONTINUOUS_INTEGRATION = os.environ.get('CI', '').lower() in ('1', 'true', 'yes')
