@@ -42,6 +42,18 @@ FAST_TESTS = (*UNIT_TESTS, 'tests/simulation')
 #: to do takes from the others.
 WORKERS = ('-n', '3', '--dist', 'worksteal')
 OTHER_PYTHONS = ('3.12', '3.13')
+#: Series of Nova before the one of constraints.txt -> the Pythons that it declares.
+OLDER_NOVAS = {'32': ((3, 11), (3, 12)), '33': ((3, 11), (3, 12))}
+#: What holds our plug-ins and rules to Nova's own classes, as far as older ones have them;
+#: and first of all Nova's threads are chosen, without which some of 32 cannot be imported.
+NOVA_UNIT_TESTS = (
+    '-p', 'tests.functional', *(f'tests/unit/{name}' for name in (
+        'filters', 'weighers', 'weighing', 'test_packaging.py', 'constraints/test_parity.py',
+        'constraints/test_parity_pins.py', 'constraints/test_scheduler_parity.py')),
+    '--deselect', 'tests/unit/constraints/test_parity_pins.py::'
+    'test_what_novas_api_refuses_to_move_live')
+#: Keystone is not installed beside them; bursts and random plans measure our own Nova.
+WHOLE = ('--exclude-regex', r'test_(keystone|bursts|random_plans)\.')
 CONTINUOUS_INTEGRATION = os.environ.get('CI', '').lower() in ('1', 'true', 'yes')
 PR_SET_CHILD_SUBREAPER = 36
 
@@ -270,6 +282,57 @@ def pythons(tally: Tally) -> None:
                python=str(venv / 'bin/python'), KRONOS_TEST_EXAMPLES='0.25')
 
 
+def novas(tally: Tally) -> None:
+    """the two doors and the executor beside older Novas, and the doors on eventlet"""
+    if os.environ.get('KRONOS_NOVAS_WHOLE'):
+        older(tally, *WHOLE, name='whole-nova', minutes=60)
+        return
+    older(tally, '--include-list', 'tools/nova-tests.txt', name='nova', minutes=10)
+    green(tally)
+
+
+def green(tally: Tally) -> None:
+    """Both doors in this Nova on eventlet, which it still admits."""
+    beside(tally, BIN, r'test_base\.|test_filters\.CeilingTestCase\.test_a_host_above_its|'
+           r'test_weigher\.FollowScoresTestCase\.test_boots_follow', name='eventlet', minutes=10)
+
+
+def older(tally: Tally, *arguments: str, name: str, minutes: float) -> None:
+    """Functional tests, and what is held to Nova's own classes, beside each older Nova."""
+    wanted = os.environ.get('KRONOS_NOVAS', ' '.join(OLDER_NOVAS)).split()
+    here = []
+    for series in wanted:
+        if series not in OLDER_NOVAS:
+            tally.fail(f'KRONOS_NOVAS: {series!r} is none of {", ".join(OLDER_NOVAS)}')
+        elif sys.version_info[:2] not in OLDER_NOVAS[series]:
+            tally.skip(f'Nova {series} does not declare Python {sys.version.split()[0]}')
+        else:
+            here.append(series)
+    if not here:
+        return
+    if execute([PYTHON, 'tools/novas.py', *here], minutes=20)[0]:
+        tally.fail(f'no virtual environments for Nova {", ".join(here)}')
+        return
+    for series in here:
+        binaries = TOP / f'.pythons/nova-{series}/bin'
+        beside(tally, binaries, *arguments, name=f'{name}{series}', minutes=minutes)
+        pytest(tally, *WORKERS, *NOVA_UNIT_TESTS, name=f'{name}{series}-unit',
+               python=str(binaries / 'python'), KRONOS_TEST_EXAMPLES='0.1')
+
+
+def beside(tally: Tally, binaries: Path, *arguments: str, name: str, minutes: float) -> None:
+    """stestr of another environment, and Nova on eventlet, counted as :func:`stestr` does."""
+    status, output = execute(
+        ['env', 'OS_NOVA_DISABLE_EVENTLET_PATCHING=0', f'PATH={binaries}:{os.environ["PATH"]}',
+         str(binaries / 'stestr'), 'run', '--concurrency', '3', *arguments], minutes)
+    passed, failed, skipped = stestr_counts(output)
+    tally.add(passed, failed, skipped)
+    if passed + failed + skipped == 0:
+        tally.fail(f'{name}: ran no test')
+    elif status and not failed:
+        tally.fail(f'{name}: stestr ended with exit status {status}')
+
+
 def long(tally: Tally) -> None:
     """what takes too long for every run"""
     pytest(tally, '-m', 'long', 'tests', name='long', minutes=120)
@@ -277,6 +340,7 @@ def long(tally: Tally) -> None:
     pytest(tally, 'tests/unit/fuzz', name='long-fuzz', minutes=60)
     check(tally, 'random plans', [PYTHON, 'tools/random_plans.py', '--plans', '500'], minutes=240)
     stestr(tally, 'test_bursts', name='long-functional', minutes=60)
+    older(tally, *WHOLE, name='long-nova', minutes=60)
 
 
 def find_python(version: str) -> str | None:
@@ -297,7 +361,8 @@ def find_python(version: str) -> str | None:
 
 PARTS: dict[str, Callable[[Tally], None]] = {
     part.__name__: part
-    for part in (lint, unit, functional, integration, docs, package, deploy, pythons, long)
+    for part in (lint, unit, functional, integration, docs, package, deploy, pythons, novas,
+                 long)
 }
 DEFAULT = tuple(name for name in PARTS if name != 'long')
 

@@ -41,11 +41,13 @@ OPTS: list[cfg.Opt] = [
     cfg.IntOpt('max_concurrent_per_destination', default=2, min=1,
                help='Migrations that may come to one host at a time.'),
     cfg.IntOpt('scheduler_instance_sync_interval', default=120, min=0,
-               help='Nova\'s [compute] scheduler_instance_sync_interval: for so many seconds '
+               help='Nova\'s [DEFAULT] scheduler_instance_sync_interval: for so many seconds '
                     'nova-scheduler may take an instance that was live-migrated for one that is '
-                    'still on its source as well. A move to that host that '
-                    'ServerGroupAntiAffinityFilter or DifferentHostFilter would refuse for it '
-                    'waits so long. 0 where [filter_scheduler] track_instance_changes is false.'),
+                    'still on its source. A move that ServerGroupAntiAffinityFilter, '
+                    'DifferentHostFilter or SameHostFilter would refuse for it waits so long. '
+                    'Where Nova has 0, set 60 here, what that means in Nova; where it has a '
+                    'negative value, which ends the telling, set another one there. 0 here, '
+                    'where [filter_scheduler] track_instance_changes is false: nothing waits.'),
     cfg.FloatOpt('poll_interval', default=10.0, min=0.1, max=60.0,
                  help='Seconds between two looks into the task table. Messages only shorten it.'),
     cfg.FloatOpt('seconds_per_gib', default=800.0, min=0.0,

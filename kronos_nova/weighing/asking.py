@@ -17,10 +17,10 @@ import dataclasses
 from typing import Any
 
 from keystoneauth1 import exceptions as ks_exc
+from keystoneauth1 import loading
 from nova import context as nova_context
 from nova import exception as nova_exception
 from nova import objects
-from nova import service_auth
 import nova.conf
 from nova.image import glance
 from nova.pci import request as pci_request
@@ -149,7 +149,7 @@ def _image(name: str) -> Any:
     try:
         ctxt = nova_context.RequestContext(
             is_admin=True, overwrite=False,
-            user_auth_plugin=service_auth.get_service_auth_plugin('placement'))
+            user_auth_plugin=loading.load_auth_from_conf_options(CONF, 'placement'))
         api = glance.API()
         if uuidutils.is_uuid_like(name):
             return objects.ImageMeta.from_dict(api.get(ctxt, name, show_deleted=False))

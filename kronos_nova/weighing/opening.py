@@ -16,9 +16,12 @@ Nothing else of the package may be imported before :func:`configure` has run:
 Nova decides at import how it threads.
 """
 
+from collections.abc import Iterator
 from collections.abc import Sequence
+import contextlib
 import functools
 import os
+import sys
 from typing import Any
 import warnings
 
@@ -99,7 +102,9 @@ def native_threads() -> None:
         # How it threads is no news, and comes before the log is set up.
         for logger in (backend.LOG, logging.getLogger('nova').logger):
             logger.setLevel('WARNING')
-        monkey_patch.patch(backend='threading')
+        # Before 34 it warns of what nova-scheduler would risk.
+        logging.getLogger('nova.monkey_patch').logger.setLevel('ERROR')
+        monkey_patch.patch()  # the variable decides; Nova 32 takes no backend
         import nova.conf  # noqa: F401
     except ImportError as e:
         raise exception.WeighError(
@@ -136,10 +141,22 @@ def found_files(files: Sequence[str]) -> list[str]:
     return list(files) or list(cfg.find_config_files(project='nova', prog=BINARY))
 
 
+@contextlib.contextmanager
+def _called(name: str) -> Iterator[None]:
+    """As this program, whose directories of configuration are read, too. Nova 32 takes
+    its name from nowhere else."""
+    ours, sys.argv[0] = sys.argv[0], name
+    try:
+        yield
+    finally:
+        sys.argv[0] = ours
+
+
 def _read(conf: cfg.ConfigOpts, config: Any, files: Sequence[str]) -> None:
     try:
-        config.parse_args([BINARY], default_config_files=list(files), configure_db=False,
-                          init_rpc=False, prog=BINARY)
+        with _called(BINARY):
+            config.parse_args([BINARY], default_config_files=list(files), configure_db=False,
+                              init_rpc=False)
     except cfg.Error as e:
         raise exception.WeighError(what=', '.join(files), problem=opts.sentence(e).rstrip('.'),
                                    remedy='Correct the file') from e

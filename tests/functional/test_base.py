@@ -13,6 +13,8 @@
 
 """The harness itself: Nova boots and live-migrates without our plug-ins."""
 
+import os
+
 from nova import monkey_patch
 
 from tests.functional import base
@@ -22,9 +24,10 @@ class StockNovaTestCase(base.NovaTestCase):
     plugins = False
     hosts = ('host1', 'host2')
 
-    def test_boot_and_live_migrate_on_native_threads(self):
+    def test_boot_and_live_migrate_on_the_threads_asked_for(self):
         server = self.boot(host='host1')
         self.assertEqual('host1', self.host_of(server))
         self.live_migrate(server, 'host2')
         self.assertEqual('host2', self.host_of(server))
-        self.assertFalse(monkey_patch.is_patched())
+        self.assertEqual(os.environ['OS_NOVA_DISABLE_EVENTLET_PATCHING'] == '0',
+                         monkey_patch.is_patched())

@@ -32,8 +32,7 @@ SKIPPED = 77
 class EventletTestCase(unittest.TestCase):
 
     def test_scores_are_refreshed_and_weighed_in_a_green_threaded_process(self):
-        environment = {name: value for name, value in os.environ.items()
-                       if name != 'OS_NOVA_DISABLE_EVENTLET_PATCHING'}
+        environment = dict(os.environ, OS_NOVA_DISABLE_EVENTLET_PATCHING='0')
         with tempfile.TemporaryDirectory() as directory, prometheus_api.running() as api:
             api.series = {'cpu': {'cn1': 0.25, 'cn2': 0.75}}
             # Long enough to see who waits for it.
@@ -46,6 +45,6 @@ class EventletTestCase(unittest.TestCase):
                 [sys.executable, '-m', 'tests.fixtures.green_worker', policies, api.url],
                 cwd=ROOT, capture_output=True, text=True, timeout=240, env=environment)
             if done.returncode == SKIPPED:
-                self.skipTest(f'eventlet cannot be used on this Python and Nova: {done.stdout}')
+                self.skipTest(f'eventlet cannot be imported: {done.stdout}')
             self.assertEqual(0, done.returncode, done.stdout + done.stderr)
             self.assertGreaterEqual(len(api.requests), 2, 'parent and child ask by themselves')

@@ -23,8 +23,8 @@ from kronos_nova import exception
 from kronos_nova import model
 from kronos_nova.rebalancer import collector
 from kronos_nova.rebalancer.executors import base as executors
-from kronos_nova.rebalancer.executors import departures
 from kronos_nova.rebalancer.executors import nova
+from kronos_nova.rebalancer.executors import unlearnt
 from tests.functional import api
 from tests.functional import base
 from tests.functional import test_collector
@@ -333,13 +333,14 @@ class PreFlightTestCase(ExecutorCase):
         self.pre_flight(task)
 
 
-class JustLeftTestCase(ExecutorCase):
+class UnlearntTestCase(ExecutorCase):
     """What nova-scheduler does not know yet, and refuses."""
 
     def configure(self) -> None:
         super().configure()
         enabled = base.CONF.filter_scheduler.enabled_filters
-        self.flags(enabled_filters=[*enabled, 'DifferentHostFilter'], group='filter_scheduler')
+        self.flags(enabled_filters=[*enabled, 'DifferentHostFilter', 'SameHostFilter'],
+                   group='filter_scheduler')
 
     def synced(self) -> None:
         """What every nova-compute does each scheduler_instance_sync_interval."""
@@ -353,8 +354,8 @@ class JustLeftTestCase(ExecutorCase):
         self.executor.submit(task)
         return self.watched(task, marker)
 
-    def assert_waits_until_nova_knows(self, task: model.Task) -> None:
-        self.assert_refused('just-left', task)
+    def assert_waits_until_nova_knows(self, task: model.Task, rule: str = 'just-left') -> None:
+        self.assert_refused(rule, task)
         progress = self.asked(task)
         self.assertIs(Stage.FAILED, progress.stage, 'else there is nothing to wait for')
         self.assertIn('No valid host', progress.detail)
@@ -385,12 +386,21 @@ class JustLeftTestCase(ExecutorCase):
         self.live_migrate(two, 'host3')
         self.assert_waits_until_nova_knows(self.task(one))
 
+    def test_one_booted_beside_waits_for_the_other_to_have_come(self) -> None:
+        two = self.boot(host='host1')
+        one = self.boot(host='host1', hints={'same_host': [two['id']]})
+        self.conf.set_override('nova_enabled_filters', ['SameHostFilter'], 'engine')
+        for _ in range(3):
+            self.synced()  # until then the scheduler knows no host and reads the database
+        self.live_migrate(two, 'host2')
+        self.assert_waits_until_nova_knows(self.task(one), 'just-came')
+
     def test_long_ago_is_not_just_now(self) -> None:
         group = self.server_group('g', 'anti-affinity')
         one = self.boot(host='host1', hints={'group': group['id']})
         two = self.boot(host='host2', hints={'group': group['id']})
         self.live_migrate(two, 'host3')
-        later = time.time() + 120 + departures.MARGIN + 5
+        later = time.time() + 120 + unlearnt.MARGIN + 5
         with mock.patch('kronos_nova.rebalancer.executors.nova.time.time', autospec=True,
                         return_value=later):
             self.pre_flight(self.task(one))

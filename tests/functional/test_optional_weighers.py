@@ -40,7 +40,9 @@ class ScarcityTestCase(base.NovaTestCase):
         self.boot(host='host1')
         self.boot(host='host2')
         self._create_trait('CUSTOM_FPGA')
-        self._set_provider_traits(self._get_provider_uuid_by_host('host3'), ['CUSTOM_FPGA'])
+        fpga = self._get_provider_uuid_by_host('host3')
+        # Those that it has stay: nova-compute would set COMPUTE_NODE anew, in its time.
+        self._set_provider_traits(fpga, [*self._get_provider_traits(fpga), 'CUSTOM_FPGA'])
         self.placement.put('/resource_classes/CUSTOM_CARD', {}, version='1.7')
         child = self.placement.post(
             '/resource_providers', version='1.20',
@@ -55,7 +57,10 @@ class ScarcityTestCase(base.NovaTestCase):
         return {'id': flavor}
 
     def wait_for_specials(self):
-        self.wait_for(lambda: boot.door().keep(specials.Board).look(), 'what hosts have')
+        board = boot.door().keep(specials.Board)
+        self.wait_for(board.look, 'what hosts have')
+        # It may have been learned while setUp booted, before there was anything special.
+        board.refresh()
 
     def test_a_plain_instance_leaves_special_hosts_alone(self):
         self.wait_for_specials()

@@ -49,7 +49,7 @@ SEED = int(os.environ.get('KRONOS_TEST_SEED', '1'))
 #: Where figures go, for tools/random_plans.py.
 FIGURES = os.environ.get('KRONOS_TEST_FIGURES', '')
 #: Rules of ours at pre-flight that only ask to wait.
-WAITS = frozenset({'no-slot', 'group-in-flight', 'just-left'})
+WAITS = frozenset({'no-slot', 'group-in-flight', 'just-left', 'just-came'})
 
 
 class RandomPlansTestCase(api.ApiTestCase):

@@ -304,7 +304,7 @@ class UnusualTestCase(ExplainTestCase):
                 self.assertIn(words, str(error))
 
     def test_an_image_is_asked_for_what_it_demands(self):
-        with mock.patch('nova.service_auth.get_service_auth_plugin', autospec=True):
+        with mock.patch('keystoneauth1.loading.load_auth_from_conf_options', autospec=True):
             for name in ('70a599e0-31e7-49b7-b260-868f441e862b', 'fakeimage7'):
                 found, _said = self.explain('--image', name)
                 self.assertEqual([1, 2, 3, 4, 5], [row['rank'] for row in found])

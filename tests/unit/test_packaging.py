@@ -107,7 +107,8 @@ def test_every_layer_of_the_contract_names_existing_modules():
 def test_help_names_every_part_without_preparing_anything():
     done = subprocess.run(['tools/test', '--help'], cwd=TOP, capture_output=True, text=True,
                           check=True)
-    for part in ('lint', 'unit', 'functional', 'integration', 'docs', 'package', 'pythons', 'long'):
+    for part in ('lint', 'unit', 'functional', 'integration', 'docs', 'package', 'pythons',
+                 'novas', 'long'):
         assert f'\n  {part} ' in done.stdout
     assert 'bootstrap:' not in done.stdout + done.stderr
 

@@ -77,7 +77,8 @@ class Aggregate:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Migration:
-    """A record of os-migrations. ``to_host`` is None until scheduled."""
+    """A record of os-migrations. ``to_host`` is None until scheduled; ``updated_at``
+    is when Nova last wrote of it, in epoch seconds."""
 
     id: int
     uuid: str
@@ -86,6 +87,7 @@ class Migration:
     status: str
     from_host: str | None
     to_host: str | None
+    updated_at: float = 0.0
 
     @property
     def ended(self) -> bool:
@@ -268,22 +270,11 @@ class NovaApi:
 
     def migrations_of_host(self, host: str, now: float,
                            window: float = 86400.0) -> list[Migration]:
-        """Migrations from or to the host that are not over, by id: those that
-        Nova wrote anything about within the window, as it does all the time of
-        one that runs."""
-        found = self._changed(host, now - window)
-        return sorted((m for m in found if not m.ended), key=lambda m: m.id)
-
-    def departures(self, host: str, since: float) -> set[str]:
-        """Instances whose live migration from the host has ended since an epoch time,
-        however: one that ended in error may have moved its instance."""
-        return {m.instance_uuid for m in self._changed(host, since)
-                if (m.type, m.from_host) == (LIVE_MIGRATION, host) and m.ended}
-
-    def _changed(self, host: str, since: float) -> list[Migration]:
-        """Migrations from or to the host that Nova wrote anything about since then."""
-        then = datetime.datetime.fromtimestamp(since, datetime.UTC)
-        return self._migrations({'host': host, 'changes-since': then.strftime(_SINCE)})
+        """Migrations from or to the host that Nova wrote anything about within the
+        window, by id: all that run, for it does so all the time, and the last ended."""
+        since = datetime.datetime.fromtimestamp(now - window, datetime.UTC)
+        found = self._migrations({'host': host, 'changes-since': since.strftime(_SINCE)})
+        return sorted(found, key=lambda m: m.id)
 
     def live_migrate(self, instance_uuid: str, host: str, *, copy_disks: bool) -> Any:
         """Ask once for a live migration to a host that the scheduler must
@@ -449,7 +440,9 @@ def migration(data: Mapping[str, Any]) -> Migration:
         id=record.amount('id'), uuid=record.identity('uuid'),
         instance_uuid=record.identity('instance_uuid'), type=record.text('migration_type'),
         status=record.text('status'), from_host=record.optional_text('source_compute'),
-        to_host=record.optional_text('dest_compute'))
+        to_host=record.optional_text('dest_compute'),
+        updated_at=record.optional_time('updated_at') or record.optional_time('created_at')
+        or 0.0)
     if found.from_host is None and not found.ended:
         raise record.bad(f'its source is not shown; the user of [nova] needs a role that policy '
                          f'{_POLICY}os-migrations:index:host allows')

@@ -13,6 +13,7 @@
 """Reading the fields of an API record: the right type, or a named problem."""
 
 from collections.abc import Mapping
+import datetime
 import re
 from typing import Any
 
@@ -66,6 +67,18 @@ class Record:
         if not isinstance(value, str):
             raise self.bad(f'field {key!r} is not a text')
         return value
+
+    def optional_time(self, key: str) -> float | None:
+        """Epoch seconds of a time that is written as ISO 8601, UTC unless it says
+        another zone; None for null; the key must be there."""
+        text = self.optional_text(key)
+        if text is None:
+            return None
+        try:
+            found = datetime.datetime.fromisoformat(text)
+            return (found if found.tzinfo else found.replace(tzinfo=datetime.UTC)).timestamp()
+        except (ValueError, OverflowError):
+            raise self.bad(f'field {key!r} is not a time') from None
 
     def integer(self, key: str) -> int:
         value = self._get(key)

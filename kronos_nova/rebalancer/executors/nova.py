@@ -13,6 +13,7 @@
 """Migration through Nova's API: live here, cold in :mod:`cold`."""
 
 from collections.abc import Callable
+from collections.abc import Mapping
 import dataclasses
 import json
 import time
@@ -34,10 +35,10 @@ from kronos_nova.rebalancer.clients import nova_api
 from kronos_nova.rebalancer.executors import answers
 from kronos_nova.rebalancer.executors import base
 from kronos_nova.rebalancer.executors import cold
-from kronos_nova.rebalancer.executors import departures
 from kronos_nova.rebalancer.executors import fresh
 from kronos_nova.rebalancer.executors import reshapes
 from kronos_nova.rebalancer.executors import settling
+from kronos_nova.rebalancer.executors import unlearnt
 
 LOG = logging.getLogger(__name__)
 
@@ -97,8 +98,9 @@ class NovaExecutor(base.Executor):
         reshapes.check(task, cluster)
         self._judge(task, cluster, known)
         _as_planned(task, instance)
-        self._find_slots(task, known, now)
-        self._await_scheduler(task, cluster, now)
+        changed = {host: self._changed(task, host, now) for host in (task.from_host, task.to_host)}
+        self._find_slots(task, known, changed)
+        self._await_scheduler(task, cluster, changed[task.to_host], now)
         zones = [cluster.services[h].zone for h in (task.from_host, task.to_host)]
         if zones[0] != zones[1]:
             LOG.info('Instance %s: the move from %s to %s is one from zone %s to zone %s',
@@ -127,7 +129,14 @@ class NovaExecutor(base.Executor):
                    problem=f'not moved to {task.to_host}, rule {rejection.rule}: '
                            f'{rejection.detail}')
 
-    def _find_slots(self, task: model.Task, known: base.Known, now: float) -> None:
+    def _changed(self, task: model.Task, host: str, now: float) -> list[nova_api.Migration]:
+        try:
+            return self._nova.migrations_of_host(host, now)
+        except api.ApiError as exc:
+            raise answers.unread(task, exc) from None
+
+    def _find_slots(self, task: model.Task, known: base.Known,
+                    changed: Mapping[str, list[nova_api.Migration]]) -> None:
         """Migrations that others asked Nova for take slots of a host as ours
         do; ours were counted when the task was claimed."""
         ours = {f.instance_uuid for f in known.flights} | {task.instance_uuid}
@@ -135,12 +144,10 @@ class NovaExecutor(base.Executor):
         for end, host, limit in (
                 ('from', task.from_host, conf.max_concurrent_per_source),
                 ('to', task.to_host, conf.max_concurrent_per_destination)):
-            try:
-                found = self._nova.migrations_of_host(host, now)
-            except api.ApiError as exc:
-                raise answers.unread(task, exc) from None
-            others = {m.instance_uuid for m in found if m.type == nova_api.LIVE_MIGRATION
-                      and (m.from_host if end == 'from' else m.to_host) == host} - ours
+            others = {
+                m.instance_uuid for m in changed[host]
+                if m.type == nova_api.LIVE_MIGRATION and not m.ended
+                and (m.from_host if end == 'from' else m.to_host) == host} - ours
             taken = sum(1 for f in known.flights
                         if (f.from_host if end == 'from' else f.to_host) == host)
             if others and taken + len(others) >= limit:
@@ -149,16 +156,18 @@ class NovaExecutor(base.Executor):
                     problem=f'{len(others)} migrations {end} {host} that others asked for, and '
                             f'{taken} of ours, are under way; [executor] allows {limit}')
 
-    def _await_scheduler(self, task: model.Task, cluster: model.Cluster, now: float) -> None:
+    def _await_scheduler(self, task: model.Task, cluster: model.Cluster,
+                         changed: list[nova_api.Migration], now: float) -> None:
+        """One that ended in error may have moved its instance as well."""
         seconds = self._conf.executor.scheduler_instance_sync_interval
-        options = engine_conf.options(self._conf)
-        if not seconds or not departures.matters(task, cluster, options):
+        if not seconds:
             return
-        try:
-            left = self._nova.departures(task.to_host, now - seconds - departures.MARGIN)
-        except api.ApiError as exc:
-            raise answers.unread(task, exc) from None
-        departures.check(task, cluster, options, left)
+        lately = [m for m in changed if m.type == nova_api.LIVE_MIGRATION and m.ended
+                  and m.updated_at > now - seconds - unlearnt.MARGIN]
+        unlearnt.check(
+            task, cluster, engine_conf.options(self._conf),
+            left={m.instance_uuid for m in lately if m.from_host == task.to_host},
+            came={m.instance_uuid for m in lately if m.to_host == task.to_host})
 
     def submit(self, task: model.Task) -> str | None:
         try:

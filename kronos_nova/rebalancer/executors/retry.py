@@ -48,7 +48,7 @@ GONE = 'no-such-instance'
 #: Nor these, and waiting helps: the same destination is tried again.
 PASSING = frozenset({'group-in-flight'})
 #: Nor this, and it is no failure at all: the task waits as for a slot of ours.
-WAITING = frozenset({'no-slot', 'just-left'})
+WAITING = frozenset({'no-slot', 'just-left', 'just-came'})
 #: No wait between two passes is longer.
 MAX_BACKOFF = 3600.0
 

@@ -392,7 +392,8 @@ class Worker:
                             'asked for, and Nova shows none; it is watched for %.0f s',
                             row.task.instance_uuid, row.task.task_id,
                             self._settings.absent_seconds)
-            self._mark(row, state, [row.task.state], doubt_since=now, doubt=base.Stage.ABSENT.value)
+            self._mark(row, state, [row.task.state], doubt_since=now,
+                       doubt=_doubt(base.Stage.ABSENT, now))
         elif now - since > self._settings.absent_seconds:
             self._outcomes.failed(row, exception.NovaClientError(
                 instance_uuid=row.task.instance_uuid,
@@ -406,7 +407,7 @@ class Worker:
             LOG.info('Instance %s: task %s: its migration to %s failed; before anything else, %s',
                      row.task.instance_uuid, row.task.task_id, row.task.to_host, progress.detail)
             self._mark(row, row.task.state, [row.task.state], doubt_since=now,
-                       doubt=base.Stage.SETTLING.value, reference=progress.reference)
+                       doubt=_doubt(base.Stage.SETTLING, now), reference=progress.reference)
         elif now - since > self._settings.settling_seconds:
             row = dataclasses.replace(row, reference=progress.reference or row.reference)
             self._outcomes.failed(row, exception.AllocationsLeft(
@@ -425,7 +426,14 @@ class Worker:
 
 def _since(row: rows.TaskRow, doubt: base.Stage) -> float | None:
     """When that doubt began; what was doubted before it does not count."""
-    return row.doubt_since if row.doubt == doubt else None
+    if row.doubt_since is None or row.doubt != _doubt(doubt, row.doubt_since):
+        return None
+    return row.doubt_since
+
+
+def _doubt(stage: base.Stage, since: float) -> str:
+    """With its time: an executor of the release before sets that alone."""
+    return f'{stage}@{since:.0f}'
 
 
 def _asked(attempt: model.Attempt) -> bool:

@@ -95,7 +95,7 @@ task = table(
     sa.Column('reference', sa.Unicode(255)),
     sa.Column('submitted_at', sa.Double),
     sa.Column('doubt_since', sa.Double),
-    sa.Column('doubt', sa.String(16)),
+    sa.Column('doubt', sa.String(32)),
     sa.Column('completed_at', sa.Double),
     sa.Column('error', text()),
     sa.Column('error_type', sa.String(64)),

@@ -189,7 +189,9 @@ class Compute(_Proxy):
         return Response({'migrations': [
             {'id': m.id, 'uuid': m.uuid, 'instance_uuid': m.instance_uuid,
              'migration_type': 'live-migration', 'status': m.status,
-             'source_compute': m.from_host,
+             'source_compute': m.from_host, 'created_at': None,
+             'updated_at': datetime.datetime.fromtimestamp(
+                 m.changed_at, datetime.UTC).isoformat(),
              'dest_compute': None if m.status in ('accepted', 'error') else m.to_host}
             for m in reversed(self.cloud.migrations) if wanted(m)]})
 

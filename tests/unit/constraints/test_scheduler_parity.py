@@ -21,6 +21,7 @@ that Nova's API makes of it, our reading of that record, our rule.
 import datetime
 import random
 import types
+from unittest import mock
 
 from nova import objects
 from nova.api.openstack import api_version_request
@@ -64,8 +65,11 @@ def random_cluster(rng, policy):
                  for n in range(rng.randint(1, 12))]
     members = [i.uuid for i in instances if rng.random() < 0.6]
     theirs = nova_group(clouds.uuid_of('g'), policy, members, rng.choice([None, 1, 2, 3]))
-    group = nova_api.server_group(groups_api.ServerGroupController._format_server_group(
-        None, None, theirs, REQUEST, not_deleted_inst_uuids={i.uuid for i in instances}))
+    there = {i.uuid for i in instances}
+    with mock.patch.object(groups_api, '_get_not_deleted', lambda _context, uuids: [
+            uuid for uuid in uuids if uuid in there]):
+        group = nova_api.server_group(groups_api.ServerGroupController._format_server_group(
+            None, None, theirs, REQUEST))
     cluster = model.Cluster(
         {h: model.Host(h) for h in hosts}, {i.uuid: i for i in instances}, {}, groups=(group,),
         scope_hosts=frozenset(h for h in hosts if rng.random() < 0.7))

@@ -78,7 +78,6 @@ NOVA_READS = [
     lambda n: n.aggregates(), lambda n: n.servers(), lambda n: n.server(VM),
     lambda n: n.server_groups(), lambda n: n.server_group(OTHER), lambda n: n.migrations(VM),
     lambda n: n.migrations_under_way(1.7e9), lambda n: n.migrations_of_host('h1', 1.7e9),
-    lambda n: n.departures('h1', 1.7e9),
     lambda n: n.actions(VM), lambda n: n.action_events(VM, 'r')]
 PLACEMENT_READS = [
     lambda p: p.providers(), lambda p: provider_contents.content_of(p, NODE),

@@ -85,4 +85,5 @@ def migration(number: int, **fields: Any) -> dict[str, Any]:
     return {
         'id': number, 'uuid': f'm{number}', 'instance_uuid': 'vm', 'status': 'running',
         'migration_type': 'live-migration', 'source_compute': 'host1',
-        'dest_compute': 'host2'} | fields
+        'dest_compute': 'host2', 'created_at': '1970-01-01T00:00:10.500000',
+        'updated_at': None} | fields

@@ -118,20 +118,19 @@ def test_every_status_under_way_and_what_changed_lately_is_asked_for(
     assert {'changes-since': '1970-01-01T03:46:40Z'} in [p for _path, p, _v in nova.asked]
 
 
-def test_departures_are_live_migrations_that_left_the_host_and_are_over(
-        nova: answers.Answers) -> None:
-    def record(number: int, status: str = 'completed', type_: str = 'live-migration',
-               source: str = 'h1') -> dict[str, object]:
-        return answers.migration(
-            number, status=status, instance_uuid=f'vm{number}', migration_type=type_,
-            source_compute=source)
-
+def test_migrations_of_a_host_tell_when_nova_last_wrote_of_them(nova: answers.Answers) -> None:
     nova.answers['/os-migrations'] = [{'migrations': [
-        record(1), record(2, 'running'), record(3, type_='resize'), record(4, source='h2'),
-        record(5, 'error')]}]
-    found = nova_api.NovaApi(nova).departures('h1', 13600.5)
-    assert found == {'vm1', 'vm5'}
+        answers.migration(2, status='completed', updated_at='1970-01-01T00:01:00.000000'),
+        answers.migration(1)]}]
+    found = nova_api.NovaApi(nova).migrations_of_host('h1', 100000.0)
+    assert [(m.id, m.updated_at) for m in found] == [(1, 10.5), (2, 60.0)]
     assert nova.asked[-1][1] == {'host': 'h1', 'changes-since': '1970-01-01T03:46:40Z'}
+
+
+@pytest.mark.parametrize('text', ['yesterday', '0000-00-00T00:00:00', '9999-12-31T23:59:59+99:00'])
+def test_a_time_that_is_none_is_an_error(text: str) -> None:
+    with pytest.raises(api.ApiError, match='updated_at'):
+        nova_api.migration(answers.migration(1, updated_at=text))
 
 
 def test_pages_follow_links_by_their_query_only(nova: answers.Answers) -> None:

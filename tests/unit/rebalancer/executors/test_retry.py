@@ -115,7 +115,7 @@ def test_a_group_member_under_way_is_waited_for_at_the_same_destination():
     assert not verdict.again and not verdict.quarantine
 
 
-@pytest.mark.parametrize('rule', ['no-slot', 'just-left'])
+@pytest.mark.parametrize('rule', ['no-slot', 'just-left', 'just-came'])
 def test_what_others_have_taken_or_left_is_waited_for_without_using_up_retries(rule):
     verdict = changed(rule, row(attempt=1, retry_count=3, alternates=('c',)))
     assert verdict == retry.Verdict(again=True, attempt=1, retry_count=3, not_before=NOW + 30)

@@ -467,6 +467,19 @@ def test_a_doubt_about_another_thing_begins_anew(bench):
     assert bench.row().error_type == 'NovaClientError'
 
 
+def test_a_doubt_of_an_executor_of_the_release_before_begins_anew(bench):
+    """It tells since when, and not what."""
+    bench.driver.answers['look'] = [settling()]
+    bench.plan()
+    bench.passes(2)
+    row = bench.row()
+    assert bench.store.mark(row.task.task_id, row.worker, [row.task.state], row.task.state,
+                            bench.now, doubt_since=bench.now - 1)
+    bench.now += SETTINGS.settling_seconds + 1
+    bench.passes(2)
+    assert bench.state is TaskState.SUBMITTED and not bench.quarantined()
+
+
 def test_a_successor_knows_what_was_doubted(bench):
     bench.driver.answers['look'] = [base.Progress(base.Stage.ABSENT)]
     bench.plan()

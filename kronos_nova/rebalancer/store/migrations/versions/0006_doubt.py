@@ -22,6 +22,6 @@ depends_on = None
 
 
 def upgrade() -> None:
-    # NULL in what an executor of the release before writes meanwhile: its doubt
-    # begins anew with whoever takes the task over.
-    op.add_column('task', sa.Column('doubt', sa.String(16)))
+    # An executor of the release before sets doubt_since alone; the doubt names its
+    # time, so that the one does not stand for the other.
+    op.add_column('task', sa.Column('doubt', sa.String(32)))

@@ -10,15 +10,15 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""Who has just left counts where Nova's filters may still see it."""
+"""What Nova's scheduler may not know yet is waited for where its filters go by it."""
 
 import pytest
 
 from kronos_nova import exception
 from kronos_nova import model
-from kronos_nova.rebalancer.executors import departures
+from kronos_nova.rebalancer.executors import unlearnt
 
-APART = model.Options(nova_enabled_filters=frozenset({'DifferentHostFilter'}))
+HINTS = model.Options(nova_enabled_filters=frozenset({'DifferentHostFilter', 'SameHostFilter'}))
 
 
 def instance(uuid, host, **fields):
@@ -36,25 +36,24 @@ TASK = model.Task(task_id='t', plan_id='p', aggregate='a', instance_uuid='i', fr
 MOVING, GONE, THERE = instance('i', 'h1'), instance('m', 'h3'), instance('n', 'h2')
 
 
-def waits(found, *left, options=None):
-    options = options or model.Options()
+def waits(found, left=(), came=(), options=HINTS):
+    """(rule, text) of the no; None: nothing is waited for."""
     try:
-        departures.check(TASK, found, options, left)
+        unlearnt.check(TASK, found, options, left, came)
     except exception.PreFlightError as error:
-        assert error.kwargs['rule'] == 'just-left'
-        assert departures.matters(TASK, found, options)
-        return str(error)
+        return error.kwargs['rule'], str(error)
     return None
 
 
 def test_a_member_that_has_just_left_holds_its_place():
-    text = waits(cluster(MOVING, GONE), 'm')
+    rule, text = waits(cluster(MOVING, GONE), 'm')
+    assert rule == 'just-left'
     assert 'instance m has just left h2' in text and 'server group g' in text
 
 
 @pytest.mark.parametrize('left', [(), ('another',), ('i',)])
 def test_others_that_left_do_not(left):
-    assert waits(cluster(MOVING, GONE), *left) is None
+    assert waits(cluster(MOVING, GONE), left) is None
 
 
 def test_one_that_came_back_is_judged_as_one_that_is_there():
@@ -70,14 +69,34 @@ def test_those_there_and_those_that_left_count_up_to_what_the_group_admits():
 @pytest.mark.parametrize('policy', [
     p for p in model.GroupPolicy if p is not model.GroupPolicy.ANTI_AFFINITY])
 def test_no_other_policy_looks_at_who_is_on_a_host(policy):
-    found = cluster(MOVING, GONE, policy=policy)
-    assert not departures.matters(TASK, found, model.Options())
-    assert waits(found, 'm') is None
+    assert waits(cluster(MOVING, GONE, policy=policy), 'm', 'm') is None
 
 
-def test_a_hint_counts_where_its_filter_is_enabled():
+def hinted(other, **hints):
+    return model.Cluster(hosts={}, services={}, instances={
+        'i': instance('i', 'h1', scheduler_hints=hints), other.uuid: other})
+
+
+def test_one_to_be_apart_from_counts_where_the_filter_is_enabled():
+    found = hinted(GONE, different_host=('m',))
+    rule, text = waits(found, 'm')
+    assert rule == 'just-left' and 'different_host' in text
+    assert waits(found, 'x') is None
+    assert waits(found, 'm', options=model.Options()) is None
+
+
+def test_one_to_be_beside_is_waited_for_when_it_has_just_come():
+    found = hinted(THERE, same_host=('n',))
+    rule, text = waits(found, came='n')
+    assert rule == 'just-came' and 'instance n has just come to h2' in text
+    assert waits(found, came='x') is None
+    assert waits(found, came='n', options=model.Options()) is None
+    assert waits(hinted(GONE, same_host=('m',)), came='m') is None, 'it went on'
+
+
+def test_one_of_several_to_be_beside_that_has_long_been_there_is_enough():
     found = model.Cluster(hosts={}, services={}, instances={
-        'i': instance('i', 'h1', scheduler_hints={'different_host': ('m',)}), 'm': GONE})
-    assert 'different_host' in waits(found, 'm', options=APART)
-    assert waits(found, 'x', options=APART) is None
-    assert waits(found, 'm') is None and not departures.matters(TASK, found, model.Options())
+        'i': instance('i', 'h1', scheduler_hints={'same_host': ('m', 'n')}),
+        'm': instance('m', 'h2'), 'n': THERE})
+    assert waits(found, came='n') is None
+    assert waits(found, came='mn')

@@ -1,0 +1,73 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""What tools/test novas installs is what it says."""
+
+import configparser
+import importlib.util
+from pathlib import Path
+
+from packaging import requirements
+import pytest
+
+TOP = Path(__file__).resolve().parents[3]
+SERIES = {'32': '14', '33': '15'}
+
+
+def load(name):
+    spec = importlib.util.spec_from_file_location(name, TOP / f'tools/{name}.py')
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+novas = load('novas')
+
+
+def bounds():
+    """Name -> lower bound, of requirements.txt and every extra."""
+    setup = configparser.ConfigParser(interpolation=None)
+    setup.read(TOP / 'setup.cfg')
+    lines = (TOP / 'requirements.txt').read_text() + '\n'.join(setup['extras'].values())
+    found = [requirements.Requirement(line.partition('#')[0].strip())
+             for line in lines.splitlines() if line.partition('#')[0].strip()]
+    return {one.name: next(iter(one.specifier)).version for one in found}
+
+
+@pytest.mark.parametrize('series', SERIES)
+def test_each_nova_has_its_own_placement_and_the_rest_of_constraints(series):
+    merged = novas.pins(novas.constraints(series))
+    assert merged['nova'].startswith(f'nova=={series}.')
+    assert merged['openstack-placement'].startswith(f'openstack-placement=={SERIES[series]}.')
+    theirs = novas.pins(novas.overlay(series).read_text())
+    usual = novas.pins((TOP / 'constraints.txt').read_text())
+    assert merged == usual | theirs
+    assert not [line for name, line in theirs.items() if usual.get(name) == line]
+    assert list(theirs.values()) == sorted(theirs.values(), key=str.lower)
+
+
+def test_the_oldest_nova_admitted_is_tested_with_the_oldest_openstacksdk_admitted():
+    oldest = bounds()
+    assert min(SERIES) == oldest['nova'].partition('.')[0]
+    pinned = novas.pins(novas.overlay(min(SERIES)).read_text())
+    for name in ('keystoneauth1', 'openstacksdk', 'oslo.db', 'oslo.messaging', 'oslo.service',
+                 'SQLAlchemy', 'stevedore'):
+        assert f'{name}=={oldest[name]}' in pinned.values()
+
+
+def test_the_part_runs_beside_each_of_them_and_selects_tests_that_exist():
+    assert set(SERIES) == {path.name.split('-')[1]
+                           for path in (TOP / 'tools').glob('nova-*-constraints.txt')}
+    names = {path.stem for path in (TOP / 'tests/functional').glob('test_*.py')}
+    lines = (TOP / 'tools/nova-tests.txt').read_text().splitlines()
+    selected = {line.partition('\\')[0] for line in lines if not line.startswith('#')}
+    assert selected <= names
