@@ -137,6 +137,12 @@ CASES = {
 }
 #: Of other series: name -> alert, series, minutes after which it fires, labels.
 MORE = {
+    'every engine is dead': (
+        'KronosScopeNotPlanned',
+        [series(name, f'{values} stale', **labels, **DAEMON) for name, values, labels in (
+            ('kronos_evaluation_interval_seconds', '300x5', {}),
+            ('kronos_scope_configured', '1x5', BAD),
+            ('kronos_scope_planned_timestamp_seconds', '0+60x5', BAD))], 50, [BAD]),
     'an executor that is no target any more': (
         'KronosNoExecutor',
         [series('kronos_tasks', '1x60', scope='bad', phase='spread', state='queued', **DAEMON),
