@@ -48,7 +48,9 @@ def loaded() -> dict:
 def test_zuuls_own_loader_finds_nothing_wrong(loaded):
     assert loaded['errors'] == []
     assert {'kronos-nova-live-migration', 'kronos-nova-kolla-ansible-config',
-            'kronos-nova-lower-constraints'} == set(loaded['jobs'])
+            'kronos-nova-lower-constraints', 'kronos-nova-functional-nova32',
+            'kronos-nova-functional-nova33', 'kronos-nova-functional-eventlet'
+            } == set(loaded['jobs'])
 
 
 def test_what_is_wrong_is_found(tmp_path):
