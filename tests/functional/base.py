@@ -25,9 +25,11 @@ import os
 import pathlib
 import tempfile
 import time
+import types
 from typing import Any
 import warnings
 
+import fixtures
 import nova.conf
 from nova.tests.functional import integrated_helpers
 from oslo_db import exception as db_exception
@@ -94,6 +96,10 @@ class NovaTestCase(integrated_helpers.ProviderUsageBaseTestCase):
     def configure(self) -> None:
         """Set options that services read when they start; runs before them."""
         self.flags(api_paste_config=api_paste(), group='wsgi')
+        # FakeLiveMigrateDriver looks 50 times, 0.1 s apart, whether it is to end: too soon
+        # for what a test does meanwhile on a busy machine, and on eventlet.
+        self.useFixture(fixtures.MonkeyPatch('nova.virt.fake.time', types.SimpleNamespace(
+            sleep=lambda seconds: time.sleep(5 * seconds))))
         if not self.plugins:
             return
         scheduler_conf.register(CONF)
