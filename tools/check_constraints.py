@@ -14,11 +14,13 @@
 
 Every requirement of every list has one pin that satisfies it; each pin is a
 plain ``name==version``; the lists are sorted; and what is installed here, which
-is what the other tests ran with, is what is pinned.
+is what the other tests ran with, is what is pinned: unless this environment was made with
+other constraints, as Zuul makes it, which it says in ``TOX_CONSTRAINTS_FILE``.
 """
 
 import configparser
 from importlib import metadata
+import os
 from pathlib import Path
 import re
 import sys
@@ -75,6 +77,22 @@ def check() -> list[str]:
             problems.append(f'{where}: {requirement.name} has no pin in constraints.txt')
         elif not requirement.specifier.contains(version, prereleases=True):
             problems.append(f'{where}: {requirement} excludes the pin {version}')
+    if installed_by_them(os.environ.get('TOX_CONSTRAINTS_FILE', '')):
+        problems += differing(pinned)
+    return sorted(set(problems))
+
+
+def installed_by_them(other: str) -> bool:
+    """Whether constraints.txt made this environment.
+
+    :param other: the file that tox was given in its place, as a path or a URL; or nothing.
+    """
+    return not other or Path(other).resolve() == TOP / 'constraints.txt'
+
+
+def differing(pinned: dict[str, str]) -> list[str]:
+    """One sentence for each package that is installed otherwise than pinned."""
+    problems = []
     for distribution in metadata.distributions():
         name = utils.canonicalize_name(distribution.name)
         if name in ('kronos-nova', 'pip'):
@@ -83,7 +101,7 @@ def check() -> list[str]:
             problems.append(f'{name} {distribution.version} is installed and not pinned')
         elif distribution.version != pinned[name]:
             problems.append(f'{name} {distribution.version} is installed, pinned: {pinned[name]}')
-    return sorted(set(problems))
+    return problems
 
 
 if __name__ == '__main__':

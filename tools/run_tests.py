@@ -22,6 +22,7 @@ from collections.abc import Iterator
 import contextlib
 import ctypes
 import dataclasses
+import io
 import os
 from pathlib import Path
 import re
@@ -30,6 +31,7 @@ import subprocess
 import sys
 import threading
 import time
+from typing import Any
 import xml.etree.ElementTree as ElementTree
 
 TOP = Path(__file__).resolve().parent.parent
@@ -42,6 +44,9 @@ FAST_TESTS = (*UNIT_TESTS, 'tests/simulation')
 #: to do takes from the others.
 WORKERS = ('-n', '3', '--dist', 'worksteal')
 OTHER_PYTHONS = ('3.12', '3.13')
+#: Two thirds of the time on other Pythons, as each starts processes. test_packaging.py
+#: imports each of our commands there; `tools/test long` and a gate's jobs run these as well.
+COMMAND_TESTS = ('tests/unit/cmd', 'tests/unit/cli')
 #: Series of Nova before the one of constraints.txt -> the Pythons that it declares.
 OLDER_NOVAS = {'32': ((3, 11), (3, 12)), '33': ((3, 11), (3, 12))}
 #: What holds our plug-ins and rules to Nova's own classes, as far as older ones have them;
@@ -56,16 +61,23 @@ NOVA_UNIT_TESTS = (
 WHOLE = ('--exclude-regex', r'test_(keystone|bursts|random_plans)\.')
 CONTINUOUS_INTEGRATION = os.environ.get('CI', '').lower() in ('1', 'true', 'yes')
 PR_SET_CHILD_SUBREAPER = 36
+#: A log is often read from its end: so many failed tests again there, and so many lines of each.
+SHOWN_FAILURES = 10
+SHOWN_LINES = 30
 
 
 @dataclasses.dataclass
 class Tally:
-    """How many tests of one part passed, failed and were skipped, and why."""
+    """How many tests of one part passed, failed and were skipped, and why.
+
+    ``failures`` are the failed tests: name and what it said.
+    """
 
     passed: int = 0
     failed: int = 0
     skipped: int = 0
     remarks: list[str] = dataclasses.field(default_factory=list)
+    failures: list[tuple[str, str]] = dataclasses.field(default_factory=list)
     seconds: float = 0.0
 
     def add(self, passed: int, failed: int, skipped: int) -> None:
@@ -87,9 +99,13 @@ def execute(command: list[str], minutes: float, **variables: str) -> tuple[int, 
 
     One that takes longer than ``minutes`` is ended and has status 124.
     """
-    print(f'$ {" ".join([f"{n}={v}" for n, v in variables.items()] + command)}', flush=True)
-    environment = dict(os.environ, OS_NOVA_DISABLE_EVENTLET_PATCHING='1', PYTHONUNBUFFERED='1',
-                       PATH=f'{BIN}{os.pathsep}{os.environ["PATH"]}', **variables)
+    shown = [f'{name}={value}' for name, value in variables.items() if name != 'PATH']
+    print(f'$ {" ".join(shown + command)}', flush=True)
+    environment = {**os.environ, 'OS_NOVA_DISABLE_EVENTLET_PATCHING': '1',
+                   'PYTHONUNBUFFERED': '1', 'PATH': f'{BIN}{os.pathsep}{os.environ["PATH"]}',
+                   **variables}
+    # Each test that starts a command would compile all that it imports.
+    environment.pop('PYTHONDONTWRITEBYTECODE', None)
     process = subprocess.Popen(command, cwd=TOP, env=environment, text=True, errors='replace',
                                stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
                                stderr=subprocess.STDOUT)
@@ -165,6 +181,7 @@ def pytest(tally: Tally, *arguments: str, name: str, python: str = PYTHON,
                          *arguments], minutes, **variables)
     passed, failed, skipped = junit_counts(report)
     tally.add(passed, failed, skipped)
+    tally.failures += junit_failures(report)
     if passed + failed + skipped == 0:
         tally.fail(f'{name}: ran no test')
     elif status and not failed:
@@ -181,6 +198,38 @@ def junit_counts(report: Path) -> tuple[int, int, int]:
         failed += int(suite.get('failures', 0)) + int(suite.get('errors', 0))
         skipped += int(suite.get('skipped', 0))
     return total - failed - skipped, failed, skipped
+
+
+def junit_failures(report: Path) -> Iterator[tuple[str, str]]:
+    """The tests of a JUnit file that failed, and what they said."""
+    if not report.exists():
+        return
+    for case in ElementTree.parse(report).getroot().iter('testcase'):
+        for problem in case:
+            if problem.tag in ('failure', 'error'):
+                yield f'{case.get("classname")}::{case.get("name")}', problem.text or ''
+
+
+def stestr_failures(binaries: Path) -> list[tuple[str, str]]:
+    """The tests of stestr's last run that failed, and what they said."""
+    import subunit
+    import testtools
+
+    found = []
+
+    def ended(test: dict[str, Any]) -> None:
+        if test['status'] in ('fail', 'uxsuccess'):
+            found.append((test['id'], '\n'.join(
+                detail.as_text() for name, detail in sorted(test['details'].items())
+                if name.startswith('traceback'))))
+
+    done = subprocess.run([str(binaries / 'stestr'), 'last', '--subunit'], cwd=TOP, check=False,
+                          stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+    result = testtools.StreamToDict(ended)
+    result.startTestRun()
+    subunit.ByteStreamToStreamResult(io.BytesIO(done.stdout)).run(result)
+    result.stopTestRun()
+    return found
 
 
 def stestr_counts(output: str) -> tuple[int, int, int]:
@@ -212,16 +261,28 @@ def unit(tally: Tally) -> None:
 
 
 def functional(tally: Tally) -> None:
-    """real Nova on its own in-process fixtures (stestr)"""
+    """real Nova on its own in-process fixtures (stestr); both doors on eventlet"""
     stestr(tally, name='functional')
+    stestr(tally, r'test_base\.|test_filters\.CeilingTestCase\.test_a_host_above_its|'
+           r'test_weigher\.FollowScoresTestCase\.test_boots_follow', name='eventlet',
+           minutes=10, eventlet=True)
 
 
-def stestr(tally: Tally, *arguments: str, name: str, minutes: float = 25) -> None:
-    """A stestr run, counted by what it prints; an empty or broken one is a failure."""
+def stestr(tally: Tally, *arguments: str, name: str, minutes: float = 25, binaries: Path = BIN,
+           eventlet: bool = False) -> None:
+    """A stestr run, counted by what it prints; an empty or broken one is a failure.
+
+    :param binaries: of the environment to run it in.
+    :param eventlet: Nova on eventlet, not on native threads.
+    """
     status, output = execute(
-        [str(BIN / 'stestr'), 'run', '--concurrency', '3', *arguments], minutes)
+        [str(binaries / 'stestr'), 'run', '--concurrency', '3', *arguments], minutes,
+        OS_NOVA_DISABLE_EVENTLET_PATCHING=str(int(not eventlet)),
+        PATH=f'{binaries}{os.pathsep}{os.environ["PATH"]}')
     passed, failed, skipped = stestr_counts(output)
     tally.add(passed, failed, skipped)
+    if failed:
+        tally.failures += stestr_failures(binaries)
     if passed + failed + skipped == 0:
         tally.fail(f'{name}: ran no test')
     elif status and not failed:
@@ -230,8 +291,8 @@ def stestr(tally: Tally, *arguments: str, name: str, minutes: float = 25) -> Non
 
 def integration(tally: Tally) -> None:
     """real services on loopback"""
-    # A file's daemons serve its tests; two files at a time, for daemons are waited for.
-    pytest(tally, '-n', '2', '--dist', 'loadfile', 'tests/integration', name='integration',
+    # A file's daemons serve its tests; three files at a time, for daemons are waited for.
+    pytest(tally, '-n', '3', '--dist', 'loadfile', 'tests/integration', name='integration',
            minutes=25)
 
 
@@ -240,7 +301,7 @@ def docs(tally: Tally) -> None:
     sphinx = [PYTHON, '-m', 'sphinx', '-W', '--keep-going', '-q', '-b', 'html']
     check(tally, 'documentation', [*sphinx, 'doc/source', 'doc/build/html'])
     check(tally, 'release notes', [*sphinx, 'releasenotes/source', 'doc/build/releasenotes'])
-    pytest(tally, 'tests/docs', name='docs')
+    pytest(tally, *WORKERS, 'tests/docs', name='docs')
 
 
 def package(tally: Tally) -> None:
@@ -254,7 +315,7 @@ def deploy(tally: Tally) -> None:
     pytest(tally, '-n', '2', '--dist', 'loadfile', 'tests/deploy', name='deploy')
 
 
-def pythons(tally: Tally) -> None:
+def pythons(tally: Tally, whole: bool = False) -> None:
     """unit tests and scenarios on the other supported Python versions that are here"""
     found = {}
     for version in OTHER_PYTHONS:
@@ -278,23 +339,18 @@ def pythons(tally: Tally) -> None:
     for version, (_, venv) in found.items():
         # The simulation is half of the time, and the same on each of them; so are
         # random examples: a quarter of them finds what a Python does differently.
-        pytest(tally, *WORKERS, *UNIT_TESTS, name=f'python{version}',
-               python=str(venv / 'bin/python'), KRONOS_TEST_EXAMPLES='0.25')
+        left_out = () if whole else COMMAND_TESTS
+        pytest(tally, *WORKERS, *UNIT_TESTS, *(f'--ignore={path}' for path in left_out),
+               name=f'python{version}', python=str(venv / 'bin/python'),
+               KRONOS_TEST_EXAMPLES='0.25')
 
 
 def novas(tally: Tally) -> None:
-    """the two doors and the executor beside older Novas, and the doors on eventlet"""
+    """the two doors and the executor beside older Novas"""
     if os.environ.get('KRONOS_NOVAS_WHOLE'):
         older(tally, *WHOLE, name='whole-nova', minutes=60)
-        return
-    older(tally, '--include-list', 'tools/nova-tests.txt', name='nova', minutes=10)
-    green(tally)
-
-
-def green(tally: Tally) -> None:
-    """Both doors in this Nova on eventlet, which it still admits."""
-    beside(tally, BIN, r'test_base\.|test_filters\.CeilingTestCase\.test_a_host_above_its|'
-           r'test_weigher\.FollowScoresTestCase\.test_boots_follow', name='eventlet', minutes=10)
+    else:
+        older(tally, '--include-list', 'tools/nova-tests.txt', name='nova', minutes=10)
 
 
 def older(tally: Tally, *arguments: str, name: str, minutes: float) -> None:
@@ -305,7 +361,8 @@ def older(tally: Tally, *arguments: str, name: str, minutes: float) -> None:
         if series not in OLDER_NOVAS:
             tally.fail(f'KRONOS_NOVAS: {series!r} is none of {", ".join(OLDER_NOVAS)}')
         elif sys.version_info[:2] not in OLDER_NOVAS[series]:
-            tally.skip(f'Nova {series} does not declare Python {sys.version.split()[0]}')
+            (tally.fail if CONTINUOUS_INTEGRATION else tally.skip)(
+                f'Nova {series} does not declare Python {sys.version.split()[0]}')
         else:
             here.append(series)
     if not here:
@@ -315,22 +372,10 @@ def older(tally: Tally, *arguments: str, name: str, minutes: float) -> None:
         return
     for series in here:
         binaries = TOP / f'.pythons/nova-{series}/bin'
-        beside(tally, binaries, *arguments, name=f'{name}{series}', minutes=minutes)
+        stestr(tally, *arguments, name=f'{name}{series}', minutes=minutes, binaries=binaries,
+               eventlet=True)
         pytest(tally, *WORKERS, *NOVA_UNIT_TESTS, name=f'{name}{series}-unit',
                python=str(binaries / 'python'), KRONOS_TEST_EXAMPLES='0.1')
-
-
-def beside(tally: Tally, binaries: Path, *arguments: str, name: str, minutes: float) -> None:
-    """stestr of another environment, and Nova on eventlet, counted as :func:`stestr` does."""
-    status, output = execute(
-        ['env', 'OS_NOVA_DISABLE_EVENTLET_PATCHING=0', f'PATH={binaries}:{os.environ["PATH"]}',
-         str(binaries / 'stestr'), 'run', '--concurrency', '3', *arguments], minutes)
-    passed, failed, skipped = stestr_counts(output)
-    tally.add(passed, failed, skipped)
-    if passed + failed + skipped == 0:
-        tally.fail(f'{name}: ran no test')
-    elif status and not failed:
-        tally.fail(f'{name}: stestr ended with exit status {status}')
 
 
 def long(tally: Tally) -> None:
@@ -341,6 +386,10 @@ def long(tally: Tally) -> None:
     check(tally, 'random plans', [PYTHON, 'tools/random_plans.py', '--plans', '500'], minutes=240)
     stestr(tally, 'test_bursts', name='long-functional', minutes=60)
     older(tally, *WHOLE, name='long-nova', minutes=60)
+    pythons(tally, whole=True)
+    for environment in ('lower-constraints', 'sbom'):
+        check(tally, f'tox -e {environment}', [
+            PYTHON, '-m', 'tests.deploy.checkers', 'tox', '-e', environment], minutes=60)
 
 
 def find_python(version: str) -> str | None:
@@ -364,7 +413,8 @@ PARTS: dict[str, Callable[[Tally], None]] = {
     for part in (lint, unit, functional, integration, docs, package, deploy, pythons, novas,
                  long)
 }
-DEFAULT = tuple(name for name in PARTS if name != 'long')
+#: A gate runs the older Novas as jobs of their own (.zuul.yaml).
+DEFAULT = tuple(name for name in PARTS if name not in ('novas', 'long'))
 
 
 def arguments() -> argparse.Namespace:
@@ -372,7 +422,7 @@ def arguments() -> argparse.Namespace:
     listing = '\n'.join(f'  {name:<{width}}  {part.__doc__}' for name, part in PARTS.items())
     parser = argparse.ArgumentParser(
         prog='tools/test', formatter_class=argparse.RawDescriptionHelpFormatter,
-        description='Run the tests: the parts named, or all but "long", as CI does.',
+        description='Run the tests: the parts named, or all but "novas" and "long", as CI does.',
         epilog=f'parts:\n{listing}')
     parser.add_argument('parts', nargs='*', metavar='PART', help='see below')
     parser.add_argument('--check', action='store_true', help=argparse.SUPPRESS)
@@ -400,7 +450,15 @@ def run(names: list[str], tallies: dict[str, Tally]) -> None:
 
 
 def summary(tallies: dict[str, Tally]) -> Iterator[str]:
-    """The table, the remarks, and the closing line alone on its line."""
+    """What failed, the table, the remarks, and the closing line alone on its line."""
+    failures = [(name, *failure) for name, tally in tallies.items() for failure in tally.failures]
+    for name, test, said in failures[:SHOWN_FAILURES]:
+        yield f'--- {name}: failed: {test}'
+        yield from said.rstrip().splitlines()[-SHOWN_LINES:]
+    if len(failures) > SHOWN_FAILURES:
+        yield f'--- and {len(failures) - SHOWN_FAILURES} more, above'
+    if failures:
+        yield ''
     yield f'{"part":<12} {"minutes":>8} {"passed":>8} {"failed":>8} {"skipped":>8}'
     for name, tally in tallies.items():
         yield (f'{name:<12} {tally.seconds / 60:>8.1f} {tally.passed:>8} {tally.failed:>8} '

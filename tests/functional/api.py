@@ -13,7 +13,8 @@
 """Nova's and Placement's APIs on real sockets, for openstacksdk.
 
 The applications are those of the process under test. In front of them stands
-what a test may spoil: a :class:`Door` that can drop answers, fail or hang up.
+what a test may spoil: a :class:`Door` that can drop answers, fail or hang up. Placement
+has one that tells who writes: we never do.
 """
 
 from collections.abc import Callable
@@ -41,6 +42,11 @@ _GET_ENDPOINT = proxy.Proxy.get_endpoint
 
 App = Callable[[dict[str, Any], Any], Iterable[bytes]]
 
+#: A header of requests that play nova-compute or an operator.
+NOT_OURS = 'X-Not-Ours'
+#: Methods that change nothing.
+READING = frozenset({'GET', 'HEAD', 'OPTIONS'})
+
 
 class _Server(socketserver.ThreadingMixIn, simple_server.WSGIServer):
     daemon_threads = True
@@ -61,19 +67,22 @@ class Door:
     ``lose_answer_of``: the application does its work, then the connection is
     closed without an answer, once, for a request whose method and path it
     accepts. ``answers``: (predicate, status, body) given instead of asking
-    the application.
+    the application. ``ours``: requests without the header NOT_OURS.
     """
 
     def __init__(self, app: App, headers: dict[str, str]) -> None:
         self._app = app
         self._headers = headers
         self.requests: list[tuple[str, str]] = []
+        self.ours: list[tuple[str, str]] = []
         self.lose_answer_of: Callable[[str, str], bool] | None = None
         self.answers: list[tuple[Callable[[str, str], bool], str, bytes]] = []
 
     def __call__(self, environ: dict[str, Any], start_response: Any) -> Iterable[bytes]:
         method, path = environ['REQUEST_METHOD'], environ['PATH_INFO']
         self.requests.append((method, path))
+        if environ.get('HTTP_' + NOT_OURS.upper().replace('-', '_')) is None:
+            self.ours.append((method, path))
         for matches, status, body in self.answers:
             if matches(method, path):
                 start_response(status, [('Content-Type', 'application/json'),
@@ -107,6 +116,20 @@ class Api(fixtures.Fixture):  # type: ignore[misc]
         self.url = f'http://127.0.0.1:{self.httpd.server_port}{self._path}'
 
 
+class PlacementApi(Api):
+    """Placement, to which kronos-nova writes nothing: a test in which it has asked for
+    anything but to read fails."""
+
+    def _setUp(self) -> None:
+        self.addCleanup(self._assert_only_read)
+        super()._setUp()
+
+    def _assert_only_read(self) -> None:
+        written = [request for request in self.door.ours if request[0] not in READING]
+        if written:
+            raise AssertionError(f'kronos-nova wrote to Placement: {written}')
+
+
 class ApiTestCase(base.NovaTestCase):
     """Nova and Placement reachable by ``self.connection``; ``self.conf`` is
     kronos.conf, with the fake driver's hypervisor type admitted."""
@@ -125,7 +148,7 @@ class ApiTestCase(base.NovaTestCase):
             'HTTP_X_AUTH_USER': self.user,
             'HTTP_X_AUTH_PROJECT_ID': self.project or self.api_fixture.project_id,
             'HTTP_X_ROLES': self.roles}, '/v2.1'))
-        self.placement_api = self.useFixture(Api(
+        self.placement_api = self.useFixture(PlacementApi(
             deploy.deploy(self.placement.fixture.conf_fixture.conf),
             {'HTTP_X_AUTH_TOKEN': 'admin'}))
         self.conf = cfg.ConfigOpts()

@@ -32,22 +32,12 @@ import warnings
 import fixtures
 import nova.conf
 from nova.tests.functional import integrated_helpers
-from oslo_db import exception as db_exception
-from oslo_db.sqlalchemy import exc_filters
-from sqlalchemy import exc as sa_exc
 
 from kronos_nova.conf import scheduler as scheduler_conf
 from tests.functional import bus
+from tests.functional import databases
 
 CONF = nova.conf.CONF
-
-
-
-@exc_filters.filters('sqlite', sa_exc.OperationalError, r'.*database is locked')
-def _busy(error: Exception, *_rest: Any) -> None:
-    """What a server calls a deadlock: Nova tries again where it would with MySQL. It
-    happens to its fixtures' SQLite where two threads write at once on a busy machine."""
-    raise db_exception.DBDeadlock(error)
 
 
 #: Seconds to wait for anything that takes Nova a second or two.
@@ -84,6 +74,7 @@ class NovaTestCase(integrated_helpers.ProviderUsageBaseTestCase):
 
     def setUp(self) -> None:
         self.useFixture(bus.PromptBus())
+        self.useFixture(databases.KeptConnections())
         self.configure()
         super().setUp()
         # Nova makes errors of SQLAlchemy's deprecations and still uses
@@ -96,6 +87,10 @@ class NovaTestCase(integrated_helpers.ProviderUsageBaseTestCase):
     def configure(self) -> None:
         """Set options that services read when they start; runs before them."""
         self.flags(api_paste_config=api_paste(), group='wsgi')
+        # It is Nova's own, and takes longer than the answers do.
+        self.flags(response_validation='ignore', group='api')
+        for group in ('database', 'api_database'):
+            self.flags(sqlite_synchronous=False, group=group)
         # FakeLiveMigrateDriver looks 50 times, 0.1 s apart, whether it is to end: too soon
         # for what a test does meanwhile on a busy machine, and on eventlet.
         self.useFixture(fixtures.MonkeyPatch('nova.virt.fake.time', types.SimpleNamespace(
@@ -179,7 +174,7 @@ class NovaTestCase(integrated_helpers.ProviderUsageBaseTestCase):
         while time.monotonic() < end:
             if found := condition():
                 return found
-            time.sleep(0.05)
+            time.sleep(0.1)
         self.fail(f'Waited {patience:.0f} s in vain for {what}.')
 
     def _wait_for_server_parameter(self, server: dict[str, Any], expected_params: dict[str, Any],

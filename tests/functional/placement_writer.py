@@ -19,6 +19,8 @@ from typing import Any
 from openstack import connection
 from oslo_utils import uuidutils
 
+from tests.functional import api
+
 VERSION = '1.37'
 Resources = Mapping[str, int]
 
@@ -33,7 +35,7 @@ class Writer:
         """The response, whatever its status."""
         return self._placement.request(
             path, method, microversion=version, raise_exc=False,
-            **({} if body is None else {'json': body}))
+            headers={api.NOT_OURS: 'true'}, **({} if body is None else {'json': body}))
 
     def done(self, method: str, path: str, body: Any = None, version: str = VERSION) -> Any:
         answer = self.call(method, path, body, version)

@@ -168,7 +168,7 @@ class TestTestConfig(ToolsCase):
         return done.returncode, {i['name']: i for i in json.loads(done.stdout)['items']}
 
     def test_when_all_is_well_nothing_fails(self) -> None:
-        self.aggregate('rack1', 'host1', 'host2')
+        self.aggregate('rack1', 'host1', 'host2', **{'kronos:cell': 'cell1'})
         self.configure_tools(aggregates='rack1')
         server = self.boot(host='host1')
         self.load({'host1': 0.8, 'host2': 0.5, 'host3': 0.1}, {server['id']: 0.35})
@@ -182,6 +182,8 @@ class TestTestConfig(ToolsCase):
             self.assertEqual('ok', items[name]['status'], items[name])
         self.assertIn('3 of 3 hosts', items['query: cpu imbalance_query']['text'])
         self.assertIn('1 of 1 active instances', items['query: cpu vm_profile_query']['text'])
+        self.assertEqual(('warning', 'the cells of 1 hosts are not named: host3'),
+                         (items['nova: cells']['status'], items['nova: cells']['text']))
         self.assertIn('imbalance 0.300', items['policy: cpu in rack1']['text'])
 
     def test_what_is_wrong_is_named(self) -> None:

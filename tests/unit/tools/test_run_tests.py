@@ -127,6 +127,32 @@ def test_junit_report_is_counted(runner, tmp_path):
     assert runner.junit_counts(report) == (3, 3, 3)
 
 
+def test_failed_tests_are_told_again_at_the_end(tmp_path):
+    tests = tmp_path / 'test_two.py'
+    tests.write_text('def test_good(): pass\ndef test_bad(): assert 1 == 2, "one is not two"\n')
+    status, output = _run(
+        f'runner.pytest(tally, "-p", "no:cacheprovider", "--rootdir", "{tmp_path}", "-c", '
+        f'"/dev/null", "{tests}", name="self-test")')
+    assert status == 1
+    again = output[output.index('\n=== part: '):output.index('\npart  ')]
+    assert '--- part: failed: test_two::test_bad\n' in again
+    assert 'one is not two' in again and 'test_good' not in again
+
+
+def test_failed_test_of_stestr_is_told_with_what_it_said(runner, tmp_path, monkeypatch):
+    (tmp_path / 'test_two.py').write_text(
+        'import unittest\nclass Case(unittest.TestCase):\n    def test_good(self): pass\n'
+        '    def test_bad(self): self.fail("one is not two")\n')
+    (tmp_path / '.stestr.conf').write_text('[DEFAULT]\ntest_path=.\n')
+    monkeypatch.setattr(runner, 'TOP', tmp_path)
+    tally = runner.Tally()
+    runner.stestr(tally, name='self-test', minutes=1)
+    assert (tally.passed, tally.failed) == (1, 1)
+    ((test, said),) = tally.failures
+    assert test == 'test_two.Case.test_bad'
+    assert 'one is not two' in said
+
+
 def test_report_that_was_never_written_counts_nothing(runner, tmp_path):
     assert runner.junit_counts(tmp_path / 'report.xml') == (0, 0, 0)
 
