@@ -22,7 +22,7 @@ from typing import Any
 
 from oslo_config import cfg
 
-from kronos_nova.conf import opts
+from kronos_nova.cmd import vocabulary
 
 ANCESTOR = 'kronos-openstack'
 NOVA_FILTERS = 'nova.scheduler.filters.all_filters'
@@ -54,45 +54,13 @@ def verdict(failures: list[str], warnings: list[str]) -> Verdict:
 
 
 def check_options(files: list[str]) -> Verdict:
-    """Are the options of our groups, in these files, options of this release?
+    """Are the options of these files that are ours, or meant to be, options of this release?
 
     :param files: readable configuration files; a nova.conf may be among them.
     """
-    known = _known()
-    warnings = []
-    for path, sections in _sections(files):
-        for group in sorted(set(sections) & set(known)):
-            for name in sections[group]:
-                found = known[group].get(name.replace('-', '_'))
-                if found is None:
-                    near = difflib.get_close_matches(name, known[group], 1)
-                    hint = f' (is {near[0]} meant?)' if near else ''
-                    warnings.append(f'{path}: [{group}] {name} is no option of this release'
-                                    f'{hint}: it has no effect. Remove or correct it.')
-                elif found != (group, name.replace('-', '_')):
-                    warnings.append(f'{path}: [{group}] {name} is now called [{found[0]}] '
-                                    f'{found[1]}. Rename it.')
-    return verdict([], warnings)
-
-
-def _known() -> dict[str, dict[str, tuple[str, str]]]:
-    """group -> {name, also an old one: (group, name) of today}.
-
-    Not [nova] and [database], whose options are those of whatever plug-in is used.
-    """
-    from kronos_nova.conf import scheduler
-
-    found: dict[str, dict[str, tuple[str, str]]] = {}
-    groups = [(group, options) for group, options in (*opts.list_opts(), *scheduler.list_opts())
-              if group not in ('nova', 'database', 'filter_scheduler')]
-    for group, options in groups:
-        for option in options:
-            today = (group, option.dest)
-            found.setdefault(group, {})[option.dest] = today
-            for old in option.deprecated_opts:
-                found.setdefault(old.group or group, {})[
-                    (old.name or option.name).replace('-', '_')] = today
-    return found
+    known = vocabulary.of_this_release()
+    return verdict([], [f'{path}: {said}' for path, sections in _sections(files)
+                        for said in known.judge(sections)])
 
 
 def _sections(files: list[str]) -> Iterator[tuple[str, dict[str, dict[str, list[str]]]]]:
@@ -115,7 +83,8 @@ def check_nova(arguments: list[str]) -> Verdict:
     available, weighers = group.available_filters, group.weight_classes
     enabled = list(group.enabled_filters)
     ours = [name for name in enabled if name.startswith('Kronos')]
-    mentioned = [name for name in (*available, *weighers) if name.startswith('kronos_nova.')]
+    mentioned = [name for name in (*available, *weighers, *enabled)
+                 if name.startswith('kronos_nova.')]
     if not (ours or mentioned or _sets_ours(conf)):
         return 'SUCCESS', ''
     warnings = list(_traps(enabled, weighers))
@@ -123,7 +92,11 @@ def check_nova(arguments: list[str]) -> Verdict:
             not ours or _weighs(conf)):
         warnings.append(f'[filter_scheduler] weight_classes does not name {OUR_WEIGHERS}: the '
                         'load of hosts does not decide where new instances go.')
-    return verdict(list(_cannot_start(available, enabled, ours)), warnings)
+    return verdict([*_cannot_start(available, enabled, ours),
+                    *_not_there('available_filters', available, 'kronos_nova.filters',
+                                OUR_FILTERS),
+                    *_not_there('weight_classes', weighers, 'kronos_nova.weighers',
+                                OUR_WEIGHERS)], warnings)
 
 
 def _sets_ours(conf: Any) -> bool:
@@ -154,11 +127,28 @@ def _cannot_start(available: list[str], enabled: list[str], ours: list[str]) -> 
         yield (f'[filter_scheduler] enabled_filters names {", ".join(ours)}: write '
                f'available_filters = {OUR_FILTERS} on a line of its own, or nova-scheduler does '
                'not find it.')
-    shipped = _shipped('kronos_nova.filters')
+    for name in enabled:
+        if name.startswith('kronos_nova.'):
+            yield (f'[filter_scheduler] enabled_filters names {name}: Nova looks for the last '
+                   f'word alone, and nova-scheduler does not start. Write '
+                   f'{name.rpartition(".")[2]}.')
+    shipped = {point.name for point in _points('kronos_nova.filters')}
     for name in ours:
         if shipped and name not in shipped:
             yield (f'[filter_scheduler] enabled_filters names {name}, which this release does '
                    f'not have; it has {", ".join(sorted(shipped))}.')
+
+
+def _not_there(option: str, names: list[str], group: str, whole: str) -> Iterator[str]:
+    """What an option names in our package that is not there: nova-scheduler does not start."""
+    there = {whole, *(point.value.replace(':', '.') for point in _points(group))}
+    for name in names:
+        # A comma that does not belong there has its own sentence.
+        if name.startswith('kronos_nova.') and ',' not in name and len(there) > 1 and (
+                name not in there):
+            near = difflib.get_close_matches(name, sorted(there), 1) or [whole]
+            yield (f'[filter_scheduler] {option} names {name}, which this release does not have: '
+                   f'nova-scheduler does not start. Write {near[0]}.')
 
 
 def _traps(enabled: list[str], weighers: list[str]) -> Iterator[str]:
@@ -185,10 +175,10 @@ def _traps(enabled: list[str], weighers: list[str]) -> Iterator[str]:
                'the function that gives it as well: it counts twice.')
 
 
-def _shipped(group: str) -> frozenset[str]:
-    """Names of our entry points in a group."""
-    return frozenset(point.name for point in metadata.entry_points(group=group)
-                     if re.match(r'kronos_nova\b', point.value))
+def _points(group: str) -> list[metadata.EntryPoint]:
+    """Our entry points in a group."""
+    return [point for point in metadata.entry_points(group=group)
+            if re.match(r'kronos_nova\b', point.value)]
 
 
 def check_leftovers(files: list[str], policies: Any) -> Verdict:

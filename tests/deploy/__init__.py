@@ -9,3 +9,8 @@
 # WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
 # License for the specific language governing permissions and limitations
 # under the License.
+
+import pytest
+
+# Its assertions tell as much as those of a test module.
+pytest.register_assert_rewrite('tests.deploy.rendered_conf')

@@ -15,11 +15,13 @@
 Zuul asks for the libraries of every cloud and broker that it can talk to; to read a
 configuration it imports few of them. So ``checkers-requirements.txt`` names these, exactly,
 and they are installed without what they ask for (about 110 MB, once).
+``python -m tests.deploy.checkers PROGRAM ARGUMENT...`` runs one of them.
 """
 
 import fcntl
 import functools
 import hashlib
+import os
 from pathlib import Path
 import shutil
 import subprocess
@@ -54,3 +56,7 @@ def home() -> Path:
                 assert done.returncode == 0, done.stdout + done.stderr
             stamp.write_text(wanted)
     return HOME
+
+
+if __name__ == '__main__':
+    os.execv(program(sys.argv[1]), sys.argv[1:])

@@ -10,31 +10,39 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""An operator's directory for kolla-ansible, as the documentation has one made, and
+"""An operator's directory for kolla-ansible, made by the commands of the documentation, and
 what ``kolla-ansible genconfig`` writes from it; no container is involved.
 
-TLS is on everywhere, ProxySQL is in front of the database: the fullest files.
+Two kinds: with TLS everywhere, which has the fullest files, and as kolla-ansible has it by
+itself. In both ProxySQL is in front of the database.
 """
 
 import dataclasses
 import json
 from pathlib import Path
-import shutil
 import socket
 from typing import Any
 
 import yaml
 
 from tests.deploy import kolla_env
+from tests.deploy import kolla_page
 
 KRONOS = kolla_env.SHARE / 'kronos-nova'
-EXAMPLES = KRONOS / 'kolla-ansible'
 ETC = KRONOS / 'etc'
 OUR_PASSWORDS = ('kronos_database_password', 'kronos_engine_keystone_password',
                  'kronos_executor_keystone_password', 'kronos_prometheus_password')
 POLICIES = '# {{ no Jinja }}\npolicies:\n- {name: cpu, weight: 1.0, imbalance_query: cpu}\n'
+#: What is typed of the page, in the order of its sections: what copies, and what makes
+#: passwords. The rest needs a cloud, a registry or somebody who looks.
+SECTIONS = ('Install', 'Build the images', 'Tell kolla-ansible', 'Rights', 'Policies',
+            'Metrics, alerts, dashboard')
+TYPED = r'\w+=|ls |mkdir -p /etc/|cp |tail |kolla-genpwd$'
 
-#: What else is rendered with our files in it: Nova, and the users of Prometheus.
+TLS = {'kolla_enable_tls_internal': True, 'kolla_copy_ca_into_containers': True,
+       'rabbitmq_enable_tls': True, 'openstack_cacert': '/etc/ssl/certs/ca-certificates.crt'}
+
+#: What else is rendered with our files in it, in both kinds: Nova.
 PLAYBOOK = '''---
 - name: Kronos
   ansible.builtin.import_playbook: kronos.yml
@@ -50,7 +58,10 @@ PLAYBOOK = '''---
         content: "{{ nova_services['nova-scheduler'].volumes | to_json }}"
         dest: "{{ node_config_directory }}/nova-scheduler-volumes.json"
         mode: "0600"
+'''
 
+#: The users of Prometheus, and what our containers would be.
+PROMETHEUS = '''
 - name: Users of Prometheus, and our containers
   hosts: prometheus
   gather_facts: false
@@ -88,12 +99,31 @@ PLAYBOOK = '''---
         mode: "0600"
 '''
 
+#: Where the other files go that the page has one copy.
+PLACEMENT_AND_GRAFANA = '''
+- name: Placement
+  hosts: placement-api
+  gather_facts: false
+  roles:
+    - role: placement
+
+- name: Grafana
+  hosts: grafana
+  gather_facts: false
+  roles:
+    - role: grafana
+'''
+
 
 @dataclasses.dataclass
 class Cloud:
-    """``config``: the operator's directory; ``node``: /etc/kolla of the host."""
+    """``config``: the operator's directory; ``node``: /etc/kolla of the host.
+
+    ``typed``: the commands of the page that were.
+    """
 
     top: Path
+    typed: list[str] = dataclasses.field(default_factory=list)
 
     @property
     def config(self) -> Path:
@@ -110,45 +140,41 @@ class Cloud:
     def json(self, name: str) -> Any:
         return json.loads((self.node / name).read_text())
 
-    def write(self) -> None:
-        """What an operator writes, by the documentation."""
-        custom = self.config / 'config'
-        shutil.copytree(EXAMPLES / 'config', custom)
-        shutil.copytree(EXAMPLES / 'globals.d', self.config / 'globals.d')
-        shutil.copy(ETC / 'nova-policy.yaml', custom / 'nova/policy.yaml')
-        shutil.copy(KRONOS / 'prometheus/kronos.rules', custom / 'prometheus')
-        (custom / 'grafana/dashboards').mkdir(parents=True)
-        shutil.copy(KRONOS / 'grafana/kronos.json', custom / 'grafana/dashboards')
-        (custom / 'kronos/policies').mkdir(parents=True)
-        (custom / 'kronos/policies/policies.yaml').write_text(POLICIES)
-        authorities = self.config / 'certificates/ca'
-        authorities.mkdir(parents=True)
-        (authorities / 'root.crt').write_text('a certificate')
+    def write(self, settings: dict[str, Any], sections: tuple[str, ...] = SECTIONS) -> None:
+        """What an operator has, and then writes by these sections of the documentation."""
+        self.config.mkdir()
+        (self.top / 'multinode').symlink_to(kolla_env.ANSIBLE / 'inventory/all-in-one')
         self._write_passwords()
         (self.config / 'globals.yml').write_text(yaml.safe_dump({
             'kolla_base_distro': 'debian', 'network_interface': 'lo',
             'kolla_internal_vip_address': '192.0.2.10', 'kolla_external_fqdn': 'cloud.example.org',
             'node_config_directory': str(self.node),
-            'kolla_enable_tls_internal': True, 'kolla_copy_ca_into_containers': True,
-            'rabbitmq_enable_tls': True, 'openstack_cacert': '/etc/ssl/certs/ca-certificates.crt',
             'kronos_engine_port': free_port(), 'kronos_executor_port': free_port(),
             # Cheaper than all facts of the host, and without a collection from elsewhere.
             'kolla_ansible_setup_gather_subset': '!all,network',
             'openstack_service_workers': 2, 'openstack_service_rpc_workers': 2,
             'kolla_same_external_internal_vip': True,
-            'ansible_python_interpreter': str(kolla_env.HOME / 'bin/python')}))
+            'ansible_python_interpreter': str(kolla_env.HOME / 'bin/python'), **settings}))
         # ProxySQL is there already.
         for folder in ('users', 'rules'):
             (self.node / 'proxysql' / folder).mkdir(parents=True)
+        self.type([command for section in sections
+                   for command in kolla_page.commands(section, TYPED)])
 
     def _write_passwords(self) -> None:
-        """Ours by kolla-genpwd; of the others it would take long over RSA keys."""
-        file = self.config / 'passwords.yml'
-        shutil.copy(EXAMPLES / 'passwords.yml', file)
-        kolla_env.run('kolla-genpwd', '-p', file)
+        """All but ours: it would take long over RSA keys."""
         template = kolla_env.SHARE / 'kolla-ansible/etc_examples/kolla/passwords.yml'
-        others = dict.fromkeys(yaml.safe_load(template.read_text()), 'abcdefghijklmnopqrstuv')
-        file.write_text(yaml.safe_dump(others | self.passwords))
+        secret = 'abcdefghijklmnopqrstuv'
+        (self.config / 'passwords.yml').write_text(yaml.safe_dump({
+            name: dict.fromkeys(value, secret) if isinstance(value, dict) else secret
+            for name, value in yaml.safe_load(template.read_text()).items()}))
+
+    def type(self, commands: list[str]) -> str:
+        """What commands of the page print, typed in one shell."""
+        status, output = kolla_page.attempt(commands, self.top, self.config, **self._variables())
+        assert status == 0, f'{kolla_page.PAGE}\n{output}'
+        self.typed += commands
+        return output
 
     def genconfig(self, playbook: Path) -> str:
         """What Ansible prints."""
@@ -159,18 +185,20 @@ class Cloud:
     def attempt(self, action: str, playbook: Path, *arguments: str) -> tuple[int, str]:
         """Exit status and output of an action of kolla-ansible."""
         return kolla_env.attempt(
-            'kolla-ansible', action, '--configdir', self.config,
-            '-i', kolla_env.ANSIBLE / 'inventory/all-in-one', '-i', EXAMPLES / 'inventory/kronos',
-            '-p', playbook, *arguments, ANSIBLE_PIPELINING='1', ANSIBLE_NOCOLOR='1',
-            ANSIBLE_HOME=str(self.top / 'ansible'))
+            'kolla-ansible', action, '--configdir', self.config, '-i', self.top / 'multinode',
+            '-i', self.config / 'kronos.ini', '-p', playbook, *arguments, **self._variables())
 
-    def everything(self) -> Path:
+    def _variables(self) -> dict[str, str]:
+        return {'ANSIBLE_PIPELINING': '1', 'ANSIBLE_NOCOLOR': '1',
+                'ANSIBLE_HOME': str(self.top / 'ansible')}
+
+    def playbook(self, *plays: str) -> Path:
         """A playbook of all that is looked at, beside those of kolla-ansible."""
         tree = self.top / 'playbooks'
         tree.mkdir()
         for path in kolla_env.ANSIBLE.iterdir():
             (tree / path.name).symlink_to(path)
-        (tree / 'everything.yml').write_text(PLAYBOOK)
+        (tree / 'everything.yml').write_text(''.join((PLAYBOOK, *plays)))
         return tree / 'everything.yml'
 
 

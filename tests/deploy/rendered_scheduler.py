@@ -14,9 +14,11 @@
 
 Run by test_kolla_ansible.py, in a process of its own; ``KRONOS_RENDERED`` is the
 directory that stands for /etc/kolla. What this machine does not have is replaced:
-database, broker, Keystone and its users. The rest is as rendered.
+database, broker, Keystone and its users, and the addresses of Prometheus and of the
+policies, whose rendered values rendered_conf.py looks at. The rest is as rendered.
 """
 
+import base64
 import os
 from pathlib import Path
 
@@ -76,4 +78,7 @@ class RenderedTestCase(scores.ScoredTestCase):
         self.assertIn('KronosWeigher', [type(each).__name__ for each in manager.weighers])
         self.assertIn('RAMWeigher', [type(each).__name__ for each in manager.weighers])
         self.wait_for_scores(host1=0.2, host2=0.8)
+        user = f'kronos:{CONF.prometheus.password}'.encode()
+        self.assertEqual(f'Basic {base64.b64encode(user).decode()}',
+                         self.prometheus.requests[-1][2]['Authorization'])
         self.assertEqual('host1', self.chosen())

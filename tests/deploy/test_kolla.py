@@ -19,6 +19,7 @@ import subprocess
 import pytest
 
 from tests.deploy import kolla_env
+from tests.deploy import kolla_page
 
 IMAGES = ('kronos-base', 'kronos-engine', 'kronos-executor')
 
@@ -30,13 +31,11 @@ def home() -> Path:
 
 @pytest.fixture(scope='module')
 def rendered(home, tmp_path_factory) -> dict[str, str]:
-    """Image name -> its Dockerfile."""
-    ours = kolla_env.SHARE / 'kronos-nova/kolla'
+    """Image name -> its Dockerfile, by the commands of the page."""
     work = tmp_path_factory.mktemp('kolla')
-    kolla_env.run(
-        'kolla-build', '--template-only', '--config-file', ours / 'kolla-build.conf',
-        '--docker-dir', ours / 'docker', '--work-dir', work, '--base', 'debian',
-        '--tag', 'tested', '^kronos', '^nova-scheduler')
+    status, output = kolla_page.attempt(
+        kolla_page.commands('Build the images', r'images=|kolla-build '), work, work)
+    assert status == 0, f'{kolla_page.PAGE}\n{output}'
     found = {path.parent.name: path.read_text() for path in work.rglob('Dockerfile')}
     for path in work.rglob('extend_start.sh'):
         if path.parent.name in IMAGES:
@@ -55,7 +54,7 @@ def test_each_image_has_its_parent_and_its_labels(rendered):
     for image, parent in zip(IMAGES, ('openstack-base', 'kronos-base', 'kronos-base'),
                              strict=True):
         lines = statements(rendered[image])
-        assert lines[0] == f'FROM kolla/{parent}:tested'
+        assert lines[0] == f'FROM kolla/{parent}:kronos-1'
         assert any(line.startswith('LABEL ') and line.endswith(f'name="{image}"')
                    for line in lines)
 

@@ -26,14 +26,11 @@ import bcrypt
 from keystoneauth1 import loading
 from oslo_cache import _opts as cache_opts
 from oslo_concurrency import opts as concurrency_opts
-from oslo_config import cfg
-from oslo_log import log as logging
 from oslo_messaging import opts as messaging_opts
 import pytest
 import sqlalchemy
 import yaml
 
-from kronos_nova import published
 from kronos_nova.cmd.checks import base as checks
 from kronos_nova.cmd.checks import options
 from kronos_nova.cmd.checks import policies
@@ -43,9 +40,10 @@ from kronos_nova.rebalancer import monitoring
 from kronos_nova.rebalancer import transport
 from tests.deploy import kolla_cloud
 from tests.deploy import kolla_env
+from tests.deploy import kolla_page
+from tests.deploy import rendered_conf
 
 ROLE = kolla_env.TOP / 'deploy/kolla-ansible/ansible/roles/kronos'
-DAEMONS = ('kronos-engine', 'kronos-executor')
 CACERT = '/etc/ssl/certs/ca-certificates.crt'
 
 #: tests.functional has to come first: it chooses the threads of Nova.
@@ -72,44 +70,74 @@ for arguments in ([], ['--check']):
         sys.exit(f'{arguments}: {status}')
 '''
 
+#: Has kolla load and validate the config.json of a directory by its own functions, and look
+#: for each source there; and once more with a mistake, which it has to find.
+VALIDATE = """
+import importlib.util, json, os, sys
+spec = importlib.util.spec_from_file_location('set_configs', sys.argv[1])
+set_configs = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(set_configs)
+inside = '/var/lib/kolla/config_files'
+real = open
+set_configs.open = lambda path, *rest: real(path.replace(inside, sys.argv[2]), *rest)
+config = set_configs.load_config()
+missing = []
+for data in config['config_files']:
+    try:
+        set_configs.validate_source({**data, 'source': data['source'].replace(
+            inside, sys.argv[2])})
+    except set_configs.MissingRequiredSource as error:
+        missing.append(str(error))
+del config['config_files'][0]['dest']
+try:
+    set_configs.validate_config(config)
+    found = False
+except set_configs.InvalidConfig:
+    found = True
+print(json.dumps({'command': config['command'], 'missing': missing, 'mistake found': found}))
+"""
+
 
 @pytest.fixture(scope='module')
 def cloud(tmp_path_factory) -> kolla_cloud.Cloud:
     kolla_env.prepared()
     made = kolla_cloud.Cloud(tmp_path_factory.mktemp('cloud'))
-    made.write()
-    made.genconfig(made.everything())
+    made.write(kolla_cloud.TLS)
+    authorities = made.config / 'certificates/ca'
+    authorities.mkdir(parents=True)
+    (authorities / 'root.crt').write_text('a certificate')
+    policies = made.config / 'config/kronos/policies/policies.yaml'
+    assert policies.read_bytes() == (kolla_cloud.ETC / 'policies.yaml').read_bytes()
+    policies.write_text(kolla_cloud.POLICIES)
+    made.genconfig(made.playbook(kolla_cloud.PROMETHEUS))
     return made
 
 
-@pytest.fixture(params=DAEMONS)
-def daemon(request) -> str:
-    return request.param
-
-
-@pytest.fixture
-def rendered(cloud, daemon) -> cfg.ConfigOpts:
-    """kronos.conf of a daemon, read by the options that the daemon has."""
-    conf = cfg.ConfigOpts()
-    logging.register_options(conf)
-    opts.register(conf)
-    published.register(conf)
-    conf(['--config-file', str(cloud.node / daemon / 'kronos.conf')], project='kronos')
-    return conf
-
-
 def test_to_render_again_changes_nothing(cloud):
-    output = cloud.genconfig(kolla_env.ANSIBLE / 'kronos.yml')
+    output = cloud.type([*kolla_page.commands('Install', 'share='), *kolla_page.commands(
+        'Look, then deploy', r'kronos=|kolla-ansible genconfig')])
     (found,) = re.findall(r'^localhost .*ok=(\d+).*changed=(\d+).*failed=(\d+)', output,
                           re.MULTILINE)
     assert int(found[0]) >= 10 and found[1:] == ('0', '0')
 
 
+def test_every_other_command_of_the_page_needs_a_cloud_or_a_registry(cloud):
+    """By its first words; test_kolla.py runs kolla-build."""
+    others = {' '.join(command.split()[:2]) for commands in kolla_page.sections().values()
+              for command in commands if command not in cloud.typed}
+    actions = ('prechecks', 'pull', 'deploy', 'reconfigure', 'check', 'validate-config',
+               'upgrade', 'stop')
+    assert others - {'kolla-ansible genconfig', 'kronos="-i multinode'} == {
+        'pip install', 'pip download', 'mkdir -p', 'mv /opt/kronos/kronos_nova-*.tar.gz',
+        'kolla-build --base', 'less /etc/kolla/kronos-engine/kronos.conf', 'docker logs',
+        *(f'kolla-ansible {action}' for action in actions)}
+
+
 def test_every_value_is_one_that_its_option_admits(rendered, cloud):
     assert opts.wrong_values(rendered) == []
     volumes = cloud.json('kronos-services.json')['kronos-engine']['volumes']
-    rendered.set_override('policies_file', mounted(rendered.engine.policies_file, volumes),
-                          'engine')
+    file = rendered_conf.mounted(rendered.engine.policies_file, volumes)
+    rendered.set_override('policies_file', file, 'engine')
     context = checks.Context(rendered)
     items = [*options.check(context), *policies.check(context)]
     assert items and {item.status for item in items} <= {checks.Status.OK,
@@ -118,27 +146,15 @@ def test_every_value_is_one_that_its_option_admits(rendered, cloud):
     assert [policy.name for policy in context.policy_set.policies] == ['cpu']
 
 
-def mounted(path: str, volumes: list[str]) -> str:
-    """Where a path of the container is on the host."""
-    for volume in volumes:
-        source, _, target = volume.removesuffix(':ro').partition(':')
-        if target and path.startswith(target.rstrip('/') + '/'):
-            return path.replace(target.rstrip('/'), source.rstrip('/'), 1)
-    raise AssertionError(f'{path} is in none of {volumes}')
-
-
 def test_every_option_exists(cloud, daemon):
-    known = {(group or 'DEFAULT', name.replace('-', '_'))
-             for listed in (messaging_opts.list_opts(), concurrency_opts.list_opts(),
-                            cache_opts.list_opts(), opts.list_opts())
-             for group, found in listed for option in found for name in (option.name, option.dest)}
+    known = rendered_conf.known(
+        *messaging_opts.list_opts(), *concurrency_opts.list_opts(), *cache_opts.list_opts(),
+        *opts.list_opts())
     known |= {('DEFAULT', name) for name in ('debug', 'log_file')}
-    parser = configparser.RawConfigParser(strict=False, default_section='-')
-    parser.read(cloud.node / daemon / 'kronos.conf')
-    given = {(section, name) for section in parser.sections() for name in parser[section]}
     known |= {('nova', name) for name in (
         'auth_url', 'username', 'password', 'project_name', 'project_domain_id',
         'user_domain_id')}
+    given = rendered_conf.given(cloud.node / daemon / 'kronos.conf')
     assert len(given) > 30 and given - known == set()
 
 
@@ -204,7 +220,7 @@ def test_prometheus_scrapes_each_daemon_where_it_listens(cloud, rendered, daemon
     found = scraped(cloud, 'prometheus.yml')
     assert found[daemon] == [f'127.0.0.1:{port}']
     alone = scraped(cloud, 'prometheus-alone.yml')
-    assert 'prometheus' in alone and found.keys() - alone.keys() == set(DAEMONS)
+    assert 'prometheus' in alone and found.keys() - alone.keys() == set(rendered_conf.DAEMONS)
 
 
 def test_prometheus_takes_its_configuration_with_our_rules(cloud, tmp_path):
@@ -252,9 +268,16 @@ def test_only_nova_scheduler_is_told_of_our_filters(cloud):
     assert 'kronos' not in (cloud.node / 'nova-api/nova.conf').read_text()
 
 
+class TestNovaScheduler(rendered_conf.NovaScheduler):
+    """Its nova.conf, without a nova-scheduler; with one: see rendered_scheduler.py."""
+
+    def test_it_trusts_the_authorities_of_the_cloud(self, cloud):
+        assert rendered_conf.nova(cloud, 'nova-scheduler').prometheus.ca_cert == CACERT
+
+
 def test_kolla_sets_up_a_container_by_config_json(cloud, daemon, tmp_path):
     if os.geteuid():
-        kolla_env.missing('the right to chroot')
+        pytest.skip('only root can chroot and chown; the next test is for everybody')
     inside = tmp_path / 'var/lib/kolla/config_files'
     shutil.copytree(cloud.node / daemon, inside)
     (tmp_path / 'etc').mkdir()
@@ -271,6 +294,15 @@ def test_kolla_sets_up_a_container_by_config_json(cloud, daemon, tmp_path):
     assert owner(tmp_path / 'var/log/kolla/kronos') == (42900, 42400, 0o2775)
     assert owner(tmp_path / 'var/lib/kronos/tmp') == (42900, 42900, 0o700)
     assert (tmp_path / 'var/lib/kolla/share/ca-certificates/root.crt').exists()
+
+
+def test_kolla_validates_a_config_json(cloud, daemon):
+    """Which needs no right to chroot and chown."""
+    base = kolla_env.HOME / f'lib/python{kolla_env.PYTHON}/site-packages/kolla/docker/base'
+    said = json.loads(kolla_env.run(
+        'python', '-c', VALIDATE, base / 'set_configs.py', cloud.node / daemon))
+    assert said == {'command': f'{daemon} --config-file /etc/kronos/kronos.conf',
+                    'missing': [], 'mistake found': True}
 
 
 def owner(path: Path) -> tuple[int, int, int]:

@@ -16,8 +16,10 @@ a lower bound that is kept, and a place in the bill of materials."""
 import configparser
 from importlib import metadata
 import json
+import os
 from pathlib import Path
 import re
+import shutil
 import subprocess
 import sys
 
@@ -116,19 +118,33 @@ def test_a_licence_is_judged_by_its_whole_expression(text, allowed):
     assert _licences(text) is allowed
 
 
+def _misstated(text: str) -> dict[str, tuple[str, str]]:
+    """Requirement -> (licence in its comment, first one of its metadata), where they differ.
+
+    What comes after the first is of what a package has built in.
+    """
+    found = {}
+    for line in text.splitlines():
+        if line.strip() and not line.startswith('#'):
+            wanted, _, stated = map(str.strip, line.partition('#'))
+            name = requirements.Requirement(wanted).name
+            first = re.split(r'\s+(?:AND|OR)\s+', _licence(name))[0]
+            if NAMED.get(stated, stated) != NAMED.get(first, first):
+                found[name] = (stated, first)
+    return found
+
+
 def test_the_licence_beside_a_requirement_is_what_its_metadata_says():
     """The comment that OpenStack's requirements check reads."""
     setup = configparser.ConfigParser(interpolation=None)
     setup.read(TOP / 'setup.cfg')
-    text = '\n'.join([(TOP / 'requirements.txt').read_text(), *setup['extras'].values()])
-    for line in text.splitlines():
-        if line.strip() and not line.startswith('#'):
-            wanted, _, licence = line.partition('#')
-            requirement = requirements.Requirement(wanted.strip())
-            assert licence.strip(), f'{requirement.name} states no licence'
-            if requirement.name not in NOT_OURS:
-                said = licence.strip().replace('PSF', 'PSF-2.0')
-                assert _licences(said), line
+    for text in ((TOP / 'requirements.txt').read_text(), *setup['extras'].values()):
+        assert _misstated(text) == {}
+
+
+def test_a_licence_that_its_metadata_does_not_say_is_found():
+    assert _misstated('requests>=2.30.0 # MIT\nnumpy>=1.26.0 # BSD\ntenacity>=9.0.0\n') == {
+        'requests': ('MIT', 'Apache Software License'), 'tenacity': ('', 'Apache-2.0')}
 
 
 def test_lower_constraints_are_the_lower_bounds():
@@ -139,6 +155,77 @@ def test_lower_constraints_are_the_lower_bounds():
                           cwd=TOP, capture_output=True, text=True, check=False)
     assert done.returncode == 1, 'here are the newest versions, not the oldest'
     assert 'the bound is' in done.stdout
+
+
+#: Stands in for pip in tox: notes its arguments, a line each.
+NOTE = 'import json, sys; open(sys.argv[1], "a").write(json.dumps(sys.argv[2:]) + "\\n")'
+#: What tox and the build backend read of this tree.
+READ = ('tox.ini', 'setup.cfg', 'setup.py', 'pyproject.toml', 'README.rst', 'LICENSE',
+        'requirements.txt', 'test-requirements.txt', 'doc/requirements.txt',
+        'constraints.txt', 'lower-constraints.txt', 'tools/lower-requirements.txt',
+        'tests/deploy/checkers-requirements.txt', 'kronos_nova/__init__.py')
+
+
+@pytest.fixture(scope='module')
+def installs(tmp_path_factory) -> dict[str, list[list[str]]]:
+    """Environment -> what tox would have pip install into it, call by call.
+
+    In a copy of this tree, with upper constraints as Zuul hands them over.
+    """
+    home = tmp_path_factory.mktemp('tox')
+    for name in READ:
+        (home / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(TOP / name, home / name)
+    (home / 'upper-constraints.txt').write_text('requests===2.99.9\n')
+    notes = home / 'notes'
+    note = f"python -c '{NOTE}' {notes} {{envname}} {{packages}}"
+    (site,) = (checkers.home() / 'lib').glob('python3.*/site-packages')
+    environments = ('functional', 'functional-nova32', 'lower-constraints', 'sbom')
+    done = subprocess.run(
+        [checkers.program('tox'), '--notest', '-q', '-e', ','.join(environments),
+         '-x', f'testenv.install_command={note}',
+         # In CI tox lists what is there, with a pip that is not.
+         '-x', 'testenv.list_dependencies_command=python -c pass',
+         # What the build backend asks for is here.
+         '-x', f'pkgenv.install_command={note}',
+         '-x', f'pkgenv.set_env=PYTHONPATH={site}\nPBR_VERSION=1.0'],
+        cwd=home, capture_output=True, text=True, check=False,
+        env={**os.environ, 'TOX_CONSTRAINTS_FILE': str(home / 'upper-constraints.txt'),
+             'VIRTUALENV_NO_SEED': '1'})
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert not os.path.lexists(home / '.venv'), 'tools/test makes its environment there'
+    found: dict[str, list[list[str]]] = {name: [] for name in environments}
+    for line in notes.read_text().splitlines():
+        name, *arguments = json.loads(line)
+        if '--no-deps' not in arguments:
+            found.setdefault(name, []).append(arguments)
+    return found
+
+
+def _constraints(arguments: list[str], home: Path = TOP) -> set[str]:
+    """The pins of the constraints files among pip's arguments, and of those these name."""
+    words = re.findall(r'-c\s*(\S+)', '\n'.join(arguments).replace('-c\n', '-c '))
+    found: set[str] = set()
+    for path in (home / word for word in words):
+        lines = path.read_text().splitlines()
+        found |= {line for line in lines if re.match(r'[\w.-]+==', line)}
+        found |= _constraints([line for line in lines if line.startswith('-c')], path.parent)
+    return found
+
+
+@pytest.mark.parametrize(('environment', 'calls', 'pin'), [
+    ('functional', 2, 'requests===2.99.9'), ('functional-nova32', 1, None),
+    ('lower-constraints', 2, 'numpy==1.26.0'), ('sbom', 1, None)])
+def test_tox_constrains_its_own_requirements_and_those_of_the_package(
+        installs, environment, calls, pin):
+    """tox 4 leaves the second to themselves unless it is told."""
+    assert len(installs[environment]) == calls
+    for arguments in installs[environment]:
+        pins = _constraints(arguments)
+        assert pins, arguments
+        assert pin is None or pin in pins, arguments
+    brought = ' '.join(installs[environment][-1])
+    assert ('oslo.messaging>=' in brought) == (calls == 2)
 
 
 @pytest.mark.long

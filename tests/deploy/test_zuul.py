@@ -28,6 +28,15 @@ TOP = Path(__file__).resolve().parents[2]
 ZUUL = TOP / '.zuul.yaml'
 REBALANCE = TOP / 'playbooks/live-migration/rebalance.sh'
 
+OURS = {'kronos-nova-functional-eventlet', 'kronos-nova-functional-nova32',
+        'kronos-nova-functional-nova33', 'kronos-nova-functional-py313',
+        'kronos-nova-kolla-ansible-config', 'kronos-nova-live-migration',
+        'kronos-nova-lower-constraints'}
+#: Of openstack-zuul-jobs.
+THEIRS = {'openstack-tox-pep8', 'openstack-tox-py311', 'openstack-tox-py312',
+          'openstack-tox-py313', 'openstack-tox-functional-py311',
+          'openstack-tox-functional-py312'}
+
 
 def run(*command: str | Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run([*map(str, command)], capture_output=True, text=True, check=False,
@@ -47,10 +56,10 @@ def loaded() -> dict:
 
 def test_zuuls_own_loader_finds_nothing_wrong(loaded):
     assert loaded['errors'] == []
-    assert {'kronos-nova-live-migration', 'kronos-nova-kolla-ansible-config',
-            'kronos-nova-lower-constraints', 'kronos-nova-functional-nova32',
-            'kronos-nova-functional-nova33', 'kronos-nova-functional-eventlet'
-            } == set(loaded['jobs'])
+    assert set(loaded['jobs']) == OURS
+    assert set(loaded['pipelines']['check']) == OURS | THEIRS
+    assert set(loaded['templates']) == {
+        'check-requirements', 'publish-openstack-docs-pti', 'release-notes-jobs-python3'}
 
 
 def test_what_is_wrong_is_found(tmp_path):
@@ -97,11 +106,19 @@ def test_every_tox_job_has_its_environment(loaded):
     wanted = {name.removeprefix('openstack-tox-') for name in jobs
               if name.startswith('openstack-tox-')}
     wanted |= {job['vars']['tox_envlist'] for job in loaded['jobs'].values()
-               if job['parent'] == 'openstack-tox'}
-    assert {'functional-py312', 'deploy', 'lower-constraints', 'py313'} <= wanted
+               if job['parent'].startswith('openstack-tox')}
+    assert wanted == {'deploy', 'functional-eventlet', 'functional-nova32', 'functional-nova33',
+                      'functional-py311', 'functional-py312', 'functional-py313',
+                      'lower-constraints', 'pep8', 'py311', 'py312', 'py313'}
     assert {name for name in wanted if not re.fullmatch(r'py3\d+', name)} <= known
     # The constraints that Zuul hands to its tox jobs are the upper ones.
     assert '{env:TOX_CONSTRAINTS_FILE:' in tox['testenv']['deps']
+
+
+def test_what_the_deploy_job_does_not_find_is_an_error():
+    tox = configparser.ConfigParser(interpolation=None)
+    tox.read(TOP / 'tox.ini')
+    assert 'CI=1' in tox['testenv:deploy']['setenv'].split()
 
 
 def test_what_is_checked_is_what_gates(loaded):

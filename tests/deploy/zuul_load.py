@@ -13,9 +13,9 @@
 """Reads a Zuul configuration as Zuul does: its YAML loader, its parsers, its models.
 
 Runs in an environment that has Zuul, see checkers.py: ``zuul_load.py FILE...``. Prints for
-each, as a line of JSON, {"errors": [str], "jobs": {name: {"parent", "run", "vars"}}, "pipelines":
-{pipeline: [job]}}. What it does not do is to look for parents, templates and pipelines:
-these are other projects'.
+each, as a line of JSON, {"errors": [str], "jobs": {name: {"parent", "run", "vars"}}, "templates":
+[str], "pipelines": {pipeline: [job]}}. What it does not do is to look for parents, templates
+and pipelines: these are other projects'.
 """
 
 import json
@@ -48,6 +48,7 @@ def main(path: str) -> dict[str, object]:
             'parent': job.parent, 'run': [entry['path'] if isinstance(entry, dict) else entry.path
                                           for entry in job.run],
             'vars': dict(job.variables), 'timeout': job.timeout} for job in parsed.jobs},
+        'templates': [name for project in parsed.projects for name in project.templates],
         'pipelines': {pipeline: sorted(config.job_list.jobs) for project in parsed.projects
                       for pipeline, config in project.pipelines.items()}}
 

@@ -17,6 +17,7 @@ import email
 import os
 from pathlib import Path
 import re
+import shutil
 import subprocess
 import sys
 import tarfile
@@ -139,11 +140,30 @@ def _files(wheel: Path) -> dict[str, bytes]:
         return {name: archive.read(name) for name in archive.namelist()}
 
 
-def test_sdist_builds_the_same_wheel_again(wheel, unpacked, tmp_path):
+@pytest.fixture(scope='module')
+def clone(tmp_path_factory) -> Path:
+    """A clean clone, with what is not committed yet: no file there was made by a build."""
+    home = tmp_path_factory.mktemp('clone') / 'kronos-nova'
+    subprocess.run(['git', 'clone', '-q', '--shared', str(TOP), str(home)], check=True)
+    for name in _tracked():
+        (home / name).parent.mkdir(parents=True, exist_ok=True)
+        if (TOP / name).exists():
+            shutil.copy(TOP / name, home / name)
+        else:
+            (home / name).unlink()
+    subprocess.run(['git', 'add', '-A'], cwd=home, check=True)
+    assert not {'AUTHORS', 'ChangeLog'} & {path.name for path in home.iterdir()}
+    return home
+
+
+@pytest.mark.parametrize('source', ['unpacked', 'clone'])
+def test_the_wheel_is_the_same_from_the_sdist_again_and_from_a_clean_clone(
+        wheel, source, tmp_path, request):
     """Member by member; only the times within the archive are of the build."""
     done = subprocess.run(
         [sys.executable, '-m', 'build', '--no-isolation', '--wheel', '--outdir', str(tmp_path),
-         str(unpacked)], capture_output=True, text=True, check=False, cwd=tmp_path,
+         str(request.getfixturevalue(source))],
+        capture_output=True, text=True, check=False, cwd=tmp_path,
         env={**_environment(), 'GIT_CEILING_DIRECTORIES': str(tmp_path.parent)})
     assert done.returncode == 0, done.stdout + done.stderr
     (again,) = tmp_path.glob('*.whl')

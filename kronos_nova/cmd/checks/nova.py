@@ -41,6 +41,7 @@ def check(context: base.Context) -> Iterator[base.Item]:
                           f'{len(cluster.instances)} instances')
     yield from _scopes(context, cluster)
     yield from _hosts(cluster)
+    yield from _cells(context, cluster)
     yield from _disks(context, cluster)
 
 
@@ -76,6 +77,19 @@ def _hosts(cluster: model.Cluster) -> Iterator[base.Item]:
         yield base.warning('nova: providers',
                            f'{len(alone)} hosts have no resource provider: {_some(alone)}',
                            'See the logs of their nova-compute.')
+
+
+def _cells(context: base.Context, cluster: model.Cluster) -> Iterator[base.Item]:
+    """Nothing is to be said of a cloud where nobody names any."""
+    found = {h.cell for h in cluster.hosts.values()} - {None}
+    missing = sorted(h.name for h in cluster.hosts.values() if h.cell is None)
+    key = context.conf.engine.cell_metadata_key
+    if found and missing:
+        yield base.warning(
+            'nova: cells', f'the cells of {len(missing)} hosts are not named: {_some(missing)}',
+            f'Add them to an aggregate whose metadata {key} names their cell.')
+    elif found:
+        yield base.ok('nova: cells', f'{len(found)} of them are named, and of every host one')
 
 
 def _disks(context: base.Context, cluster: model.Cluster) -> Iterator[base.Item]:

@@ -187,6 +187,14 @@ def test_what_the_traps_are_compared_with_is_novas_own():
      'weight_classes does not name kronos_nova'),
     ('kronos_nova.weighers.all_weighers', 'kronos_nova.weighers.all_weighers,'
      'kronos_nova.weighers.headroom.KronosWeigher', 'WARNING', 'it counts twice'),
+    ('available_filters = kronos_nova.filters.all_filters', 'available_filters = '
+     'kronos_nova.filters.all_filter', 'FAILURE', 'Write kronos_nova.filters.all_filters.'),
+    ('kronos_nova.weighers.all_weighers', 'kronos_nova.weigher.all_weighers', 'FAILURE',
+     'weight_classes names kronos_nova.weigher.all_weighers, which this release does not have'),
+    ('kronos_nova.weighers.all_weighers', 'kronos_nova.weighers.headroom.KronosWeiger',
+     'FAILURE', 'Write kronos_nova.weighers.headroom.KronosWeigher.'),
+    ('KronosCapacityFilter', 'kronos_nova.filters.capacity.KronosCapacityFilter', 'FAILURE',
+     'Write KronosCapacityFilter.'),
     ('available_filters = nova.scheduler.filters.all_filters\navailable_filters = kronos',
      'available_filters = nova.scheduler.filters.all_filters,kronos', 'FAILURE',
      'is one name to Nova')])
@@ -199,6 +207,8 @@ def test_a_trap_of_nova_conf_is_named_with_what_to_write(nova, was, is_now, code
 @pytest.mark.parametrize(('was', 'is_now'), [
     # Filters alone; a Nova without us; soft groups' weighers by their own names.
     (',kronos_nova.weighers.all_weighers', ''),
+    ('kronos_nova.weighers.all_weighers', 'kronos_nova.weighers.headroom.KronosWeigher'),
+    ('kronos_nova.filters.all_filters', 'kronos_nova.filters.capacity.KronosCapacityFilter'),
     (NOVA, '[filter_scheduler]\nenabled_filters = ComputeFilter\n'),
     ('nova.scheduler.weights.all_weighers', ','.join(sorted(upgrades.SOFT_WEIGHERS)))])
 def test_what_is_no_trap_is_not_reported(nova, was, is_now):
@@ -216,6 +226,62 @@ def test_an_unknown_option_is_named_with_its_nearest_and_no_value(run, tmp_path)
     assert status == 1
     assert 'migration_timeuot is no option of this release (is migration_timeout meant?)' in report
     assert 's3cret' not in report
+
+
+@pytest.fixture
+def options(tmp_path):
+    """Judges the options of a file; the details without its path."""
+    def options(text):
+        path = tmp_path / 'some.conf'
+        path.write_text(text)
+        code, details = upgrades.check_options([str(path)])
+        assert code == ('WARNING' if details else 'SUCCESS')
+        return details.replace(f'{path}: ', '')
+
+    return options
+
+
+@pytest.mark.parametrize(('group', 'name', 'said'), [
+    ('filter_scheduler', 'kronos_weigth_multiplier', '(is kronos_weight_multiplier meant?)'),
+    ('filter_scheduler', 'krono_weight_multiplier', '(is kronos_weight_multiplier meant?)'),
+    ('filter_scheduler', 'kronos_speed', ': it has no effect'),
+    ('nova', 'collect_timeuot', '(is collect_timeout meant?)'),
+    ('nova', 'Password', '(is password meant?)'),
+    ('database', 'conection', '(is connection meant?)'),
+    ('kronos', 'share_score', '(is share_scores meant?)')])
+def test_a_near_miss_in_a_group_that_others_use_too_is_named(options, group, name, said):
+    details = options(f'[{group}]\n{name} = s3cret\n')
+    assert details.startswith(f'[{group}] {name} is n')
+    assert said in details and 's3cret' not in details
+
+
+@pytest.mark.parametrize(('group', 'meant'), [
+    ('enigne', 'engine'), ('promethues', 'prometheus'), ('Executor', 'executor'),
+    ('databse', 'database'), ('filter-scheduler', 'filter_scheduler')])
+def test_a_group_that_is_nearly_one_of_ours_is_named(options, group, meant):
+    assert options(f'[{group}]\nx = s3cret\ny = 1\n') == (
+        f'[{group}] is no group of this release (is [{meant}] meant?): its options have no '
+        'effect. Remove or correct it.')
+
+
+def test_nothing_that_nova_or_keystoneauth_reads_is_taken_for_a_near_miss(options):
+    """Each option of each group of Nova and its libraries, and of each way to log in."""
+    done = subprocess.run(
+        [sys.executable, '-W', 'ignore', '-c', """
+import importlib.metadata, json
+from keystoneauth1 import loading
+names = [(group, o.dest) for point in importlib.metadata.entry_points(group='oslo.config.opts')
+         if point.name == 'nova.conf' or point.name.startswith(('oslo.', 'keystonemiddleware'))
+         for group, options in point.load()() for o in options]
+names += [('nova', o.dest) for plugin in loading.get_available_plugin_names()
+          for o in loading.get_auth_plugin_conf_options(plugin)]
+print(json.dumps([(str(group or 'DEFAULT'), name) for group, name in names]))
+"""], cwd=TOP, capture_output=True, text=True, check=True,
+        env={**os.environ, 'OS_NOVA_DISABLE_EVENTLET_PATCHING': '1'})
+    names = json.loads(done.stdout)
+    assert {'filter_scheduler', 'api_database', 'database', 'notifications', 'nova'} <= {
+        group for group, _name in names} and len(names) > 800
+    assert options(''.join(f'[{group}]\n{name} = x\n' for group, name in names)) == ''
 
 
 def test_an_option_that_was_renamed_says_so(monkeypatch, tmp_path):
