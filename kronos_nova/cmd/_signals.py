@@ -20,13 +20,16 @@ import signal
 
 LEAVE = frozenset({signal.SIGTERM, signal.SIGINT})
 SNAPSHOT = signal.SIGUSR1
+#: As in every OpenStack service: the Guru Meditation Report.
+REPORT = signal.SIGUSR2
+_TAKEN = frozenset({*LEAVE, SNAPSHOT, REPORT})
 
 
 def block() -> None:
     """From now on they wait until :func:`wait` asks for them."""
-    signal.pthread_sigmask(signal.SIG_BLOCK, {*LEAVE, SNAPSHOT})
+    signal.pthread_sigmask(signal.SIG_BLOCK, _TAKEN)
 
 
 def wait() -> signal.Signals:
     """The next of them, which may have come long ago."""
-    return signal.Signals(signal.sigwait({*LEAVE, SNAPSHOT}))
+    return signal.Signals(signal.sigwait(_TAKEN))

@@ -68,10 +68,11 @@ def _run(conf: Any) -> int:
 def _serve(conf: Any, built: Any, tally: Any) -> int:
     """Cycles in threads of their own; the main thread takes signals.
 
-    SIGUSR1 writes a snapshot, SIGTERM and SIGINT end it.
+    SIGUSR1 writes a snapshot, SIGUSR2 a Guru Meditation Report, SIGTERM and SIGINT end it.
     """
     from oslo_log import log as logging
 
+    from kronos_nova.cmd import _meditation
     from kronos_nova.cmd import _wiring
     from kronos_nova.rebalancer import daemon
     from kronos_nova.rebalancer import health as healths
@@ -88,8 +89,11 @@ def _serve(conf: Any, built: Any, tally: Any) -> int:
     cycles.start()
     log.info('Planning every %d s%s', conf.engine.evaluation_interval,
              ' (dry run: nothing is moved)' if conf.engine.dry_run else '')
-    while _signals.wait() not in _signals.LEAVE:
-        built.write_snapshot()
+    while (taken := _signals.wait()) not in _signals.LEAVE:
+        if taken == _signals.REPORT:
+            _meditation.tell(PROG)
+        else:
+            built.write_snapshot()
     log.info('Stopping; migrations under way go on without us')
     cycles.stop()
     if heard is not None:

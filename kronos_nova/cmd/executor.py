@@ -45,6 +45,7 @@ def _run(conf: Any) -> int:
     from oslo_log import log as logging
 
     from kronos_nova import model
+    from kronos_nova.cmd import _meditation
     from kronos_nova.cmd import _wiring
     from kronos_nova.rebalancer import health as healths
     from kronos_nova.rebalancer import monitoring
@@ -65,8 +66,9 @@ def _run(conf: Any) -> int:
     thread.start()
     if listeners is not None:
         listeners.start()
-    while _signals.wait() not in _signals.LEAVE:
-        pass
+    while (taken := _signals.wait()) not in _signals.LEAVE:
+        if taken == _signals.REPORT:
+            _meditation.tell(PROG)
     worker.stop()
     thread.join()
     if listeners is not None:

@@ -98,6 +98,7 @@ class Tally:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._scopes: tuple[str, ...] = ()
+        self._told: set[str] = set()
         self._planned_at: dict[str, float] = {}
         self._seen: dict[str, Seen] = {}
         self._counts: dict[str, Counter[Key]] = {}
@@ -111,6 +112,11 @@ class Tally:
                 {name: dict(found) for name, found in self._durations.items()})
 
     # An engine.
+
+    def begin(self) -> None:
+        """A cycle begins: nothing of any scope is known yet."""
+        with self._lock:
+            self._told.clear()
 
     def expect(self, scopes: Collection[str], dry_run: bool = False) -> None:
         """What this engine is to plan; what it counts of each begins at 0, since a count
@@ -145,6 +151,7 @@ class Tally:
         scope = report['name']
         dry = str(dry_run).lower()
         with self._lock:
+            self._told.add(scope)
             self._seen[scope] = Seen(
                 report, {name: found.hosts for name, found in scores.policies.items()},
                 frozenset(name for name, found in scores.policies.items() if found.untrusted),
@@ -162,12 +169,14 @@ class Tally:
                 self._observe('steps', STEPS, seconds, step)
 
     def failed(self, scope: str | None, code: str) -> None:
-        """A cycle of a scope, or of all of them (None), has failed.
+        """A cycle of a scope has failed; None: of all of which it is not told yet how
+        they fared in this cycle.
 
         :param code: of the exception, or :data:`DEFECT`.
         """
         with self._lock:
-            for name in self._scopes if scope is None else (scope,):
+            for name in (set(self._scopes) - self._told) if scope is None else {scope}:
+                self._told.add(name)
                 self._seen.pop(name, None)
                 self._count('cycles', name, 'failed')
                 self._count('cycle_failures', name, code)
@@ -176,6 +185,7 @@ class Tally:
         """Another engine plans it, or nobody: what was seen of it is old. When it was
         planned stays true."""
         with self._lock:
+            self._told.add(scope)
             self._seen.pop(scope, None)
 
     def judged(self, scope: str, worse: bool) -> None:

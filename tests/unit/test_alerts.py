@@ -302,6 +302,19 @@ def test_queries_name_only_what_is_told(expression):
     assert [name for name in found if not exists(name)] == []
 
 
+@pytest.mark.parametrize('expression', [
+    rule['expr'] for group in GROUPS for rule in group['rules']] + queries() + choices())
+def test_queries_ask_for_labels_that_are_told(expression):
+    for name, matchers in re.findall(r'(?<![\w:])(kronos_[a-z_]+)\{(.*?)\}', expression):
+        metric = catalogue.METRICS[re.sub('_(bucket|count|sum)$', '', name)]
+        assert set(re.findall(r'(\w+)[=!]', matchers)) <= {*metric.labels, 'le'}, name
+    # What is by a label is nothing where the innermost metric has none such.
+    for labels, name in re.findall(
+            r'by \(([\w, ]+)\)\s*\((?:\w+\()?(kronos_[a-z_]+)', expression):
+        metric = catalogue.METRICS[re.sub('_(bucket|count|sum)$', '', name)]
+        assert set(labels.split(', ')) <= {*metric.labels, 'le', 'instance'}, name
+
+
 def test_queries_of_the_dashboard_are_promql(tmp_path):
     board = json.loads(DASHBOARD.read_text())
     variables = {item['name'] for item in board['templating']['list']}
@@ -315,6 +328,59 @@ def test_queries_of_the_dashboard_are_promql(tmp_path):
     file = tmp_path / 'queries.rules'
     file.write_text(yaml.safe_dump({'groups': [{'name': 'queries', 'rules': rules}]}))
     run([promtool(), 'check', 'rules', str(file)])
+
+
+def panel(title):
+    found, = (panel for panel in json.loads(DASHBOARD.read_text())['panels']
+              if panel['title'] == title)
+    return found
+
+
+def asked(title):
+    """The panel's first query, of everything."""
+    return re.sub(r'\$__rate_interval', '5m', re.sub(
+        r'\$(?!__)(\w+)', '.*', panel(title)['targets'][0]['expr']))
+
+
+def test_the_dashboard_counts_what_is_paused_or_dead_and_nothing_twice(tmp_path):
+    paused, dead = asked('Paused scopes'), asked('Daemons not ready')
+    scopes = [series('kronos_scope_configured', '1x30', scope=scope, **daemon)
+              for scope in ('blue', 'red') for daemon in (DAEMON, OTHER)]
+    scopes += [series('kronos_scope_paused', f'{n}x30', scope=scope, **daemon)
+               for scope, n in (('blue', 1), ('red', 0)) for daemon in (DAEMON, OTHER)]
+    tests = []
+    for given, query, expected in (
+            (scopes, paused, 1),
+            ([*scopes, series('kronos_cloud_paused', '0x30', **DAEMON)], paused, 1),
+            ([*scopes, series('kronos_cloud_paused', '1x30', **DAEMON)], paused, 2),
+            ([], paused, 0),
+            (daemons('kronos_ready', 0, 1, minutes=30), dead, 1),
+            ([*daemons('up', 0, 1, minutes=30), *daemons('kronos_ready', 0, 1, minutes=30)],
+             dead, 1),
+            ([*daemons('up', 0, 0, minutes=30), series('up', '0x30', job='node')], dead, 2),
+            (daemons('kronos_ready', 1, 1, minutes=30), dead, 0),
+            # Two engines move, each its own scopes; in a dry run both plan all.
+            ([series('kronos_planned_moves_total', '0+2x30', scope='blue', phase='spread',
+                     dry_run='false', **daemon) for daemon in (DAEMON, OTHER)],
+             f'sum({asked("Planned moves")})', 20),
+            ([series('kronos_planned_moves_total', '0+2x30', scope=scope, phase='spread',
+                     dry_run='true', **daemon)
+              for scope in ('blue', 'red') for daemon in (DAEMON, OTHER)],
+             f'sum({asked("Planned moves")})', 20)):
+        tests.append({'interval': '1m', 'input_series': given, 'promql_expr_test': [
+            {'eval_time': '20m', 'expr': query, 'exp_samples': [
+                {'labels': '{}', 'value': expected}]}]})
+    file = tmp_path / 'test.yml'
+    file.write_text(yaml.safe_dump({'rule_files': [], 'tests': tests}))
+    assert 'SUCCESS' in run([promtool(), 'test', 'rules', str(file)])
+
+
+def test_what_is_told_as_one_number_is_of_now():
+    """A range's last value is that of a daemon that may be dead by now."""
+    stats = [panel for panel in json.loads(DASHBOARD.read_text())['panels']
+             if panel['type'] == 'stat']
+    assert len(stats) > 5
+    assert all(target['instant'] for panel in stats for target in panel['targets'])
 
 
 def test_the_dashboard_can_be_brought_in_anywhere():

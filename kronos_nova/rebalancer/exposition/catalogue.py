@@ -96,7 +96,8 @@ def _all() -> tuple[Metric, ...]:
         Metric('kronos_missing_hosts', gauge, engine, by_policy,
                'Hosts that are up and have no score: they neither give nor take.'),
         Metric('kronos_coverage_ratio', gauge, engine, by_policy,
-               'Median over hosts of the part of the score that instances explain.'),
+               'Median of the part of a score that instances explain, over the hosts that have '
+               'any and a score of 5 % at least.'),
         Metric('kronos_host_score_ratio', gauge, engine, ('scope', 'policy', 'host'),
                'Utilisation of a host; not told with [monitoring] host_scores = false.'),
         Metric('kronos_rejected_moves', gauge, engine, ('scope', 'rule'),
@@ -137,15 +138,15 @@ def _all() -> tuple[Metric, ...]:
         Metric('kronos_scope_leased', gauge, database, ('scope',),
                '1: some engine has the right to plan the scope. A dry run takes none.'),
         Metric('kronos_lease_epoch', gauge, database, ('scope',),
-               'Grows when another engine takes the scope.'),
+               'Grows when the scope is leased anew: by another engine, or after a restart.'),
         Metric('kronos_cloud_paused', gauge, database, (), '1: kronos pause, of everything.'),
         Metric('kronos_scope_paused', gauge, database, ('scope',),
                '1: the scope is paused, by whomever.'),
         Metric('kronos_breaker_open', gauge, database, ('scope',),
                '1: it is the circuit breaker that has paused it.'),
         Metric('kronos_quarantined', gauge, database, ('kind',),
-               'What is left alone: kind is instance, host, or disks (a host whose instances\' '
-               'disks are its own).'),
+               'What is left alone: kind is instance, host, disks (a host whose instances\' '
+               'disks are its own), or cells (two hosts of different cells).'),
         Metric('kronos_draining_hosts', gauge, database, ('scope',),
                'Hosts that packing is emptying over several cycles.'),
         Metric('kronos_predicted_gain', gauge, database, ('scope',),

@@ -21,6 +21,10 @@ from kronos_nova.rebalancer import health as healths
 from kronos_nova.rebalancer import tally as tallies
 from kronos_nova.rebalancer.store import census as censuses
 
+#: Of a host that does less, what its system does is a large part, and no sign of a wrong
+#: unit.
+LOADED = 0.05
+
 Sample = tuple[str, tuple[str, ...], float | tallies.Distribution]
 
 #: What a tally calls its counts and durations -> metric.
@@ -114,8 +118,11 @@ def _of_scope(scope: str, seen: tallies.Seen) -> Iterator[Sample]:
         yield from _known(_POLICY, policy, key)
         yield 'kronos_policy_trusted', key, float(policy['name'] not in seen.untrusted)
         yield 'kronos_missing_hosts', key, float(len(policy['missing_hosts']))
-        if policy['coverage']:
-            yield 'kronos_coverage_ratio', key, statistics.median(policy['coverage'].values())
+        scores = seen.scores.get(policy['name'], {})
+        shares = [share for host, share in policy['coverage'].items()
+                  if scores.get(host, 0.0) >= LOADED]
+        if shares:
+            yield 'kronos_coverage_ratio', key, statistics.median(shares)
 
 
 def _known(names: dict[str, str], row: Any, key: tuple[str, ...]) -> Iterator[Sample]:
@@ -134,19 +141,20 @@ def of_census(census: censuses.Census | None) -> Iterator[Sample]:
         yield 'kronos_tasks', (scope, phase, state), float(number)
     for (scope, state), age in census.ages.items():
         yield 'kronos_oldest_task_age_seconds', (scope, state), age
-    for kind in ('instance', 'host', 'disks'):
+    for kind in ('instance', 'host', 'disks', 'cells'):
         yield 'kronos_quarantined', (kind,), float(census.quarantined.get(kind, 0))
-    paused = {pause.scope: pause for pause in census.pauses}
-    yield 'kronos_cloud_paused', (), float(None in paused)
+    pauses = {pause.scope: pause for pause in census.pauses}
+    yield 'kronos_cloud_paused', (), float(None in pauses)
+    for scope in sorted({*census.scopes, *(name for name in pauses if name is not None)}):
+        pause = pauses.get(scope)
+        yield 'kronos_scope_paused', (scope,), float(pause is not None)
+        yield 'kronos_breaker_open', (scope,), float(
+            pause is not None and pause.paused_by == breakers.NAME)
     for scope, found in census.scopes.items():
-        pause = paused.get(scope)
         yield 'kronos_scope_leased', (scope,), float(found.leased)
         yield 'kronos_lease_epoch', (scope,), float(found.epoch)
         yield 'kronos_overdue_tasks', (scope,), float(census.overdue.get(scope, 0))
         yield 'kronos_draining_hosts', (scope,), float(found.draining)
-        yield 'kronos_scope_paused', (scope,), float(pause is not None)
-        yield 'kronos_breaker_open', (scope,), float(
-            pause is not None and pause.paused_by == breakers.NAME)
         if found.outcome is not None and found.realised_at is not None:
             came = found.outcome
             yield 'kronos_predicted_gain', (scope,), came.before - came.foreseen

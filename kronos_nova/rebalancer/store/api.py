@@ -238,8 +238,11 @@ class Store:
             sa.select(lease.c.planned_at).where(lease.c.scope == scope)))
 
     def draining(self) -> frozenset[str]:
-        """The hosts that are being emptied, of every scope."""
-        return frozenset(self._read(lambda c: list(c.scalars(sa.select(tables.drain.c.host)))))
+        """The hosts that are being emptied, of every scope that engines plan."""
+        drain, lease = tables.drain, tables.lease
+        return self._read(lambda c: frozenset(c.scalars(
+            sa.select(drain.c.host).join(lease, lease.c.scope == drain.c.scope)
+            .where(leases.of_late(self._now())))))
 
     def plan(self, plan_id: str) -> PlanRow | None:
         found = self._plans(sa.select(tables.plan).where(tables.plan.c.plan_id == plan_id))
@@ -514,14 +517,27 @@ class Store:
         """Nova said that the host shares no storage: History.local_disk_hosts."""
         self._run(lambda c: quarantine.add(c, plans.DISKS, host, now, seconds, reason))
 
+    def other_cells(self, one: str, other: str, now: float, seconds: float,
+                    reason: str) -> None:
+        """Nova did not find the one host from the other: History.other_cells.
+
+        Names that together are too long for the column are not kept: Nova says
+        it again.
+        """
+        name = ' '.join(sorted((one, other)))
+        if len(name) <= tables.NAME_LENGTH:
+            self._run(lambda c: quarantine.add(c, plans.CELLS, name, now, seconds, reason))
+
     def quarantines(self, now: float) -> list[Quarantine]:
-        """Those in force, and the hosts whose disks are known to be their own."""
+        """Those in force, the hosts whose disks are known to be their own, and the
+        pairs of hosts known to be of different cells."""
         return self._read(lambda c: quarantine.lasting(c, now))
 
     def lift(self, kind: str, name: str) -> bool:
         """End the quarantine of an ``instance`` or ``host``, or forget that the
-        ``disks`` of a host are its own; False: none."""
-        if kind not in (plans.INSTANCE, plans.HOST, plans.DISKS):
-            raise exception.StoreError(
-                problem=f'has no quarantine for {kind!r}', remedy='Say instance, host or disks.')
+        ``disks`` of a host are its own or that two hosts are of different
+        ``cells``; False: none."""
+        if kind not in (plans.INSTANCE, plans.HOST, plans.DISKS, plans.CELLS):
+            raise exception.StoreError(problem=f'has no quarantine for {kind!r}',
+                                       remedy='Say instance, host, disks or cells.')
         return self._run(lambda c: quarantine.lift(c, kind, name))

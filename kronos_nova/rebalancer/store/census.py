@@ -14,6 +14,7 @@
 never what has ended."""
 
 from collections import Counter
+from collections.abc import Collection
 from collections.abc import Mapping
 import dataclasses
 
@@ -21,6 +22,7 @@ import sqlalchemy as sa
 from sqlalchemy.sql.elements import ColumnElement
 
 from kronos_nova.rebalancer import breakers
+from kronos_nova.rebalancer.store import leases
 from kronos_nova.rebalancer.store import pauses as pausing
 from kronos_nova.rebalancer.store import quarantine
 from kronos_nova.rebalancer.store import tables
@@ -28,8 +30,8 @@ from kronos_nova.rebalancer.store import tables
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Scope:
-    """A scope that some engine has leased: whether one has it now, how often it has
-    changed hands, and the newest plan of which it is known what came of it."""
+    """A scope that some engine has leased of late: whether one has it now, how often it
+    was leased anew, and the newest plan of which it is known what came of it."""
 
     leased: bool
     epoch: int
@@ -57,12 +59,14 @@ def take(connection: sa.Connection, clock: ColumnElement[float]) -> Census:
     now = float(connection.execute(sa.select(clock)).scalar_one())
     tasks, ages, overdue = _tasks(connection, now)
     return Census(
-        scopes=_scopes(connection, now), tasks=tasks, ages=ages, overdue=overdue,
+        scopes=_scopes(connection, now, {scope for scope, _ in ages}),
+        tasks=tasks, ages=ages, overdue=overdue,
         pauses=tuple(pausing.lasting(connection, now)),
         quarantined=Counter(held.kind for held in quarantine.lasting(connection, now)))
 
 
-def _scopes(connection: sa.Connection, now: float) -> dict[str, Scope]:
+def _scopes(connection: sa.Connection, now: float, busy: Collection[str]) -> dict[str, Scope]:
+    """:param busy: those that have tasks."""
     lease, drain, outcome = tables.lease, tables.drain, tables.outcome
     draining = {row.scope: row.number for row in connection.execute(
         sa.select(drain.c.scope, sa.func.count().label('number')).group_by(drain.c.scope))}
@@ -72,7 +76,8 @@ def _scopes(connection: sa.Connection, now: float) -> dict[str, Scope]:
         newest, sa.and_(outcome.c.scope == newest.c.scope,
                         outcome.c.realised_at == newest.c.at)))}
     found = {}
-    for row in connection.execute(sa.select(lease)):
+    for row in connection.execute(sa.select(lease).where(
+            sa.or_(leases.of_late(sa.literal(now)), lease.c.scope.in_(sorted(busy))))):
         last = came.get(row.scope)
         found[row.scope] = Scope(
             leased=row.until > now, epoch=row.epoch, draining=draining.get(row.scope, 0),

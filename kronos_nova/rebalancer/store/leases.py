@@ -22,6 +22,15 @@ from kronos_nova.rebalancer.store import tables
 
 _lease = tables.lease
 
+#: A scope that no engine has, and of which nothing was decided for so long (seconds), is one
+#: of the past: its row stays for the sake of the epoch.
+REMEMBERED = 86400.0
+
+
+def of_late(clock: ColumnElement[float]) -> ColumnElement[bool]:
+    """Leases of scopes that somebody plans, or did a moment ago."""
+    return sa.or_(_lease.c.until > clock, _lease.c.planned_at > clock - REMEMBERED)
+
 
 def acquire(connection: sa.Connection, clock: ColumnElement[float], scope: str, owner: str,
             seconds: float, policy_hash: str) -> rows.Lease | None:

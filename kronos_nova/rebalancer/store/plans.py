@@ -32,6 +32,7 @@ INSTANCE = 'instance'
 SCOPE = 'scope'
 HOST = 'host'
 DISKS = 'disks'
+CELLS = 'cells'
 _SECONDS = re.compile(r'\b\d+ s\b')
 
 
@@ -153,10 +154,16 @@ def history(connection: sa.Connection, scope: str, now: float,
                      for row in held if row.kind == INSTANCE},
         quarantined_hosts=frozenset(row.name for row in held if row.kind == HOST),
         local_disk_hosts=frozenset(row.name for row in held if row.kind == DISKS),
+        other_cells=frozenset(_pair(row.name) for row in held if row.kind == CELLS),
         scope_cooling=max((row.until - now for row in cooling
                            if row.kind == SCOPE and row.name == scope), default=0.0),
         draining=frozenset(draining),
         completed=tuple((_move(row), row['completed_at']) for row in completed))
+
+
+def _pair(name: str) -> tuple[str, str]:
+    one, _space, other = name.partition(' ')
+    return one, other
 
 
 def _move(row: Any) -> model.Move:

@@ -25,7 +25,8 @@ _table = tables.quarantine
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Quarantine:
-    """``kind`` is ``instance``, ``host`` or ``disks``; ``until`` None is for ever."""
+    """``kind`` is ``instance``, ``host``, ``disks`` or ``cells``; ``until`` None is
+    for ever."""
 
     kind: str
     name: str

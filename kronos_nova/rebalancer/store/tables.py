@@ -25,10 +25,14 @@ metadata = sa.MetaData()
 _MYSQL = ('mysql', 'mariadb')
 
 
+#: Characters of a name: those of Nova's own columns.
+NAME_LENGTH = 255
+
+
 def name() -> sa.types.TypeEngine[str]:
     """An aggregate or host name: any text of at most 255 characters."""
-    return sa.Unicode(255).with_variant(
-        mysql.VARCHAR(255, charset='utf8mb4', collation='utf8mb4_bin'), *_MYSQL)
+    return sa.Unicode(NAME_LENGTH).with_variant(
+        mysql.VARCHAR(NAME_LENGTH, charset='utf8mb4', collation='utf8mb4_bin'), *_MYSQL)
 
 
 def text() -> sa.types.TypeEngine[str]:
@@ -115,8 +119,9 @@ cooldown = table(
     sa.Column('until', sa.Double, nullable=False),
 )
 
-#: ``kind`` is 'instance', 'host', or 'disks' (a host whose instances' disks are
-#: its own: no quarantine, but it ends alike); ``until`` NULL is for ever. ``refusals``
+#: ``kind`` is 'instance', 'host', or, no quarantines, though they end alike, 'disks'
+#: (a host whose instances' disks are its own) and 'cells' (two hosts of different
+#: cells, sorted, set apart by a space); ``until`` NULL is for ever. ``refusals``
 #: counts a host's refusals; below the limit ``until`` is not in the future.
 quarantine = table(
     'quarantine',

@@ -110,7 +110,7 @@ class Place:
     def daemon(self, name, *, dry_run, cap=8):
         path, log = self.directory / 'kronos.conf', self.directory / f'{name}.log'
         path.write_text(f'''[DEFAULT]
-transport_url = rabbit://u:p@127.0.0.1:{self._broker.port}/
+transport_url = rabbit://u:c4n4ry@127.0.0.1:{self._broker.port}/
 [engine]
 dry_run = {str(dry_run).lower()}
 executor = dry_run
@@ -123,11 +123,14 @@ max_concurrent_migrations_total = {cap}
 connection = {self.store.engine.url.render_as_string(hide_password=False)}
 [nova]
 auth_type = none
-endpoint_override = http://127.0.0.1:1
+endpoint_override = http://u:c4n4ry@127.0.0.1:1
 placement_endpoint_override = http://127.0.0.1:1
 [prometheus]
-url = http://127.0.0.1:1
+url = http://u:c4n4ry@127.0.0.1:1
 max_retries = 0
+bearer_token = c4n4ry-token
+[cache]
+backend_argument = url:redis://:c4n4ry@127.0.0.1:1/0
 ''')
         with open(log, 'w') as out:
             process = subprocess.Popen(
@@ -196,6 +199,23 @@ def test_otherwise_both_call_it(place, broker, name):
         broker.visitors.get(timeout=PATIENCE).close()
         broker.close()
         assert unblocked(process) == []
+
+
+@pytest.mark.parametrize('name, loop', [('engine', 'daemon.py'), ('executor', 'worker.py')])
+def test_sigusr2_has_a_daemon_tell_where_it_stands_and_it_goes_on(place, name, loop):
+    """Without a secret, also of those that are in no secret option."""
+    with place.daemon(name, dry_run=True) as process:
+        until(lambda: '(dry run' in process.log.read_text(), process)
+        for number in (1, 2):
+            process.send_signal(signal.SIGUSR2)
+            until(lambda number=number: process.log.read_text().count(
+                'policies_file = ') == number, process)
+        text = process.log.read_text()
+    assert f'product = kronos-{name}' in text and 'Threads' in text
+    assert f'kronos_nova/rebalancer/{loop}' in text.replace('executors/', '')
+    assert 'endpoint_override = http://***@127.0.0.1:1' in text
+    assert 'c4n4ry' not in text
+    assert 'Traceback (most' not in text
 
 
 def unblocked(process):

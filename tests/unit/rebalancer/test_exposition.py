@@ -23,6 +23,7 @@ import pytest
 
 from kronos_nova import exception
 from kronos_nova import model
+from kronos_nova.cmd import _wiring
 from kronos_nova.conf import opts
 from kronos_nova.rebalancer import breakers
 from kronos_nova.rebalancer import health as healths
@@ -69,7 +70,7 @@ def everything(tally):
     """All that a daemon can have to tell."""
     tally.expect(['blue'])
     policy = {'name': 'cpu', 'imbalance_before': 0.5, 'imbalance_after': 0.25, 'threshold': 0.1,
-              'age_seconds': 12.0, 'coverage': {'a': 0.5, 'b': 1.0, 'c': 0.9},
+              'age_seconds': 12.0, 'coverage': {'a': 0.75, 'b': 0.1},
               'missing_hosts': ['d']}
     tally.planned(test_tally.row(
         hosts=3, instances=9, policies=[policy], combined_before=0.5, combined_after=0.25,
@@ -125,7 +126,7 @@ def test_names_follow_the_conventions_of_prometheus():
 def test_values_are_those_that_were_told(store):
     samples, _ = told(full_page(store))
     cpu = {'scope': 'blue', 'policy': 'cpu'}
-    for name, expected in (('kronos_imbalance_ratio', 0.5), ('kronos_coverage_ratio', 0.9),
+    for name, expected in (('kronos_imbalance_ratio', 0.5), ('kronos_coverage_ratio', 0.75),
                            ('kronos_missing_hosts', 1), ('kronos_policy_trusted', 1),
                            ('kronos_sample_age_seconds', 12)):
         assert value(samples, name, **cpu) == expected
@@ -146,6 +147,30 @@ def test_values_are_those_that_were_told(store):
     assert value(samples, 'kronos_cloud_paused') == 0
     assert value(samples, 'kronos_predicted_gain', scope='blue') == pytest.approx(0.3)
     assert value(samples, 'kronos_realised_gain', scope='blue') == pytest.approx(-0.1)
+
+
+@pytest.mark.parametrize('hosts, expected', [
+    ({'a': 0.5, 'b': 0.05, 'c': 0.01}, 0.7), ({'a': 0.04, 'b': 0.04, 'c': 0.01}, None)])
+def test_idle_hosts_say_nothing_of_a_unit(store, hosts, expected):
+    """What they do is their system's doing."""
+    tally = tallies.Tally()
+    policy = {'name': 'cpu', 'imbalance_before': 0.0, 'imbalance_after': 0.0, 'threshold': 0.1,
+              'age_seconds': None, 'coverage': {'a': 0.8, 'b': 0.6, 'c': 0.01},
+              'missing_hosts': []}
+    scores = model.Scores({'cpu': model.PolicyScores('cpu', hosts)})
+    tally.planned(test_tally.row(policies=[policy]), scores, 1.0, False)
+    samples, _ = told(pages.Page(health_of(), tally, store.census))
+    assert value(samples, 'kronos_coverage_ratio', scope='blue', policy='cpu') == (
+        None if expected is None else pytest.approx(expected))
+
+
+def test_a_pause_is_told_also_of_a_scope_that_no_engine_has(store):
+    """In a dry run none is leased."""
+    store.pause('new', cases.NOW, seconds=None, paused_by='me', reason='mine')
+    samples, _ = told(pages.Page(health_of(), tallies.Tally(), store.census))
+    assert value(samples, 'kronos_scope_paused', scope='new') == 1
+    assert value(samples, 'kronos_breaker_open', scope='new') == 0
+    assert value(samples, 'kronos_scope_leased', scope='new') is None
 
 
 def test_a_dry_run_plans_and_executes_nothing(store):
@@ -262,6 +287,29 @@ def test_a_database_that_accepts_and_says_nothing_is_given_up(url, monkeypatch):
         impatient = api.Store(engine=database.connect(conf, patient=False))
         with pytest.raises(exception.StoreError, match='(?i)timed out|timeout'):
             impatient.census()
+
+
+def test_a_daemon_asks_through_a_connection_of_its_own_that_can_be_given_up(
+        monkeypatch, tmp_path):
+    conf = cfg.ConfigOpts()
+    opts.register(conf)
+    conf([], default_config_files=[])
+    conf.set_override('connection', f'sqlite:///{tmp_path}/kronos.sqlite', 'database')
+    patience, connect = [], database.connect
+
+    def connected(conf, patient=True):
+        patience.append(patient)
+        return connect(conf, patient)
+
+    monkeypatch.setattr(database, 'connect', connected)
+    monkeypatch.setattr(pages, 'Page', lambda health, tally, census, **kw: (census, kw))
+    assert _wiring.metrics(conf, None, None, 'engine_port') is None and not patience
+    conf.set_override('engine_port', 9585, 'monitoring')
+    census, given = _wiring.metrics(conf, None, None, 'engine_port')
+    assert patience == [False]
+    pool = census.__self__.engine.pool
+    given['renew']()
+    assert census.__self__.engine.pool is not pool
 
 
 @pytest.mark.parametrize('url, limits', [

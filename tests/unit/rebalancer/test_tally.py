@@ -42,6 +42,11 @@ def test_counts_begin_at_zero_so_that_the_first_failure_is_an_increase():
     assert set(counts['cycle_failures'].values()) == {0}
     assert counts['failed_attempts'] == {('MigrationFailed',): 0}
     assert len(counts['tasks_ended']) == 4 * 2 * 3 and set(counts['tasks_ended'].values()) == {0}
+    assert counts['breaker_trips'] == counts['truncated_plans'] == {('blue',): 0}
+    assert counts['judged_plans'] == {('blue', 'better'): 0, ('blue', 'worse'): 0}
+    durations = tally.reading().durations
+    assert {name: len(found) for name, found in durations.items()} == {
+        'waits': 4, 'migrations': 2 * 3}
 
 
 def test_a_cycle_is_counted_with_its_moves():
@@ -68,9 +73,25 @@ def test_what_a_failed_scope_was_like_is_not_told_but_when_it_was_planned_is():
     assert set(found.seen) == {'red'} and set(found.planned_at) == {'blue', 'red'}
     failures = found.counts['cycle_failures']
     assert {key: n for key, n in failures.items() if n} == {('blue', 'kronos.collect'): 1}
+    tally.begin()
     tally.failed(None, 'defect')
     found = tally.reading()
     assert not found.seen and found.counts['cycles']['red', 'failed'] == 1
+
+
+def test_a_cycle_that_breaks_off_has_failed_for_those_alone_that_it_had_not_come_to():
+    tally = tallies.Tally()
+    tally.expect(['blue', 'red', 'green', 'grey'])
+    for _ in range(2):
+        tally.begin()
+        tally.planned(row('blue'), scores(), 7.0, False)
+        tally.left('red')
+        tally.failed('green', 'kronos.collect')
+        tally.failed(None, 'defect')
+    found = tally.reading()
+    assert set(found.seen) == {'blue'}
+    assert {key: n for key, n in found.counts['cycles'].items() if n} == {
+        ('blue', 'nothing'): 2, ('green', 'failed'): 2, ('grey', 'failed'): 2}
 
 
 def test_a_scope_that_another_engine_plans_is_not_shown_and_one_of_nobody_is_forgotten():

@@ -461,6 +461,18 @@ def a_host_whose_disks_are_its_own_is_remembered_for_a_time(store):
     assert store.history('blue', NOW).local_disk_hosts == frozenset()
 
 
+def hosts_of_different_cells_are_remembered_for_a_time(store):
+    store.other_cells('h3', 'h1', NOW, 100, 'Nova did not find it')
+    store.other_cells('h1', 'h3', NOW + 10, 100, 'nor the other way round')
+    store.other_cells('h' * 200, 'g' * 200, NOW, 100, 'too long to be kept')
+    history = store.history('blue', NOW + 109)
+    assert history.other_cells == {('h1', 'h3')} and history.quarantined_hosts == frozenset()
+    assert [(q.kind, q.name) for q in store.quarantines(NOW)] == [('cells', 'h1 h3')]
+    assert store.history('blue', NOW + 110).other_cells == frozenset()
+    assert store.lift('cells', 'h1 h3') and not store.lift('cells', 'h1 h3')
+    assert store.history('blue', NOW).other_cells == frozenset()
+
+
 def what_did_not_begin_in_time_is_cancelled(store):
     first = new_id()
     plan_id, tasks, _ = save(store, [
@@ -718,8 +730,26 @@ def a_census_counts_what_is_under_way(store):
     assert not store.census().scopes['blue'].leased
 
 
+def a_census_tells_of_no_scope_that_is_gone(store):
+    """Its lease stays for the sake of the epoch, and so does what was being emptied."""
+    now = store.now()
+    for scope, tasks, ago in (('here', 0, 2 * 86400), ('away', 0, 3600),
+                              ('gone', 0, 2 * 86400), ('stuck', 1, 2 * 86400)):
+        save(store, tasks, scope, now=now - ago, draining=[f'host of {scope}'])
+        if scope != 'here':
+            store.release(lease_of(store, scope))
+    store.release(lease_of(store, 'never planned'))
+    store.pause('gone', now, seconds=None, paused_by='me', reason='mine')
+    found = store.census()
+    assert {scope: told.leased for scope, told in found.scopes.items()} == {
+        'here': True, 'away': False, 'stuck': False}
+    assert found.overdue == {'stuck': 1} and [p.scope for p in found.pauses] == ['gone']
+    assert store.draining() == {'host of here', 'host of away'}, 'else boots avoid it for ever'
+
+
 ALL = [
-    a_census_counts_what_is_under_way, models_and_migration_agree, concurrent_upgrades_are_safe,
+    a_census_counts_what_is_under_way, a_census_tells_of_no_scope_that_is_gone,
+    models_and_migration_agree, concurrent_upgrades_are_safe,
     how_a_task_is_moved_is_kept, an_operator_cancels_what_has_not_begun_and_what_requires_it,
     a_pause_holds_claims_until_it_ends,
     a_pause_holds_a_silent_worker_s_claim_too, a_pause_is_history_with_who_and_why,
@@ -748,5 +778,6 @@ ALL = [
     a_requeued_task_goes_to_the_destination_asked_for, completion_is_history,
     quarantine_lasts_as_long_as_it_was_set, a_host_that_refuses_in_a_row_is_quarantined,
     a_host_whose_disks_are_its_own_is_remembered_for_a_time,
+    hosts_of_different_cells_are_remembered_for_a_time,
     what_did_not_begin_in_time_is_cancelled, purge_forgets_no_running_cooldown_and_no_live_task,
 ]

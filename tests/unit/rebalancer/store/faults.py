@@ -198,7 +198,7 @@ TAKING = {'acquire_lease', 'claim', 'adopt', 'expire'}
 #: What people say, and the deletion of what has ended: nobody's turn.
 NOBODYS = {'pause', 'resume', 'lift', 'cancel', 'purge', 'upgrade'}
 #: News about a host, told after a step that is fenced (Outcomes.failed).
-AFTER_A_FENCED_STEP = {'refused', 'keeps_disks'}
+AFTER_A_FENCED_STEP = {'refused', 'keeps_disks', 'other_cells'}
 
 
 def writing_methods():

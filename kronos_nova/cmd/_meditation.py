@@ -1,0 +1,56 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""The Guru Meditation Report of OpenStack's services: what a daemon is doing now."""
+
+import sys
+
+from oslo_log import log as logging
+
+from kronos_nova import version
+from kronos_nova.conf import masking
+
+LOG = logging.getLogger(__name__)
+
+
+class _Package:
+    """In Nova's words."""
+
+    def __init__(self, prog: str) -> None:
+        self._prog = prog
+
+    def vendor_string(self) -> str:
+        return version.DISTRIBUTION
+
+    def product_string(self) -> str:
+        return self._prog
+
+    def version_string_with_package(self) -> str:
+        return version.release()
+
+
+def text(prog: str) -> str:
+    """Where each thread stands, the process, and every option: without secrets, those
+    that oslo.reports does not know as such among them (logins in URLs)."""
+    from oslo_reports import guru_meditation_report
+
+    return masking.masked(guru_meditation_report.TextGuruMeditation(_Package(prog)).run())
+
+
+def tell(prog: str) -> None:
+    """On standard error. The daemon goes on, whatever comes of it."""
+    try:
+        found = text(prog)
+    except Exception:
+        LOG.exception('No Guru Meditation Report, for a reason that is a defect of ours')
+    else:
+        print(found, file=sys.stderr, flush=True)
