@@ -35,7 +35,7 @@ from kronos_nova.cmd import _tool
 from kronos_nova.cmd import _wiring
 from kronos_nova.conf import opts
 from kronos_nova.conf import policies as policy_files
-from kronos_nova.rebalancer import engine
+from kronos_nova.rebalancer import configured
 from kronos_nova.rebalancer import replay
 from kronos_nova.rebalancer.snapshots import reader
 from kronos_nova.rebalancer.timetravel import compare
@@ -151,7 +151,7 @@ def _cloud(args: argparse.Namespace, conf: cfg.ConfigOpts, sets: list[policies.P
         return found.cluster, found.scopes, ()
     cluster = _wiring.collector(conf).collect(time.time())
     return cluster, tuple(dict.fromkeys(
-        s for policy_set in sets for s in engine.scopes(conf, policy_set))), ()
+        s for policy_set in sets for s in configured.scopes(conf, policy_set))), ()
 
 
 def candidates_of(conf: cfg.ConfigOpts, sets: dict[str, policies.PolicySet],
@@ -167,7 +167,7 @@ def candidates_of(conf: cfg.ConfigOpts, sets: dict[str, policies.PolicySet],
         scopes=trace.scopes, recorded_at=trace.cluster.taken_at, traits_known=traits)
     out = []
     for name, policy_set in sets.items():
-        scopes = (engine.scopes(conf, policy_set) if live
+        scopes = (configured.scopes(conf, policy_set) if live
                   else replay.scopes(conf, policy_set, taken))
         missing = [s for s in scopes
                    if s != model.UNASSIGNED and s not in trace.cluster.aggregates]
@@ -177,7 +177,7 @@ def candidates_of(conf: cfg.ConfigOpts, sets: dict[str, policies.PolicySet],
                 problem=f'the cloud has no aggregate {missing[0]}', remedy='Correct the name.')
         # An engine plans the hosts there are; an empty pool is no news.
         scopes = [s for s in scopes if trace.cluster.hosts_of(s)]
-        settings = dataclasses.replace(engine.settings(conf, policy_set), deadline=math.inf)
+        settings = dataclasses.replace(configured.settings(conf, policy_set), deadline=math.inf)
         out.append(journey.Candidate(name, settings, tuple(scopes)))
     return out
 

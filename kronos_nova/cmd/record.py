@@ -52,12 +52,12 @@ def _run(conf: Any) -> int:
 
     from kronos_nova.cmd import _wiring
     from kronos_nova.conf import policies
-    from kronos_nova.rebalancer import engine
+    from kronos_nova.rebalancer import configured
     from kronos_nova.rebalancer.snapshots import recorder
     from kronos_nova.rebalancer.snapshots import writer
 
     policy_set = policies.load(conf.engine.policies_file)
-    scopes = engine.scopes(conf, policy_set)
+    scopes = configured.scopes(conf, policy_set)
     # A snapshot without CPU traits could not be replayed with the rule on.
     conf.set_override('require_cpu_compatibility', True, 'engine')
     collector, source, store = _wiring.collector(conf), _wiring.source(conf), _store(conf)

@@ -21,45 +21,38 @@ from collections.abc import Mapping
 from collections.abc import Sequence
 import dataclasses
 import hashlib
-import re
 import threading
 import time
-from typing import Any, Protocol, TYPE_CHECKING
+from typing import Any, Protocol
 
 from oslo_config import cfg
 from oslo_log import log as logging
 from oslo_utils import uuidutils
 
 from kronos_nova import exception
-from kronos_nova import flavors
 from kronos_nova import model
-from kronos_nova import plugins
 from kronos_nova import policy as policies
 from kronos_nova.conf import engine as engine_conf
 from kronos_nova.conf import policy_watch
 from kronos_nova.constraints import metrics
 from kronos_nova.constraints import settling
 from kronos_nova.rebalancer import breakers
+from kronos_nova.rebalancer import configured
+from kronos_nova.rebalancer import confirming as confirmation
 from kronos_nova.rebalancer import cycle
-from kronos_nova.rebalancer import planner
 from kronos_nova.rebalancer import report
 from kronos_nova.rebalancer import tally as tallies
 from kronos_nova.rebalancer import tasks
-from kronos_nova.rebalancer import usages
+from kronos_nova.rebalancer import telling
 from kronos_nova.rebalancer.snapshots import recorder
 from kronos_nova.rebalancer.snapshots import writer
+from kronos_nova.rebalancer.store import api as store_api
 from kronos_nova.rebalancer.store import owners
 from kronos_nova.rebalancer.strategies import orders
 from kronos_nova.sources import base as sources
 
-if TYPE_CHECKING:  # replay needs no database and no clients
-    from kronos_nova.rebalancer import confirming as confirmation
-    from kronos_nova.rebalancer.store import api as store_api
-
 LOG = logging.getLogger(__name__)
 
-#: Tasks that are not over.
-LIVE = tuple(state for state in model.TaskState if not state.terminal)
 #: A lease lasts so many seconds after its last renewal: whoever dies or is
 #: frozen holds it no longer.
 LEASE_SECONDS = 30
@@ -73,61 +66,13 @@ CLOCK_SECONDS = 30.0
 FAILURE_SECONDS = 3600.0
 #: Old plans are looked for so many seconds apart.
 FORGET_EVERY = 3600.0
-_SECONDS = re.compile(r'\b\d+ s\b')
+
+Cast = Callable[[model.Task], None]
 
 
 class Collector(Protocol):
     def collect(self, now: float) -> model.Cluster:
         """:raises CollectError: nothing partial is ever returned."""
-
-
-#: Wakes executors for a stored task; publishes what the scheduler must know.
-Cast = Callable[[model.Task], None]
-Publish = Callable[[frozenset[str], model.History, model.Cluster, float], None]
-PublishUsage = Callable[[policies.Policy, flavors.Usage, float], None]
-
-
-def scopes(conf: cfg.ConfigOpts, policy_set: policies.PolicySet) -> list[str]:
-    """What this engine plans: aggregates, then the pool of hosts in none.
-
-    :raises ConfigError: neither is configured.
-    """
-    names = list(dict.fromkeys(conf.engine.aggregates))
-    if model.UNASSIGNED in names:
-        raise exception.ConfigError(
-            path='kronos.conf', field='[engine] aggregates',
-            problem=f'{model.UNASSIGNED} stands for the hosts in no aggregate',
-            remedy='Set include_unassigned_hosts = true for these; rename an aggregate that '
-                   'really bears that name.')
-    if conf.engine.include_unassigned_hosts:
-        names.append(model.UNASSIGNED)
-    if policy_set.aggregates:
-        names = [n for n in names if n in policy_set.aggregates]
-    if not names:
-        raise exception.ConfigError(
-            path='kronos.conf', field='[engine] aggregates', problem='there is nothing to plan',
-            remedy='Name aggregates that the policy file is for, or set '
-                   'include_unassigned_hosts = true.')
-    return names
-
-
-def settings(conf: cfg.ConfigOpts, policy_set: policies.PolicySet) -> cycle.Settings:
-    """The options of a pass, from the configuration.
-
-    :raises PluginNotFound: a strategy of ours is not installed.
-    """
-    found = [plugins.load(plugins.STRATEGIES, name)() for name in strategy_names()]
-    return cycle.Settings(
-        policies=policy_set, options=engine_conf.options(conf), strategies=found,
-        staleness=conf.prometheus.staleness_threshold, require_age=conf.engine.require_age,
-        deadline=conf.engine.planning_deadline,
-        instance_cooldown=conf.engine.instance_cooldown)
-
-
-def strategy_names() -> list[str]:
-    """Ours in their order, then whatever else is installed, by name."""
-    others = sorted(set(plugins.names(plugins.STRATEGIES)) - set(planner.ORDER))
-    return [*planner.ORDER, *others]
 
 
 class Engine:
@@ -142,9 +87,10 @@ class Engine:
     """
 
     def __init__(self, conf: cfg.ConfigOpts, *, collector: Collector, source: sources.Source,
-                 store: 'store_api.Store', cast: Cast | None = None,
-                 publish: Publish | None = None, publish_usage: PublishUsage | None = None,
-                 confirming: 'confirmation.Confirming | None' = None,
+                 store: store_api.Store, cast: Cast | None = None,
+                 publish: telling.Publish | None = None,
+                 publish_usage: telling.PublishUsage | None = None,
+                 confirming: confirmation.Confirming | None = None,
                  owner: str | None = None, kept_alive: bool = False,
                  tally: tallies.Tally | None = None,
                  clock: Callable[[], float] = time.time,
@@ -154,8 +100,8 @@ class Engine:
         self._source = source
         self._store = store
         self._cast = cast
-        self._publish = publish
-        self._publish_usage = publish_usage
+        self._log = telling.Log()
+        self._scheduler = telling.Scheduler(store, publish, publish_usage, clock)
         self._confirming = confirming
         self._owner = owner or owners.name()
         self._clock = clock
@@ -163,15 +109,13 @@ class Engine:
         self._watch = policy_watch.PolicyWatch(conf.engine.policies_file)
         self._leases: dict[str, Any] = {}
         self._taken: frozenset[str] = frozenset()
-        self._shared: dict[str, tuple[str, ...]] = {}
-        self._undrained: dict[str, frozenset[str]] = {}
         self._cycle_began: float | None = None
         self._troubles: dict[str, str] = {}
         self._kept_alive = kept_alive
         self._tally = tally or tallies.Tally()
         self._forget_at = 0.0
         self._stopping = threading.Event()
-        self._tally.expect(scopes(conf, self._watch.current), conf.engine.dry_run)
+        self._tally.expect(configured.scopes(conf, self._watch.current), conf.engine.dry_run)
 
     def stop(self) -> None:
         """End the cycle at hand soon: what it has not stored yet is dropped."""
@@ -191,7 +135,7 @@ class Engine:
             LOG.warning('The lease of scope %s is not given back and runs out: %s', scope, e)
 
     def scope_names(self) -> list[str]:
-        return scopes(self._conf, self._watch.current)
+        return configured.scopes(self._conf, self._watch.current)
 
     def write_snapshot(self) -> str | None:
         """Record all that a cycle would see now; what cannot be read is
@@ -215,7 +159,7 @@ class Engine:
     def _recording(self) -> writer.Recording:
         policy_set = self._watch.refresh()
         found = recorder.record(self._collector, self._source, self._store, policy_set,
-                                scopes(self._conf, policy_set), self._clock)
+                                configured.scopes(self._conf, policy_set), self._clock)
         if isinstance(found.histories, str):
             return found
         return dataclasses.replace(found, histories={
@@ -272,11 +216,12 @@ class Engine:
         :returns: a report row per scope (see :mod:`report`).
         """
         self._troubles.clear()
+        self._tally.begin()
         policy_set = self._watch.refresh()
         rows: list[dict[str, Any]] = []
         ours: list[str] = []
         taken = []
-        planned = scopes(self._conf, policy_set)
+        planned = configured.scopes(self._conf, policy_set)
         self._tally.expect(planned, self._conf.engine.dry_run)
         for scope in self._leases.keys() - planned:
             self._give_back(scope)
@@ -339,9 +284,9 @@ class Engine:
             leased = self._store.leased()
         except (exception.CollectError, exception.StoreError) as e:
             return [self._failed(scope, e) for scope in ours]
-        planned = {*scopes(self._conf, policy_set), *leased}
+        planned = {*configured.scopes(self._conf, policy_set), *leased}
         named = [n for n in self._conf.engine.aggregates if n in planned]
-        self._tell_shared(cluster, named)
+        self._log.shared(cluster, named)
         samples = {} if self._stopping.is_set() else self.samples(policy_set)
         collected = self._monotonic() - started
         rows = []
@@ -360,29 +305,12 @@ class Engine:
             self._tally.planned(
                 row, outcome.scores, self._clock(), self._conf.engine.dry_run,
                 len(orders.waiting(outcome.cluster, outcome.request.options)))
-            _log(row)
-            self._tell_undrained(row)
-        self._tell_scheduler(cluster)
-        self._tell_usage(cluster, samples, policy_set)
+            self._log.decided(row)
+        if not self._conf.engine.dry_run:
+            self._scheduler.moves(cluster)
+        if not self._stopping.is_set():
+            self._scheduler.usage(cluster, samples, policy_set)
         return rows
-
-    def _tell_shared(self, cluster: model.Cluster, named: Sequence[str]) -> None:
-        """Once, and again when it has changed."""
-        shared = cluster.shared_hosts(named)
-        for host, names in shared.items():
-            if self._shared.get(host) != names:
-                LOG.warning('Host %s is in several aggregates that are planned, %s: it belongs '
-                            'to scope %s, the first of them in [engine] aggregates', host,
-                            ', '.join(names), names[0])
-        self._shared = shared
-
-    def _tell_undrained(self, row: Mapping[str, Any]) -> None:
-        """Once, and again when the reason is another; seconds run down."""
-        told = frozenset(_SECONDS.sub('', text) for text in row['undrained'])
-        for text in row['undrained']:
-            if _SECONDS.sub('', text) not in self._undrained.get(row['name'], ()):
-                LOG.info('Scope %s: %s', row['name'], text)
-        self._undrained[row['name']] = told
 
     def samples(self, policy_set: policies.PolicySet) -> dict[str, model.PolicySamples]:
         """Every enabled policy's answers; what failed says so inside."""
@@ -413,8 +341,9 @@ class Engine:
         busy = sum(1 for f in flights if f.from_host in cluster.scope_hosts)
 
         def plan(history: model.History) -> cycle.Outcome:
-            return cycle.run(cluster, samples, history, settings(self._conf, policy_set), now=now,
-                             clock=self._monotonic, busy=busy, stopping=self._stopping.is_set)
+            return cycle.run(
+                cluster, samples, history, configured.settings(self._conf, policy_set), now=now,
+                clock=self._monotonic, busy=busy, stopping=self._stopping.is_set)
 
         outcome, history = self._sustained(
             scope, lease, plan, self._history(scope, now, policy_set.window), now)
@@ -534,35 +463,6 @@ class Engine:
             if self._cast is not None:
                 self._cast(task)
 
-    def _tell_scheduler(self, cluster: model.Cluster) -> None:
-        """Of all scopes, also those that other engines plan or that failed."""
-        if self._publish is None or self._conf.engine.dry_run:
-            return
-        now = self._clock()
-        try:
-            draining = self._store.draining()
-            history = self._store.history(model.UNASSIGNED, now)
-            cluster = dataclasses.replace(
-                cluster, flights=cluster.flights + self._store.flights())
-        except exception.StoreError as e:
-            LOG.warning('%s nova-scheduler is not told about drains this time.', e)
-            return
-        self._publish(draining, history, cluster, now)
-
-    def _tell_usage(self, cluster: model.Cluster, samples: Mapping[str, model.PolicySamples],
-                    policy_set: policies.PolicySet) -> None:
-        if self._publish_usage is None or self._stopping.is_set():
-            return
-        now = self._clock()
-        try:
-            live = [row.task for row in self._store.in_states(LIVE)]
-        except exception.StoreError as e:
-            LOG.warning('%s nova-scheduler is not told what instances use this time.', e)
-            return
-        for policy in policy_set.enabled:
-            self._publish_usage(
-                policy, usages.usage(policy, samples[policy.name], cluster, live, now), now)
-
     def on_result(self, event: str, result: model.Result) -> None:
         """An executor's news, for the log. Cooldown and quarantine are set by
         the executor, in the transaction that ends the task."""
@@ -586,19 +486,3 @@ class Engine:
 
 def _hash(policy_set: policies.PolicySet) -> str:
     return hashlib.sha256(policy_set.model_dump_json().encode()).hexdigest()
-
-
-def _log(row: Mapping[str, Any]) -> None:
-    """The decisions, one line each, keyed by UUID."""
-    for move in row['moves']:
-        LOG.info('Instance %s: %s from %s to %s (%swave %d, improvement %.4f%s)',
-                 move['instance_uuid'], move['phase'], move['from_host'], move['to_host'],
-                 'cold, ' if move['method'] == 'cold' else '', move['wave'], move['improvement'],
-                 '' if move['from_zone'] == move['to_zone'] else
-                 f', zone {move["from_zone"]} to {move["to_zone"]}')
-    for policy in row['policies']:
-        for text in policy['warnings']:
-            LOG.debug('Scope %s, policy %s: %s', row['name'], policy['name'], text)
-    for text in row['warnings']:
-        LOG.warning('Scope %s: %s', row['name'], text)
-    LOG.info('Scope %s: %s', row['name'], report.line(row))

@@ -27,8 +27,8 @@ from kronos_nova import exception
 from kronos_nova import model
 from kronos_nova import policy as policies
 from kronos_nova.conf import policies as policy_files
+from kronos_nova.rebalancer import configured
 from kronos_nova.rebalancer import cycle
-from kronos_nova.rebalancer import engine
 from kronos_nova.rebalancer import report
 from kronos_nova.rebalancer.snapshots import reader
 from kronos_nova.rebalancer.snapshots import schema
@@ -60,7 +60,7 @@ def replay(conf: cfg.ConfigOpts, directory: str,
             remedy='Record with require_cpu_compatibility = true, or replay without it.')
     for text in recorded.warnings:
         LOG.warning('Snapshot %s: %s', directory, text)
-    settings = dataclasses.replace(engine.settings(conf, policy_set), deadline=math.inf)
+    settings = dataclasses.replace(configured.settings(conf, policy_set), deadline=math.inf)
     collected = clock() - started
     rows = []
     chosen = scopes(conf, policy_set, recorded)

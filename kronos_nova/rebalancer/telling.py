@@ -1,0 +1,126 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""What an engine tells: operators by its log, nova-scheduler by what it publishes."""
+
+from collections.abc import Callable
+from collections.abc import Mapping
+from collections.abc import Sequence
+import dataclasses
+import re
+from typing import Any
+
+from oslo_log import log as logging
+
+from kronos_nova import exception
+from kronos_nova import flavors
+from kronos_nova import model
+from kronos_nova import policy as policies
+from kronos_nova.rebalancer import report
+from kronos_nova.rebalancer import usages
+from kronos_nova.rebalancer.store import api as store_api
+
+LOG = logging.getLogger(__name__)
+
+#: Tasks that are not over.
+LIVE = tuple(state for state in model.TaskState if not state.terminal)
+_SECONDS = re.compile(r'\b\d+ s\b')
+
+Publish = Callable[[frozenset[str], model.History, model.Cluster, float], None]
+PublishUsage = Callable[[policies.Policy, flavors.Usage, float], None]
+
+
+class Log:
+    """What is decided, and once what stays as it was."""
+
+    def __init__(self) -> None:
+        self._shared: dict[str, tuple[str, ...]] = {}
+        self._undrained: dict[str, frozenset[str]] = {}
+
+    def shared(self, cluster: model.Cluster, named: Sequence[str]) -> None:
+        """Once, and again when it has changed."""
+        shared = cluster.shared_hosts(named)
+        for host, names in shared.items():
+            if self._shared.get(host) != names:
+                LOG.warning('Host %s is in several aggregates that are planned, %s: it belongs '
+                            'to scope %s, the first of them in [engine] aggregates', host,
+                            ', '.join(names), names[0])
+        self._shared = shared
+
+    def decided(self, row: Mapping[str, Any]) -> None:
+        """The decisions, one line each, keyed by UUID."""
+        for move in row['moves']:
+            LOG.info('Instance %s: %s from %s to %s (%swave %d, improvement %.4f%s)',
+                     move['instance_uuid'], move['phase'], move['from_host'], move['to_host'],
+                     'cold, ' if move['method'] == 'cold' else '', move['wave'],
+                     move['improvement'],
+                     '' if move['from_zone'] == move['to_zone'] else
+                     f', zone {move["from_zone"]} to {move["to_zone"]}')
+        for policy in row['policies']:
+            for text in policy['warnings']:
+                LOG.debug('Scope %s, policy %s: %s', row['name'], policy['name'], text)
+        for text in row['warnings']:
+            LOG.warning('Scope %s: %s', row['name'], text)
+        LOG.info('Scope %s: %s', row['name'], report.line(row))
+        self._undrained_of(row)
+
+    def _undrained_of(self, row: Mapping[str, Any]) -> None:
+        """Once, and again when the reason is another; seconds run down."""
+        told = frozenset(_SECONDS.sub('', text) for text in row['undrained'])
+        for text in row['undrained']:
+            if _SECONDS.sub('', text) not in self._undrained.get(row['name'], ()):
+                LOG.info('Scope %s: %s', row['name'], text)
+        self._undrained[row['name']] = told
+
+
+class Scheduler:
+    """Publishes to nova-scheduler.
+
+    :param publish: None when it is not told of drains and moves.
+    :param publish_usage: as well, of what is measured.
+    """
+
+    def __init__(self, store: store_api.Store, publish: Publish | None,
+                 publish_usage: PublishUsage | None, clock: Callable[[], float]) -> None:
+        self._store = store
+        self._publish = publish
+        self._publish_usage = publish_usage
+        self._clock = clock
+
+    def moves(self, cluster: model.Cluster) -> None:
+        """Of all scopes, also those that other engines plan or that failed."""
+        if self._publish is None:
+            return
+        now = self._clock()
+        try:
+            draining = self._store.draining()
+            history = self._store.history(model.UNASSIGNED, now)
+            cluster = dataclasses.replace(
+                cluster, flights=cluster.flights + self._store.flights())
+        except exception.StoreError as e:
+            LOG.warning('%s nova-scheduler is not told about drains this time.', e)
+            return
+        self._publish(draining, history, cluster, now)
+
+    def usage(self, cluster: model.Cluster, samples: Mapping[str, model.PolicySamples],
+              policy_set: policies.PolicySet) -> None:
+        if self._publish_usage is None:
+            return
+        now = self._clock()
+        try:
+            live = [row.task for row in self._store.in_states(LIVE)]
+        except exception.StoreError as e:
+            LOG.warning('%s nova-scheduler is not told what instances use this time.', e)
+            return
+        for policy in policy_set.enabled:
+            self._publish_usage(
+                policy, usages.usage(policy, samples[policy.name], cluster, live, now), now)
