@@ -130,6 +130,18 @@ class PreFlightError(MigrationError):
     retriable = False
 
 
+class OtherCell(PreFlightError):
+    """Nova does not find a destination that is up: rule ``cell-differs``, which
+    is neither the destination's fault nor the instance's."""
+
+    msg_fmt = ('Instance %(instance_uuid)s: from %(from_host)s Nova does not find %(to_host)s, '
+               'whose nova-compute is up (%(problem)s). They are probably in different cells, '
+               'and Nova moves instances within a cell: name the cells of hosts in the metadata of '
+               'aggregates (see [engine] cell_metadata_key), or correct the names')
+    code = 'kronos.migration.other_cell'
+    wire_type = 'MigrationFailed'
+
+
 class MigrationFailed(MigrationError):
     code = 'kronos.migration.failed'
 

@@ -442,6 +442,8 @@ class History:
     ``completed`` are moves with their completion times, newest last.
     ``local_disk_hosts`` are hosts off
     which Nova lately refused to move an instance without copying its disks.
+    ``other_cells`` are pairs of hosts, each sorted, of which Nova lately did not
+    find the one from the other.
     ``paused`` says by whom and why the scope is; None: it is not. ``waiting``
     says why imbalance moves alone have to wait. ``refused`` are hosts, by instance
     UUID, on which Placement lately had no allocation candidate for it, or did not
@@ -457,6 +459,7 @@ class History:
     draining: frozenset[str] = frozenset()
     completed: tuple[tuple[Move, float], ...] = ()
     local_disk_hosts: frozenset[str] = frozenset()
+    other_cells: frozenset[tuple[str, str]] = frozenset()
     paused: str | None = None
     waiting: str | None = None
     refused: Mapping[str, frozenset[str]] = _empty()

@@ -22,14 +22,15 @@ from cliff import lister
 
 from kronos_nova.cli import _database
 
-KINDS = ('instance', 'host', 'disks')
+KINDS = ('instance', 'host', 'disks', 'cells')
 
 
 class ListQuarantines(_database.DatabaseCommand, lister.Lister):
     """Instances and hosts that are left alone, since when, until when, and why.
 
     Kind disks: off this host imbalance moves take no instance, because Nova
-    said that its disks would have to be copied.
+    said that its disks would have to be copied. Kind cells: between these two
+    hosts nothing is moved, because Nova did not find the one from the other.
     """
 
     def take_action(
@@ -56,7 +57,8 @@ class LiftQuarantine(_database.DatabaseCommand):
     def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
         parser = super().get_parser(prog_name)
         parser.add_argument('kind', choices=KINDS)
-        parser.add_argument('name', help='The UUID of the instance, or the name of the host.')
+        parser.add_argument('name', help='The UUID of the instance, or the name of the host; of '
+                                         'cells both names, as the list shows them.')
         return parser
 
     def take_action(self, parsed_args: argparse.Namespace) -> None:

@@ -86,6 +86,11 @@ OPTS: list[cfg.Opt] = [
     # Ours.
     cfg.BoolOpt('restrict_to_az', default=False,
                 help='Refuse moves between availability zones.'),
+    cfg.StrOpt('cell_metadata_key', default='kronos:cell',
+               help='Key of the metadata of aggregates whose value names the cell that their '
+                    'hosts are in, which Nova\'s API does not tell. Between hosts whose cells '
+                    'are named and differ nothing is moved. Empty: it is not looked at. '
+                    'Executors heed it, too: give it to them as well.'),
     cfg.BoolOpt('allow_disk_copy', default=False,
                 help='Let imbalance moves (spread and pack) copy disks that lie on the host '
                      'itself. Without it Nova is asked to refuse such a move. Drains and repairs '

@@ -24,7 +24,8 @@ def claims(view: views.View, move: model.Move) -> model.Rejection | None:
     (total - reserved) * allocation_ratio; amount within min_unit, max_unit
     and a multiple of step_size. Judged is what the instance has, not its
     flavor; DISK_GB, too, unless ``enforce_placement_disk`` is false: Nova's
-    scheduler asks for it whatever the storage.
+    scheduler asks for it whatever the storage. Of a tree the root has to serve
+    something: nova.scheduler.manager knows an allocation request by its root.
     """
     instance = view.instance(move.instance_uuid)
     host = view.host(move.to_host)
@@ -36,6 +37,12 @@ def claims(view: views.View, move: model.Move) -> model.Rejection | None:
     occupancy = view.occupancy
     if occupancy.flat(host):
         return _on_root(view, instance, host, host.provider)
+    needed = [name for name, amount in sorted(instance.claims.items()) if amount]
+    if needed and host.provider.inventories.keys().isdisjoint(needed):
+        return model.Rejection(
+            'no-inventory', f'resource provider {host.provider.uuid} of host {host.name} has '
+                            f'none of {", ".join(needed)}: Nova takes no host that would not '
+                            'serve something on its root')
     if occupancy.fits(instance.uuid, host):
         return None
     for demand in occupancy.demands(instance.uuid, host):

@@ -41,10 +41,17 @@ def zone(view: views.View, move: model.Move) -> model.Rejection | None:
 
 
 def cell(view: views.View, move: model.Move) -> model.Rejection | None:
-    """Nova live-migrates within a cell."""
+    """Nova live-migrates within a cell: as its operator names them, and where
+    that does not tell, as Nova has shown."""
     source, destination = view.host(move.from_host), view.host(move.to_host)
-    if source is None or destination is None or None in (source.cell, destination.cell):
+    if source is None or destination is None:
         return None
-    if source.cell == destination.cell:
+    if None not in (source.cell, destination.cell):
+        if source.cell == destination.cell:
+            return None
+        return model.Rejection('cell-differs', f'{move.to_host} is in another cell')
+    if not view.apart(move.from_host, move.to_host):
         return None
-    return model.Rejection('cell-differs', f'{move.to_host} is in another cell')
+    return model.Rejection(
+        'cell-differs', f'{move.to_host} is in another cell than {move.from_host}, as Nova has '
+                        'shown lately (see [engine] cell_metadata_key)')

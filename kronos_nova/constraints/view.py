@@ -92,6 +92,9 @@ class View(Protocol):
     def keeps_disks(self, host: str) -> bool:
         """Nova said lately that the disks of its instances are its own."""
 
+    def apart(self, one: str, other: str) -> bool:
+        """Nova lately did not find the one host from the other."""
+
     def unscored(self, move: model.Move) -> model.Rejection | None:
         """Why metrics do not carry an imbalance move."""
 
@@ -250,6 +253,9 @@ class ClusterView:
 
     def keeps_disks(self, host: str) -> bool:
         return host in self.history.local_disk_hosts
+
+    def apart(self, one: str, other: str) -> bool:
+        return (min(one, other), max(one, other)) in self.history.other_cells
 
     def unscored(self, move: model.Move) -> model.Rejection | None:
         for name, policy in self._scores.items():

@@ -34,6 +34,7 @@ from kronos_nova import exception
 from kronos_nova import model
 from kronos_nova.rebalancer.clients import allocations
 from kronos_nova.rebalancer.clients import api
+from kronos_nova.rebalancer.clients import cells
 from kronos_nova.rebalancer.clients import nova_api
 from kronos_nova.rebalancer.clients import pins
 from kronos_nova.rebalancer.clients import placement_api
@@ -96,12 +97,14 @@ class Collector:
         hypervisors = reads.result(listed, 'Nova', 'hypervisors')
         nodes, notes = planned(hypervisors, self._conf.engine.hypervisor_types, services)
         forest = reading.again(lambda: self._forest(reads, nodes, hypervisors))
-        hosts = hosts_of(nodes, services, forest)
+        named = reads.result(aggregates, 'Nova', 'aggregates')
+        key = self._conf.engine.cell_metadata_key
+        hosts = hosts_of(nodes, services, forest, cells.of_hosts(named, key, nodes))
         frozen = frozenset(changing(nodes, forest))
-        notes += without_provider(hosts, frozen)
+        notes += without_provider(hosts, frozen, self._conf.engine.enforce_placement_claims)
+        notes += cells.unnamed(hosts.values(), key)
         on_hosts = {i.uuid: i for i in servers if i.host and i.status != 'DELETED'}
         flights = flights_of(migrations, on_hosts)
-        named = reads.result(aggregates, 'Nova', 'aggregates')
         grouped = reads.result(groups, 'Nova', 'server groups')
         notes += not_shown(servers)
         self._report(notes)
@@ -190,9 +193,12 @@ def of_two_projects(servers: Iterable[model.Instance]) -> list[str]:
 
 
 def hosts_of(nodes: Mapping[str, nova_api.Hypervisor], services: Mapping[str, model.Service],
-             forest: provider_trees.Forest) -> dict[str, model.Host]:
+             forest: provider_trees.Forest, cells_of: Mapping[str, str]) -> dict[str, model.Host]:
     """Hosts by name. Their providers are found by the UUID of the compute node,
-    never by a name; those :func:`changing` have none."""
+    never by a name; those :func:`changing` have none.
+
+    :param cells_of: by host, where a cell is named.
+    """
     trees = forest.trees()
     frozen = set(changing(nodes, forest))
     out = {}
@@ -201,7 +207,7 @@ def hosts_of(nodes: Mapping[str, nova_api.Hypervisor], services: Mapping[str, mo
         tree = tuple(forest.provider(uuid) for uuid in uuids)
         out[name] = model.Host(
             name=node.host, hypervisor_hostname=node.hostname, uuid=node.uuid,
-            hypervisor_type=node.type, zone=services[name].zone,
+            hypervisor_type=node.type, zone=services[name].zone, cell=cells_of.get(name),
             provider=tree[0] if tree else None, nested=tree[1:],
             traits=tree[0].traits if tree else frozenset(),
             hypervisor_version=node.version,
@@ -217,17 +223,23 @@ def changing(nodes: Mapping[str, nova_api.Hypervisor],
             if forest.changing(node.uuid, trees.get(node.uuid, ()))]
 
 
-def without_provider(hosts: Mapping[str, model.Host], frozen: Collection[str]) -> list[str]:
+def without_provider(hosts: Mapping[str, model.Host], frozen: Collection[str],
+                     enforced: bool = True) -> list[str]:
     """What to say of hosts that have none.
 
     :param frozen: names of those :func:`changing`.
+    :param enforced: enforce_placement_claims.
     """
+    kept = 'no instance leaves it' + (', and it receives none' if enforced else '')
+    closed = ('receives no instance' if enforced else
+              'is planned all the same, as enforce_placement_claims is false; Nova refuses '
+              'what is to go there')
     return [f'The resource providers of host {h.name} ({h.uuid}) change faster than they can be '
-            'read. Until they rest it is taken for one without: no instance leaves it, and it '
-            'receives none. See what writes to Placement: the log of its nova-compute.'
+            f'read. Until they rest it is taken for one without: {kept}. See what writes to '
+            'Placement: the log of its nova-compute.'
             if h.name in frozen else
-            f'Host {h.name} has no resource provider {h.uuid} in Placement and receives no '
-            'instance. See the log of its nova-compute.'
+            f'Host {h.name} has no resource provider {h.uuid} in Placement and {closed}. See the '
+            'log of its nova-compute.'
             for h in hosts.values() if h.provider is None]
 
 

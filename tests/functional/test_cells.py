@@ -11,66 +11,144 @@
 # under the License.
 
 
-"""Cells, which no API of Nova shows: what is left to Nova, and how it ends."""
+"""Cells, which no API of Nova shows: named by the operator, or learnt from Nova."""
 
 import dataclasses
 import time
+from typing import Any
 
 from nova.tests import fixtures as nova_fixtures
+from oslo_utils import uuidutils
 
+from kronos_nova import constraints
+from kronos_nova import exception
 from kronos_nova import model
+from kronos_nova.constraints import view
 from kronos_nova.rebalancer.executors import retry
 from kronos_nova.rebalancer.executors import worker
 from tests.functional import test_collector
 from tests.functional import test_nova_executor
 
+KEY = 'kronos:cell'
+
 
 class TwoCellsTestCase(test_collector.CollectorCase, test_nova_executor.ExecutorCase):
-    """host1 and host2 are in one cell, host3 is in another."""
+    """host1 and host2 are in one cell, host3 and host4 are in another."""
 
     NUMBER_OF_CELLS = 2
+    hosts = ('host1', 'host2', 'host3', 'host4')
 
     def _start_compute(self, host: str, cell_name: str | None = None) -> object:
-        return super()._start_compute(host, 'cell2' if host == 'host3' else 'cell1')
+        return super()._start_compute(host, 'cell2' if host > 'host2' else 'cell1')
 
     def setUp(self) -> None:
         super().setUp()
         self.store = self.new_store()
+        self.mixed = self.aggregate('mixed', *self.hosts)
 
-    def carry_out(self, task: model.Task) -> None:
-        lease = self.store.acquire_lease(model.UNASSIGNED, 'engine', 1e6, 'hash')
-        plan = model.Plan(model.UNASSIGNED, (model.Move(
-            task.instance_uuid, task.from_host, task.to_host, task.phase),))
-        self.store.save_plan(lease, plan, [task], plan_id=task.plan_id, now=time.time(),
-                             dry_run=False, cooldown=0.0, instance_cooldown=0.0)
+    def name_cells(self) -> None:
+        self.near = self.aggregate('near', 'host1', 'host2', **{KEY: 'cell1'})
+        self.aggregate('far', 'host3', 'host4', **{KEY: 'cell2'})
+
+    def carry_out(self, *moves: tuple[dict[str, Any], str, tuple[str, ...]]) -> None:
+        """One plan of moves, each an instance, its destination and alternates."""
+        lease = self.store.acquire_lease('mixed', 'engine', 1e6, 'hash')
+        tasks = [dataclasses.replace(
+            self.task(server, to_host, aggregate='mixed'), from_host=self.host_of(server),
+            task_id=uuidutils.generate_uuid(), plan_id=uuidutils.generate_uuid(),
+            alternates=alternates, created_at=time.time()) for server, to_host, alternates in moves]
+        for task in tasks:
+            plan = model.Plan('mixed', (model.Move(
+                task.instance_uuid, task.from_host, task.to_host, task.phase),))
+            self.store.save_plan(lease, plan, [task], plan_id=task.plan_id, now=time.time(),
+                                 dry_run=False, cooldown=0.0, instance_cooldown=0.0)
         carrier = worker.Worker(self.store, self.executor, dataclasses.replace(
-            retry.settings(self.conf), look_interval=0.1, host_refusals=1, begin=True))
+            retry.settings(self.conf), look_interval=0.1, host_refusals=1, begin=True,
+            instance_cooldown=0.0))
 
         def idle() -> bool:
             carrier.run_once(carrier._clock())
             return not self.store.flights()
 
-        self.wait_for(idle, 'the end of the task')
+        self.wait_for(idle, 'the end of the tasks')
 
-    def test_a_destination_in_another_cell_refuses_and_an_alternate_is_taken(self) -> None:
+    def verdict(self, cluster: model.Cluster, server: dict[str, Any], to_host: str) -> str | None:
+        """What an engine and an executor say to a move now."""
+        move = model.Move(server['id'], self.host_of(server), to_host, model.Phase.SPREAD)
+        no = constraints.check(view.ClusterView(
+            cluster.scoped('mixed'), model.Options(dry_run=False),
+            self.store.history('mixed', time.time())), move, constraints.PRE_FLIGHT)
+        return None if no is None else no.rule
+
+    def requests(self, server: dict[str, Any]) -> int:
+        """How often Nova was asked to move it."""
+        return self.nova_api.door.requests.count(
+            ('POST', f'/v2.1/servers/{server["id"]}/action'))
+
+    def assert_nobody_is_charged(self) -> None:
+        history = self.store.history('mixed', time.time())
+        self.assertEqual((frozenset(), {}), (history.quarantined_hosts, history.quarantined))
+
+    def test_named_cells_are_never_left_and_nova_is_not_asked(self) -> None:
+        self.name_cells()
+        near, far = self.boot(host='host1'), self.boot(host='host3')
+        cluster = self.collect()
+        self.assertEqual({'host1': 'cell1', 'host2': 'cell1', 'host3': 'cell2', 'host4': 'cell2'},
+                         {name: h.cell for name, h in cluster.hosts.items()})
+        for server, other, same in ((near, 'host3', 'host2'), (far, 'host1', 'host4')):
+            self.assertEqual('cell-differs', self.verdict(cluster, server, other))
+            self.assertIsNone(self.verdict(cluster, server, same))
+        self.carry_out((near, 'host3', ('host2',)), (far, 'host2', ('host4',)))
+        self.assertEqual(('host2', 'host4'), (self.host_of(near), self.host_of(far)))
+        self.assertEqual([1, 1], [self.requests(s) for s in (near, far)], 'no request was wasted')
+        self.assert_nobody_is_charged()
+
+        # A host in aggregates of two cells is an error, for engine and executor.
+        self.admin_api.post_aggregate_action(
+            self.mixed['id'], {'set_metadata': {'metadata': {KEY: 'cell2'}}})
+        error = self.assertRaises(exception.NovaClientError, self.pre_flight,
+                                  self.task(near, 'host1', aggregate='mixed'))
+        for text in (str(self.not_collected()), str(error)):
+            self.assertRegex(text, 'cell of host host1.*mixed says cell2.*near says cell1')
+        self.conf.set_override('cell_metadata_key', '', 'engine')
+        self.assertEqual({None}, {h.cell for h in self.collect().hosts.values()})
+
+    def test_without_names_a_refusal_teaches_and_charges_nobody(self) -> None:
         server = self.boot(host='host1')
         cluster = self.collect()
         self.assertEqual({None}, {h.cell for h in cluster.hosts.values()}, 'Nova does not tell')
         self.assertEqual(set(self.hosts), set(cluster.hosts), 'of both cells')
-        task = dataclasses.replace(self.task(server, to_host='host3'), alternates=('host2',),
-                                   created_at=time.time())
-        self.carry_out(task)
+        self.assertIsNone(self.verdict(cluster, server, 'host3'))
+        self.carry_out((server, 'host3', ('host2',)))
         self.assertEqual('host2', self.host_of(server))
         self.assertEqual(['completed'], [m['status'] for m in self.migrations(server)],
                          'the other one was refused at once: HTTP 400')
-        history = self.store.history(model.UNASSIGNED, time.time())
-        self.assertEqual({'host3'}, set(history.quarantined_hosts), 'charged to the host')
-        self.assertEqual({}, history.quarantined, 'and not to the instance')
+        self.assert_nobody_is_charged()
+        history = self.store.history('mixed', time.time())
+        self.assertEqual({('host1', 'host3')}, history.other_cells)
+
+        # Back, and once more there: neither engine nor executor tries it again.
+        self.carry_out((server, 'host1', ()))
+        self.assertEqual('cell-differs', self.verdict(self.collect(), server, 'host3'))
+        asked = self.requests(server)
+        self.carry_out((server, 'host3', ()))
+        self.assertEqual(asked, self.requests(server))
+
+        # It goes on receiving what is of its own cell.
+        other = self.boot(host='host4')
+        self.carry_out((other, 'host3', ()))
+        self.assertEqual('host3', self.host_of(other))
+        self.assert_nobody_is_charged()
+
+        # The refusal of a cold migration says the same.
+        self.admin_api.post_server_action(server['id'], {'os-stop': None})
+        self._wait_for_state_change(server, 'SHUTOFF')
+        task = dataclasses.replace(self.task(server, 'host3'), method=model.Method.COLD)
+        error = self.assertRaises(exception.OtherCell, self.executor.submit, task)
+        self.assertIn('HTTP 400: Compute host host3 could not be found', str(error))
 
     def test_a_cell_that_is_down_stops_every_scope(self) -> None:
         """Its server groups' members and its moves in flight are not known."""
-        self.aggregate('near', 'host1', 'host2')
         with nova_fixtures.DownCellFixture([self.cell_mappings['cell2']]):
             self.assertRegex(str(self.not_collected()), 'host3.*its cell does not answer Nova')
-        self.assertIn('near', self.collect().aggregates)
-
+        self.assertIn('mixed', self.collect().aggregates)

@@ -25,6 +25,7 @@ from openstack import connection
 from oslo_utils import uuidutils
 from placement import deploy
 from placement.tests.functional.fixtures import placement as placement_fixtures
+import requests
 import testtools
 
 from kronos_nova import model
@@ -48,6 +49,28 @@ def one_at_a_time(app: api.App) -> api.App:
     return guarded
 
 
+class ReadOnlyTestCase(testtools.TestCase):  # type: ignore[misc]
+
+    def asked(self, *methods: str, **headers: str) -> api.PlacementApi:
+        def app(_environ: dict[str, Any], start_response: Any) -> Iterable[bytes]:
+            start_response('204 No Content', [])
+            return []
+
+        found = api.PlacementApi(app, {})
+        found.setUp()
+        with requests.Session() as session:
+            for method in methods:
+                session.request(method, found.url + '/allocations/x', headers=headers, timeout=60)
+        return found
+
+    def test_a_write_of_ours_fails_the_test_and_others_may_write(self) -> None:
+        self.asked('GET', 'HEAD').cleanUp()
+        self.asked('GET', 'PUT', 'POST', **{api.NOT_OURS: 'true'}).cleanUp()
+        for method in ('PUT', 'POST', 'DELETE', 'PATCH'):
+            error = self.assertRaises(AssertionError, self.asked('GET', method).cleanUp)
+            self.assertIn(f"[('{method}', '/allocations/x')]", str(error))
+
+
 class PlacementTestCase(testtools.TestCase):  # type: ignore[misc]
     """Placement alone: a host with two children, and one without."""
 
@@ -55,7 +78,7 @@ class PlacementTestCase(testtools.TestCase):  # type: ignore[misc]
         super().setUp()
         self.useFixture(fixtures.FakeLogger())
         found = self.useFixture(placement_fixtures.PlacementFixture(use_intercept=False))
-        server = self.useFixture(api.Api(one_at_a_time(
+        server = self.useFixture(api.PlacementApi(one_at_a_time(
             deploy.loadapp(found.conf_fixture.conf)), {'HTTP_X_AUTH_TOKEN': 'admin'}))
         self.door = server.door
         self.connection = connection.Connection(

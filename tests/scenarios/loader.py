@@ -12,7 +12,7 @@
 
 """A scenario: a small cloud and policies as YAML, and what must come of it.
 
-``hosts``: name -> {vcpu, memory_mb, ratio, status, state, reason, zone, traits,
+``hosts``: name -> {vcpu, memory_mb, ratio, status, state, reason, zone, cell, traits,
 hypervisor_hostname, hypervisor_version, hypervisor_type, down, root, nested,
 sharing}; ``root``: class -> inventory, more of them, or null for none, ``nested``:
 name -> {class -> inventory}, an inventory being its total or Placement's fields,
@@ -69,7 +69,8 @@ def load(path: pathlib.Path) -> Scenario:
     data = yaml.safe_load(path.read_text())
     names = {uuid_of(n): n for n in data.get('instances', {})}
     options = model.Options(dry_run=False, **{
-        name: frozenset(value) if isinstance(value, list) else value
+        name: frozenset(map(uuid_of, value)) if name == 'pinned_instances'
+        else frozenset(value) if isinstance(value, list) else value
         for name, value in data.get('options', {}).items()})
     policies = policy.parse({'policies': data['policies']}, str(path))
     cluster = _cluster(data)
@@ -126,11 +127,11 @@ def _cluster(data: dict[str, Any]) -> model.Cluster:
         provider = model.Provider(
             uuid=uuid, used={'VCPU': 0, 'MEMORY_MB': 0} | used.get(uuid, {}),
             inventories={c: i for c, i in inventories.items() if i is not None})
-        if data.get('placement', True) is False:
+        if not data.get('placement', True) or not row.get('provider', True):
             provider = None
         hosts[name] = model.Host(
             name=name, hypervisor_hostname=row.get('hypervisor_hostname', name),
-            uuid=uuid_of('host ' + name), provider=provider,
+            uuid=uuid_of('host ' + name), provider=provider, cell=row.get('cell'),
             traits=frozenset(row.get('traits', ())),
             nested=tuple(model.Provider(
                 uuid=(child := _provider_uuid(data, name, p)), parent_uuid=uuid, name=p,
@@ -139,6 +140,8 @@ def _cluster(data: dict[str, Any]) -> model.Cluster:
             sharing=frozenset(_provider_uuid(data, name, p) for p in row.get('sharing', ())),
             hypervisor_version=row.get('hypervisor_version', 0),
             hypervisor_type=row.get('hypervisor_type', 'QEMU'))
+        if not row.get('service', True):
+            continue
         services[name] = model.Service(
             host=name, status=row.get('status', 'enabled'), state=row.get('state', 'up'),
             forced_down=row.get('forced_down', False), disabled_reason=row.get('reason'),
@@ -217,6 +220,7 @@ def _history(data: dict[str, Any]) -> model.History:
         quarantined={uuid_of(n): s for n, s in data.get('quarantined', {}).items()},
         quarantined_hosts=frozenset(data.get('quarantined_hosts', ())),
         local_disk_hosts=frozenset(data.get('local_disk_hosts', ())),
+        other_cells=frozenset(map(tuple, data.get('other_cells', ()))),
         refused={uuid_of(n): frozenset(h) for n, h in data.get('refused', {}).items()},
         refused_everywhere=frozenset(map(uuid_of, data.get('refused_everywhere', ()))),
         scope_cooling=data.get('scope_cooling', 0.0), paused=data.get('paused'),

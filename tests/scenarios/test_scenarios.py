@@ -17,10 +17,12 @@ import dataclasses
 
 import pytest
 
+from kronos_nova import model
 from kronos_nova.rebalancer import checker
 from kronos_nova.rebalancer import planner
 from kronos_nova.rebalancer import simulation
 from tests.scenarios import loader
+from tests.unit import rule_names
 
 
 @pytest.mark.parametrize('path', loader.files(), ids=lambda p: p.stem)
@@ -35,6 +37,22 @@ def test_scenario(path):
                           request.scores, ceilings(request), request.budget)
     assert wrong == ()
     hold_to(scenario, plan)
+
+
+#: What can come true only after a plan was made: pre-flight judges it.
+AFTERWARDS = {'drain-over', 'moved-away', 'no-such-instance'}
+
+
+def test_each_rule_stands_in_the_way_somewhere():
+    told = set()
+    for request in (loader.load(path).request for path in loader.files()):
+        state = simulation.Simulation(request.cluster, request.scores, request.policies,
+                                      request.history, request.options)
+        for instance in request.cluster.instances.values():
+            told.update(found.rule for host in request.cluster.hosts for phase in model.Phase
+                        if (found := state.check(model.Move(
+                            instance.uuid, instance.host, host, phase))) is not None)
+    assert rule_names.produced('constraints') - told == AFTERWARDS
 
 
 def ceilings(request):

@@ -17,6 +17,7 @@ them fills in the rest. Nothing here uses a simulation, rule or planner.
 """
 
 import dataclasses
+import itertools
 import os
 import random
 import uuid
@@ -323,6 +324,8 @@ def _history(k, rng, instances, hosts, services, options):
         quarantined={u: -1.0 for u in some if rng.random() < 0.03},
         quarantined_hosts=frozenset(h for h in hosts if rng.random() < 0.05),
         local_disk_hosts=frozenset(hosts[:1]),
+        other_cells=frozenset(pair for pair in itertools.combinations(sorted(hosts), 2)
+                              if refusing.random() < 0.05),
         scope_cooling=rng.choice([0.0, 0.0, 0.0, 0.0, 100.0]),
         draining=frozenset(h for h in hosts if rng.random() < 0.08),
         completed=((model.Move(some[0], rng.choice(hosts), instances[some[0]].host,

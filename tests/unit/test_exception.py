@@ -67,4 +67,5 @@ def test_wire_types_are_kronos_names():
 
 def test_what_another_try_cannot_change_is_final():
     final = {c.__name__ for c in every(exception.MigrationError) if not c.retriable}
-    assert final == {'AllocationsLeft', 'InstanceInError', 'InstanceRefused', 'PreFlightError'}
+    assert final == {'AllocationsLeft', 'InstanceInError', 'InstanceRefused', 'OtherCell',
+                     'PreFlightError'}

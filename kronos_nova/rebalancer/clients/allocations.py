@@ -42,6 +42,10 @@ def claimed(instance: model.Instance, own: Allocations, host: model.Host) -> mod
                   'is neither its host\'s nor shared with it')
     elif pinned is None and at_home.isdisjoint(own):
         pinned = 'no-allocations: Placement knows no allocation of it on its host'
+    elif pinned is None and host.uuid not in own:
+        # Source: nova.conductor.tasks.migrate, replace_allocation_with_migration.
+        pinned = ('no-allocations: it has nothing on the root resource provider of its host, and '
+                  'what it has on others Nova would leave there when it moves')
     return dataclasses.replace(_with(instance, own, known), pinned=pinned)
 
 
@@ -56,7 +60,6 @@ def claimed_in_flight(instance: model.Instance, own: Allocations,
     nova.conductor.tasks.migrate, replace_allocation_with_migration.
 
     :param migrations: what its migrations hold.
-    :param root_of: root provider by provider.
     """
     at_home = {p.uuid for p in host.tree}
     holders = [found for found in (own, *migrations) if found]

@@ -229,22 +229,25 @@ class NovaApi:
         deleted meanwhile cannot hide another.
         """
         what = 'server groups'
-        found: list[model.ServerGroup] = []
+        found: list[tuple[str, Mapping[str, Any]]] = []
         while True:
             offset = max(len(found) - 1, 0)
             body = self._get('/os-server-groups', what, 'os-server-groups:index:all_projects',
                              {'all_projects': 'true', 'offset': str(offset)})
-            page = [server_group(r) for r in self._api.records(body, 'server_groups', what)]
+            page = [(records.Record('Nova', 'server group', r).identity('id'), r)
+                    for r in self._api.records(body, 'server_groups', what)]
             if found:
-                if not page or page[0].uuid != found[-1].uuid:
+                if not page or page[0][0] != found[-1][0]:
                     raise api.ApiError('Nova', what, 'the list changed while it was read', 409)
                 page = page[1:]
             if not page:
-                return found
+                return [group for _uuid, r in found if (group := server_group(r)) is not None]
             found.extend(page)
 
-    def server_group(self, uuid: str) -> model.ServerGroup:
-        """:raises ApiError: with status 404 when it was deleted."""
+    def server_group(self, uuid: str) -> model.ServerGroup | None:
+        """:returns: as :func:`server_group`.
+        :raises ApiError: with status 404 when it was deleted.
+        """
         what = f'server group {uuid}'
         body = self._get(f'/os-server-groups/{uuid}', what, 'os-server-groups:show')
         record = records.Record('Nova', 'answer for server group', body | {'id': uuid})
@@ -367,11 +370,18 @@ def hypervisor(data: Mapping[str, Any]) -> Hypervisor:
                       version=record.optional_amount('hypervisor_version') or 0)
 
 
-def server_group(data: Mapping[str, Any]) -> model.ServerGroup:
-    """:raises ApiError: also for a policy that is not known here."""
+def server_group(data: Mapping[str, Any]) -> model.ServerGroup | None:
+    """:returns: None for one that binds nobody: old databases have groups without a
+        policy, and with Nova's own ``legacy``, of which its filters and weighers know
+        nothing (nova.scheduler.utils, _get_group_details).
+    :raises ApiError: also for a policy that is not known here.
+    """
     record = records.Record('Nova', 'server group', data)
+    named = record.optional_text('policy')
+    if named in (None, 'legacy'):
+        return None
     try:
-        policy = model.GroupPolicy(record.text('policy'))
+        policy = model.GroupPolicy(str(named))
     except ValueError:
         raise record.bad(f'its policy {api.printable(data["policy"])!r} is unknown') from None
     rules = record.part('rules')

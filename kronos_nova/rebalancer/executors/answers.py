@@ -153,6 +153,28 @@ def refused(task: model.Task, text: str) -> exception.MigrationError:
         problem=f'Nova refused the {task.method} migration to {task.to_host}: {text}')
 
 
+def elsewhere(nova: nova_api.NovaApi, task: model.Task,
+              text: str) -> exception.MigrationError | None:
+    """What it means that Nova does not find the destination; None: something else
+    was said, or it is not there indeed.
+
+    Nova looks for it in the database of the instance's cell alone, and lists
+    services and hypervisors of all cells.
+    Source: nova.compute.api, live_migrate and _validate_host_for_cold_migrate.
+    """
+    if f'Compute host {task.to_host} could not be found' not in text:
+        return None
+    try:
+        service = nova.services(task.to_host).get(task.to_host)
+        if service is None or not service.up or not nova.hypervisors_of(task.to_host):
+            return None
+    except api.ApiError as exc:
+        return unread(task, exc)
+    return exception.OtherCell(
+        instance_uuid=task.instance_uuid, rule='cell-differs', from_host=task.from_host,
+        to_host=task.to_host, problem=text)
+
+
 def gone(task: model.Task) -> exception.PreFlightError:
     return exception.PreFlightError(
         instance_uuid=task.instance_uuid, rule='no-such-instance',

@@ -58,7 +58,7 @@ KNOWN: tuple[tuple[Fault, str], ...] = (
     # Services.
     (Fault.API, r'Migration select destinations error'),
     (Fault.API, r'Unable to communicate with the Placement API'),
-    (Fault.API, r'Failed to (update|retrieve) allocations for consumer'),
+    (Fault.API, r'Failed to (update|retrieve|move) allocations (for|from) consumer'),
     # As "no valid host", though none was asked: the allocations were written meanwhile.
     (Fault.API, r'Unable to replace instance claim on source'),
     (Fault.API, r'attempting to invoke the placement API'),

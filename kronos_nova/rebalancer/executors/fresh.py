@@ -28,6 +28,7 @@ from kronos_nova.constraints import hints
 from kronos_nova.rebalancer import collector
 from kronos_nova.rebalancer.clients import allocations
 from kronos_nova.rebalancer.clients import api
+from kronos_nova.rebalancer.clients import cells
 from kronos_nova.rebalancer.clients import nova_api
 from kronos_nova.rebalancer.clients import pins
 from kronos_nova.rebalancer.clients import placement_api
@@ -88,12 +89,13 @@ class FreshReader:
             [h for found in listed.values() for h in found],
             self._conf.engine.hypervisor_types, services)
         forest = reading.again(lambda: self._forest(reads, [n.uuid for n in nodes.values()]))
-        hosts = collector.hosts_of(nodes, services, forest)
+        named = reads.result(aggregates, 'Nova', 'aggregates')
+        hosts = collector.hosts_of(nodes, services, forest, cells.of_hosts(
+            named, self._conf.engine.cell_metadata_key, nodes))
         instance = server.instance
         if instance.host in hosts:
             instance = self._with_claims(reads, instance, hosts[instance.host])
         instances = {instance.uuid: instance, **others}
-        named = reads.result(aggregates, 'Nova', 'aggregates')
         return model.Cluster(
             hosts=hosts, services=services, instances=instances, groups=found_groups,
             flights=collector.flights_of([m for m in migrations if not m.ended], instances),

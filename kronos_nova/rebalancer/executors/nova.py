@@ -197,7 +197,7 @@ class NovaExecutor(base.Executor):
         verdict = answers.refused(task, said)
         match status:
             case 400:
-                return verdict
+                return answers.elsewhere(self._nova, task, said) or verdict
             case 404:
                 return answers.gone(task)
             case 409:

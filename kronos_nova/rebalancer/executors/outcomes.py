@@ -75,6 +75,8 @@ class Outcomes:
         if error.kwargs.get('rule') == 'copies-disk':
             self._store.keeps_disks(task.from_host, now, self._settings.local_disk_seconds,
                                     str(error))
+        if isinstance(error, exception.OtherCell):
+            self._apart(task, error, now)
         if verdict.refused:
             self._refused(task.to_host, error, now)
         return None
@@ -113,6 +115,13 @@ class Outcomes:
             LOG.warning('Host %s refused %d migrations in a row: no more are sent to it for '
                         '%.0f s. See its nova-compute log.', host, self._settings.host_refusals,
                         self._settings.host_quarantine_seconds)
+
+    def _apart(self, task: model.Task, error: exception.OtherCell, now: float) -> None:
+        seconds = self._settings.other_cell_seconds
+        self._store.other_cells(task.from_host, task.to_host, now, seconds, str(error))
+        LOG.warning('Hosts %s and %s are probably in different cells: for %.0f s nothing is moved '
+                    'between them. See [engine] cell_metadata_key, which names cells.',
+                    task.from_host, task.to_host, seconds)
 
     def lost(self, task: model.Task) -> None:
         LOG.warning('Instance %s: task %s was taken over by another executor, or cancelled',

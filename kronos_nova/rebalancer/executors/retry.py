@@ -60,8 +60,9 @@ class Settings:
     ``scopes`` None serves all. ``instance_quarantine_seconds`` -1 is for
     ever. A host that refused ``host_refusals`` times in a row takes nothing
     for ``host_quarantine_seconds``. ``abort_at_deadline``: a live migration
-    that takes longer is aborted. ``local_disk_seconds``: for so long Nova's
-    word is believed that a host's disks are its own. Without ``begin`` nothing new is asked
+    that takes longer is aborted. ``local_disk_seconds``, ``other_cell_seconds``: for
+    so long Nova's word is believed that a host's disks are its own, and that two
+    hosts are of different cells. Without ``begin`` nothing new is asked
     for; what is under way is seen to its end. ``frozen`` says why nothing may begin at
     an epoch time, or None.
     """
@@ -83,6 +84,7 @@ class Settings:
     host_refusals: int = 3
     host_quarantine_seconds: float = 3600.0
     local_disk_seconds: float = 86400.0
+    other_cell_seconds: float = 86400.0
     begin: bool = True
     abort_at_deadline: bool = False
     frozen: Callable[[float], str | None] = dataclasses.field(

@@ -110,7 +110,8 @@ class Simulation:
         self.thresholds: Floats = np.array([p.threshold for p in self.policies])
         self.room = room.Room(self.view, self.hosts, instances, order)
         self.classes, self.claims = self.room.classes, self.room.claims
-        self.reach = reach.Reach(cluster, options, self.hosts, instances, order)
+        self.reach = reach.Reach(cluster, options, self.hosts, instances, order,
+                                 history.other_cells)
         self.pins = pins.Pins(self.view, self.hosts, instances, order)
         self.refusals = refusals.Refusals(history.refused, self.index, here)
         known = loads.read(self.view, scores, self.policies, self.hosts, uuids, order)

@@ -13,6 +13,7 @@
 
 """What cells, zones and CPU features let an instance reach, as arrays."""
 
+from collections.abc import Collection
 from collections.abc import Hashable
 from collections.abc import Sequence
 from typing import TypeVar
@@ -33,13 +34,16 @@ class Reach:
     """H hosts and N instances as small whole numbers, to be compared at once.
 
     :param order: which of ``instances`` is number 0, 1, ...
+    :param apart: pairs of hosts, as ``History.other_cells``.
     """
 
     def __init__(self, cluster: model.Cluster, options: model.Options, hosts: Sequence[str],
-                 instances: Sequence[model.Instance], order: arrays.Ints) -> None:
+                 instances: Sequence[model.Instance], order: arrays.Ints,
+                 apart: Collection[tuple[str, str]] = ()) -> None:
         known = [cluster.hosts.get(h) for h in hosts]
         services = [cluster.services.get(h) for h in hosts]
         self._cell = _codes([h.cell if h is not None else None for h in known])[0]
+        self._apart = _matrix(apart, hosts, self._cell)
         self._zone, zones = _codes([s.zone if s is not None else None for s in services])
         pinned = {n: i.pinned_zone for n, i in enumerate(instances) if i.pinned_zone is not None}
         self._pinned: arrays.Ints = np.full(len(instances), NONE, dtype=np.intp)
@@ -57,6 +61,7 @@ class Reach:
                 dtype=np.bool_).reshape(len(found), len(found))
         #: Everything reaches everything.
         self.everywhere = (not pinned and self._traits is None
+                           and self._apart is None
                            and len(set(self._cell.tolist()) - {NONE}) <= 1
                            and not (self._restricted and len(zones) > 1))
 
@@ -72,6 +77,8 @@ class Reach:
             return allowed
         source, destination = self._cell[places][:, None], self._cell[hosts][None, :]
         allowed &= (source == destination) | (source == NONE) | (destination == NONE)
+        if self._apart is not None:
+            allowed &= ~self._apart[places[:, None], hosts[None, :]]
         source, destination = self._zone[places][:, None], self._zone[hosts][None, :]
         pinned = self._pinned[instances][:, None]
         same = (pinned == NONE) | (pinned == destination)
@@ -81,6 +88,21 @@ class Reach:
         if self._traits is not None:
             allowed &= self._compatible[self._traits[places][:, None], self._traits[hosts][None, :]]
         return allowed
+
+
+def _matrix(apart: Collection[tuple[str, str]], hosts: Sequence[str],
+            cell: arrays.Ints) -> arrays.Bools | None:
+    """Shape (H, H), true between hosts that are known to be of different cells
+    though no names say so; None without any."""
+    if not apart:
+        return None
+    index = {host: n for n, host in enumerate(hosts)}
+    found = np.zeros((len(hosts), len(hosts)), dtype=np.bool_)
+    for one, other in apart:
+        if one in index and other in index:
+            pair = [index[one], index[other]]
+            found[pair, pair[::-1]] = NONE in cell[pair]
+    return found
 
 
 def _codes(values: Sequence[T | None]) -> tuple[arrays.Ints, dict[T, int]]:

@@ -128,11 +128,14 @@ class _Reader:
     def _groups(self) -> tuple[model.ServerGroup, ...]:
         records = self._parse(schema.GROUPS, list[schema.Group])
         self._once(schema.GROUPS, 'server group', (r.id for r in records))
-        return tuple(self._group(r) for r in records)
+        return tuple(group for r in records if (group := self._group(r)) is not None)
 
-    def _group(self, record: schema.Group) -> model.ServerGroup:
+    def _group(self, record: schema.Group) -> model.ServerGroup | None:
         named = dict.fromkeys([*([record.policy] if record.policy else []), *record.policies])
         where = f'server group {files.clean(record.id, 64)}'
+        told = not record.model_fields_set.isdisjoint({'policy', 'policies'})
+        if list(named) == ['legacy'] or (told and not named):
+            return None  # it binds nobody, see nova_api.server_group
         if len(named) != 1:
             raise self._bad(schema.GROUPS, f'{where} has {len(named)} policies, not one')
         limit = (record.rules or {}).get('max_server_per_host', 1)
@@ -229,6 +232,7 @@ class _Reader:
             cooling=found.instance_cooldowns, quarantined=found.instance_quarantines,
             quarantined_hosts=frozenset(found.host_quarantines),
             local_disk_hosts=frozenset(found.local_disk_hosts),
+            other_cells=frozenset((min(pair), max(pair)) for pair in found.other_cells),
             refused={uuid: frozenset(hosts) for uuid, hosts in found.placement_refused.items()},
             refused_everywhere=frozenset(found.placement_refused_everywhere),
             completed=tuple((model.Move(c.instance_uuid, c.from_host, c.to_host,

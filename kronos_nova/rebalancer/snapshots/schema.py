@@ -154,8 +154,9 @@ class Completed(_Record):
 
 
 class Cooldowns(_Record):
-    """Seconds remaining; -1 of a quarantine is for ever. The last eight are
-    ours: hosts in quarantine, hosts whose disks are their own, hosts that
+    """Seconds remaining; -1 of a quarantine is for ever. The last nine are
+    ours: hosts in quarantine, hosts whose disks are their own, pairs of hosts of
+    different cells, hosts that
     Placement has refused by instance, instances that it has refused wherever
     tried, hosts being emptied by scope, who has paused a scope and why, why its
     imbalance moves wait, ended moves. The file may be written by hand, so a
@@ -169,6 +170,8 @@ class Cooldowns(_Record):
         ge=-1, le=-1)]] = {}
     host_quarantines: list[Name] = []
     local_disk_hosts: list[Name] = []
+    other_cells: list[Annotated[list[Name], pydantic.Field(
+        min_length=2, max_length=2)]] = []
     placement_refused: dict[Name, list[Name]] = {}
     placement_refused_everywhere: list[Name] = []
     draining: dict[Name, list[Name]] = {}

@@ -250,6 +250,7 @@ def _cooldowns(histories: Mapping[str, model.History]) -> dict[str, Any]:
     quarantined: dict[str, float] = {}
     hosts: set[str] = set()
     local: set[str] = set()
+    apart: set[tuple[str, str]] = set()
     refused: dict[str, frozenset[str]] = {}
     everywhere: set[str] = set()
     completed: dict[tuple[str, float], Any] = {}
@@ -258,6 +259,7 @@ def _cooldowns(histories: Mapping[str, model.History]) -> dict[str, Any]:
         quarantined |= history.quarantined
         hosts |= history.quarantined_hosts
         local |= history.local_disk_hosts
+        apart |= history.other_cells
         refused |= history.refused
         everywhere |= history.refused_everywhere
         completed |= {(m.instance_uuid, at): {
@@ -274,7 +276,9 @@ def _cooldowns(histories: Mapping[str, model.History]) -> dict[str, Any]:
         'waiting': {s: h.waiting for s, h in histories.items() if h.waiting is not None},
         'draining': {s: sorted(h.draining) for s, h in histories.items() if h.draining},
         'completed': sorted(completed.values(),
-                            key=lambda c: (c['completed_at'], c['instance_uuid']))}
+                            key=lambda c: (c['completed_at'], c['instance_uuid'])),
+        # Where there are none, readers that do not know them read the file.
+        **({'other_cells': [list(pair) for pair in sorted(apart)]} if apart else {})}
 
 
 # Files.

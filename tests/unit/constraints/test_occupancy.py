@@ -175,20 +175,25 @@ def test_a_tree_has_room_or_says_why_not(allocations, destination, rule, said):
 
 def test_cpus_and_memory_of_one_numa_cell_stay_on_one():
     def cells(name, *sizes):
-        return model.Host(name, provider=model.Provider(f'{name}-root'), nested=tuple(
-            model.Provider(f'{name}-{n}', parent_uuid=f'{name}-root', inventories={
+        return model.Host(name, provider=model.Provider(f'{name}-root', inventories={
+            'DISK_GB': model.Inventory(100)}), nested=tuple(
+                model.Provider(f'{name}-{n}', parent_uuid=f'{name}-root', inventories={
                 'VCPU': model.Inventory(v), 'MEMORY_MB': model.Inventory(m)})
             for n, (v, m) in enumerate(sizes)))
-    claim = {'a-0': {'VCPU': 2, 'MEMORY_MB': 1024}}
+    claim = {'a-root': {'DISK_GB': 1}, 'a-0': {'VCPU': 2, 'MEMORY_MB': 1024}}
     apart = cells('b', (2, 512), (1, 1024))
     assert judge(cloud(cells('a', (4, 4096)), apart, i=claim), 'i').rule == 'no-room'
     assert judge(cloud(cells('a', (4, 4096)), cells('b', (1, 512), (2, 1024)), i=claim),
                  'i') is None
     # Those that were on a root may part.
     root = model.Host('a', provider=model.Provider('a-root', inventories={
-        'VCPU': model.Inventory(8), 'MEMORY_MB': model.Inventory(8192)}))
-    whole = {'a-root': {'VCPU': 2, 'MEMORY_MB': 1024}}
+        'VCPU': model.Inventory(8), 'MEMORY_MB': model.Inventory(8192),
+        'DISK_GB': model.Inventory(100)}))
+    whole = {'a-root': {'VCPU': 2, 'MEMORY_MB': 1024, 'DISK_GB': 1}}
     assert judge(cloud(root, apart, i=whole), 'i') is None
+    # Nova finds no host by an allocation that has nothing on its root.
+    no = judge(cloud(root, apart, i={'a-root': {'VCPU': 2, 'MEMORY_MB': 1024}}), 'i')
+    assert (no.rule, 'on its root' in no.detail) == ('no-inventory', True)
 
 
 def test_a_unit_that_no_provider_allocates_is_named():

@@ -109,6 +109,10 @@ def test_a_rule_says_no_by_its_name(rule):
     {'services': {'b': model.Service('b', zone='az2')}},
     {'instance': {'pinned_zone': 'az1'}},
     {'hosts': {'a': host('a', cell='1'), 'b': host('b', cell=None)}},
+    {'hosts': {'a': host('a', cell='1'), 'b': host('b', cell='1')},
+     'history': model.History(other_cells=frozenset({('a', 'b')}))},
+    {'hosts': {'a': host('a', cell='1'), 'b': host('b', cell=None)},
+     'history': model.History(other_cells=frozenset({('a', 'c'), ('b', 'c')}))},
     {'hosts': {'a': host('a', traits=frozenset({'CUSTOM_X'}))},
      'options': {'require_cpu_compatibility': True}},
     {'hosts': {'a': host('a', traits=frozenset({'HW_CPU_X86_SVM'}))}},
@@ -143,6 +147,14 @@ def test_what_nova_said_of_a_host_or_what_is_unknown_holds_an_imbalance_move(
                  history=model.History(local_disk_hosts=frozenset('a'))) == 'copies-disk'
     assert judge(phase(value), instance={'local_disk_gb': local_disk_gb},
                  options={'instance_storage': 'local'}) == 'copies-disk'
+
+
+@pytest.mark.parametrize('names', [(None, None), ('1', None), (None, '1')])
+def test_where_names_do_not_tell_what_nova_has_shown_of_two_hosts_counts(names):
+    source, destination = names
+    apart = model.History(other_cells=frozenset({('a', 'b')}))
+    hosts = {'a': host('a', cell=source), 'b': host('b', cell=destination)}
+    assert judge(hosts=hosts, history=apart) == 'cell-differs'
 
 
 @pytest.mark.parametrize('options', [{}, {'enforce_placement_disk': True},

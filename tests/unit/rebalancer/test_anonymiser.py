@@ -112,7 +112,8 @@ def recording():
         None, answer('cores', {}, error=f'cannot reach http://{NAMES["error"]}:9090'), 12.5, NOW)}
     history = model.History(
         cooling={INSTANCE: 5.5}, quarantined={MEMBER: -1.0}, quarantined_hosts=frozenset({b}),
-        local_disk_hosts=frozenset({a}), scope_cooling=90.0, draining=frozenset({a}),
+        local_disk_hosts=frozenset({a}), other_cells=frozenset({(a, b)}),
+        scope_cooling=90.0, draining=frozenset({a}),
         paused=NAMES['pause'], waiting=NAMES['reason'],
         completed=((model.Move(MEMBER, a, b, model.Phase.PACK), NOW - 60.0),))
     return writer.Recording(

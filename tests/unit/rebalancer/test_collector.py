@@ -80,9 +80,11 @@ def test_a_host_is_given_its_tree_by_the_uuid_of_its_node() -> None:
     forest = provider_trees.Forest(listed, dict.fromkeys(listed, empty), sharing)
     services = {h: model.Service(h) for h in ('good', 'bare')}
     hosts = collector.hosts_of(
-        {'good': hypervisor('good'), 'bare': hypervisor('bare', uuid='none')}, services, forest)
+        {'good': hypervisor('good'), 'bare': hypervisor('bare', uuid='none')}, services, forest,
+        {'good': 'cell1'})
     assert [(p.uuid, p.parent_uuid) for p in hosts['good'].tree] == [
         ('u', None), ('z', 'u'), ('a', 'z'), ('b', 'z')], 'parents first, then by UUID'
+    assert (hosts['good'].cell, hosts['bare'].cell) == ('cell1', None)
     assert hosts['good'].sharing == {'s'} and hosts['good'].traits == {'CUSTOM_T'}
     assert (hosts['bare'].tree, hosts['bare'].sharing) == ((), frozenset())
     assert collector.sharing_of(hosts, forest).keys() == {'s'}

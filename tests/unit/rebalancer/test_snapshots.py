@@ -96,6 +96,7 @@ def histories():
     common = model.History(
         cooling={'u1': 5.5}, quarantined={'u2': -1.0, 'u3': 60.0},
         quarantined_hosts=frozenset({'b'}), local_disk_hosts=frozenset({'a'}),
+        other_cells=frozenset({('a', 'b')}),
         completed=((model.Move('u4', 'a', 'b', model.Phase.PACK), NOW - 60.0),))
     return {'ssd': dataclasses.replace(common, scope_cooling=90.0, draining=frozenset({'a'})),
             model.UNASSIGNED: common}
@@ -365,6 +366,14 @@ def test_the_ancestors_snapshot_is_read(tmp_path):
     assert found.history('ssd', cooldown=1, instance_cooldown=1).quarantined == {'u1': -1}
 
 
+def test_a_group_that_no_filter_of_nova_knows_binds_nobody(tmp_path):
+    directory = old(tmp_path)
+    put(directory, schema.GROUPS, [
+        {'id': 'g1', 'policy': None}, {'id': 'g2', 'policies': []},
+        {'id': 'g3', 'policy': 'legacy'}, {'id': 'g4', 'policy': 'affinity'}])
+    assert [g.uuid for g in reader.read(directory).cluster.groups] == ['g4']
+
+
 def test_claims_are_the_flavors_where_no_allocations_were_recorded(tmp_path):
     directory = old(tmp_path)
     os.mkdir(os.path.join(directory, 'placement'))
@@ -485,7 +494,7 @@ ROOT = {'uuid': 'r', 'nested': [{'uuid': 'n', 'parent_uuid': 'r'}]}
     (schema.INSTANCES, {'a': [{'uuid': 'u', 'flavor_vcpus': True}]}, 'flavor_vcpus'),
     (schema.INSTANCES, {'a': [{'uuid': 'u', 'locked': 'no'}]}, 'locked'),
     (schema.GROUPS, [{'id': 'g', 'policy': 'together'}], 'none of Nova'),
-    (schema.GROUPS, [{'id': 'g', 'policies': []}], '0 policies'),
+    (schema.GROUPS, [{'id': 'g'}], '0 policies'),
     (schema.GROUPS, [{'id': 'g', 'policy': 'affinity', 'policies': ['anti-affinity']}],
      '2 policies'),
     (schema.GROUPS, [{'id': 'g', 'policy': 'anti-affinity',

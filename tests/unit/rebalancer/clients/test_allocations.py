@@ -38,12 +38,13 @@ def test_claims_are_sums_over_the_tree_and_what_is_shared_with_it() -> None:
     ({'root': {'VCPU': 1}, 'other': {'VF': 1}}, HOST, 'other-allocations'),
     ({'other': {'VCPU': 1}}, HOST, 'other-allocations'),
     ({'nfs': {'DISK_GB': 1}}, HOST, 'no-allocations'), ({}, HOST, 'no-allocations'),
+    ({'gpu0': {'VCPU': 1}, 'nfs': {'DISK_GB': 1}}, HOST, 'no-allocations'),
     ({}, BARE, 'no-provider'), ({'root': {'VCPU': 1}}, BARE, 'no-provider')])
 def test_what_cannot_be_judged_pins_the_instance(
         own: dict[str, dict[str, int]], host: model.Host, reason: str) -> None:
     found = allocations.claimed(VM, own, host)
     assert str(found.pinned).startswith(f'{reason}: ')
-    assert found.allocations.keys() <= {'root', 'nfs'}, 'what is elsewhere is no claim here'
+    assert found.allocations.keys() <= {'root', 'gpu0', 'nfs'}, 'what is elsewhere is no claim here'
 
 
 @pytest.mark.parametrize(('own', 'migration'), [

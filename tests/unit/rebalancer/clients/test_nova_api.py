@@ -86,8 +86,22 @@ def test_a_group_of_an_unknown_policy_is_not_ignored() -> None:
         nova_api.server_group(group('g1', policy='rack-affinity'))
 
 
+@pytest.mark.parametrize('policy', [None, '', 'legacy'])
+def test_a_group_that_no_filter_of_nova_knows_binds_nobody(
+        nova: answers.Answers, policy: str | None) -> None:
+    nova.answers['/os-server-groups'] = [
+        {'server_groups': [group('g1', policy=policy, rules=None), group('g2')]},
+        {'server_groups': [group('g2'), group('g3', policy=policy)]},
+        {'server_groups': [group('g3', policy=policy)]}]
+    nova.answers['/os-server-groups/g1'] = [{'server_group': group('g1', policy=policy)}]
+    api_of = nova_api.NovaApi(nova)
+    assert [g.uuid for g in api_of.server_groups()] == ['g2']
+    assert api_of.server_group('g1') is None
+
+
 def test_a_group_keeps_its_rule() -> None:
     found = nova_api.server_group(group('g1', rules={'max_server_per_host': 3}, members=['vm']))
+    assert found is not None
     assert (found.max_server_per_host, found.members) == (3, frozenset({'vm'}))
 
 

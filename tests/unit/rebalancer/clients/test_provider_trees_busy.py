@@ -81,7 +81,7 @@ def nodes(*uuids: str) -> dict[str, nova_api.Hypervisor]:
 def hosts(forest: provider_trees.Forest, *uuids: str) -> dict[str, model.Host]:
     found = nodes(*uuids)
     return collector.hosts_of(
-        found, {name: model.Service(name) for name in found}, forest)
+        found, {name: model.Service(name) for name in found}, forest, {})
 
 
 # Trees settle each by itself.
@@ -160,6 +160,10 @@ def test_whoever_is_on_a_host_that_never_rests_stays_there_and_it_is_said() -> N
     assert frozen == ['host-a0']
     note, = collector.without_provider(found, frozen)
     assert 'host-a0 (a0) change faster than they can be read' in note
+    assert 'no instance leaves it, and it receives none.' in note
+    note, = collector.without_provider(found, frozen, enforced=False)
+    assert 'no instance leaves it. ' in note
+    assert 'is planned all the same' in collector.without_provider(found, (), enforced=False)[0]
     instances = {u: nova_api.instance(answers.server(u, 'host-a0')) for u in ('v', 'away')}
     pinned = collector.with_claims(
         instances, found, forest.allocations(), {'away'}, [], frozen)

@@ -103,6 +103,7 @@ TABLE: list[tuple[nova.NovaException, faults.Fault]] = [
     (nova.PlacementAPIConnectFailure(), API),
     (nova.PlacementAPIConflict(url='x', error='y'), API),
     (nova.AllocationUpdateFailed(consumer_uuid='vm', error='x'), API),
+    (nova.AllocationMoveFailed(source_consumer='vm', target_consumer='m', error='x'), API),
     (nova.ConsumerAllocationRetrievalFailed(consumer_uuid='vm', error='x'), API),
     (nova.KeystoneConnectionFailed(reason='x'), API),
     (nova.CinderConnectionFailed(reason='x'), API),

@@ -191,7 +191,8 @@ def test_that_placement_cannot_be_read_is_no_end(cloud: answers.Answers) -> None
 
 
 @pytest.mark.parametrize(('status', 'said', 'kind'), [
-    (400, 'Compute host host2 could not be found.', exception.MigrationFailed),
+    (400, 'Compute host host3 could not be found.', exception.MigrationFailed),
+    (400, 'Migration pre-check error: no.', exception.MigrationFailed),
     (400, 'vTPM live migration is not supported by old nova-compute services.',
      exception.InstanceRefused),
     (403, 'Feature not supported with instances that have accelerators.',
@@ -208,6 +209,54 @@ def test_whom_nova_refuses_at_once(cloud: answers.Answers, status: int, said: st
     refused = answers.Response({'badRequest': {'message': said, 'code': status}}, status)
     found = nova.NovaExecutor(conf, cloud)._refused(TASK, refused)
     assert type(found) is kind and said in str(found)
+
+
+NOT_FOUND = answers.Response(
+    {'badRequest': {'message': 'Compute host host2 could not be found.', 'code': 400}}, 400)
+
+
+def looked_for(cloud: answers.Answers, service: Any, hypervisors: list[Any],
+               task: model.Task = TASK) -> exception.MigrationError:
+    """What it means that Nova does not find host2."""
+    cloud.answers['/os-services'] = [service]
+    cloud.answers['/os-hypervisors/detail'] = [{'hypervisors': hypervisors}]
+    conf = cfg.ConfigOpts()
+    opts.register(conf)
+    return nova.NovaExecutor(conf, cloud)._refused(task, NOT_FOUND)
+
+
+def services(**fields: Any) -> dict[str, Any]:
+    return {'services': [{
+        'host': 'host2', 'binary': 'nova-compute', 'status': 'enabled', 'state': 'up',
+        'forced_down': False, 'disabled_reason': None, 'zone': 'nova'} | fields]}
+
+
+HYPERVISOR = {'id': 'node2', 'hypervisor_hostname': 'host2.example.org',
+              'hypervisor_type': 'QEMU', 'service': {'host': 'host2'}}
+
+
+@pytest.mark.parametrize('method', model.Method)
+def test_a_host_that_is_up_and_that_nova_does_not_find_is_in_another_cell(
+        cloud: answers.Answers, method: model.Method) -> None:
+    found = looked_for(cloud, services(), [HYPERVISOR], dataclasses.replace(TASK, method=method))
+    assert type(found) is exception.OtherCell and found.kwargs['rule'] == 'cell-differs'
+    for word in ('vm', 'host1', 'host2', 'HTTP 400: Compute host host2 could not be found',
+                 '[engine] cell_metadata_key'):
+        assert word in str(found)
+
+
+@pytest.mark.parametrize(('service', 'hypervisors'), [
+    ({'services': []}, [HYPERVISOR]), (services(state='down'), [HYPERVISOR]),
+    (services(forced_down=True), [HYPERVISOR]), (services(), [])])
+def test_a_host_that_is_down_or_gone_has_refused(
+        cloud: answers.Answers, service: Any, hypervisors: list[Any]) -> None:
+    assert type(looked_for(cloud, service, hypervisors)) is exception.MigrationFailed
+
+
+def test_a_host_of_which_nothing_can_be_read_is_asked_for_again(cloud: answers.Answers) -> None:
+    for service in (services(status='UNKNOWN'), answers.Response({}, 503)):
+        found = looked_for(cloud, service, [HYPERVISOR])
+        assert type(found) is exception.NovaClientError
 
 
 def test_an_instance_deleted_on_its_way_ends_the_task(cloud: answers.Answers) -> None:

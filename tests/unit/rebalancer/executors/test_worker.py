@@ -505,6 +505,38 @@ def test_what_follows_depends_on_whose_fault_it_is(bench, fault, asked, kind, qu
     assert ('instance' in found) == quarantined and ('host' in found) == charged
 
 
+def other_cell(task):
+    return exception.OtherCell(
+        instance_uuid=task.instance_uuid, rule='cell-differs', problem='HTTP 400',
+        from_host=task.from_host, to_host=task.to_host)
+
+
+def test_a_host_of_another_cell_gives_way_and_is_not_charged(bench, caplog):
+    bench.driver.answers['submit'] = [other_cell, 'req-1']
+    bench.plan()
+    bench.passes(3)
+    assert bench.steps('submit') == ['h2', 'h3']
+    assert [(a.to_host, a.error_type) for a in bench.row().attempts] == [
+        ('h2', 'MigrationFailed'), ('h3', None)]
+    history = bench.store.history('blue', bench.now)
+    assert history.other_cells == {('h1', 'h2')}
+    assert (history.quarantined_hosts, history.quarantined) == (frozenset(), {})
+    assert bench.driver.known.history.other_cells == {('h1', 'h2')}, 'and not asked for again'
+    assert 'Hosts h1 and h2 are probably in different cells' in caplog.text
+
+
+def test_when_every_host_is_of_another_cell_the_task_ends_and_nobody_is_charged(bench):
+    bench.driver.answers['submit'] = [other_cell]
+    for _ in range(3):
+        bench.plan()
+        bench.passes(20, seconds=60)
+    assert bench.state is TaskState.FAILED
+    assert bench.steps('submit') == ['h2', 'h3'] * 3, 'no pass after the first'
+    assert 'cell_metadata_key' in bench.row().error
+    found = bench.store.quarantines(bench.now)
+    assert [(q.kind, q.name) for q in found] == [('cells', 'h1 h2'), ('cells', 'h1 h3')]
+
+
 def test_an_instance_refused_at_once_stops(bench):
     bench.driver.answers['submit'] = [error(exception.InstanceRefused, 'it has accelerators')]
     bench.plan()

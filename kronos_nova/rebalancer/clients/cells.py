@@ -1,0 +1,76 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""The cell of a host, which Nova's API does not tell: operators name it.
+
+In the metadata of aggregates, which are theirs alone and are read anyway, so
+that engines, executors and whoever adds hosts have one truth, in Nova itself.
+"""
+
+from collections.abc import Collection
+from collections.abc import Iterable
+from collections.abc import Mapping
+
+from kronos_nova import model
+from kronos_nova.rebalancer.clients import api
+from kronos_nova.rebalancer.clients import nova_api
+
+#: So many hosts are named in a message.
+SHOWN = 5
+
+
+def of_hosts(aggregates: Mapping[str, nova_api.Aggregate], key: str,
+             hosts: Collection[str]) -> dict[str, str]:
+    """The cells of those of the hosts for which an aggregate names one.
+
+    :param aggregates: by name.
+    :param key: of their metadata; empty: none is named. Nor does an empty value
+        name one.
+    :param hosts: names of service hosts.
+    :raises ApiError: aggregates of one host name different cells.
+    """
+    told: dict[str, dict[str, str]] = {}
+    for name, aggregate in sorted(aggregates.items()):
+        cell = aggregate.metadata.get(key, '').strip() if key else ''
+        if cell:
+            for host in aggregate.hosts:
+                told.setdefault(host, {})[name] = cell
+    found = {}
+    for host in sorted(told.keys() & set(hosts)):
+        if len(set(told[host].values())) > 1:
+            raise _contradiction(host, told[host], key)
+        found[host] = next(iter(told[host].values()))
+    return found
+
+
+def _contradiction(host: str, told: Mapping[str, str], key: str) -> api.ApiError:
+    words = ', '.join(f'aggregate {api.printable(name)} says {api.printable(cell)}'
+                      for name, cell in told.items())
+    return api.ApiError(
+        'Nova', f'the cell of host {host}',
+        f'a host is in one cell, but in metadata {key} {words}. Correct the metadata (openstack '
+        'aggregate set --property), or take the host out of one of these aggregates')
+
+
+def unnamed(hosts: Iterable[model.Host], key: str) -> list[str]:
+    """What to say where some cells are named and some are not.
+
+    :param key: of the aggregates' metadata.
+    """
+    every = sorted(hosts, key=lambda h: h.name)
+    missing = [h.name for h in every if h.cell is None]
+    if not missing or len(missing) == len(every):
+        return []
+    some = ', '.join(missing[:SHOWN]) + (', ...' if len(missing) > SHOWN else '')
+    return [f'Metadata {key} of aggregates names the cells of some hosts but not of '
+            f'{len(missing)} ({some}): moves between these and others may lead to another cell, '
+            'and Nova refuses them. Add the hosts to an aggregate that names their cell.']
