@@ -276,7 +276,7 @@ def stestr(tally: Tally, *arguments: str, name: str, minutes: float = 25, binari
     :param eventlet: Nova on eventlet, not on native threads.
     """
     status, output = execute(
-        [str(binaries / 'stestr'), 'run', '--concurrency', '3', *arguments], minutes,
+        [str(binaries / 'stestr'), 'run', '--concurrency', '4', *arguments], minutes,
         OS_NOVA_DISABLE_EVENTLET_PATCHING=str(int(not eventlet)),
         PATH=f'{binaries}{os.pathsep}{os.environ["PATH"]}')
     passed, failed, skipped = stestr_counts(output)

@@ -26,6 +26,7 @@ import tenacity.nap
 from kronos_nova import plugins
 from kronos_nova.conf import policies
 from kronos_nova.conf import policy_watch
+from kronos_nova.rebalancer import configured
 from kronos_nova.rebalancer import engine
 from kronos_nova.rebalancer import transport
 from kronos_nova.rebalancer.clients import reading
@@ -92,7 +93,7 @@ def around(run: 'runs.Run') -> Iterator[None]:
                 (transport, 'time', time), (reading, 'Reading', Reading),
                 (tenacity.nap, 'time', types.SimpleNamespace(sleep=lambda _s: None)),
                 (engine, 'uuidutils', types.SimpleNamespace(generate_uuid=run.cloud.uuid)),
-                (engine, 'plugins', types.SimpleNamespace(
+                (configured, 'plugins', types.SimpleNamespace(
                     load=_load, names=_names, STRATEGIES=plugins.STRATEGIES)),
                 (policy_watch, 'policies', types.SimpleNamespace(load=_load_policies))):
             stack.enter_context(mock.patch.object(target, name, value))

@@ -14,9 +14,6 @@
 """``kronos pause``, ``resume`` and ``quarantine``, run as an operator runs them."""
 
 import json
-from pathlib import Path
-import subprocess
-import sys
 import time
 
 import pytest
@@ -24,9 +21,8 @@ import pytest
 from kronos_nova import model
 from kronos_nova.cli import task as task_commands
 from kronos_nova.rebalancer.store import api
+from tests import commands
 from tests.unit.rebalancer.store import cases
-
-TOP = Path(__file__).resolve().parents[3]
 
 
 @pytest.fixture
@@ -37,11 +33,7 @@ def run(tmp_path):
                     '[engine]\naggregates = blue\n')
 
     def run(*args):
-        done = subprocess.run(
-            [sys.executable, '-W', 'ignore', '-c',
-             'import sys; from kronos_nova.cli import app; sys.exit(app.main(sys.argv[1:]))',
-             *args, '--config-file', str(conf)],
-            cwd=TOP, capture_output=True, text=True, check=False)
+        done = commands.main('kronos_nova.cli.app', *args, '--config-file', conf)
         assert 'Traceback' not in done.stdout + done.stderr
         return done.returncode, done.stdout, (done.stderr.splitlines() or [''])[-1]
 

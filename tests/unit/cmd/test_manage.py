@@ -14,9 +14,6 @@
 """``kronos-manage``, run as an operator runs it."""
 
 import os
-from pathlib import Path
-import subprocess
-import sys
 import time
 
 import pytest
@@ -25,9 +22,8 @@ from kronos_nova import model
 from kronos_nova.rebalancer.store import api
 from kronos_nova.rebalancer.store import database
 from kronos_nova.rebalancer.store import schema
+from tests import commands
 from tests.unit.rebalancer.store import cases
-
-TOP = Path(__file__).resolve().parents[3]
 
 
 @pytest.fixture
@@ -41,11 +37,7 @@ def run(tmp_path, url):
     def run(*args, url=url):
         conf = tmp_path / 'kronos.conf'
         conf.write_text(f'[database]\nconnection = {url}\n')
-        done = subprocess.run(
-            [sys.executable, '-W', 'ignore', '-c',
-             'import sys; from kronos_nova.cmd import manage; sys.exit(manage.main())',
-             '--config-file', str(conf), *args],
-            cwd=TOP, capture_output=True, text=True, check=False)
+        done = commands.main('kronos_nova.cmd.manage', '--config-file', conf, *args)
         assert 'Traceback' not in done.stdout + done.stderr
         return done.returncode, done.stdout.strip(), (done.stderr.splitlines() or [''])[-1]
 

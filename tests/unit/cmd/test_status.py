@@ -27,6 +27,7 @@ from kronos_nova.conf import engine
 from kronos_nova.conf import policies
 from kronos_nova.rebalancer.store import api
 from kronos_nova.rebalancer.store import schema
+from tests import commands
 
 TOP = Path(__file__).resolve().parents[3]
 WEIGHERS = 'nova.scheduler.weights.all_weighers,kronos_nova.weighers.all_weighers'
@@ -53,12 +54,8 @@ policies_file = {policies_file}
 connection = sqlite:///{tmp_path}/kronos.sqlite
 {extra}
 ''')
-        done = subprocess.run(
-            [sys.executable, '-W', 'ignore', '-c',
-             'import sys; from kronos_nova.cmd import status; sys.exit(status.main())',
-             '--config-file', str(conf), 'upgrade', 'check'],
-            cwd=TOP, capture_output=True, text=True, check=False,
-            env={**os.environ, 'COLUMNS': '400'})
+        done = commands.main('kronos_nova.cmd.status', '--config-file', conf, 'upgrade', 'check',
+                             env={**os.environ, 'COLUMNS': '400'})
         assert 'Traceback' not in done.stdout + done.stderr
         lines = (line.strip('| \n') for line in done.stdout.splitlines())
         return done.returncode, ' '.join(lines)

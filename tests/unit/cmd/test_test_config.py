@@ -23,6 +23,7 @@ import sys
 import pytest
 
 from kronos_nova.rebalancer.store import api as store_api
+from tests import commands
 from tests.fixtures import prometheus_api
 from tests.unit.rebalancer.store import cases
 
@@ -74,12 +75,8 @@ class Case:
         for group, options in self.options.items():
             text += f'[{group}]\n' + ''.join(f'{k} = {v}\n' for k, v in options.items())
         (self.directory / 'kronos.conf').write_text('[DEFAULT]\n' + text)
-        return subprocess.run(
-            [sys.executable, '-c', 'import sys; from kronos_nova.cmd import test_config; '
-                                   'sys.exit(test_config.main())',
-             '--config-file', str(self.directory / 'kronos.conf'), *arguments],
-            capture_output=True, text=True, check=False, timeout=120,
-            env={**os.environ, 'PYTHONPATH': str(TOP)})
+        return commands.main('kronos_nova.cmd.test_config', '--config-file',
+                             self.directory / 'kronos.conf', *arguments)
 
     def items(self, *arguments):
         """Items by name, of a run that ended as it should."""
@@ -256,12 +253,8 @@ def test_sqlite_in_memory_is_refused(case):
 def test_an_executor_refuses_to_start_on_it_with_one_line(case, claimed):
     claimed('ctl2:11111111-2222-3333-4444-555555555555:7:uuid')
     case.run()  # writes the configuration
-    done = subprocess.run(
-        [sys.executable, '-c', 'import sys; from kronos_nova.cmd import executor; '
-                               'sys.exit(executor.main())',
-         '--config-file', str(case.directory / 'kronos.conf')],
-        capture_output=True, text=True, check=False, timeout=120,
-        env={**os.environ, 'PYTHONPATH': str(TOP)})
+    done = commands.main('kronos_nova.cmd.executor', '--config-file',
+                         case.directory / 'kronos.conf')
     assert done.returncode == 1
     line = done.stderr.splitlines()[-1]
     assert line.startswith('kronos-executor: The database file ') and 'ctl2' in line
