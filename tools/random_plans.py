@@ -23,6 +23,8 @@ shown with the seed that repeats it; then the exit status is 1::
 
 import argparse
 from collections import Counter
+from concurrent import futures
+import itertools
 import json
 import os
 import pathlib
@@ -63,23 +65,30 @@ def main() -> int:
     parser.add_argument('--plans', type=int, default=500)
     parser.add_argument('--plans-per-cloud', type=int, default=25)
     parser.add_argument('--first-seed', type=int, default=1)
+    parser.add_argument('--clouds-at-a-time', type=int, default=1)
     parser.add_argument('--minutes', type=float, default=180,
                         help='no cloud is begun after so many')
     options = parser.parse_args()
-    began = time.monotonic()
+    end = time.monotonic() + options.minutes * 60
     sums: Counter[str] = Counter()
     problems: list[str] = []
-    seed = options.first_seed
-    while sums['plans'] < options.plans and time.monotonic() - began < options.minutes * 60:
-        figures, wrong = one_cloud(seed, options.plans_per_cloud, minutes=20)
-        sums.update(figures)
-        sums['clouds'] += 1
-        problems += wrong
-        print(f'seed {seed}: {figures.get("plans", 0)} plans, {figures.get("moves", 0)} moves, '
-              f'{len(wrong)} problems, {sums["plans"]} plans in all', flush=True)
-        for problem in wrong:
-            print(f'  {problem}', flush=True)
-        seed += 1
+    seeds = itertools.count(options.first_seed)
+
+    def one_after_the_other() -> None:
+        while sums['plans'] < options.plans and time.monotonic() < end:
+            seed = next(seeds)
+            figures, wrong = one_cloud(seed, options.plans_per_cloud, minutes=20)
+            sums.update(figures)
+            sums['clouds'] += 1
+            problems.extend(wrong)
+            print(f'seed {seed}: {figures.get("plans", 0)} plans, {figures.get("moves", 0)} '
+                  f'moves, {len(wrong)} problems, {sums["plans"]} plans in all', flush=True)
+            for problem in wrong:
+                print(f'  {problem}', flush=True)
+
+    with futures.ThreadPoolExecutor() as pool:
+        for begun in [pool.submit(one_after_the_other) for _ in range(options.clouds_at_a_time)]:
+            begun.result()
     for name, count in sorted(sums.items()):
         print(f'{name:32} {count:>8}')
     return 1 if problems or sums['plans'] < options.plans else 0

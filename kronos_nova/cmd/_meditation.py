@@ -49,8 +49,8 @@ def text(prog: str) -> str:
 def tell(prog: str) -> None:
     """On standard error. The daemon goes on, whatever comes of it."""
     try:
-        found = text(prog)
+        print(text(prog), file=sys.stderr, flush=True)
+    except OSError as e:
+        LOG.error('No Guru Meditation Report: standard error cannot be written to: %s', e)
     except Exception:
         LOG.exception('No Guru Meditation Report, for a reason that is a defect of ours')
-    else:
-        print(found, file=sys.stderr, flush=True)

@@ -66,11 +66,14 @@ def _run(conf: Any) -> int:
     thread.start()
     if listeners is not None:
         listeners.start()
-    while (taken := _signals.wait()) not in _signals.LEAVE:
-        if taken == _signals.REPORT:
-            _meditation.tell(PROG)
-    worker.stop()
-    thread.join()
+    try:
+        while (taken := _signals.wait()) not in _signals.LEAVE:
+            if taken == _signals.REPORT:
+                _meditation.tell(PROG)
+    finally:
+        # Else the thread would go on, and no signal would reach the process.
+        worker.stop()
+        thread.join()
     if listeners is not None:
         listeners.stop()
     if monitor is not None:

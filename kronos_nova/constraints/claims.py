@@ -24,8 +24,10 @@ def claims(view: views.View, move: model.Move) -> model.Rejection | None:
     (total - reserved) * allocation_ratio; amount within min_unit, max_unit
     and a multiple of step_size. Judged is what the instance has, not its
     flavor; DISK_GB, too, unless ``enforce_placement_disk`` is false: Nova's
-    scheduler asks for it whatever the storage. Of a tree the root has to serve
-    something: nova.scheduler.manager knows an allocation request by its root.
+    scheduler asks for it whatever the storage. Of a tree the root has to have
+    a class that is needed: nova.scheduler.manager knows an allocation request by
+    its root. Whether it has room of it where its children have the class as well,
+    as no driver of Nova's reports it, is left to Nova.
     """
     instance = view.instance(move.instance_uuid)
     host = view.host(move.to_host)

@@ -41,17 +41,17 @@ def zone(view: views.View, move: model.Move) -> model.Rejection | None:
 
 
 def cell(view: views.View, move: model.Move) -> model.Rejection | None:
-    """Nova live-migrates within a cell: as its operator names them, and where
-    that does not tell, as Nova has shown."""
+    """Nova live-migrates within a cell: as its operator names them, and as it
+    has shown itself, whatever the names say."""
     source, destination = view.host(move.from_host), view.host(move.to_host)
     if source is None or destination is None:
         return None
-    if None not in (source.cell, destination.cell):
-        if source.cell == destination.cell:
-            return None
+    if None not in (source.cell, destination.cell) and source.cell != destination.cell:
         return model.Rejection('cell-differs', f'{move.to_host} is in another cell')
     if not view.apart(move.from_host, move.to_host):
         return None
+    advice = ('see [engine] cell_metadata_key' if None in (source.cell, destination.cell)
+              else 'metadata of aggregates says that both are in one: correct it')
     return model.Rejection(
         'cell-differs', f'{move.to_host} is in another cell than {move.from_host}, as Nova has '
-                        'shown lately (see [engine] cell_metadata_key)')
+                        f'shown lately ({advice})')

@@ -36,6 +36,7 @@ from nova.tests.functional import integrated_helpers
 from kronos_nova.conf import scheduler as scheduler_conf
 from tests.functional import bus
 from tests.functional import databases
+from tests.functional import threads
 
 CONF = nova.conf.CONF
 
@@ -75,6 +76,7 @@ class NovaTestCase(integrated_helpers.ProviderUsageBaseTestCase):
     def setUp(self) -> None:
         self.useFixture(bus.PromptBus())
         self.useFixture(databases.KeptConnections())
+        self.useFixture(threads.FewThreads())
         self.configure()
         super().setUp()
         # Nova makes errors of SQLAlchemy's deprecations and still uses

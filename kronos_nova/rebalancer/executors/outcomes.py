@@ -120,7 +120,8 @@ class Outcomes:
         seconds = self._settings.other_cell_seconds
         self._store.other_cells(task.from_host, task.to_host, now, seconds, str(error))
         LOG.warning('Hosts %s and %s are probably in different cells: for %.0f s nothing is moved '
-                    'between them. See [engine] cell_metadata_key, which names cells.',
+                    'between them. Name the cells, or correct their names, in the metadata of '
+                    'aggregates; see [engine] cell_metadata_key.',
                     task.from_host, task.to_host, seconds)
 
     def lost(self, task: model.Task) -> None:

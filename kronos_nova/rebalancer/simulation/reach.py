@@ -43,7 +43,7 @@ class Reach:
         known = [cluster.hosts.get(h) for h in hosts]
         services = [cluster.services.get(h) for h in hosts]
         self._cell = _codes([h.cell if h is not None else None for h in known])[0]
-        self._apart = _matrix(apart, hosts, self._cell)
+        self._apart = _matrix(apart, hosts)
         self._zone, zones = _codes([s.zone if s is not None else None for s in services])
         pinned = {n: i.pinned_zone for n, i in enumerate(instances) if i.pinned_zone is not None}
         self._pinned: arrays.Ints = np.full(len(instances), NONE, dtype=np.intp)
@@ -90,10 +90,9 @@ class Reach:
         return allowed
 
 
-def _matrix(apart: Collection[tuple[str, str]], hosts: Sequence[str],
-            cell: arrays.Ints) -> arrays.Bools | None:
-    """Shape (H, H), true between hosts that are known to be of different cells
-    though no names say so; None without any."""
+def _matrix(apart: Collection[tuple[str, str]], hosts: Sequence[str]) -> arrays.Bools | None:
+    """Shape (H, H), true between hosts that Nova has shown to be of different
+    cells; None without any."""
     if not apart:
         return None
     index = {host: n for n, host in enumerate(hosts)}
@@ -101,7 +100,7 @@ def _matrix(apart: Collection[tuple[str, str]], hosts: Sequence[str],
     for one, other in apart:
         if one in index and other in index:
             pair = [index[one], index[other]]
-            found[pair, pair[::-1]] = NONE in cell[pair]
+            found[pair, pair[::-1]] = True
     return found
 
 

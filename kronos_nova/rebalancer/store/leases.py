@@ -34,9 +34,10 @@ def of_late(clock: ColumnElement[float]) -> ColumnElement[bool]:
 
 def acquire(connection: sa.Connection, clock: ColumnElement[float], scope: str, owner: str,
             seconds: float, policy_hash: str) -> rows.Lease | None:
-    """Take the scope when it is free, or go on when it is ours already."""
+    """Take the scope when it is free, or go on when it is ours already. Drains of one
+    that nobody has planned of late are over."""
     row = connection.execute(
-        sa.select(_lease, (_lease.c.until > clock).label('live'))
+        sa.select(_lease, (_lease.c.until > clock).label('live'), of_late(clock).label('of_late'))
         .where(_lease.c.scope == scope)).mappings().first()
     if row is None:
         connection.execute(sa.insert(_lease).values(
@@ -56,7 +57,12 @@ def acquire(connection: sa.Connection, clock: ColumnElement[float], scope: str, 
                _lease.c.owner == row['owner'],
                sa.or_(_lease.c.until <= clock, _lease.c.owner == owner))
         .values(owner=owner, epoch=epoch, until=clock + seconds, policy_hash=policy_hash))
-    return rows.Lease(scope, owner, epoch) if taken.rowcount == 1 else None
+    if taken.rowcount != 1:
+        return None
+    if not row['of_late']:
+        # What was being emptied then is not what anybody wants now.
+        connection.execute(sa.delete(tables.drain).where(tables.drain.c.scope == scope))
+    return rows.Lease(scope, owner, epoch)
 
 
 def _held(lease: rows.Lease, clock: ColumnElement[float]) -> tuple[ColumnElement[bool], ...]:

@@ -84,5 +84,7 @@ def lasting(connection: sa.Connection, now: float) -> list[Quarantine]:
 
 
 def lift(connection: sa.Connection, kind: str, name: str) -> bool:
+    if kind == plans.CELLS:
+        name = ' '.join(sorted(name.split()))
     return connection.execute(
         sa.delete(_table).where(_table.c.kind == kind, _table.c.name == name)).rowcount == 1

@@ -107,9 +107,10 @@ class Place:
         return self.store.task(task.task_id).task.state
 
     @contextlib.contextmanager
-    def daemon(self, name, *, dry_run, cap=8):
+    def daemon(self, name, *, dry_run, cap=8, stderr=None):
         path, log = self.directory / 'kronos.conf', self.directory / f'{name}.log'
         path.write_text(f'''[DEFAULT]
+{f'log_file = {log}' if stderr else ''}
 transport_url = rabbit://u:c4n4ry@127.0.0.1:{self._broker.port}/
 [engine]
 dry_run = {str(dry_run).lower()}
@@ -132,7 +133,7 @@ bearer_token = c4n4ry-token
 [cache]
 backend_argument = url:redis://:c4n4ry@127.0.0.1:1/0
 ''')
-        with open(log, 'w') as out:
+        with open(stderr or log, 'w') as out:
             process = subprocess.Popen(
                 [sys.executable, '-W', 'ignore', '-c',
                  f'import sys; from kronos_nova.cmd import {name}; sys.exit({name}.main())',
@@ -216,6 +217,17 @@ def test_sigusr2_has_a_daemon_tell_where_it_stands_and_it_goes_on(place, name, l
     assert 'endpoint_override = http://***@127.0.0.1:1' in text
     assert 'c4n4ry' not in text
     assert 'Traceback (most' not in text
+
+
+@pytest.mark.parametrize('name', ['engine', 'executor'])
+def test_a_report_that_cannot_be_written_ends_no_daemon(place, name):
+    """Standard error is on a disk that is full."""
+    with place.daemon(name, dry_run=True, stderr='/dev/full') as process:
+        until(lambda: '(dry run' in process.log.read_text(), process)
+        for number in (1, 2):
+            process.send_signal(signal.SIGUSR2)
+            until(lambda number=number: process.log.read_text().count(
+                'No Guru Meditation Report') == number, process)
 
 
 def unblocked(process):

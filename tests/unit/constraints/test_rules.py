@@ -110,7 +110,7 @@ def test_a_rule_says_no_by_its_name(rule):
     {'instance': {'pinned_zone': 'az1'}},
     {'hosts': {'a': host('a', cell='1'), 'b': host('b', cell=None)}},
     {'hosts': {'a': host('a', cell='1'), 'b': host('b', cell='1')},
-     'history': model.History(other_cells=frozenset({('a', 'b')}))},
+     'history': model.History(other_cells=frozenset({('a', 'c'), ('b', 'c')}))},
     {'hosts': {'a': host('a', cell='1'), 'b': host('b', cell=None)},
      'history': model.History(other_cells=frozenset({('a', 'c'), ('b', 'c')}))},
     {'hosts': {'a': host('a', traits=frozenset({'CUSTOM_X'}))},
@@ -149,8 +149,8 @@ def test_what_nova_said_of_a_host_or_what_is_unknown_holds_an_imbalance_move(
                  options={'instance_storage': 'local'}) == 'copies-disk'
 
 
-@pytest.mark.parametrize('names', [(None, None), ('1', None), (None, '1')])
-def test_where_names_do_not_tell_what_nova_has_shown_of_two_hosts_counts(names):
+@pytest.mark.parametrize('names', [(None, None), ('1', None), (None, '1'), ('1', '1')])
+def test_what_nova_has_shown_of_two_hosts_counts_whatever_their_names_say(names):
     source, destination = names
     apart = model.History(other_cells=frozenset({('a', 'b')}))
     hosts = {'a': host('a', cell=source), 'b': host('b', cell=destination)}

@@ -566,8 +566,40 @@ def test_a_broken_policy_file_keeps_the_last_good_policies(world):
         world.engine()
 
 
-def test_drains_of_every_scope_are_told_even_if_one_cannot_be_planned(world):
-    """Another engine drains c in a scope of its own."""
+def test_the_scheduler_is_told_where_all_are_that_are_under_way(world):
+    told = []
+    world.engine(publish=lambda *args: told.append(args[2])).run_cycle()
+    assert [(f.instance_uuid, f.to_host) for f in told[0].flights] == [(A0, 'b')]
+
+
+@pytest.mark.parametrize('name', ['draining', 'in_states'])
+def test_a_database_that_goes_away_at_the_end_keeps_the_plan(world, name, monkeypatch, caplog):
+    asked = getattr(world.store, name)
+
+    def away(*args):
+        if world.casts:
+            raise exception.StoreError(problem='is away', remedy='Wait.')
+        return asked(*args)
+
+    monkeypatch.setattr(world.store, name, away)
+    told = []
+    row, = world.engine(publish=lambda *args: told.append('moves'),
+                        publish_usage=lambda *args: told.append('usage')).run_cycle()
+    assert row['moves'] and told == ['usage' if name == 'draining' else 'moves']
+    assert 'nova-scheduler is not told' in caplog.text and 'is away' in caplog.text
+
+
+def test_an_engine_that_is_stopped_tells_no_usage_that_it_has_not_read(world):
+    told = []
+    one = world.engine(publish_usage=lambda *args: told.append(args))
+    world.collector.meanwhile = one.stop
+    assert one.run_cycle() == [] and told == []
+
+
+@pytest.mark.parametrize('dry_run', [False, True])
+def test_drains_of_every_scope_are_told_even_if_one_cannot_be_planned(world, dry_run):
+    """Another engine drains c in a scope of its own; a dry run tells nobody to avoid it."""
+    world.conf.set_override('dry_run', dry_run, 'engine')
     lease = world.store.acquire_lease('blue', 'two', 600, 'hash')
     world.store.save_plan(lease, model.Plan(scope='blue', draining=frozenset({'c'})), [],
                           plan_id='p', now=world.clock(), dry_run=False, cooldown=0,
@@ -575,7 +607,8 @@ def test_drains_of_every_scope_are_told_even_if_one_cannot_be_planned(world):
     world.conf.set_override('aggregates', ['nowhere'], 'engine')
     told = []
     rows = world.engine(publish=lambda *args: told.append(args[0])).run_cycle()
-    assert 'no aggregate nowhere' in rows[0]['reason'] and told == [frozenset({'c'})]
+    assert 'no aggregate nowhere' in rows[0]['reason']
+    assert told == ([] if dry_run else [frozenset({'c'})])
 
 
 @pytest.mark.parametrize('dry_run', [False, True])

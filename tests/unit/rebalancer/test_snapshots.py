@@ -544,3 +544,17 @@ def test_a_directory_in_a_files_place_is_refused(written):
 def test_what_is_no_snapshot_is_refused(tmp_path):
     refused(str(tmp_path), 'meta.json', 'No such file')
     refused(str(tmp_path / 'nowhere'), 'meta.json', 'No such file')
+
+
+def test_hosts_of_different_cells_may_be_written_in_any_order(written):
+    found = get(written, 'cooldowns.json')
+    assert found['other_cells'] == [['a', 'b']]
+    put(written, 'cooldowns.json', {**found, 'other_cells': [['b', 'a']]})
+    assert reader.read(written).history('ssd', cooldown=0, instance_cooldown=0).other_cells == {
+        ('a', 'b')}
+
+
+def test_where_nova_has_shown_no_other_cell_a_release_before_cells_reads_it(tmp_path):
+    without = {s: dataclasses.replace(h, other_cells=frozenset()) for s, h in histories().items()}
+    found = get(writer.write(str(tmp_path), recording(histories=without)), 'cooldowns.json')
+    assert 'other_cells' not in found and 'completed' in found

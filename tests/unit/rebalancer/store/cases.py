@@ -469,7 +469,7 @@ def hosts_of_different_cells_are_remembered_for_a_time(store):
     assert history.other_cells == {('h1', 'h3')} and history.quarantined_hosts == frozenset()
     assert [(q.kind, q.name) for q in store.quarantines(NOW)] == [('cells', 'h1 h3')]
     assert store.history('blue', NOW + 110).other_cells == frozenset()
-    assert store.lift('cells', 'h1 h3') and not store.lift('cells', 'h1 h3')
+    assert store.lift('cells', 'h3 h1') and not store.lift('cells', 'h1 h3')
     assert store.history('blue', NOW).other_cells == frozenset()
 
 
@@ -731,7 +731,8 @@ def a_census_counts_what_is_under_way(store):
 
 
 def a_census_tells_of_no_scope_that_is_gone(store):
-    """Its lease stays for the sake of the epoch, and so does what was being emptied."""
+    """Its lease stays for the sake of the epoch; what was being emptied, until it is
+    planned again."""
     now = store.now()
     for scope, tasks, ago in (('here', 0, 2 * 86400), ('away', 0, 3600),
                               ('gone', 0, 2 * 86400), ('stuck', 1, 2 * 86400)):
@@ -745,6 +746,11 @@ def a_census_tells_of_no_scope_that_is_gone(store):
         'here': True, 'away': False, 'stuck': False}
     assert found.overdue == {'stuck': 1} and [p.scope for p in found.pauses] == ['gone']
     assert store.draining() == {'host of here', 'host of away'}, 'else boots avoid it for ever'
+    for scope in ('gone', 'away'):
+        lease_of(store, scope)
+    assert store.draining() == {'host of here', 'host of away'}, 'what was wanted long ago is not'
+    assert store.history('gone', now).draining == frozenset()
+    assert store.history('away', now).draining == {'host of away'}
 
 
 ALL = [
