@@ -133,6 +133,7 @@ bearer_token = c4n4ry-token
 [cache]
 backend_argument = url:redis://:c4n4ry@127.0.0.1:1/0
 ''')
+        log.touch()
         with open(stderr or log, 'w') as out:
             process = subprocess.Popen(
                 [sys.executable, '-W', 'ignore', '-c',
