@@ -27,11 +27,13 @@ def main(argv: Sequence[str] | None = None) -> int:
 
     :returns: 0 ready, 1 ready with warnings, 2 not ready, 255 a check broke.
     """
+    from kronos_nova.cmd import _tool
+
+    _tool.native_threads()
     from oslo_config import cfg
     from oslo_log import log as logging
     from oslo_upgradecheck import upgradecheck
 
-    from kronos_nova.cmd import _tool
     from kronos_nova.conf import opts
     from kronos_nova.rebalancer.store import database
     from kronos_nova.rebalancer.store import schema as schemas

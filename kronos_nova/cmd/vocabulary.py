@@ -13,7 +13,8 @@
 """Which words of a configuration file are options of ours, and which were meant to be.
 
 kronos.conf and nova.conf have groups that other programs and libraries read too: there
-only what is nearly one of our words is said to be wrong.
+only what is nearly a known word is said to be wrong. What a whole group of nova.conf is
+for we cannot know; in kronos.conf each belongs to us or to a library.
 """
 
 from collections.abc import Collection
@@ -21,9 +22,15 @@ from collections.abc import Iterator
 from collections.abc import Mapping
 import dataclasses
 import difflib
+from importlib import metadata
 from typing import Any
 
+from oslo_config import cfg
+from oslo_log import log as logging
+
 from kronos_nova.conf import opts
+
+LOG = logging.getLogger(__name__)
 
 #: Groups that Nova, oslo.db or a plug-in of keystoneauth has options in as well.
 SHARED = ('nova', 'database', 'filter_scheduler')
@@ -31,6 +38,13 @@ SHARED = ('nova', 'database', 'filter_scheduler')
 PREFIX = 'kronos'
 #: Nova's, and as near to [database] as a typing error would be.
 NOT_MISSPELT = ('api_database',)
+#: Whoever has one of these and none of those is a kronos.conf, not a nova.conf.
+KRONOS_CONF = frozenset({'engine', 'executor', 'messaging', 'monitoring'})
+NOVA_CONF = frozenset({'filter_scheduler', 'api_database'})
+#: Their options are found without registering, or not by us.
+ANYWHERE = frozenset({'DEFAULT', 'profiler'})
+#: Options that name groups: where a login stands, where more configuration comes from.
+NAMING = (('nova', 'auth_section'), ('DEFAULT', 'config_source'))
 #: As difflib measures it; a letter left out of six, or two of them swapped.
 NEAR = 0.8
 #: The multipliers of Nova's own weighers end as ours do.
@@ -42,24 +56,46 @@ Known = dict[str, dict[str, tuple[str, str]]]
 
 @dataclasses.dataclass(frozen=True)
 class Vocabulary:
-    """Our options, and those that others have in the groups we share with them."""
+    """Our options, those that others have in the groups we share with them, and those of
+    the libraries that read kronos.conf."""
 
     ours: Known
     theirs: dict[str, frozenset[str]]
+    libraries: dict[str, frozenset[str]]
 
-    def judge(self, sections: Mapping[str, Collection[str]]) -> Iterator[str]:
+    def judge(self, sections: Mapping[str, Mapping[str, Collection[str]]]) -> Iterator[str]:
         """What is wrong with the options of a file, in the order of groups.
 
-        :param sections: group -> names of its options, as written.
+        :param sections: group -> names of its options, as written -> values.
         :returns: a sentence on each, without the path of the file and without a value.
         """
+        alone = not KRONOS_CONF.isdisjoint(sections) and NOVA_CONF.isdisjoint(sections)
+        named = {value.strip() for group, name in NAMING
+                 for written in sections.get(group, {}).get(name, ())
+                 for value in written.split(',')}
         for group in sorted(sections):
             if group in self.ours:
                 for name in sections[group]:
                     yield from self._option(group, name)
+            elif alone and group in self.libraries:
+                for name in sections[group]:
+                    yield from self._of_library(group, name)
             elif group not in NOT_MISSPELT and (near := _nearest(group, self.ours, NEAR)):
                 yield (f'[{group}] is no group of this release (is [{near}] meant?): its options '
                        'have no effect. Remove or correct it.')
+            elif alone and group not in ANYWHERE | named:
+                near = _nearest(group, self.libraries, NEAR)
+                hint = f' (is [{near}] meant?)' if near else ''
+                yield (f'[{group}] is a group of neither this release nor its libraries{hint}: '
+                       'its options have no effect, unless a plug-in of yours reads them. Remove '
+                       'or correct it.')
+
+    def _of_library(self, group: str, name: str) -> Iterator[str]:
+        known, plain = self.libraries[group], name.replace('-', '_')
+        near = None if plain in known else _nearest(plain, known, VERY_NEAR)
+        if near is not None:
+            yield (f'[{group}] {name} is no option (is {near} meant?): it has no effect. Remove '
+                   'or correct it.')
 
     def _option(self, group: str, name: str) -> Iterator[str]:
         known, plain = self.ours[group], name.replace('-', '_')
@@ -97,7 +133,31 @@ def of_this_release() -> Vocabulary:
                 if group not in SHARED or (old.group or group) in SHARED:
                     ours.setdefault(old.group or group, {}).setdefault(
                         (old.name or option.name).replace('-', '_'), today)
-    return Vocabulary(ours, {'nova': _of_keystoneauth()})
+    return Vocabulary(ours, {'nova': _of_keystoneauth()}, _of_libraries())
+
+
+def _of_libraries() -> dict[str, frozenset[str]]:
+    """Group -> options, old names among them, of the OpenStack libraries installed here."""
+    found: dict[str, set[str]] = {}
+    for point in metadata.entry_points(group='oslo.config.opts'):
+        if not point.name.startswith(('oslo.', 'keystonemiddleware')):
+            continue
+        try:
+            listed = point.load()()
+        except Exception as e:  # what it needs for a back end of its own is not here
+            LOG.debug('Options of %s are not known: %s', point.name, e)
+            continue
+        for group, options in listed:
+            for option in options:
+                _note(found, str(group or 'DEFAULT'), option)
+    return {group: frozenset(names) for group, names in found.items()}
+
+
+def _note(found: dict[str, set[str]], group: str, option: cfg.Opt) -> None:
+    found.setdefault(group, set()).add(option.dest)
+    for old in option.deprecated_opts:
+        found.setdefault(old.group or group, set()).add(
+            (old.name or option.name).replace('-', '_'))
 
 
 def _of_keystoneauth() -> frozenset[str]:

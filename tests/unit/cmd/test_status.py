@@ -69,6 +69,18 @@ def test_current_configuration_on_an_empty_database_is_ready(run):
     assert report.count('Result: Success') == 6
 
 
+def test_the_libraries_whose_options_are_compared_say_nothing(tmp_path):
+    path = tmp_path / 'kronos.conf'
+    path.write_text(f'[engine]\npolicies_file = {TOP}/etc/kronos/policies.yaml\n'
+                    f'[database]\nconnection = sqlite:///{tmp_path}/kronos.sqlite\n')
+    done = subprocess.run(
+        [sys.executable, '-c', 'import sys; from kronos_nova.cmd import status; '
+         'sys.exit(status.main())', '--config-file', str(path), 'upgrade', 'check'],
+        cwd=TOP, capture_output=True, text=True, check=True)
+    assert 'Result: Success' in done.stdout
+    assert done.stderr == ''
+
+
 def test_the_check_does_not_make_the_database_it_would_belong_to_root(run, tmp_path):
     status, report = run()
     assert status == 0
@@ -250,6 +262,38 @@ def test_a_near_miss_in_a_group_that_others_use_too_is_named(options, group, nam
     details = options(f'[{group}]\n{name} = s3cret\n')
     assert details.startswith(f'[{group}] {name} is n')
     assert said in details and 's3cret' not in details
+
+
+@pytest.mark.parametrize(('text', 'said'), [
+    ('[planner]\nx = s3cret\n', '[planner] is a group of neither this release nor its libraries: '
+     'its options have no effect, unless a plug-in of yours reads them. Remove or correct it.'),
+    ('[oslo_messaging_rabit]\nx = s3cret\n', '(is [oslo_messaging_rabbit] meant?)'),
+    ('[cache]\nenabld = s3cret\n', '[cache] enabld is no option (is enabled meant?)'),
+    ('[DEFAULT]\ntransport_urll = s3cret\n', '(is transport_url meant?)')])
+def test_in_a_kronos_conf_what_belongs_to_nobody_is_named(options, text, said):
+    details = options(f'[executor]\n{text}')
+    assert said in details and 's3cret' not in details
+    assert options(text) == options(f'[filter_scheduler]\n[executor]\n{text}') == '', (
+        'a nova.conf, or part of one, has groups that are not ours to know')
+
+
+def test_in_a_kronos_conf_groups_of_libraries_and_those_that_options_name_are_known(options):
+    assert options('''[DEFAULT]
+debug = true
+rpc_backend = x
+config_source = vault, more
+[engine]
+[oslo_messaging_rabbit]
+rabbit_quorum_queue = true
+[oslo_concurrency]
+[cache]
+[profiler]
+[vault]
+[more]
+[nova]
+auth_section = login
+[login]
+''') == ''
 
 
 @pytest.mark.parametrize(('group', 'meant'), [
