@@ -24,6 +24,7 @@ from kronos_nova import constraints
 from kronos_nova import exception
 from kronos_nova import model
 from kronos_nova.constraints import view
+from kronos_nova.rebalancer import collector
 from kronos_nova.rebalancer.executors import retry
 from kronos_nova.rebalancer.executors import worker
 from tests.functional import test_collector
@@ -131,6 +132,15 @@ class TwoCellsTestCase(test_collector.CollectorCase, test_nova_executor.Executor
         self.carry_out((server, 'host1', ()))
         self.assertEqual('cell-differs', self.verdict(self.collect(), server, 'host3'))
         asked = self.requests(server)
+        self.carry_out((server, 'host3', ()))
+        self.assertEqual(asked, self.requests(server))
+
+        # Names that come later are told about; wrong ones make it try again no sooner.
+        self.aggregate('some', 'host1', 'host3', **{KEY: 'cell1'})
+        with self.assertLogs(collector.LOG.logger, 'WARNING') as logged:
+            cluster = self.collect()
+        self.assertRegex(str(logged.output), r'not of 2 \(host2, host4\)')
+        self.assertEqual('cell-differs', self.verdict(cluster, server, 'host3'))
         self.carry_out((server, 'host3', ()))
         self.assertEqual(asked, self.requests(server))
 
