@@ -143,6 +143,28 @@ class HostsAndWishesTestCase(PinsCase):
             self.judged(self.server(**{'trait:CUSTOM_LICENCE': 'required'}), 'host2',
                         'required-traits')
 
+    def test_an_instance_stays_in_the_zone_that_it_was_booted_into(self) -> None:
+        """One for which no zone was asked goes into any."""
+        self.aggregate('east', 'host1', 'host3', availability_zone='east')
+        self.aggregate('west', 'host2', availability_zone='west')
+        asked = self.admin_api.post_server({'server': self._build_server(
+            flavor_id=self.flavor['id'], networks='none', az='east')})
+        asked = self._wait_for_state_change(asked, 'ACTIVE')
+        home = self.host_of(asked)
+        self.assertEqual('east', self.collect().instances[asked['id']].pinned_zone)
+        self.judged(asked['id'], 'host2', 'az-pinned', home=home)
+        self.judged(asked['id'], ({'host1', 'host3'} - {home}).pop(), None)
+        self.judged(self.server('host1'), 'host2', None)
+        self.conf.set_override('restrict_to_az', True, 'engine')
+        self.assertEqual('az-differs', self.ours(self.server('host1'), 'host2'))
+
+    def test_a_host_whose_cpu_lacks_a_trait_takes_nothing(self) -> None:
+        """By Placement's traits; Nova's fake driver compares no CPUs."""
+        self.give_trait('HW_CPU_X86_AVX', 'host1', 'host3')
+        plain = self.server()
+        self.assertEqual('cpu-traits', self.ours(plain, 'host2'))
+        self.assertIsNone(self.ours(plain, 'host3'))
+
     def test_a_project_stays_in_its_aggregates(self) -> None:
         mine = self.server()
         project = self.collect().instances[mine].project_id
