@@ -68,3 +68,18 @@ def _opened(prog: str, files: list[str]) -> Iterator[tuple[Any, Any]]:
         yield conf, store
     finally:
         store.close()
+
+
+def check_scope(prog: str, conf: Any, store: Any, scope: str) -> None:
+    """A misspelt scope would be trusted: a pause of it holds nothing, a list is empty.
+
+    :raises ConfigError: no engine has planned it, and none is to; the known ones are named.
+    """
+    from kronos_nova import exception
+    from kronos_nova import model
+
+    known = {*conf.engine.aggregates, *store.scopes(), model.UNASSIGNED}
+    if scope not in known:
+        raise exception.ConfigError(
+            path=prog, field='--scope', problem=f'no engine has planned {scope!r}',
+            remedy=f'Known are: {", ".join(sorted(known))}')

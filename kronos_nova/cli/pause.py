@@ -48,7 +48,7 @@ class Pause(_database.DatabaseCommand):
         def act(conf: Any, store: Any) -> None:
             seconds = _duration(prog, parsed_args.duration)
             if parsed_args.scope is not None:
-                _check(prog, conf, store, parsed_args.scope)
+                _database.check_scope(prog, conf, store, parsed_args.scope)
             found = store.pause(
                 parsed_args.scope, time.time(), seconds=seconds,
                 paused_by=f'{getpass.getuser()}@{socket.gethostname()}'[:255],
@@ -121,18 +121,6 @@ def _duration(prog: str, text: str | None) -> float | None:
     except ValueError as e:
         raise exception.ConfigError(path=prog, field='--for', problem=str(e),
                                     remedy='Leave it out to pause until kronos resume') from None
-
-
-def _check(prog: str, conf: Any, store: Any, scope: str) -> None:
-    """A pause of a misspelt scope would be trusted and hold nothing."""
-    from kronos_nova import exception
-    from kronos_nova import model
-
-    known = {*conf.engine.aggregates, *store.scopes(), model.UNASSIGNED}
-    if scope not in known:
-        raise exception.ConfigError(
-            path=prog, field='--scope', problem=f'no engine has planned {scope!r}',
-            remedy=f'Known are: {", ".join(sorted(known))}')
 
 
 def _what(scope: str | None) -> str:

@@ -248,10 +248,20 @@ class Store:
         found = self._plans(sa.select(tables.plan).where(tables.plan.c.plan_id == plan_id))
         return found[0] if found else None
 
-    def plans(self, limit: int = 20) -> list[PlanRow]:
-        """The newest plans, newest first."""
-        return self._plans(sa.select(tables.plan).order_by(
+    def plans(self, limit: int = 20, scope: str | None = None) -> list[PlanRow]:
+        """The newest plans, of one scope or of all, newest first."""
+        wanted = sa.true() if scope is None else tables.plan.c.scope == scope
+        return self._plans(sa.select(tables.plan).where(wanted).order_by(
             tables.plan.c.created_at.desc(), tables.plan.c.plan_id).limit(limit))
+
+    def newest_plans(self) -> dict[str, PlanRow]:
+        """Scope -> its newest plan, also of a dry run."""
+        newest = sa.select(tables.plan.c.scope, sa.func.max(tables.plan.c.created_at).label(
+            'at')).group_by(tables.plan.c.scope).subquery()
+        return {row.plan.scope: row for row in self._plans(
+            sa.select(tables.plan).join(newest, sa.and_(
+                tables.plan.c.scope == newest.c.scope, tables.plan.c.created_at == newest.c.at))
+            .order_by(tables.plan.c.plan_id))}
 
     def _plans(self, query: sa.Select[Any]) -> list[PlanRow]:
         return self._read(lambda c: [
@@ -296,6 +306,10 @@ class Store:
     def task(self, task_id: str) -> TaskRow | None:
         found = self._read(lambda c: tasks.find(c, tables.task.c.task_id == task_id))
         return found[0] if found else None
+
+    def tasks_of(self, plan_ids: Collection[str]) -> list[TaskRow]:
+        """All tasks of these plans, also those that are over."""
+        return self._read(lambda c: tasks.find(c, tables.task.c.plan_id.in_(sorted(plan_ids))))
 
     def doubt(self, task: model.Task) -> str | None:
         """Why a task that somebody sent is not one of this table's, or None."""
@@ -462,6 +476,13 @@ class Store:
     def outcomes(self, scope: str, limit: int) -> list[breakers.Outcome]:
         """Of the scope's plans since its breaker opened last, newest first."""
         return self._read(lambda c: outcomes.realised(c, scope, limit))
+
+    def realised(self, plan_id: str) -> float | None:
+        """The combined imbalance that scores showed after the plan; None where it is not
+        known, or not to be judged."""
+        outcome = tables.outcome
+        return self._read(lambda c: c.scalar(
+            sa.select(outcome.c.combined_realised).where(outcome.c.plan_id == plan_id)))
 
     def wish(self, lease: Lease, now: float) -> float:
         """The scope wants to be balanced; since when it has, without a break.

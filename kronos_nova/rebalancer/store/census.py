@@ -31,10 +31,13 @@ from kronos_nova.rebalancer.store import tables
 @dataclasses.dataclass(frozen=True, slots=True)
 class Scope:
     """A scope that some engine has leased of late: whether one has it now, how often it
-    was leased anew, and the newest plan of which it is known what came of it."""
+    was leased anew, and the newest plan of which it is known what came of it. ``owner``
+    has it, or had it last; ``planned_at`` is when one last stored what it had decided."""
 
     leased: bool
     epoch: int
+    owner: str
+    planned_at: float | None
     outcome: breakers.Outcome | None = None
     realised_at: float | None = None
     draining: int = 0
@@ -80,7 +83,8 @@ def _scopes(connection: sa.Connection, now: float, busy: Collection[str]) -> dic
             sa.or_(leases.of_late(sa.literal(now)), lease.c.scope.in_(sorted(busy))))):
         last = came.get(row.scope)
         found[row.scope] = Scope(
-            leased=row.until > now, epoch=row.epoch, draining=draining.get(row.scope, 0),
+            leased=row.until > now, epoch=row.epoch, owner=row.owner,
+            planned_at=row.planned_at, draining=draining.get(row.scope, 0),
             realised_at=None if last is None else last.realised_at,
             outcome=None if last is None else breakers.Outcome(
                 last.plan_id, last.combined_before, last.combined_foreseen,

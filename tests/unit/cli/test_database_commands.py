@@ -19,6 +19,7 @@ import time
 import pytest
 
 from kronos_nova import model
+from kronos_nova.cli import moments
 from kronos_nova.cli import task as task_commands
 from kronos_nova.rebalancer.store import api
 from tests import commands
@@ -30,7 +31,7 @@ def run(tmp_path):
     """Runs a command; (exit status, output, last error line)."""
     conf = tmp_path / 'kronos.conf'
     conf.write_text(f'[database]\nconnection = sqlite:///{tmp_path}/kronos.sqlite\n'
-                    '[engine]\naggregates = blue\n')
+                    '[engine]\naggregates = blue\ninclude_unassigned_hosts = false\n')
 
     def run(*args):
         done = commands.main('kronos_nova.cli.app', *args, '--config-file', conf)
@@ -155,3 +156,76 @@ def test_a_task_is_shown_with_its_alternates_and_every_attempt(run, store):
     assert f'migration {refused.migration_uuid}: MigrationFailed: no?[31m CPU' in values[-1]
     status, _, error = run('task', 'show', 'nobody')
     assert status == 1 and 'there is no such task' in error
+
+
+def listed(run, *args):
+    status, out, error = run(*args, '-f', 'json')
+    assert status == 0, error
+    return json.loads(out)
+
+
+def test_the_status_tells_of_each_scope_who_plans_it_and_what_holds_it(run, store, tmp_path):
+    now = time.time()
+    assert [(r['Scope'], r['Engine'], r['Moves']) for r in listed(run, 'status')] == [
+        ('blue', '', None)], 'what is configured and was never planned'
+    plan = model.Plan('blue', reason='a first look')
+    store.save_plan(None, plan, [], plan_id='dry', now=now - 3600, dry_run=True, cooldown=0,
+                    instance_cooldown=0)
+    (blue,) = listed(run, 'status')
+    assert (blue['Engine'], blue['Dry run'], blue['Reason']) == ('', True, 'a first look')
+    assert blue['Planned at'] == moments.shown(now - 3600)
+    _, (first, _second), _ = cases.save(store, 2, now=now - 60, draining=['h1'])
+    claimed = cases.claim(store, 'ctl1:executor', now=now)
+    cases.save(store, 0, 'red\x1b[31m', now=now, reason='nothing to gain')
+    store.release(cases.lease_of(store, 'red\x1b[31m'))
+    store.pause('blue', now, seconds=None, paused_by='me', reason='a change')
+    blue, red = listed(run, 'status')
+    assert (blue['Engine'], blue['Moves'], blue['Dry run'], blue['Draining']) == (
+        'engine', 2, False, 1)
+    assert blue['Policies'] == [{
+        'name': 'cpu', 'imbalance_before': 0.4, 'imbalance_after': 0.1, 'threshold': 0.15,
+        'skipped': False, 'reason': None}]
+    assert blue['Tasks'] == {'claimed': 1, 'queued': 1} and blue['Overdue'] == 0
+    assert blue['Executors'] == {'ctl1:executor': 1} and claimed.task.task_id
+    assert 'a change' in blue['Paused'] and 'me' in blue['Paused']
+    assert (red['Scope'], red['Engine'], red['Reason'], red['Paused']) == (
+        'red?[31m', '', 'nothing to gain', '')
+    status, table, error = run('status')
+    assert (status, '\x1b' in table) == (0, False), error
+    assert 'cpu: 0.4000 to 0.1000 (threshold 0.15)' in table and '1 claimed, 1 queued' in table
+
+
+def test_plans_are_listed_newest_first_with_what_became_of_their_tasks(run, store):
+    now = time.time()
+    older, _, _ = cases.save(store, 1, now=now - 60)
+    row = cases.claim(store, now=now)
+    cases.end(store, row, now=now)
+    newer, _, _ = cases.save(store, 0, 'red', now=now, reason='a\tpause\x1b[31m')
+    first, second = listed(run, 'plan', 'list')
+    assert (first['Plan'], first['Moves'], first['Tasks'], first['Reason']) == (
+        newer, 0, '', 'a?pause?[31m')
+    assert (second['Plan'], second['Scope'], second['Tasks'], second['Dry run']) == (
+        older, 'blue', '1 completed', False)
+    assert [r['Plan'] for r in listed(run, 'plan', 'list', '--limit', '1')] == [newer]
+    assert [r['Plan'] for r in listed(run, 'plan', 'list', '--scope', 'blue')] == [older]
+    status, _, error = run('plan', 'list', '--scope', 'bleu')
+    assert status == 1 and 'no engine has planned' in error and 'blue, red' in error
+    status, _, error = run('plan', 'list', '--limit', '0')
+    assert status == 2 and 'is no number of plans' in error
+
+
+def test_a_plan_is_shown_with_its_moves_their_tasks_and_what_came_of_it(run, store):
+    now = time.time()
+    plan_id, (task,), _ = cases.save(store, 1, now=now)
+    shown = listed(run, 'plan', 'show', plan_id)
+    (move,) = shown['Moves']
+    assert (move['instance_uuid'], move['from_host'], move['to_host'], move['state']) == (
+        task.instance_uuid, 'h1', 'h2', 'queued')
+    assert (move['task_id'], move['alternates']) == (task.task_id, ['h3'])
+    assert shown['Rejections'] == {'claims': 3} and shown['Warnings'] == ['w']
+    assert shown['Imbalance realised'] is None and shown['Policies'][0]['name'] == 'cpu'
+    status, table, error = run('plan', 'show', plan_id)
+    assert status == 0, error
+    assert f'{task.instance_uuid} h1 to h2: spread, wave 0' in ' '.join(table.split())
+    status, _, error = run('plan', 'show', 'nobody')
+    assert status == 1 and 'there is no such plan' in error and 'keep_days' in error

@@ -1,0 +1,45 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""How parts of a stored plan are shown: for programs as they are, else as lines of text."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from kronos_nova import model
+
+
+def policies(reports: Sequence[model.PolicyReport], nested: bool) -> Any:
+    from kronos_nova.cmd import _tool
+
+    if nested:
+        return [{'name': _tool.shown(p.name), 'imbalance_before': p.imbalance_before,
+                 'imbalance_after': p.imbalance_after, 'threshold': p.threshold,
+                 'skipped': p.skipped, 'reason': _text(p.reason)} for p in reports]
+    return '\n'.join(
+        f'{_tool.shown(p.name)}: ' + (
+            _text(p.reason) or 'skipped' if p.skipped else
+            f'{_tool.shown(p.imbalance_before)} to {_tool.shown(p.imbalance_after)} '
+            f'(threshold {p.threshold:g})') for p in reports)
+
+
+def _text(said: str | None) -> str | None:
+    from kronos_nova.cmd import _tool
+
+    return None if said is None else _tool.shown(said)
+
+
+def texts(said: Sequence[str], nested: bool) -> Any:
+    from kronos_nova.cmd import _tool
+
+    shown = [_tool.shown(text) for text in said]
+    return shown if nested else '\n'.join(shown)

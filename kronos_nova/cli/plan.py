@@ -1,0 +1,148 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""``kronos plan list`` and ``show``: what engines have decided, why, and what came of it."""
+
+import argparse
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+from cliff import lister
+from cliff import show
+
+from kronos_nova.cli import _database
+
+SHOWN = 20
+
+
+class ListPlans(_database.DatabaseCommand, lister.Lister):
+    """The newest plans, newest first. Of empty ones only those are kept that said
+    something new."""
+
+    def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
+        parser = super().get_parser(prog_name)
+        parser.add_argument('--scope', metavar='NAME', help='Of this scope alone.')
+        parser.add_argument('--limit', type=_positive, default=SHOWN, metavar='N',
+                            help=f'At most so many; {SHOWN} unless told.')
+        return parser
+
+    def take_action(
+        self, parsed_args: argparse.Namespace
+    ) -> tuple[tuple[str, ...], list[tuple[Any, ...]]]:
+        from kronos_nova.cli import moments
+        from kronos_nova.cmd import _tool
+
+        rows: list[tuple[Any, ...]] = []
+
+        def act(conf: Any, store: Any) -> None:
+            plans = store.plans(parsed_args.limit, parsed_args.scope)
+            if not plans and parsed_args.scope is not None:
+                _database.check_scope('kronos plan list', conf, store, parsed_args.scope)
+            ended = _states(store.tasks_of([p.plan_id for p in plans]))
+            rows.extend(
+                (p.plan_id, _tool.shown(p.plan.scope), moments.shown(p.created_at), p.dry_run,
+                 len(p.plan.moves), ended.get(p.plan_id, ''), p.plan.combined_before,
+                 p.plan.combined_after, _tool.shown(p.plan.reason or '')) for p in plans)
+
+        self._run('kronos plan list', parsed_args, act)
+        return ('Plan', 'Scope', 'Created at', 'Dry run', 'Moves', 'Tasks', 'Imbalance before',
+                'Imbalance after', 'Reason'), rows
+
+
+def _states(tasks: Sequence[Any]) -> dict[str, str]:
+    """Plan -> how many of its tasks are in which state."""
+    numbers: dict[str, Counter[str]] = {}
+    for row in tasks:
+        numbers.setdefault(row.task.plan_id, Counter())[str(row.task.state)] += 1
+    return {plan_id: ', '.join(f'{n} {state}' for state, n in sorted(found.items()))
+            for plan_id, found in numbers.items()}
+
+
+def _positive(text: str) -> int:
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f'{text!r} is no number of plans; write {SHOWN}')
+    return int(text)
+
+
+class ShowPlan(_database.DatabaseCommand, show.ShowOne):
+    """A plan with its moves, what became of each, and what was not moved, by rule."""
+
+    def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
+        parser = super().get_parser(prog_name)
+        parser.add_argument('plan', help='Its UUID; see kronos plan list.')
+        return parser
+
+    def take_action(
+        self, parsed_args: argparse.Namespace
+    ) -> tuple[tuple[str, ...], tuple[Any, ...]]:
+        from kronos_nova import exception
+
+        prog = 'kronos plan show'
+        nested = parsed_args.formatter in ('json', 'yaml')
+        found: list[tuple[tuple[str, ...], tuple[Any, ...]]] = []
+
+        def act(conf: Any, store: Any) -> None:
+            row = store.plan(parsed_args.plan)
+            if row is None:
+                raise exception.ConfigError(
+                    path=prog, field=parsed_args.plan, problem='there is no such plan',
+                    remedy='kronos plan list shows the newest; [engine] keep_days is how long '
+                           'they are kept')
+            found.append(_shown(row, store.tasks_of([row.plan_id]), store.realised(row.plan_id),
+                                nested))
+
+        self._run(prog, parsed_args, act)
+        return found[0]
+
+
+def _shown(row: Any, tasks: Sequence[Any], realised: float | None,
+           nested: bool) -> tuple[tuple[str, ...], tuple[Any, ...]]:
+    """Names and values of a stored plan."""
+    from kronos_nova.cli import _plans
+    from kronos_nova.cli import moments
+    from kronos_nova.cmd import _tool
+
+    plan = row.plan
+    of = {t.task.instance_uuid: t for t in tasks}
+    moves: Any = [_move(m, of.get(m.instance_uuid)) for m in plan.moves]
+    rejections: Any = dict(sorted(plan.rejections.items()))
+    if not nested:
+        moves = '\n'.join(
+            f'{m["instance_uuid"]} {m["from_host"]} to {m["to_host"]}: {m["phase"]}, wave '
+            f'{m["wave"]}, improvement {m["improvement"]:.4f}'
+            + (f', task {m["task_id"]} {m["state"]}' if m['task_id'] else '') for m in moves)
+        rejections = ', '.join(f'{rule} {number}' for rule, number in rejections.items())
+    return (
+        'Plan', 'Scope', 'Created at', 'Dry run', 'Reason', 'Imbalance before',
+        'Imbalance foreseen', 'Imbalance realised', 'Policies', 'Moves', 'Rejections', 'Held',
+        'Draining', 'Undrained', 'Warnings', 'Truncated'), (
+        row.plan_id, _tool.shown(plan.scope), moments.shown(row.created_at), row.dry_run,
+        _tool.shown(plan.reason or ''), plan.combined_before, plan.combined_after, realised,
+        _plans.policies(plan.policies, nested), moves, rejections,
+        _plans.texts([no.detail for no in plan.held], nested),
+        _plans.texts(sorted(plan.draining), nested),
+        _plans.texts([no.detail for no in plan.undrained], nested),
+        _plans.texts(plan.warnings, nested), plan.truncated)
+
+
+def _move(move: Any, task: Any) -> dict[str, Any]:
+    """What was decided, and how far it has come; a dry run has no tasks."""
+    from kronos_nova.cmd import _tool
+
+    return {
+        'instance_uuid': move.instance_uuid, 'from_host': _tool.shown(move.from_host),
+        'to_host': _tool.shown(move.to_host), 'phase': str(move.phase), 'wave': move.wave,
+        'improvement': move.improvement, 'requires': list(move.requires),
+        'alternates': [_tool.shown(host) for host in move.alternates],
+        'task_id': None if task is None else task.task.task_id,
+        'state': None if task is None else str(task.task.state)}

@@ -1,0 +1,90 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""``kronos status``: who plans each scope, what came of the last cycle, what is under
+way, and what holds it."""
+
+import argparse
+from collections import Counter
+import time
+from typing import Any
+
+from cliff import lister
+
+from kronos_nova.cli import _database
+
+COLUMNS = ('Scope', 'Engine', 'Planned at', 'Dry run', 'Moves', 'Reason', 'Policies', 'Tasks',
+           'Overdue', 'Executors', 'Draining', 'Paused')
+
+
+class Status(_database.DatabaseCommand, lister.Lister):
+    """A row for each scope that engines plan, or have planned within a day.
+
+    Engine has its lease; a dry run takes none. Moves, reason and policies are those of its
+    newest plan; a cycle that decides nothing new stores none, and is seen in Planned at.
+    Executors are those that have begun some of its tasks.
+    """
+
+    def take_action(
+        self, parsed_args: argparse.Namespace
+    ) -> tuple[tuple[str, ...], list[tuple[Any, ...]]]:
+        rows: list[tuple[Any, ...]] = []
+        nested = parsed_args.formatter in ('json', 'yaml')
+
+        def act(conf: Any, store: Any) -> None:
+            rows.extend(_rows(conf, store, nested))
+
+        self._run('kronos status', parsed_args, act)
+        return COLUMNS, rows
+
+
+def _rows(conf: Any, store: Any, nested: bool) -> list[tuple[Any, ...]]:
+    from kronos_nova import model
+    from kronos_nova.cli import _plans
+    from kronos_nova.cli import moments
+    from kronos_nova.cmd import _tool
+    from kronos_nova.rebalancer.store import rows as store_rows
+
+    now = time.time()
+    census, plans = store.census(), store.newest_plans()
+    tasks: dict[str, Counter[str]] = {}
+    for (scope, _phase, state), number in census.tasks.items():
+        tasks.setdefault(scope, Counter())[state] += number
+    workers: dict[str, Counter[str]] = {}
+    for row in store.in_states(store_rows.IN_FLIGHT):
+        workers.setdefault(row.task.aggregate, Counter())[_tool.shown(row.worker or '')] += 1
+    configured = [*conf.engine.aggregates,
+                  *[model.UNASSIGNED] * conf.engine.include_unassigned_hosts]
+    # Of a scope that was removed long ago nothing is to be seen but its plans.
+    found = []
+    for scope in sorted({*configured, *census.scopes}):
+        seen, plan = census.scopes.get(scope), plans.get(scope)
+        pause = store.paused(scope, now)
+        at = (seen.planned_at if seen is not None and seen.planned_at is not None
+              else plan.created_at if plan is not None else None)
+        found.append((
+            _tool.shown(scope), _tool.shown(seen.owner) if seen is not None and seen.leased else '',
+            '' if at is None else moments.shown(at),
+            None if plan is None else plan.dry_run,
+            None if plan is None else len(plan.plan.moves),
+            _tool.shown((plan.plan.reason if plan is not None else '') or ''),
+            _plans.policies(() if plan is None else plan.plan.policies, nested),
+            _counted(tasks.get(scope, {}), nested), census.overdue.get(scope, 0),
+            _counted(workers.get(scope, {}), nested), 0 if seen is None else seen.draining,
+            '' if pause is None else _tool.shown(pause)))
+    return found
+
+
+def _counted(numbers: Any, nested: bool) -> Any:
+    if nested:
+        return dict(sorted(numbers.items()))
+    return ', '.join(f'{number} {name}' for name, number in sorted(numbers.items()))
