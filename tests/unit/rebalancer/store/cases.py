@@ -609,6 +609,7 @@ def what_came_of_a_plan_is_kept_beside_what_it_foresaw(store):
     store.realise(lease_of(store), 0.3, NOW + 60)
     store.realise(lease_of(store), 0.9, NOW + 120)
     assert store.outcomes('blue', 9) == [breakers.Outcome(plan_id, 0.5, 0.2, 0.3)]
+    assert store.realised(plan_id) == 0.3
     assert store.outcomes('red', 9) == []
     second = spread(store, NOW + 200)
     store.realise(lease_of(store), 0.4, NOW + 260)
@@ -753,7 +754,21 @@ def a_census_tells_of_no_scope_that_is_gone(store):
     assert store.history('away', now).draining == {'host of away'}
 
 
+def the_newest_plan_of_each_scope_is_found_with_its_tasks(store):
+    assert store.newest_plans() == {} and store.tasks_of([]) == []
+    save(store, 2, now=NOW - 60)
+    blue, (task,), _ = save(store, 1, now=NOW)
+    dry, _, _ = save(store, 1, 'red', now=NOW, dry_run=True)
+    assert {scope: row.plan_id for scope, row in store.newest_plans().items()} == {
+        'blue': blue, 'red': dry}
+    assert [row.task.task_id for row in store.tasks_of([blue, dry])] == [task.task_id]
+    assert [row.plan_id for row in store.plans(1, 'blue')] == [blue]
+    assert len(store.plans(scope='blue')) == 2 and len(store.plans()) == 3
+    assert store.realised(blue) is None
+
+
 ALL = [
+    the_newest_plan_of_each_scope_is_found_with_its_tasks,
     a_census_counts_what_is_under_way, a_census_tells_of_no_scope_that_is_gone,
     models_and_migration_agree, concurrent_upgrades_are_safe,
     how_a_task_is_moved_is_kept, an_operator_cancels_what_has_not_begun_and_what_requires_it,
