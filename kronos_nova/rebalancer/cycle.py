@@ -94,14 +94,9 @@ def run(cluster: model.Cluster, samples: Mapping[str, model.PolicySamples],
     started = clock()
     scores = score(cluster, samples, settings, now)
     scored = clock()
-    budget = max(0, settings.policies.budget - busy)
-    history = dataclasses.replace(history, fresh=just_booted(
-        cluster, now, settings.instance_cooldown))
+    request = asked(cluster, scores, history, settings, now=now, busy=busy, seed=seed)
+    history = request.history
     end = started + settings.deadline
-    request = planner.Request(
-        cluster=cluster, scores=scores, policies=settings.policies,
-        strategies=settings.strategies, history=history, options=settings.options,
-        budget=budget, seed=seed, now=now)
     plan = planner.plan(request, expired=lambda: stopping() or clock() > end)
     planned = clock()
     plan = dataclasses.replace(plan, load=load(scores, settings.policies))
@@ -112,6 +107,17 @@ def run(cluster: model.Cluster, samples: Mapping[str, model.PolicySamples],
                and not any(f.from_host in hosts or f.to_host in hosts for f in cluster.flights))
     return Outcome(cluster=cluster, scores=scores, plan=plan, timings=timings, settled=settled,
                    request=request)
+
+
+def asked(cluster: model.Cluster, scores: model.Scores, history: model.History,
+          settings: Settings, *, now: float, busy: int = 0, seed: int = 0) -> planner.Request:
+    """What a plan is made from (see :func:`run`)."""
+    return planner.Request(
+        cluster=cluster, scores=scores, policies=settings.policies,
+        strategies=settings.strategies, options=settings.options,
+        history=dataclasses.replace(history, fresh=just_booted(
+            cluster, now, settings.instance_cooldown)),
+        budget=max(0, settings.policies.budget - busy), seed=seed, now=now)
 
 
 def without(outcome: Outcome, dropped: Collection[str], why: str) -> Outcome:

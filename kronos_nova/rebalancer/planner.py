@@ -64,12 +64,11 @@ def plan(request: Request, expired: Callable[[], bool] = lambda: False) -> model
         steps is marked ``truncated``.
     """
     cluster = request.cluster
-    request = dataclasses.replace(request, history=dataclasses.replace(
-        request.history, draining=_continuing(request)))
+    request = begun(request)
     simulation = sim.Simulation(cluster, request.scores, request.policies, request.history,
                                 request.options, expired, seed=request.seed, now=request.now)
     before, combined = simulation.imbalances(), simulation.combined()
-    held = _held(request)
+    held = scope_hold(request)
     if held is not None:
         simulation.notes.append(held)
     moves = _propose(request, simulation) if held is None else []
@@ -101,6 +100,12 @@ def plan(request: Request, expired: Callable[[], bool] = lambda: False) -> model
         reason=None if ordered.moves else _reason(simulation),
         draining=_still_draining(request, simulation), truncated=simulation.truncated,
         undrained=_undrained(request, held))
+
+
+def begun(request: Request) -> Request:
+    """As a plan begins: of the hosts that were being emptied, those that still are."""
+    return dataclasses.replace(request, history=dataclasses.replace(
+        request.history, draining=_continuing(request)))
 
 
 def without(request: Request, plan: model.Plan, dropped: Collection[str],
@@ -257,7 +262,7 @@ def _reason(simulation: sim.Simulation) -> str:
     return '; '.join(notes) or 'no enabled strategy has anything to do'
 
 
-def _held(request: Request) -> str | None:
+def scope_hold(request: Request) -> str | None:
     """Why the whole scope is left alone, or None."""
     if not request.cluster.scope_hosts:
         return f'scope {request.cluster.scope} has no hosts'

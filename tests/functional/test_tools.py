@@ -66,6 +66,14 @@ placement_endpoint_override = {self.placement_api.url}
              '--config-file', self.config, *arguments],
             capture_output=True, text=True, timeout=180, check=False)
 
+    def ask(self, *arguments: str) -> 'subprocess.CompletedProcess[str]':
+        """A subcommand of kronos, for JSON."""
+        return subprocess.run(
+            [sys.executable, '-c', 'import sys; from kronos_nova.cli import app; '
+                                   'sys.exit(app.main(sys.argv[1:]))',
+             *arguments, '--config-file', self.config, '-f', 'json'],
+            capture_output=True, text=True, timeout=180, check=False)
+
 
 class TestRecordAndReplay(ToolsCase):
 
@@ -124,14 +132,36 @@ class TestRecordAndReplay(ToolsCase):
         self.assertEqual(1, len(replayed.stderr.splitlines()), replayed.stderr)
 
 
+class TestWhyNot(ToolsCase):
+
+    def why_not(self, *arguments: str) -> dict[str, tuple[str, str]]:
+        done = self.ask('why-not', *arguments)
+        self.assertEqual(0, done.returncode, done.stderr)
+        return {row['What']: (row['Verdict'], row['Detail']) for row in json.loads(done.stdout)}
+
+    def test_the_live_cloud_is_asked_and_stays_as_it_is(self) -> None:
+        server = self.boot(host='host1')
+        self.load({'host1': 0.8, 'host2': 0.5, 'host3': 0.1}, {server['id']: 0.35})
+        found = self.why_not(server['id'], 'host3')
+        self.assertEqual('passed', found['conclusion'][0])
+        self.assertEqual('better', found['policy cpu'][0])
+        self.admin_api.post_server_action(server['id'], {'lock': None})
+        found = self.why_not(server['id'], 'host3')
+        self.assertEqual(('refused', 'refused by locked'), found['conclusion'])
+        self.assertIn(server['id'], found['locked'][1])
+        self.assertEqual([], self.migrations(server))
+        self.assertEqual([], self.store.plans())
+        self.configure_tools(nova=self.closed_port())
+        done = self.ask('why-not', server['id'], 'host3')
+        self.assertEqual((1, ''), (done.returncode, done.stdout))
+        self.assertEqual(1, len(done.stderr.splitlines()), done.stderr)
+        self.assertIn('See kronos-test-config', done.stderr)
+
+
 class TestSimulate(ToolsCase):
 
     def simulate(self, *arguments: str) -> 'subprocess.CompletedProcess[str]':
-        return subprocess.run(
-            [sys.executable, '-c', 'import sys; from kronos_nova.cli import app; '
-                                   'sys.exit(app.main(sys.argv[1:]))',
-             'simulate', '--config-file', self.config, '-f', 'json', *arguments],
-            capture_output=True, text=True, timeout=180, check=False)
+        return self.ask('simulate', *arguments)
 
     def test_the_live_cloud_is_simulated_and_stays_as_it_is(self) -> None:
         server = self.boot(host='host1')

@@ -1,0 +1,83 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""``kronos why-not``: every rule with its verdict on a move that was not made."""
+
+import argparse
+from collections.abc import Iterator
+from typing import Any
+
+from cliff import lister
+
+PHASES = ('spread', 'pack', 'evacuate', 'affinity')
+
+
+class WhyNot(lister.Lister):
+    """Why an instance is not moved to a host.
+
+    Reads the cloud as a planning cycle does, or a snapshot, and changes nothing. Each rule
+    is judged with nothing else planned; then comes what the move would do to each policy.
+    The last row sums it up.
+    """
+
+    def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
+        parser: argparse.ArgumentParser = super().get_parser(prog_name)
+        parser.add_argument('instance', metavar='INSTANCE', help='Its UUID.')
+        parser.add_argument('host', metavar='HOST', help='Its name as a compute service.')
+        parser.add_argument('--config-file', action='append', default=[], metavar='FILE',
+                            help='kronos.conf; repeatable.')
+        parser.add_argument('--snapshot', metavar='DIR',
+                            help='Ask this one, not the cloud: as kronos-record or SIGUSR1 to '
+                                 'kronos-engine wrote it.')
+        parser.add_argument('--phase', choices=PHASES,
+                            help='What it would be moved for; spread unless told, or pack where '
+                                 'the policy file packs.')
+        return parser
+
+    def take_action(
+        self, parsed_args: argparse.Namespace
+    ) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
+        from kronos_nova.cmd import _tool
+
+        rows: list[tuple[str, ...]] = []
+
+        def run() -> int:
+            from kronos_nova.cli import _why
+
+            answer = _why.answer(parsed_args)
+            rows.extend(tuple(_tool.shown(cell) for cell in row) for row in _rows(answer))
+            return 0
+
+        if status := _tool.guarded('kronos why-not', run):
+            raise SystemExit(status)
+        return ('What', 'Verdict', 'Detail'), rows
+
+
+def _rows(answer: Any) -> Iterator[tuple[str, str, str]]:
+    for text in answer.holds:
+        yield 'scope', 'waits', text
+    for verdict in answer.verdicts:
+        yield verdict.rule, 'passed' if verdict.passed else 'refused', verdict.detail
+    for effect in answer.effects:
+        change = effect.after - effect.before
+        verdict = 'same' if abs(change) < 5e-5 else 'worse' if change > 0 else 'better'
+        yield f'policy {effect.policy}', verdict, _effect(effect)
+    yield 'conclusion', 'refused' if answer.refused else 'passed', answer.conclusion
+
+
+def _effect(effect: Any) -> str:
+    text = (f'imbalance {effect.before:.4f} to {effect.after:.4f} '
+            f'(threshold {effect.threshold:g})')
+    if effect.fill_before is not None and effect.fill_after is not None:
+        text += (f'; fill of the host {effect.fill_before:.4f} to {effect.fill_after:.4f} '
+                 f'(ceiling {effect.ceiling:g})')
+    return text
