@@ -55,7 +55,8 @@ def attempt(*command: str | Path, **variables: str) -> tuple[int, str]:
     """Exit status and output of a program; of one that fails, both outputs."""
     environment = {name: value for name, value in os.environ.items()
                    if name not in ('PYTHONPATH', 'PYTHONHOME', 'VIRTUAL_ENV')}
-    environment.update(PATH=f'{HOME}/bin{os.pathsep}{environment["PATH"]}', **variables)
+    environment.update(variables)
+    environment['PATH'] = f'{HOME}/bin{os.pathsep}{environment["PATH"]}'
     done = subprocess.run([str(part) for part in command], env=environment, cwd=HOME,
                           capture_output=True, text=True, check=False)
     return done.returncode, done.stdout + (done.stderr if done.returncode else '')

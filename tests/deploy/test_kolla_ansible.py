@@ -122,7 +122,7 @@ def test_to_render_again_changes_nothing(cloud):
 
 
 def test_every_other_command_of_the_page_needs_a_cloud_or_a_registry(cloud):
-    """By its first words; test_kolla.py runs kolla-build."""
+    """By its first words; test_kolla.py runs kolla-build, test_kolla_actions.py the actions."""
     others = {' '.join(command.split()[:2]) for commands in kolla_page.sections().values()
               for command in commands if command not in cloud.typed}
     actions = ('prechecks', 'pull', 'deploy', 'reconfigure', 'check', 'validate-config',

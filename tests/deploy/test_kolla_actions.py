@@ -1,0 +1,183 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""The role: what its actions ask of containers, of Keystone and of MariaDB, and in which order.
+
+Nothing of that is there: see kolla_stubs.py.
+"""
+
+import configparser
+import re
+import socket
+
+import pytest
+
+from tests.deploy import kolla_cloud
+from tests.deploy import kolla_env
+from tests.deploy import kolla_stubs
+
+SETTINGS = {'kronos_engine_image': 'registry.example.org/kolla/kronos-engine',
+            'kronos_tag': 'kronos-1'}
+IMAGES = {'kronos-engine': 'registry.example.org/kolla/kronos-engine:kronos-1',
+          'kronos-executor': 'quay.io/openstack.kolla/kronos-executor:kronos-1'}
+
+PROXYSQL = ['compare_container proxysql']
+REGISTERED = [
+    'project service', 'identity_user kronos-engine', 'identity_user kronos-executor',
+    'identity_role kronos_engine', 'identity_role kronos_executor',
+    'role_assignment kronos-engine', 'role_assignment kronos-executor']
+COMPARED = ['compare_container kronos_engine', 'compare_container kronos_executor']
+DATABASE = ['mysql_db kronos', 'mysql_user kronos']
+BOOTSTRAPPED = ['start_container bootstrap_kronos']
+#: As doc/source/admin/upgrades.rst has it.
+RESTARTED = ['recreate_or_restart_container kronos_executor',
+             'recreate_or_restart_container kronos_engine']
+
+
+@pytest.fixture(scope='module')
+def cloud(tmp_path_factory) -> kolla_stubs.Cloud:
+    kolla_env.prepared()
+    made = kolla_stubs.Cloud(tmp_path_factory.mktemp('actions'))
+    made.write(SETTINGS, ('Install', 'Tell kolla-ansible', 'Policies'))
+    made.stub()
+    return made
+
+
+@pytest.fixture(scope='module')
+def deployed(cloud) -> list[kolla_stubs.Asked]:
+    return cloud.asked('deploy')
+
+
+def steps(asked: list[kolla_stubs.Asked]) -> list[str]:
+    """Without what kolla-ansible runs beside ProxySQL."""
+    return [str(one) for one in asked if one.what not in ('haproxy', 'keepalived')]
+
+
+def only(asked: list[kolla_stubs.Asked], step: str) -> kolla_stubs.Asked:
+    (found,) = [one for one in asked if str(one) == step]
+    return found
+
+
+def container(daemon: str) -> str:
+    return daemon.replace('-', '_')
+
+
+def test_deploy_makes_users_database_and_schema_before_it_starts_the_daemons(deployed):
+    assert steps(deployed) == [*PROXYSQL, *REGISTERED, *COMPARED, *DATABASE, *BOOTSTRAPPED,
+                               *RESTARTED]
+
+
+def test_upgrade_brings_the_schema_up_before_it_restarts_executors_and_then_engines(cloud):
+    assert steps(cloud.asked('upgrade')) == [*PROXYSQL, *REGISTERED, *COMPARED, *BOOTSTRAPPED,
+                                             *RESTARTED]
+
+
+def test_reconfigure_is_a_deploy_and_makes_no_database_where_the_operator_has_made_it(cloud):
+    asked = cloud.asked('reconfigure', '-e', 'use_preconfigured_databases=true',
+                        '-e', 'enable_proxysql=false')
+    assert steps(asked) == [*REGISTERED, *COMPARED, *BOOTSTRAPPED, *RESTARTED]
+
+
+def test_each_daemons_user_has_the_one_role_that_the_policy_files_give_it(deployed):
+    granted = [(one.args['user'], one.args['project'], one.args['role'])
+               for one in deployed if one.kind == 'role_assignment']
+    assert granted == [('kronos-engine', 'service', 'kronos_engine'),
+                       ('kronos-executor', 'service', 'kronos_executor')]
+    named = {role for service in ('nova', 'placement') for role in re.findall(
+        r'role:(kronos_\w+)', (kolla_cloud.ETC / f'{service}-policy.yaml').read_text())}
+    assert {role for _, _, role in granted} == named
+
+
+def test_keystone_and_the_database_get_the_passwords_that_a_daemon_comes_with(
+        cloud, deployed, daemon):
+    parser = configparser.RawConfigParser(strict=False)
+    parser.read(cloud.node / daemon / 'kronos.conf')
+    user = only(deployed, f'identity_user {daemon}').args
+    assert (parser['nova']['username'], parser['nova']['password']) == (
+        user['name'], user['password'])
+    database, owner = (only(deployed, step).args for step in DATABASE)
+    assert owner['priv'] == f'{database["name"]}.*:ALL'
+    assert parser['database']['connection'].startswith(
+        f'mysql+pymysql://{owner["name"]}:{owner["password"]}@{owner["login_host"]}:'
+        f'{owner["login_port"]}/{database["name"]}')
+
+
+def test_bootstrap_is_the_engines_image_with_its_files_and_is_waited_for(cloud, deployed):
+    bootstrap, engine = (only(deployed, step) for step in (*BOOTSTRAPPED, RESTARTED[1]))
+    assert 'KOLLA_BOOTSTRAP' in bootstrap.args['environment']
+    assert bootstrap.args['detach'] is False and bootstrap.args['restart_policy'] == 'oneshot'
+    for name in ('image', 'volumes'):
+        assert bootstrap.args[name] == engine.args[name]
+    assert bootstrap.mounted[f'{cloud.node}/kronos-engine/'] == ['config.json', 'kronos.conf']
+
+
+def test_a_container_is_of_its_image_with_its_files_and_time_to_end(cloud, deployed, daemon):
+    started = only(deployed, f'recreate_or_restart_container {container(daemon)}')
+    assert started.args['image'] == IMAGES[daemon]
+    assert started.args['volumes'] == [
+        f'{cloud.node}/{daemon}/:/var/lib/kolla/config_files/:ro',
+        f'{cloud.node}/kronos-policies/:/etc/kronos/policies/:ro',
+        '/etc/localtime:/etc/localtime:ro', 'kolla_logs:/var/log/kolla/', '/dev/shm:/dev/shm']
+    assert started.mounted[f'{cloud.node}/{daemon}/'] == ['config.json', 'kronos.conf']
+    assert started.mounted[f'{cloud.node}/kronos-policies/'] == ['policies.yaml']
+    assert started.args['environment'] == {'KOLLA_CONFIG_STRATEGY': 'COPY_ALWAYS'}
+    assert started.args['graceful_timeout'] == 150
+    port = cloud.ports[daemon]
+    assert started.args['healthcheck']['test'] == [
+        'CMD-SHELL', f'healthcheck_curl http://127.0.0.1:{port}/healthz']
+
+
+def test_a_container_is_compared_with_what_it_would_be_started_as(deployed, daemon):
+    """Where they differ, each reconfigure is a restart."""
+    compared, started = (only(deployed, f'{action} {container(daemon)}').args for action in (
+        'compare_container', 'recreate_or_restart_container'))
+    assert {**compared, 'action': started['action']} == started
+
+
+def test_stop_stops_our_two_containers_and_gives_them_time(cloud):
+    asked = cloud.asked('stop', '--yes-i-really-really-mean-it')
+    assert steps(asked) == ['stop_container kronos_engine', 'stop_container kronos_executor']
+    assert [one.args['graceful_timeout'] for one in asked] == [150, 150]
+
+
+def test_pull_pulls_our_two_images(cloud):
+    assert steps(cloud.asked('pull')) == [f'pull_image {image}' for image in IMAGES.values()]
+
+
+def test_validate_config_runs_a_command_of_ours_on_the_file_of_the_container(cloud, deployed):
+    scripts = configparser.ConfigParser()
+    scripts.read(kolla_env.TOP / 'setup.cfg')
+    asked = cloud.asked('validate-config')
+    assert steps(asked) == ['docker exec kronos_engine', 'docker exec kronos_executor']
+    for one, daemon in zip(asked, IMAGES, strict=True):
+        command, option, file = one.args
+        assert f'\n{command} = ' in scripts['entry_points']['console_scripts']
+        assert option == '--config-file' and file in [
+            placed['dest'] for placed in cloud.json(f'{daemon}/config.json')['config_files']]
+
+
+def test_check_fails_where_one_of_our_containers_is_not_healthy(cloud):
+    cloud.run_containers(kronos_engine='Up 2 hours (healthy)',
+                         kronos_executor='Up 2 hours (unhealthy)')
+    status, output = cloud.act('check')
+    assert status != 0 and 'kronos containers are unhealthy: kronos_executor' in output
+    assert steps(cloud.log()) == ['get_containers kronos_engine kronos_executor']
+
+
+def test_prechecks_find_a_port_taken_by_another_than_our_container(cloud):
+    cloud.run_containers(kronos_engine='Up 2 hours (healthy)')
+    with (socket.create_server(('127.0.0.1', cloud.ports['kronos-engine'])),
+          socket.create_server(('127.0.0.1', cloud.ports['kronos-executor']))):
+        status, output = cloud.act('prechecks')
+    assert status != 0
+    assert set(re.findall(r'Timeout when waiting for 127.0.0.1:(\d+) to stop', output)) == {
+        str(cloud.ports['kronos-executor'])}
