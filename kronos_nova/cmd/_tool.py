@@ -71,11 +71,12 @@ def native_threads() -> None:
     Call it first: oslo.messaging loads oslo.service. A process that has
     chosen already, such as a test runner with Nova in it, stays as it is.
     Libraries that look whether eventlet is there make it warn: no news for
-    an operator.
+    an operator, nor is which one was chosen.
     """
     warnings.filterwarnings('ignore', message=r'\s*Eventlet is deprecated')
     from oslo_service import backend
 
+    backend.LOG.setLevel(logging.WARNING)
     with contextlib.suppress(backend.exceptions.BackendAlreadySelected):
         backend.init_backend(backend.BackendType.THREADING)
 
