@@ -148,6 +148,7 @@ def test_the_documented_nova_conf_is_as_it_should_be(nova):
     assert nova() == ('SUCCESS', '')
 
 
+@pytest.mark.needs_nova
 def test_what_the_traps_are_compared_with_is_novas_own():
     """Nova's defaults, and the words that its scheduler looks for."""
     done = subprocess.run(
@@ -261,6 +262,7 @@ def test_a_group_that_is_nearly_one_of_ours_is_named(options, group, meant):
         'effect. Remove or correct it.')
 
 
+@pytest.mark.needs_nova
 def test_nothing_that_nova_or_keystoneauth_reads_is_taken_for_a_near_miss(options):
     """Each option of each group of Nova and its libraries, and of each way to log in."""
     done = subprocess.run(

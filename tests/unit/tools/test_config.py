@@ -60,6 +60,7 @@ def test_a_list_gives_an_option_once_per_element(tmp_path):
     assert (conf.g.several, conf.g.one) == (['a', 'b'], 1)
 
 
+@pytest.mark.needs_nova
 def test_nova_default_filters_are_restated():
     import nova.conf
 

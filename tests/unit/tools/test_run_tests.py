@@ -139,6 +139,7 @@ def test_failed_tests_are_told_again_at_the_end(tmp_path):
     assert 'one is not two' in again and 'test_good' not in again
 
 
+@pytest.mark.needs_nova
 def test_failed_test_of_stestr_is_told_with_what_it_said(runner, tmp_path, monkeypatch):
     (tmp_path / 'test_two.py').write_text(
         'import unittest\nclass Case(unittest.TestCase):\n    def test_good(self): pass\n'
