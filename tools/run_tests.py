@@ -59,6 +59,7 @@ NOVA_UNIT_TESTS = (
     'test_what_novas_api_refuses_to_move_live')
 #: Keystone is not installed beside them; bursts and random plans measure our own Nova.
 WHOLE = ('--exclude-regex', r'test_(keystone|bursts|random_plans)\.')
+#: As tests/ci.py reads it; this program needs nothing of the tests.
 CONTINUOUS_INTEGRATION = os.environ.get('CI', '').lower() in ('1', 'true', 'yes')
 PR_SET_CHILD_SUBREAPER = 36
 #: A log is often read from its end: so many failed tests again there, and so many lines of each.
@@ -422,7 +423,8 @@ def arguments() -> argparse.Namespace:
     listing = '\n'.join(f'  {name:<{width}}  {part.__doc__}' for name, part in PARTS.items())
     parser = argparse.ArgumentParser(
         prog='tools/test', formatter_class=argparse.RawDescriptionHelpFormatter,
-        description='Run the tests: the parts named, or all but "novas" and "long", as CI does.',
+        description='Run the tests: the parts named, or all but "novas" and "long". A gate '
+                    'adds jobs for older Novas ("novas") and lower bounds (in "long").',
         epilog=f'parts:\n{listing}')
     parser.add_argument('parts', nargs='*', metavar='PART', help='see below')
     parser.add_argument('--check', action='store_true', help=argparse.SUPPRESS)

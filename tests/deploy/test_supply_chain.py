@@ -13,7 +13,9 @@
 """Dependencies: each has its reason in CONTRIBUTING.rst, a licence that we can hand on,
 a lower bound that is kept, and a place in the bill of materials."""
 
+import ast
 import configparser
+import functools
 from importlib import metadata
 import json
 import os
@@ -155,6 +157,51 @@ def test_lower_constraints_are_the_lower_bounds():
                           cwd=TOP, capture_output=True, text=True, check=False)
     assert done.returncode == 1, 'here are the newest versions, not the oldest'
     assert 'the bound is' in done.stdout
+
+
+@functools.cache
+def _imported(path: Path) -> frozenset[str]:
+    """What a file imports when it is imported, and every package above; tests import names
+    of modules, so each name may be one."""
+    found, todo = set(), [*ast.parse(path.read_text()).body]
+    while todo:
+        node = todo.pop()
+        if isinstance(node, ast.Import | ast.ImportFrom):
+            module = getattr(node, 'module', None)
+            names = [f'{module}.{a.name}' if module else a.name for a in node.names]
+            found |= {name[:end] for name in names
+                      for end in (*(m.start() for m in re.finditer(r'\.', name)), len(name))}
+        elif not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            todo += ast.iter_child_nodes(node)
+    return frozenset(found)
+
+
+def _reaches_nova(path: Path) -> bool:
+    seen, todo = {path}, [path]
+    while todo:
+        for name in _imported(todo.pop()):
+            if name == 'nova':
+                return True
+            at = TOP / name.replace('.', '/')
+            ours = {file for file in (at / '__init__.py', at.with_suffix('.py')) if file.exists()}
+            todo += ours - seen
+            seen |= ours
+    return False
+
+
+def test_what_lower_constraints_ignores_is_what_imports_nova_at_its_head():
+    """Any other test that wants Nova says so by the marker needs_nova."""
+    tox = configparser.ConfigParser(interpolation=None)
+    tox.read(TOP / 'tox.ini')
+    command = tox['testenv:lower-constraints']['commands']
+    assert '-m "not long and not needs_nova"' in command
+    assert not re.search(r'--deselect|\s-k\s', command)
+    ignored = [TOP / path for path in re.findall(r'--ignore=(\S+)', command)]
+    assert [path for path in ignored if not path.exists()] == []
+    tests = [path for part in ('unit', 'scenarios')
+             for path in (TOP / 'tests' / part).rglob('test_*.py')]
+    assert {path for path in tests if any(path.is_relative_to(each) for each in ignored)} == {
+        path for path in tests if _reaches_nova(path)}
 
 
 #: Stands in for pip in tox: notes its arguments, a line each.

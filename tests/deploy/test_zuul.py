@@ -94,6 +94,15 @@ def test_every_playbook_is_there_and_ansible_understands_it(loaded):
         assert done.returncode == 0, done.stderr
 
 
+def gated(loaded: dict) -> set[str]:
+    """Every tox environment that a job runs."""
+    jobs = {job for jobs in loaded['pipelines'].values() for job in jobs}
+    wanted = {name.removeprefix('openstack-tox-') for name in jobs
+              if name.startswith('openstack-tox-')}
+    return wanted | {job['vars']['tox_envlist'] for job in loaded['jobs'].values()
+                     if job['parent'].startswith('openstack-tox')}
+
+
 def test_every_tox_job_has_its_environment(loaded):
     tox = configparser.ConfigParser(interpolation=None)
     tox.read(TOP / 'tox.ini')
@@ -102,11 +111,7 @@ def test_every_tox_job_has_its_environment(loaded):
         name = section.removeprefix('testenv:')
         match = re.fullmatch(r'([^{]*)\{([^}]*)\}', name)
         known |= {match[1] + part for part in match[2].split(',')} if match else {name}
-    jobs = {job for jobs in loaded['pipelines'].values() for job in jobs}
-    wanted = {name.removeprefix('openstack-tox-') for name in jobs
-              if name.startswith('openstack-tox-')}
-    wanted |= {job['vars']['tox_envlist'] for job in loaded['jobs'].values()
-               if job['parent'].startswith('openstack-tox')}
+    wanted = gated(loaded)
     assert wanted == {'deploy', 'functional-eventlet', 'functional-nova32', 'functional-nova33',
                       'functional-py311', 'functional-py312', 'functional-py313',
                       'lower-constraints', 'pep8', 'py311', 'py312', 'py313'}
@@ -115,10 +120,18 @@ def test_every_tox_job_has_its_environment(loaded):
     assert '{env:TOX_CONSTRAINTS_FILE:' in tox['testenv']['deps']
 
 
-def test_what_the_deploy_job_does_not_find_is_an_error():
-    tox = configparser.ConfigParser(interpolation=None)
-    tox.read(TOP / 'tox.ini')
-    assert 'CI=1' in tox['testenv:deploy']['setenv'].split()
+def test_what_a_job_does_not_find_is_an_error(loaded):
+    """In every environment but those in which nothing is skipped for want of it."""
+    strict = sorted((gated(loaded) | {'integration'}) - {'pep8', 'functional-eventlet'})
+    done = subprocess.run(
+        [checkers.program('tox'), 'config', '-e', ','.join(strict), '-k', 'set_env'], cwd=TOP,
+        capture_output=True, text=True, check=False,
+        env={name: value for name, value in os.environ.items() if name != 'CI'})
+    assert done.returncode == 0, done.stdout + done.stderr
+    found = configparser.ConfigParser(interpolation=None)
+    found.read_string(done.stdout)
+    assert {name.removeprefix('testenv:') for name in found.sections()
+            if 'CI=true' in found[name]['set_env'].split()} == set(strict)
 
 
 def test_what_is_checked_is_what_gates(loaded):

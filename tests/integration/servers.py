@@ -30,6 +30,8 @@ import time
 
 import pytest
 
+from tests import ci
+
 
 def free_port():
     with socket.socket() as s:
@@ -43,10 +45,7 @@ def program(*patterns):
         found = sorted(glob.glob(pattern)) if '/' in pattern else [shutil.which(pattern)]
         if found and found[-1]:
             return found[-1]
-    message = f'{patterns[0]} is not installed (see bindep.txt)'
-    if os.environ.get('CI') == 'true':
-        pytest.fail(message)
-    pytest.skip(message)
+    ci.missing(patterns[0], 'its package')
 
 
 class Server:

@@ -15,7 +15,6 @@
 import json
 import os
 from pathlib import Path
-import shutil
 import subprocess
 import sys
 import time
@@ -25,6 +24,7 @@ import pytest
 from kronos_nova import model
 from kronos_nova.conf import policies
 from kronos_nova.rebalancer.snapshots import writer
+from tests import ci
 from tests.fixtures import prometheus_server
 from tests.unit.rebalancer.timetravel import made
 
@@ -85,10 +85,7 @@ def metrics(start, count):
 @pytest.fixture(scope='module')
 def filled(tmp_path_factory):
     """(url, first time, number of times) of a Prometheus with a past."""
-    promtool = shutil.which('promtool')
-    if promtool is None:
-        assert not os.environ.get('CI'), 'promtool is missing: install it (bindep.txt)'
-        pytest.skip('promtool is missing: install it (bindep.txt)')
+    promtool = ci.program('promtool', 'prometheus')
     directory = tmp_path_factory.mktemp('prometheus')
     count = HOURS * 3600 // STEP
     start = int(time.time()) // STEP * STEP - 86400

@@ -14,10 +14,8 @@
 each alert fires on what it is for, and on nothing else."""
 
 import json
-import os
 from pathlib import Path
 import re
-import shutil
 import subprocess
 
 import pytest
@@ -25,6 +23,7 @@ import yaml
 
 from kronos_nova.rebalancer.exposition import catalogue
 from kronos_nova.rebalancer.store import outcomes
+from tests import ci
 
 TOP = Path(__file__).resolve().parents[2]
 RULES = TOP / 'deploy/prometheus/kronos.rules'
@@ -188,11 +187,7 @@ QUIET = {
 
 
 def promtool():
-    found = shutil.which('promtool')
-    if found is None:
-        assert not os.environ.get('CI'), 'promtool is missing: install prometheus (bindep.txt)'
-        pytest.skip('promtool is missing: install prometheus (bindep.txt)')
-    return found
+    return ci.program('promtool', 'prometheus')
 
 
 def annotations(alert, labels):

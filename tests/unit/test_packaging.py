@@ -64,6 +64,7 @@ def _closure(wanted: list[requirements.Requirement]) -> set[str]:
     return set(extras)
 
 
+@pytest.mark.needs_nova
 def test_nova_scheduler_image_gets_nothing_new_but_pydantic():
     ours = [requirements.Requirement(line)
             for line in _lines((TOP / 'requirements.txt').read_text())]
@@ -77,6 +78,7 @@ def test_our_lower_bounds_admit_what_nova_has():
         assert requirement.specifier.contains(metadata.version(requirement.name))
 
 
+@pytest.mark.needs_nova
 @pytest.mark.parametrize(('name', 'target'), _entry_points(), ids=lambda value: value)
 def test_every_entry_point_leads_to_an_attribute(name, target):
     module, _, attribute = target.partition(':')

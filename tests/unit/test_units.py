@@ -28,6 +28,7 @@ import pytest
 from kronos_nova.cmd import _signals
 from kronos_nova.conf import opts
 from kronos_nova.rebalancer.clients import connection
+from tests import ci
 
 TOP = Path(__file__).resolve().parents[2]
 FOLDER = TOP / 'etc/systemd'
@@ -74,12 +75,7 @@ def scripts():
 
 
 def program(name):
-    """Where it is; a test without it is skipped, and fails in CI."""
-    found = shutil.which(name)
-    if found is None:
-        assert not os.environ.get('CI'), f'{name} is missing: install systemd (bindep.txt)'
-        pytest.skip(f'{name} is missing: install systemd (bindep.txt)')
-    return found
+    return ci.program(name, name if name == 'logrotate' else 'systemd')
 
 
 def run(*command):

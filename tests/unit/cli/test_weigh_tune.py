@@ -20,6 +20,10 @@ from pathlib import Path
 import subprocess
 import sys
 
+import pytest
+
+pytestmark = pytest.mark.needs_nova
+
 TOP = Path(__file__).resolve().parents[3]
 EXAMPLE = TOP / 'doc/examples/tune'
 PROGRAM = """

@@ -19,12 +19,14 @@ import sqlite3
 import subprocess
 import sys
 
+from keystoneauth1 import loading
 from oslo_config import cfg
 import pytest
 
 from kronos_nova.cmd import upgrades
 from kronos_nova.conf import engine
 from kronos_nova.conf import policies
+from kronos_nova.conf import scheduler
 from kronos_nova.rebalancer.store import api
 from kronos_nova.rebalancer.store import schema
 from tests import commands
@@ -160,6 +162,7 @@ def test_the_documented_nova_conf_is_as_it_should_be(nova):
     assert nova() == ('SUCCESS', '')
 
 
+@pytest.mark.needs_nova
 def test_what_the_traps_are_compared_with_is_novas_own():
     """Nova's defaults, and the words that its scheduler looks for."""
     done = subprocess.run(
@@ -305,6 +308,7 @@ def test_a_group_that_is_nearly_one_of_ours_is_named(options, group, meant):
         'effect. Remove or correct it.')
 
 
+@pytest.mark.needs_nova
 def test_nothing_that_nova_or_keystoneauth_reads_is_taken_for_a_near_miss(options):
     """Each option of each group of Nova and its libraries, and of each way to log in."""
     done = subprocess.run(
@@ -323,6 +327,26 @@ print(json.dumps([(str(group or 'DEFAULT'), name) for group, name in names]))
     assert {'filter_scheduler', 'api_database', 'database', 'notifications', 'nova'} <= {
         group for group, _name in names} and len(names) > 800
     assert options(''.join(f'[{group}]\n{name} = x\n' for group, name in names)) == ''
+
+
+def test_how_keystoneauth_asks_for_a_service_is_no_near_miss(options):
+    """min_version is as near to our tls_min_version as a typing error would be."""
+    names = [o.dest for o in loading.get_adapter_conf_options(include_deprecated=True)]
+    assert {'min_version', 'interface'} <= set(names)
+    assert options('[nova]\n' + ''.join(f'{name} = x\n' for name in names)) == ''
+
+
+def test_an_old_name_in_a_group_of_others_does_not_make_that_group_ours(monkeypatch, options):
+    monkeypatch.setattr(scheduler, 'FILTER_SCHEDULER_OPTS', [
+        *scheduler.FILTER_SCHEDULER_OPTS, cfg.IntOpt('kronos_new', deprecated_opts=[
+            cfg.DeprecatedOpt('kronos_old', group='DEFAULT'),
+            cfg.DeprecatedOpt('kronos_older', group='nova'),
+            cfg.DeprecatedOpt('kronos_oldest')])])
+    assert options('[DEFAULT]\nkronos_old = 1\nlog_file = x\n') == ''
+    renamed = 'is now called [filter_scheduler] kronos_new. Rename it.'
+    assert options('[nova]\nkronos_older = 1\n') == f'[nova] kronos_older {renamed}'
+    assert options('[filter_scheduler]\nkronos_oldest = 1\n') == (
+        f'[filter_scheduler] kronos_oldest {renamed}')
 
 
 def test_an_option_that_was_renamed_says_so(monkeypatch, tmp_path):

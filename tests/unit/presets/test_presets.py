@@ -15,9 +15,7 @@
 exporters name them, and the files themselves."""
 
 import json
-import os
 import pathlib
-import shutil
 import subprocess
 
 import pytest
@@ -26,6 +24,7 @@ import yaml
 from kronos_nova import policy
 from kronos_nova import presets
 from kronos_nova.conf import policies as policy_files
+from tests import ci
 
 ROOT = pathlib.Path(__file__).parents[3]
 DIGITS = 0.0001
@@ -33,14 +32,6 @@ DIGITS = 0.0001
 NODES = {'10.0.0.1:9100': 'cn1', '10.0.0.2:9100': 'cn2.example.org'}
 A, B = 'cn1', 'cn2.example.org'
 GIB = 2**30
-
-
-def _promtool():
-    found = shutil.which('promtool')
-    if found is None:
-        assert not os.environ.get('CI'), 'promtool is missing: install prometheus (bindep.txt)'
-        pytest.skip('promtool is missing: install prometheus (bindep.txt)')
-    return found
 
 
 def _load(name):
@@ -111,7 +102,7 @@ def _label(entry, field):
 
 @pytest.mark.parametrize('name', presets.names())
 def test_every_query_says_what_it_promises(name, tmp_path):
-    promtool = _promtool()
+    promtool = ci.program('promtool', 'prometheus')
     tests = []
     for entry in _load(name).policies:
         for field, query in entry.queries.items():
@@ -130,7 +121,7 @@ def test_every_query_says_what_it_promises(name, tmp_path):
 @pytest.mark.parametrize('name', presets.names())
 def test_a_host_that_is_gone_has_no_score_and_no_age(name, tmp_path):
     """A failed scrape ends a target's series; rate() alone would go on."""
-    promtool = _promtool()
+    promtool = ci.program('promtool', 'prometheus')
     series = _series()
     for entry in series:
         if '10.0.0.2' in entry['series']:

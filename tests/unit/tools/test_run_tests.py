@@ -12,9 +12,11 @@
 
 """The runner of tools/test counts honestly and leaves no process behind."""
 
+import configparser
 import importlib.util
 import os
 from pathlib import Path
+import re
 import signal
 import subprocess
 import sys
@@ -22,6 +24,8 @@ import time
 
 import psutil
 import pytest
+
+from tests import ci
 
 TOP = Path(__file__).resolve().parents[3]
 RUNNER = TOP / 'tools/run_tests.py'
@@ -139,6 +143,7 @@ def test_failed_tests_are_told_again_at_the_end(tmp_path):
     assert 'one is not two' in again and 'test_good' not in again
 
 
+@pytest.mark.needs_nova
 def test_failed_test_of_stestr_is_told_with_what_it_said(runner, tmp_path, monkeypatch):
     (tmp_path / 'test_two.py').write_text(
         'import unittest\nclass Case(unittest.TestCase):\n    def test_good(self): pass\n'
@@ -151,6 +156,113 @@ def test_failed_test_of_stestr_is_told_with_what_it_said(runner, tmp_path, monke
     ((test, said),) = tally.failures
     assert test == 'test_two.Case.test_bad'
     assert 'one is not two' in said
+
+
+@pytest.fixture
+def executed(runner, monkeypatch):
+    """Runs a part with nothing behind it; the commands and variables that it hands over."""
+    def executed(part):
+        found = []
+
+        def execute(command, minutes, **variables):
+            found.append((command[1:], variables))
+            return 0, 'Totals\n - Passed: 1\n'
+
+        monkeypatch.setattr(runner, 'execute', execute)
+        monkeypatch.setattr(runner, 'junit_counts', lambda report: (1, 0, 0))
+        monkeypatch.setattr(runner, 'junit_failures', lambda report: ())
+        monkeypatch.setattr(runner, 'find_python', lambda version: f'/python{version}')
+        monkeypatch.setattr(runner, 'OLDER_NOVAS', dict.fromkeys(
+            runner.OLDER_NOVAS, (sys.version_info[:2],)))
+        # Set, and so put back whatever a part makes of it.
+        monkeypatch.setenv('KRONOS_TEST_EXAMPLES', '1')
+        tally = runner.Tally()
+        runner.PARTS[part](tally)
+        assert tally.failed == 0, tally.remarks
+        return found
+
+    return executed
+
+
+def words(found):
+    """Each command as one text."""
+    return [' '.join(command) for command, _variables in found]
+
+
+def test_default_is_every_part_that_a_gate_has_no_other_job_for(runner):
+    assert runner.DEFAULT == ('lint', 'unit', 'functional', 'integration', 'docs', 'package',
+                              'deploy', 'pythons')
+    assert set(runner.PARTS) == {*runner.DEFAULT, 'novas', 'long'}
+
+
+def test_functional_runs_all_on_native_threads_and_both_doors_on_eventlet(executed):
+    native, eventlet = executed('functional')
+    assert [each[1]['OS_NOVA_DISABLE_EVENTLET_PATCHING'] for each in (native, eventlet)] == [
+        '1', '0']
+    assert native[0] == ['run', '--concurrency', '4']
+    assert eventlet[0][:3] == native[0]
+    (pattern,) = eventlet[0][3:]
+    for name in ('test_base.', 'test_filters.CeilingTestCase.test_a_host_above_its',
+                 'test_weigher.FollowScoresTestCase.test_boots_follow'):
+        assert re.search(pattern, f'tests.functional.{name}'), name
+
+
+def test_tox_on_eventlet_has_as_many_workers(executed):
+    tox = configparser.ConfigParser(interpolation=None)
+    tox.read(TOP / 'tox.ini')
+    section = tox['testenv:functional-eventlet']
+    assert 'OS_NOVA_DISABLE_EVENTLET_PATCHING=0' in section['setenv'].split()
+    (native, _variables), *_ = executed('functional')
+    assert section['commands'].split()[:4] == ['stestr', *native]
+
+
+@pytest.mark.parametrize(('part', 'directories'), [
+    ('unit', ['tests/unit', 'tests/scenarios', 'tests/simulation']),
+    ('integration', ['tests/integration']), ('docs', ['tests/docs']),
+    ('package', ['tests/package']), ('deploy', ['tests/deploy'])])
+def test_a_part_runs_the_whole_of_its_directories(executed, part, directories):
+    (command,) = (command for command, _ in executed(part) if command[:2] == ['-m', 'pytest'])
+    assert [word for word in command if word.startswith('tests/')] == directories
+    assert not {'-k', '--deselect', '--ignore'} & {word.partition('=')[0] for word in command}
+    assert command.count('-m') == 1
+
+
+def test_pythons_runs_the_unit_tests_on_each_of_the_others(executed):
+    made, *runs = executed('pythons')
+    assert '/python3.12' in made[0] and '/python3.13' in made[0]
+    assert len(runs) == 2
+    for text in words(runs):
+        assert 'tests/unit tests/scenarios --ignore=tests/unit/cmd' in text
+
+
+def test_long_runs_what_is_marked_every_nova_and_both_tox_environments(executed, monkeypatch):
+    monkeypatch.delenv('KRONOS_NOVAS', raising=False)
+    texts = words(executed('long'))
+    assert [text.rpartition(' ')[2] for text in texts
+            if text.startswith('-m tests.deploy.checkers tox -e ')] == [
+        'lower-constraints', 'sbom']
+    for wanted in ('-m long tests', 'tests/unit/fuzz', 'tools/random_plans.py --plans 500',
+                   '--concurrency 4 test_bursts', 'tests/unit tests/scenarios'):
+        assert any(wanted in text for text in texts), wanted
+    assert 'tools/novas.py 32 33' in texts
+    assert not any('--ignore' in text for text in texts), 'commands too, on each Python'
+
+
+@pytest.mark.parametrize('value', [None, '', '0', 'false', 'no', '1', 'true', 'True', 'yes'])
+def test_tests_read_CI_as_the_runner_does(monkeypatch, value):
+    monkeypatch.delenv('CI', raising=False)
+    if value is not None:
+        monkeypatch.setenv('CI', value)
+    spec = importlib.util.spec_from_file_location('run_tests_again', RUNNER)
+    module = importlib.util.module_from_spec(spec)
+    monkeypatch.setitem(sys.modules, spec.name, module)
+    spec.loader.exec_module(module)
+    strict = value in ('1', 'true', 'True', 'yes')
+    assert module.CONTINUOUS_INTEGRATION is strict
+    with pytest.raises((pytest.fail.Exception, pytest.skip.Exception)) as raised:
+        ci.program('no-such-program', 'its-package')
+    assert raised.type is (pytest.fail.Exception if strict else pytest.skip.Exception)
+    assert str(raised.value) == 'no-such-program is missing: install its-package (bindep.txt)'
 
 
 def test_report_that_was_never_written_counts_nothing(runner, tmp_path):

@@ -69,6 +69,7 @@ def test_two_commands_on_one_directory_are_refused(tmp_path):
         pass
 
 
+@pytest.mark.needs_nova
 def test_too_little_memory_is_refused_with_both_numbers(tmp_path, monkeypatch):
     monkeypatch.setattr(checks, 'PROGRAMS', {})
     monkeypatch.setattr(checks, 'available_memory_mib', lambda: 1000)

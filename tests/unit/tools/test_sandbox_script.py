@@ -119,6 +119,7 @@ def needs_programs():
         pytest.skip(f'not installed: {", ".join(missing)}')
 
 
+@pytest.mark.needs_nova
 def test_a_taken_port_is_named_and_nothing_is_left(installed):
     needs_programs()
     with socket.socket() as listener:
@@ -132,6 +133,7 @@ def test_a_taken_port_is_named_and_nothing_is_left(installed):
     assert_refused(status, 4, 'no sandbox is up')
 
 
+@pytest.mark.needs_nova
 def test_no_memory_is_told_with_both_numbers(installed):
     """In a mount namespace where the kernel says so."""
     needs_programs()
