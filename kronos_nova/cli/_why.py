@@ -124,10 +124,16 @@ def _live(conf: cfg.ConfigOpts, policy_set: Any) -> Seen:
     """As the next cycle would see it; what Placement has told an engine it alone knows."""
     from kronos_nova.cmd import _wiring
     from kronos_nova.rebalancer.snapshots import recorder
+    from kronos_nova.rebalancer.store import api
+    from kronos_nova.rebalancer.store import database
 
     scopes = configured.scopes(conf, policy_set)
-    collector, source, store = _wiring.collector(conf), _wiring.source(conf), _wiring.store(conf)
+    # Whoever asks neither makes the database nor brings its schema up.
+    database.must_exist(conf.database.connection)
+    store = api.Store(conf)
+    collector, source = _wiring.collector(conf), _wiring.source(conf)
     try:
+        store.check()
         found = recorder.record(collector, source, store, policy_set, scopes, time.time)
     finally:
         source.close()

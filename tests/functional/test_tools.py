@@ -15,6 +15,7 @@
 
 import json
 import os
+import re
 import stat
 import subprocess
 import sys
@@ -151,11 +152,23 @@ class TestWhyNot(ToolsCase):
         self.assertIn(server['id'], found['locked'][1])
         self.assertEqual([], self.migrations(server))
         self.assertEqual([], self.store.plans())
+        self.assert_no_database_is_made(server)
         self.configure_tools(nova=self.closed_port())
         done = self.ask('why-not', server['id'], 'host3')
         self.assertEqual((1, ''), (done.returncode, done.stdout))
         self.assertEqual(1, len(done.stderr.splitlines()), done.stderr)
         self.assertIn('See kronos-test-config', done.stderr)
+
+    def assert_no_database_is_made(self, server: dict[str, Any]) -> None:
+        path = os.path.join(self.directory, 'none.sqlite')
+        with open(self.config) as f:
+            text = f.read()
+        with open(self.config, 'w') as f:
+            f.write(re.sub('connection = .*', f'connection = sqlite:///{path}', text))
+        done = self.ask('why-not', server['id'], 'host3')
+        self.assertEqual((1, ''), (done.returncode, done.stdout))
+        self.assertIn(f'The database file {path} does not exist', done.stderr)
+        self.assertFalse(os.path.exists(path))
 
 
 class TestSimulate(ToolsCase):
