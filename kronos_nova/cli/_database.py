@@ -20,6 +20,10 @@ import contextlib
 from typing import Any
 
 from cliff import command
+from cliff import show
+
+#: Names and values, as cliff shows them.
+Shown = tuple[tuple[str, ...], tuple[Any, ...]]
 
 
 class DatabaseCommand(command.Command):
@@ -43,6 +47,42 @@ class DatabaseCommand(command.Command):
 
         if status := _tool.guarded(prog, run):
             raise SystemExit(status)
+
+
+class ShowStored(DatabaseCommand, show.ShowOne):
+    """Shows what the database has under a UUID. ``kind`` is what it is called, ``remedy``
+    what to do when there is none."""
+
+    kind: str
+    remedy: str
+
+    def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
+        parser = super().get_parser(prog_name)
+        parser.add_argument('uuid', metavar='UUID',
+                            help=f'Of the {self.kind}; see kronos {self.kind} list.')
+        return parser
+
+    def take_action(self, parsed_args: argparse.Namespace) -> Shown:
+        from kronos_nova import exception
+
+        prog = f'kronos {self.kind} show'
+        nested = parsed_args.formatter in ('json', 'yaml')
+        found: list[Shown] = []
+
+        def act(conf: Any, store: Any) -> None:
+            shown = self.look(store, parsed_args.uuid, nested)
+            if shown is None:
+                raise exception.ConfigError(
+                    path=prog, field=parsed_args.uuid, problem=f'there is no such {self.kind}',
+                    remedy=self.remedy)
+            found.append(shown)
+
+        self._run(prog, parsed_args, act)
+        return found[0]
+
+    def look(self, store: Any, uuid: str, nested: bool) -> Shown | None:
+        """:param nested: lists and mappings for programs, else lines of text."""
+        raise NotImplementedError
 
 
 @contextlib.contextmanager

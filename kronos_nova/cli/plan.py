@@ -18,7 +18,6 @@ from collections.abc import Sequence
 from typing import Any
 
 from cliff import lister
-from cliff import show
 
 from kronos_nova.cli import _database
 
@@ -74,40 +73,20 @@ def _positive(text: str) -> int:
     return int(text)
 
 
-class ShowPlan(_database.DatabaseCommand, show.ShowOne):
+class ShowPlan(_database.ShowStored):
     """A plan with its moves, what became of each, and what was not moved, by rule."""
 
-    def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
-        parser = super().get_parser(prog_name)
-        parser.add_argument('plan', help='Its UUID; see kronos plan list.')
-        return parser
+    kind = 'plan'
+    remedy = 'kronos plan list shows the newest; [engine] keep_days is how long they are kept'
 
-    def take_action(
-        self, parsed_args: argparse.Namespace
-    ) -> tuple[tuple[str, ...], tuple[Any, ...]]:
-        from kronos_nova import exception
-
-        prog = 'kronos plan show'
-        nested = parsed_args.formatter in ('json', 'yaml')
-        found: list[tuple[tuple[str, ...], tuple[Any, ...]]] = []
-
-        def act(conf: Any, store: Any) -> None:
-            row = store.plan(parsed_args.plan)
-            if row is None:
-                raise exception.ConfigError(
-                    path=prog, field=parsed_args.plan, problem='there is no such plan',
-                    remedy='kronos plan list shows the newest; [engine] keep_days is how long '
-                           'they are kept')
-            found.append(_shown(row, store.tasks_of([row.plan_id]), store.realised(row.plan_id),
-                                nested))
-
-        self._run(prog, parsed_args, act)
-        return found[0]
+    def look(self, store: Any, uuid: str, nested: bool) -> _database.Shown | None:
+        row = store.plan(uuid)
+        return None if row is None else _shown(
+            row, store.tasks_of([uuid]), store.realised(uuid), nested)
 
 
 def _shown(row: Any, tasks: Sequence[Any], realised: float | None,
-           nested: bool) -> tuple[tuple[str, ...], tuple[Any, ...]]:
-    """Names and values of a stored plan."""
+           nested: bool) -> _database.Shown:
     from kronos_nova.cli import _plans
     from kronos_nova.cli import moments
     from kronos_nova.cmd import _tool

@@ -21,7 +21,6 @@ import time
 from typing import Any
 
 from cliff import lister
-from cliff import show
 
 from kronos_nova.cli import _database
 
@@ -51,40 +50,18 @@ class ListTasks(_database.DatabaseCommand, lister.Lister):
                 'Not before', 'Error'), rows
 
 
-class ShowTask(_database.DatabaseCommand, show.ShowOne):
+class ShowTask(_database.ShowStored):
     """A task with its alternates and every attempt, also one that is over."""
 
-    def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
-        parser = super().get_parser(prog_name)
-        parser.add_argument('task', help='Its UUID; see kronos task list.')
-        return parser
+    kind = 'task'
+    remedy = 'kronos task list shows what is not over, kronos plan show those of a plan'
 
-    def take_action(
-        self, parsed_args: argparse.Namespace
-    ) -> tuple[tuple[str, ...], tuple[Any, ...]]:
-        from kronos_nova import exception
-
-        prog = 'kronos task show'
-        found: list[Any] = []
-
-        def act(conf: Any, store: Any) -> None:
-            row = store.task(parsed_args.task)
-            if row is None:
-                raise exception.ConfigError(
-                    path=prog, field=parsed_args.task, problem='there is no such task',
-                    remedy='kronos task list shows what is not over, the logs of executors '
-                           'name the others')
-            found.append(row)
-
-        self._run(prog, parsed_args, act)
-        return _shown(found[0], nested=parsed_args.formatter in ('json', 'yaml'))
+    def look(self, store: Any, uuid: str, nested: bool) -> _database.Shown | None:
+        row = store.task(uuid)
+        return None if row is None else _shown(row, nested)
 
 
-def _shown(row: Any, nested: bool) -> tuple[tuple[str, ...], tuple[Any, ...]]:
-    """Names and values of a stored task.
-
-    :param nested: lists of mappings for programs, else lines of text.
-    """
+def _shown(row: Any, nested: bool) -> _database.Shown:
     from kronos_nova.cli import moments
     from kronos_nova.cmd import _tool
 

@@ -70,7 +70,7 @@ class Explain(lister.Lister):
         from kronos_nova.cli import _weighing
         from kronos_nova.cmd import _tool
 
-        found: list[Any] = []
+        found: list[tuple[tuple[str, ...], list[Any]]] = []
 
         def run() -> int:
             found.append(_weighing.explain(
@@ -81,7 +81,7 @@ class Explain(lister.Lister):
         sys.stderr.flush()
         if status:
             raise SystemExit(status)
-        return found[0]  # type: ignore[no-any-return]
+        return found[0]
 
 
 class Tune(lister.Lister):
@@ -138,7 +138,7 @@ class Tune(lister.Lister):
         from kronos_nova.cli import _tuning
         from kronos_nova.cmd import _tool
 
-        found: list[Any] = []
+        found: list[tuple[tuple[str, ...], list[Any]]] = []
 
         def run() -> int:
             found.append(_tuning.run(parsed_args, bool(getattr(self.app_args, 'debug', False))))
@@ -148,4 +148,4 @@ class Tune(lister.Lister):
         sys.stderr.flush()
         if status:
             raise SystemExit(status)
-        return found[0]  # type: ignore[no-any-return]
+        return found[0]

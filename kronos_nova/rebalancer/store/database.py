@@ -166,7 +166,7 @@ def from_url(text: str, **options: Any) -> sa.Engine:
         url = url.update_query_dict({'charset': 'utf8mb4'})
     options.setdefault('mysql_sql_mode', 'TRADITIONAL')
     try:
-        engine = engines.create_engine(
+        engine: sa.Engine = engines.create_engine(
             url, sqlite_fk=True, max_retries=0, thread_checkin=False, **options)
     except ImportError as e:
         raise exception.StoreError(
@@ -176,7 +176,7 @@ def from_url(text: str, **options: Any) -> sa.Engine:
         _prepare_sqlite(engine)
     else:
         _prepare_server(engine)
-    return engine  # type: ignore[no-any-return]
+    return engine
 
 
 def _create_file(path: str | None) -> None:

@@ -34,6 +34,7 @@ the ties, in growing batches, until nothing that is left can win.
 
 from collections.abc import Callable
 import dataclasses
+import functools
 
 import numpy as np
 
@@ -113,8 +114,7 @@ class Search:
                 continue
             sources = givers[~np.isin(givers, [*self._hot, d])]
             self._by_bound(sources, self._bounds_towards(sources, d), lambda host: (host,),
-                           lambda part, d=d: self._look(  # type: ignore[misc]
-                               self._on(part.tolist()), np.array([d], dtype=np.intp)))
+                           functools.partial(self._look_towards, d))
         if self._best is None:
             return None
         _, n, h = self._best.order
@@ -224,6 +224,9 @@ class Search:
         gains = self._combined - total
         gains[vetoed] = -np.inf
         return np.asarray(gains)
+
+    def _look_towards(self, d: int, sources: sim.Ints) -> None:
+        self._look(self._on(sources.tolist()), np.array([d], dtype=np.intp))
 
     def _look(self, rows: sim.Ints, columns: sim.Ints) -> None:
         """Take the best legal candidate of a block, if it is the best so far."""
