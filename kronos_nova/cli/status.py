@@ -15,7 +15,6 @@ way, and what holds it."""
 
 import argparse
 from collections import Counter
-import time
 from typing import Any
 
 from cliff import lister
@@ -54,7 +53,6 @@ def _rows(conf: Any, store: Any, nested: bool) -> list[tuple[Any, ...]]:
     from kronos_nova.cmd import _tool
     from kronos_nova.rebalancer.store import rows as store_rows
 
-    now = time.time()
     census, plans = store.census(), store.newest_plans()
     tasks: dict[str, Counter[str]] = {}
     for (scope, _phase, state), number in census.tasks.items():
@@ -68,7 +66,7 @@ def _rows(conf: Any, store: Any, nested: bool) -> list[tuple[Any, ...]]:
     found = []
     for scope in sorted({*configured, *census.scopes}):
         seen, plan = census.scopes.get(scope), plans.get(scope)
-        pause = store.paused(scope, now)
+        pause = next((p for p in census.pauses if p.scope in (None, scope)), None)
         at = (seen.planned_at if seen is not None and seen.planned_at is not None
               else plan.created_at if plan is not None else None)
         found.append((
