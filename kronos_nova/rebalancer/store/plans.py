@@ -188,7 +188,7 @@ def purge(connection: sa.Connection, now: float, older_than: float, judged: int)
         plan.c.created_at < limit, plan.c.plan_id.not_in(needed))) if plan_id not in counted]
     for start in range(0, len(old), 500):
         part = old[start:start + 500]
-        for table in (task, tables.budget, tables.outcome, plan):
+        for table in (task, tables.budget, tables.outcome, tables.decision, plan):
             connection.execute(sa.delete(table).where(table.c.plan_id.in_(part)))
     for table in (tables.cooldown, tables.quarantine, tables.pause):
         connection.execute(sa.delete(table).where(table.c.until < limit))
