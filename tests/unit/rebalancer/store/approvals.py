@@ -19,12 +19,12 @@ from kronos_nova import model
 from kronos_nova.model import TaskState
 from kronos_nova.rebalancer.store import decisions
 from kronos_nova.rebalancer.store import rows
-from tests.unit.rebalancer.store.cases import NOW
 from tests.unit.rebalancer.store.cases import at_once
 from tests.unit.rebalancer.store.cases import claim
 from tests.unit.rebalancer.store.cases import dump
 from tests.unit.rebalancer.store.cases import lease_of
 from tests.unit.rebalancer.store.cases import make_task
+from tests.unit.rebalancer.store.cases import NOW
 from tests.unit.rebalancer.store.cases import save
 
 WITHIN = {model.Phase.SPREAD: 1200.0}

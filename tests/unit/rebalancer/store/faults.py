@@ -129,14 +129,13 @@ def every_other_step_is_whole_too(store):
         task_id, 'w', NOW, not_before=NOW, retry_count=1, attempt=1))
     whole_or_nothing(store, lambda: store.expire(None, NOW + 10 * rows.BEGIN_WITHIN, 60))
     whole_or_nothing(store, lambda: store.refused('h2', NOW, limit=3, seconds=60, reason='no'))
-    first = cases.new_id()
+    first, said = cases.new_id(), decisions.Said('me', 'why')
     for verb in ('approve', 'reject'):
         plan_id, _, _ = cases.save(store, [
             lambda p, s: cases.make_task(p, s, instance_uuid=first, state=TaskState.PENDING,
                                          deadline=NOW + 3600),
             lambda p, s: cases.make_task(p, s, requires=(first,), wave=1, deadline=NOW + 3600,
                                          state=TaskState.PENDING)])
-        said = decisions.Said('me', 'why')
         if verb == 'approve':
             whole_or_nothing(store, lambda i=plan_id: store.approve(i, NOW, said, {}))
             store.cancel_plan(plan_id, NOW, said, 60)
