@@ -25,7 +25,7 @@ from kronos_nova.rebalancer import shapes
 
 #: Lower is sooner: people wait for a drain, nobody for a percent of balance.
 PRIORITY = {model.Phase.EVACUATE: 1, model.Phase.AFFINITY: 3, model.Phase.SPREAD: 5,
-            model.Phase.PACK: 5}
+            model.Phase.PACK: 5, model.Phase.REQUESTED: 2}
 
 #: Phases that follow scores, and the seconds they may wait at least.
 STALE = (model.Phase.SPREAD, model.Phase.PACK)

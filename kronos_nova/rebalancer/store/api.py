@@ -225,6 +225,26 @@ class Store:
                        dry_run=dry_run, cooldown=cooldown, instance_cooldown=instance_cooldown)
         self._run(step)
 
+    def seen(self) -> plans.Mark:
+        """What :meth:`save_wanted` compares: taken before anything else is read."""
+        return self._read(plans.mark)
+
+    def save_wanted(self, mark: plans.Mark, plan: model.Plan, tasks: Sequence[model.Task], *,
+                    plan_id: str, now: float, instance_cooldown: float) -> None:
+        """A plan that somebody asked for, beside those of the engine that plans the scope.
+
+        What that one has in mind at the time is fenced off: it knew nothing of this.
+
+        :raises StoreError: others have planned since ``mark``, or an instance has a live task;
+            nothing was written.
+        """
+        def step(connection: sa.Connection) -> None:
+            lease = leases.overtake(connection, plan.scope)
+            plans.refuse_overtaken(connection, mark)
+            plans.save_wanted(connection, lease, plan, tasks, plan_id=plan_id, now=now,
+                              instance_cooldown=instance_cooldown)
+        self._run(step)
+
     def history(self, scope: str, now: float,
                 remembered: float = settling.REMEMBERED) -> model.History:
         """Cooldowns, quarantine and completed moves are cloud-wide.
