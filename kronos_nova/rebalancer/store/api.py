@@ -230,10 +230,13 @@ class Store:
         return self._read(plans.mark)
 
     def save_wanted(self, mark: plans.Mark, plan: model.Plan, tasks: Sequence[model.Task], *,
-                    plan_id: str, now: float, instance_cooldown: float) -> None:
+                    plan_id: str, now: float, instance_cooldown: float, said: decisions.Said,
+                    verb: str) -> None:
         """A plan that somebody asked for, beside those of the engine that plans the scope.
 
         What that one has in mind at the time is fenced off: it knew nothing of this.
+
+        :param said: by whom, and why; kept with the plan as ``verb``.
 
         :raises StoreError: others have planned since ``mark``, or an instance has a live task;
             nothing was written.
@@ -243,6 +246,7 @@ class Store:
             plans.refuse_overtaken(connection, mark)
             plans.save_wanted(connection, lease, plan, tasks, plan_id=plan_id, now=now,
                               instance_cooldown=instance_cooldown)
+            decisions.note(connection, plan_id, now, verb, said, len(tasks))
         self._run(step)
 
     def history(self, scope: str, now: float,

@@ -124,7 +124,7 @@ def approve(connection: sa.Connection, plan_id: str, now: float, said: Said,
                     expires_at=now + begin_within.get(task.phase, rows.BEGIN_WITHIN)))
         if done.rowcount == 1:
             approved.append(task)
-    _note(connection, plan_id, now, APPROVED, said, len(approved))
+    note(connection, plan_id, now, APPROVED, said, len(approved))
     return approved
 
 
@@ -144,7 +144,7 @@ def end(connection: sa.Connection, plan_id: str, now: float, said: Said, verb: s
             connection, row.task.task_id, now, error_type=rows.CANCELLED_TYPE,
             error=f'{verb.capitalize()} by {said.by}: {said.reason}',
             instance_cooldown=instance_cooldown) or []
-    _note(connection, plan_id, now, verb, said, len(ended))
+    note(connection, plan_id, now, verb, said, len(ended))
     return ended
 
 
@@ -158,7 +158,7 @@ def _meant(connection: sa.Connection, plan_id: str, states: Collection[TaskState
                       _task.c.state.in_([state.value for state in states]))
 
 
-def _note(connection: sa.Connection, plan_id: str, now: float, verb: str, said: Said,
+def note(connection: sa.Connection, plan_id: str, now: float, verb: str, said: Said,
           number: int) -> None:
     if number:
         connection.execute(sa.insert(_decision).values(

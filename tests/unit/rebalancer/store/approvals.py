@@ -127,7 +127,7 @@ def what_was_approved_is_cancelled_and_not_rejected(store):
     assert not store.reject(plan_id, NOW, SAID, 900) and states(store, tasks) == ['queued'] * 3
     begun = claim(store, now=NOW)
     store.mark(begun.task.task_id, 'w', [begun.task.state], TaskState.SUBMITTING, NOW)
-    assert len(store.cancel_plan(plan_id, NOW, SAID, 900)) == 2
+    assert len(store.cancel_plan(plan_id, NOW + 1, SAID, 900)) == 2
     assert states(store, tasks) == ['submitting', 'cancelled', 'cancelled']
     assert [d.verb for d in store.decisions(plan_id)] == ['approved', 'cancelled']
 

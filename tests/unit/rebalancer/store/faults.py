@@ -214,8 +214,8 @@ UNDER_A_CLAIM = {
 #: These take what is free or silent, by compare-and-swap; whoever comes late gets none.
 TAKING = {'acquire_lease', 'claim', 'adopt', 'expire'}
 #: What people say, and the deletion of what has ended: nobody's turn.
-NOBODYS = {'pause', 'resume', 'lift', 'cancel', 'approve', 'reject', 'cancel_plan', 'purge',
-           'upgrade'}
+NOBODYS = {'pause', 'resume', 'lift', 'cancel', 'approve', 'reject', 'cancel_plan',
+           'save_wanted', 'purge', 'upgrade'}
 #: News about a host, told after a step that is fenced (Outcomes.failed).
 AFTER_A_FENCED_STEP = {'refused', 'keeps_disks', 'other_cells'}
 
