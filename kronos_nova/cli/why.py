@@ -25,8 +25,8 @@ class WhyNot(lister.Lister):
     """Why an instance is not moved to a host.
 
     Reads the cloud as a planning cycle does, or a snapshot, and changes nothing. Each rule
-    is judged with nothing else planned; then comes what the move would do to each policy.
-    The last row sums it up.
+    is judged with nothing else planned; then comes what the move would do to each policy, and
+    what would have to change for each rule that refuses. The last row sums it up.
     """
 
     def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
@@ -71,6 +71,9 @@ def _rows(answer: Any) -> Iterator[tuple[str, str, str]]:
         change = effect.after - effect.before
         verdict = 'same' if abs(change) < 5e-5 else 'worse' if change > 0 else 'better'
         yield f'policy {effect.policy}', verdict, _effect(effect)
+    for rule, remedy in answer.changes:
+        yield (f'to allow {rule}', 'impossible' if remedy is None else 'change',
+               remedy or 'Nova does not do it')
     yield 'conclusion', 'refused' if answer.refused else 'passed', answer.conclusion
 
 

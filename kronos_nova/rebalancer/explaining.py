@@ -20,6 +20,7 @@ from kronos_nova import model
 from kronos_nova.constraints import metrics
 from kronos_nova.rebalancer import gates
 from kronos_nova.rebalancer import planner
+from kronos_nova.rebalancer import remedies
 from kronos_nova.rebalancer import simulation as sim
 
 
@@ -63,6 +64,12 @@ class Answer:
     @property
     def refused(self) -> tuple[Verdict, ...]:
         return tuple(v for v in self.verdicts if not v.passed)
+
+    @property
+    def changes(self) -> tuple[tuple[str, str | None], ...]:
+        """The least that would have to change: by each rule that refuses, and all of it. None:
+        nothing would make that rule allow it."""
+        return tuple((v.rule, remedies.REMEDIES.get(v.rule)) for v in self.refused)
 
     @property
     def conclusion(self) -> str:

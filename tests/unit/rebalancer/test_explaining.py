@@ -23,8 +23,10 @@ from kronos_nova import model
 from kronos_nova.constraints import view as views
 from kronos_nova.rebalancer import explaining
 from kronos_nova.rebalancer import planner
+from kronos_nova.rebalancer import remedies
 from tests.scenarios import loader
 from tests.unit import clouds
+from tests.unit import rule_names
 
 PHASES = tuple(model.Phase)
 
@@ -45,6 +47,25 @@ def test_each_rule_that_refuses_is_told_and_no_other(knobs, rng):
     assert [(v.rule, v.detail) for v in answer.refused] == [(no.rule, no.detail) for no in wrong]
     assert len(answer.verdicts) == len(constraints.RULES) or answer.verdicts[0].passed is False
     assert answer.conclusion.startswith('refused by ' if wrong else 'no rule refuses it')
+
+
+def test_each_rule_that_can_refuse_has_a_remedy_and_no_other_has():
+    assert remedies.REMEDIES.keys() == rule_names.produced('constraints')
+
+
+def test_what_would_allow_a_move_is_told_by_each_rule_that_refuses_it():
+    request = loader.load(
+        loader.HERE / 'spread_waits_until_scores_show_the_last_move.yaml').request
+    uuid = loader.uuid_of('a0')
+    locked = dataclasses.replace(request.cluster.instances[uuid], locked=True)
+    request = dataclasses.replace(
+        request, history=model.History(quarantined={uuid: -1.0}), cluster=dataclasses.replace(
+            request.cluster, instances={**request.cluster.instances, uuid: locked}))
+    answer = explaining.why_not(request, uuid, 'b', model.Phase.SPREAD)
+    assert [rule for rule, _ in answer.changes] == ['locked', 'quarantined']
+    assert 'unlock' in answer.changes[0][1] and 'lift' in answer.changes[1][1]
+    answer = explaining.why_not(request, uuid, 'a', model.Phase.SPREAD)
+    assert ('same-host', None) in answer.changes
 
 
 @clouds.examples(200)
