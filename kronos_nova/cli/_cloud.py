@@ -88,6 +88,37 @@ def request(conf: cfg.ConfigOpts, policy_set: policy.PolicySet, seen: Seen,
                        busy=busy)
 
 
+def wanted(seen: Seen, scope: str | None) -> list[model.Cluster]:
+    """The cloud of each scope, or of that one.
+
+    :raises ConfigError: it is not planned.
+    """
+    clusters = seen.clusters()
+    if scope is None:
+        return list(clusters.values())
+    if scope not in clusters:
+        raise exception.ConfigError(
+            path='command line', field='--scope', problem=f'{scope} is not planned',
+            remedy=f'Planned are: {", ".join(sorted(clusters))}.')
+    return [clusters[scope]]
+
+
+def of_instance(seen: Seen, instance: model.Instance) -> model.Cluster:
+    """With the scope that the instance's host is planned in.
+
+    :raises ConfigError: it is planned in none.
+    """
+    for cluster in seen.clusters().values():
+        if instance.host in cluster.scope_hosts:
+            return cluster
+    raise exception.ConfigError(
+        path='kronos.conf', field='[engine] aggregates',
+        problem=f'host {instance.host}, where instance {instance.uuid} is, belongs to no scope '
+                'that is planned',
+        remedy='Nothing is moved from there; name an aggregate of it, or set '
+               'include_unassigned_hosts.')
+
+
 def absent(field: str, given: str, known: Collection[str],
            problem: str) -> exception.ConfigError:
     """Of a name that the cloud does not have, with the one that is meant, if one is near."""

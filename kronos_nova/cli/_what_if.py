@@ -17,7 +17,6 @@ import dataclasses
 import time
 from typing import Any
 
-from kronos_nova import exception
 from kronos_nova import model
 from kronos_nova import policy
 from kronos_nova.cli import _cloud
@@ -52,13 +51,13 @@ class Scope:
 def today(args: argparse.Namespace) -> list[Scope]:
     """What the next cycle would do in each scope that is asked for, and what holds it."""
     conf, policy_set, seen = _read(NOTHING, args)
-    return [_today(conf, policy_set, seen, cluster) for cluster in _clusters(args, seen)]
+    return [_today(conf, policy_set, seen, cluster) for cluster in _cloud.wanted(seen, args.scope)]
 
 
 def compared(args: argparse.Namespace) -> list[Scope]:
     """Each scope as it is beside what it would be."""
     conf, policy_set, seen = _read(PROG, args)
-    clusters = _clusters(args, seen)
+    clusters = _cloud.wanted(seen, args.scope)
     other, other_set = seen, policy_set
     if args.policy is not None:
         conf.set_override('policies_file', args.policy, 'engine')
@@ -85,17 +84,6 @@ def _again(args: argparse.Namespace, conf: Any, policy_set: policy.PolicySet,
     if args.snapshot:
         return _cloud.recorded(conf, policy_set, args.snapshot)
     return dataclasses.replace(seen, samples=_cloud.samples(conf, policy_set))
-
-
-def _clusters(args: argparse.Namespace, seen: _cloud.Seen) -> list[model.Cluster]:
-    clusters = seen.clusters()
-    if args.scope is None:
-        return list(clusters.values())
-    if args.scope not in clusters:
-        raise exception.ConfigError(
-            path='command line', field='--scope', problem=f'{args.scope} is not planned',
-            remedy=f'Planned are: {", ".join(sorted(clusters))}.')
-    return [clusters[args.scope]]
 
 
 def _today(conf: Any, policy_set: policy.PolicySet, seen: _cloud.Seen,

@@ -14,7 +14,6 @@
 
 import argparse
 
-from kronos_nova import exception
 from kronos_nova import model
 from kronos_nova.cli import _cloud
 from kronos_nova.rebalancer import explaining
@@ -34,19 +33,6 @@ def answer(args: argparse.Namespace) -> explaining.Answer:
                             'no host has such an instance')
     if args.host not in seen.cluster.hosts:
         raise _cloud.absent('HOST', args.host, seen.cluster.hosts, 'there is no such compute host')
-    request = _cloud.request(conf, policy_set, seen, _scoped(seen, instance))
+    request = _cloud.request(conf, policy_set, seen, _cloud.of_instance(seen, instance))
     phase = model.Phase(args.phase or policy_set.mode)
     return explaining.why_not(request, args.instance, args.host, phase)
-
-
-def _scoped(seen: _cloud.Seen, instance: model.Instance) -> model.Cluster:
-    """With the scope that the instance's host is planned in."""
-    for cluster in seen.clusters().values():
-        if instance.host in cluster.scope_hosts:
-            return cluster
-    raise exception.ConfigError(
-        path='kronos.conf', field='[engine] aggregates',
-        problem=f'host {instance.host}, where instance {instance.uuid} is, belongs to no scope '
-                'that is planned',
-        remedy='Nothing is moved from there; name an aggregate of it, or set '
-               'include_unassigned_hosts.')

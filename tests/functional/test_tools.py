@@ -237,6 +237,13 @@ class TestAgain(ToolsCase):
         self.assertIn('imbalance 0.0500, threshold 0.15: not above it', found['policy cpu'])
         self.assertEqual('nothing: every policy is at or below its threshold',
                          found['conclusion'])
+        done = self.ask('instance', 'show', self.server['id'])
+        self.assertEqual(0, done.returncode, done.stderr)
+        shown = json.loads(done.stdout)
+        self.assertEqual('cooling', shown['Held'][0]['rule'])
+        self.assertEqual([('host1', 'host3', 'completed')], [
+            (t['from_host'], t['to_host'], t['state']) for t in shown['Tasks']])
+        self.assertNotIn(shown['Next move'], ('', 'now'))
         done = self.ask('what-if', '--add-host', '1=host2', '--drain', 'host3')
         self.assertEqual(0, done.returncode, done.stderr)
 

@@ -337,6 +337,13 @@ class Store:
         """All tasks of these plans, also those that are over."""
         return self._read(lambda c: tasks.find(c, tables.task.c.plan_id.in_(sorted(plan_ids))))
 
+    def tasks_of_instance(self, uuid: str, limit: int) -> list[TaskRow]:
+        """The newest tasks of an instance, newest first."""
+        task = tables.task
+        return self._read(lambda c: [rows.task_row(row) for row in c.execute(
+            sa.select(task).where(task.c.instance_uuid == uuid)
+            .order_by(task.c.created_at.desc(), task.c.task_id).limit(limit)).mappings()])
+
     def migrated(self, limit: int) -> list[tuple[int, int, float]]:
         """(MiB of memory, GiB of disks, seconds from the request to the end) of the live
         migrations that ended well last, newest first."""

@@ -1,0 +1,68 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""What ``kronos host list`` and ``kronos instance show`` read."""
+
+import argparse
+from collections.abc import Sequence
+import dataclasses
+from typing import Any
+
+from kronos_nova.cli import _cloud
+from kronos_nova.rebalancer import portraits
+
+#: So many tasks of an instance are shown, the newest.
+TASKS = 20
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Seen:
+    """An instance; ``tasks`` are the rows of its newest, ``now`` when it was read."""
+
+    portrait: portraits.InstancePortrait
+    scope: str
+    now: float
+    tasks: Sequence[Any] = ()
+
+
+def hosts(args: argparse.Namespace) -> list[tuple[str, list[portraits.HostPortrait]]]:
+    """By scope.
+
+    :raises KronosException: something cannot be read, or is not there.
+    """
+    conf, policy_set = _cloud.configuration(
+        'kronos host list', args.config_file, 'Lists hosts.', live=not args.snapshot)
+    seen = (_cloud.recorded(conf, policy_set, args.snapshot) if args.snapshot
+            else _cloud.live(conf, policy_set))
+    clusters = _cloud.wanted(seen, args.scope)
+    return [(cluster.scope, portraits.hosts(_cloud.request(conf, policy_set, seen, cluster)))
+            for cluster in clusters]
+
+
+def instance(args: argparse.Namespace) -> Seen:
+    """:raises KronosException: something cannot be read, or is not there."""
+    conf, policy_set = _cloud.configuration(
+        'kronos instance show', args.config_file, 'Shows an instance.', live=not args.snapshot)
+    tasks: list[Any] = []
+
+    def also(store: Any, scopes: Sequence[str]) -> None:
+        tasks.extend(store.tasks_of_instance(args.instance, TASKS))
+
+    seen = (_cloud.recorded(conf, policy_set, args.snapshot) if args.snapshot
+            else _cloud.live(conf, policy_set, also=also))
+    found = seen.cluster.instances.get(args.instance)
+    if found is None:
+        raise _cloud.absent('UUID', args.instance, seen.cluster.instances,
+                            'no host has such an instance')
+    cluster = _cloud.of_instance(seen, found)
+    request = _cloud.request(conf, policy_set, seen, cluster)
+    return Seen(portraits.instance(request, args.instance), cluster.scope, seen.now, tasks)

@@ -1,0 +1,66 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""``kronos host list`` and ``kronos instance show`` on the example's snapshot."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests import commands
+
+EXAMPLE = Path(__file__).resolve().parents[3] / 'doc/examples/replay'
+MOVED = 'ee2a96c5-0647-54d5-8ea1-0df4c1d44587'
+
+
+def ask(*arguments):
+    return commands.main('kronos_nova.cli.app', *arguments, '--config-file', 'kronos.conf',
+                         '--snapshot', 'snapshot', cwd=EXAMPLE)
+
+
+def found(*arguments):
+    done = ask(*arguments, '-f', 'json')
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+def test_each_host_has_its_scope_state_and_load():
+    rows = found('host', 'list')
+    assert len(rows) == 12 and {row['Scope'] for row in rows} == {'fast-storage', '_unassigned_'}
+    last = rows[-1]
+    assert last['State'][0] == 'up' and last['State'][1].startswith('disabled: maintenance')
+    hot = next(row for row in rows if row['Host'] == 'compute-02')
+    cpu = hot['Policies'][0]
+    assert (cpu['name'], cpu['score'], hot['Instances']) == ('cpu', 1.0, 13)
+    assert {row['Scope'] for row in found('host', 'list', '--scope', 'fast-storage')} == {
+        'fast-storage'}
+    table = ask('host', 'list').stdout
+    assert 'cpu: 1.0000, base 0.0000, explained 109 %' in table
+
+
+def test_an_instance_has_its_shares_and_what_holds_it():
+    shown = found('instance', 'show', MOVED)
+    assert (shown['Instance'], shown['Host'], shown['Next move'], shown['Held']) == (
+        MOVED, 'compute-02', 'now', [])
+    assert shown['Usage'][0]['name'] == 'cpu' and 0 < shown['Usage'][0]['ratio'] < 1
+    table = ask('instance', 'show', MOVED).stdout
+    assert 'of the host' in table and 'not known' not in table
+
+
+@pytest.mark.parametrize(('arguments', 'said'), [
+    (('instance', 'show', 'nobody'), 'UUID: nobody: no host has such an instance'),
+    (('host', 'list', '--scope', 'slow'), 'slow is not planned')])
+def test_what_is_not_there_is_one_clear_line(arguments, said):
+    done = ask(*arguments)
+    assert done.returncode == 1 and done.stdout == ''
+    assert said in done.stderr and len(done.stderr.splitlines()) == 1
