@@ -10,9 +10,10 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""What ``kronos why-not`` reads: a cloud, or a snapshot of one."""
+"""What ``kronos why-not`` and ``kronos report`` read: a cloud, or a snapshot of one."""
 
 import argparse
+from collections.abc import Callable
 from collections.abc import Collection
 from collections.abc import Sequence
 import dataclasses
@@ -41,13 +42,15 @@ PROG = 'kronos why-not'
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Seen:
-    """A cloud at a time; ``scopes`` in the order of precedence, ``histories`` by scope."""
+    """A cloud at a time; ``scopes`` in the order of precedence, ``histories`` by scope.
+    ``warnings``: what could not be read of it."""
 
     cluster: model.Cluster
     samples: dict[str, model.PolicySamples]
     scopes: Sequence[str]
     histories: dict[str, model.History]
     now: float
+    warnings: tuple[str, ...] = ()
 
 
 def answer(args: argparse.Namespace) -> explaining.Answer:
@@ -59,8 +62,8 @@ def answer(args: argparse.Namespace) -> explaining.Answer:
     files = [part for path in args.config_file for part in ('--config-file', path)]
     _tool.configure(conf, PROG, files, [], 'Says why a move was not made.')
     policy_set = policy_files.load(conf.engine.policies_file)
-    seen = (_recorded(conf, policy_set, args.snapshot) if args.snapshot
-            else _live(conf, policy_set))
+    seen = (recorded(conf, policy_set, args.snapshot) if args.snapshot
+            else live(conf, policy_set))
     instance = seen.cluster.instances.get(args.instance)
     if instance is None:
         raise _absent('INSTANCE', args.instance, seen.cluster.instances,
@@ -103,25 +106,30 @@ def _absent(field: str, given: str, known: Collection[str],
                                                    'its compute service\'s host.')
 
 
-def _recorded(conf: cfg.ConfigOpts, policy_set: Any, directory: str) -> Seen:
-    recorded = reader.read(directory)
-    if conf.engine.require_cpu_compatibility and not recorded.traits_known:
+def recorded(conf: cfg.ConfigOpts, policy_set: Any, directory: str) -> Seen:
+    """:raises SnapshotError: it cannot be used."""
+    found = reader.read(directory)
+    if conf.engine.require_cpu_compatibility and not found.traits_known:
         raise exception.SnapshotError(
             path=os.path.join(directory, schema.TRAITS), problem='CPU traits were not recorded',
             remedy='Record with require_cpu_compatibility = true, or ask without it.')
     source = snapshot_source.SnapshotSource(conf, directory)
     named = list(conf.engine.aggregates)
-    scopes = sorted(replay.scopes(conf, policy_set, recorded),
+    scopes = sorted(replay.scopes(conf, policy_set, found),
                     key=lambda s: named.index(s) if s in named else len(named))
     return Seen(
-        recorded.cluster, {p.name: source.fetch(p) for p in policy_set.enabled}, scopes, {
-            s: recorded.history(s, cooldown=conf.engine.cooldown,
-                                instance_cooldown=conf.engine.instance_cooldown)
-            for s in scopes}, recorded.recorded_at)
+        found.cluster, {p.name: source.fetch(p) for p in policy_set.enabled}, scopes, {
+            s: found.history(s, cooldown=conf.engine.cooldown,
+                             instance_cooldown=conf.engine.instance_cooldown)
+            for s in scopes}, found.recorded_at, found.warnings)
 
 
-def _live(conf: cfg.ConfigOpts, policy_set: Any) -> Seen:
-    """As the next cycle would see it; what Placement has told an engine it alone knows."""
+def live(conf: cfg.ConfigOpts, policy_set: Any,
+         also: Callable[[Any, Sequence[str]], None] = lambda store, scopes: None) -> Seen:
+    """As the next cycle would see it; what Placement has told an engine it alone knows.
+
+    :param also: reads more of the database, of these scopes.
+    """
     from kronos_nova.cmd import _wiring
     from kronos_nova.rebalancer.snapshots import recorder
     from kronos_nova.rebalancer.store import api
@@ -135,6 +143,7 @@ def _live(conf: cfg.ConfigOpts, policy_set: Any) -> Seen:
     try:
         store.check()
         found = recorder.record(collector, source, store, policy_set, scopes, time.time)
+        also(store, scopes)
     finally:
         source.close()
         store.close()
