@@ -24,7 +24,7 @@ FIRST = 30
 PART = 200
 #: A scope with more hosts is shown as squares, too; side and gap of one, a row of them.
 FEW = 60
-SIDE, GAP, ROW = 9, 1, 40
+SIDE, GAP, ROW = 9, 1, 50
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
