@@ -20,7 +20,7 @@ from kronos_nova.rebalancer.pages import values
 from kronos_nova.rebalancer.pages import words
 
 #: Between two hosts, from the top, and for a name; width of the drawing.
-STEP, TOP, NAMES, WIDTH = 26, 30, 270, 1040
+STEP, TOP, NAMES, WIDTH = 26, 30, 250, 920
 #: Widest arrow, and the longest name in characters.
 WIDEST, LONGEST = 9.0, 30
 #: Arrows beyond these are in the table only.

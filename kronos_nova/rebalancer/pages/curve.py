@@ -19,7 +19,7 @@ from kronos_nova.rebalancer.pages import scale as scales
 from kronos_nova.rebalancer.pages import values
 from kronos_nova.rebalancer.pages import words
 
-WIDTH, HEIGHT, LEFT, BOTTOM, TOP = 1040, 190, 44, 26, 12
+WIDTH, HEIGHT, LEFT, BOTTOM, TOP = 920, 190, 44, 26, 12
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -20,7 +20,7 @@ from kronos_nova.rebalancer.pages import values
 from kronos_nova.rebalancer.pages import words
 
 #: Height of a row, of the head of a wave and of the axis; width of names and of all.
-ROW, HEAD, AXIS, NAMES, WIDTH = 20, 24, 28, 270, 1040
+ROW, HEAD, AXIS, NAMES, WIDTH = 20, 24, 28, 250, 920
 #: Moves beyond these are in the table only.
 MOST = 300
 #: Narrowest bar: what took a moment is seen, too.

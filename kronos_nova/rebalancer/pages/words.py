@@ -15,7 +15,7 @@
 import datetime
 
 #: No name is longer on paper; a host's may have 255 characters.
-LONGEST = 120
+LONGEST = 80
 _LAST = 253402214400.0
 
 
