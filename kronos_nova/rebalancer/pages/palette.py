@@ -26,11 +26,11 @@ INK = {
     'light': {
         'page': '#ffffff', 'panel': '#f6f7f8', 'line': '#d5d9de', 'ink': '#1c2127',
         'soft': '#555e69', 'link': '#0b57a4', 'mark': '#0b57a4', 'good': '#19693f',
-        'bad': '#a3231d', 'faint': '#8a939e'},
+        'bad': '#a3231d'},
     'dark': {
         'page': '#15181b', 'panel': '#1d2125', 'line': '#3a4149', 'ink': '#e7eaee',
         'soft': '#a9b2bd', 'link': '#86b9f5', 'mark': '#86b9f5', 'good': '#7ccb9a',
-        'bad': '#ff9b92', 'faint': '#7c8693'}}
+        'bad': '#ff9b92'}}
 #: Which texts stand on which surfaces.
 TEXTS = ('ink', 'soft', 'link', 'mark', 'good', 'bad')
 SURFACES = ('page', 'panel')

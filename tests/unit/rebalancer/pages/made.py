@@ -68,7 +68,7 @@ def moves(names, tasks=False):
 
 def points(names, count=9):
     return tuple(values.Point(
-        NOW - 600 * n, None if n == 4 else 0.5 - 0.02 * n, 0.3, 0.32 if n in (2, 3) else None,
+        NOW - 600 * n, None if n == 4 else 0.5 - 0.02 * n, 0.3, 0.32 if n in (1, 2) else None,
         moves=n % 3, dry_run=n == 5, shown=n == 0,
         policies=((names('policy 1'), None if n == 4 else 0.4), (names('policy 2'), 0.2)))
         for n in range(count))
