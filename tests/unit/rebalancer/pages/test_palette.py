@@ -58,3 +58,9 @@ def test_the_style_uses_no_colour_but_these():
     assert used <= set(palette.variables('light'))
     texts = set(re.findall(r'[ {;]color: ?var\(--([a-z]+)\)', style))
     assert texts <= set(palette.TEXTS), 'what is not measured above is no text'
+
+
+def test_what_is_dark_is_dark_on_a_screen_alone():
+    style = page._style()
+    assert style.count('prefers-color-scheme') == 1
+    assert '@media screen and (prefers-color-scheme:dark)' in style
