@@ -95,6 +95,9 @@ def _lines(outcome: cycle.Outcome) -> tuple[values.HostLine, ...]:
                                 request.history, request.options, seed=request.seed,
                                 now=request.now)
     before, instances = simulation.score.copy(), Counter(simulation.place.tolist())
+    known = {(p, h): simulation.view.level(policy.name, host) is not None
+             for p, policy in enumerate(simulation.policies)
+             for h, host in enumerate(simulation.hosts)}
     for move in outcome.plan.moves:
         simulation.apply(move)
     after = simulation.score
@@ -105,18 +108,18 @@ def _lines(outcome: cycle.Outcome) -> tuple[values.HostLine, ...]:
     for h, host in enumerate(simulation.hosts):
         levels = []
         for p, policy in enumerate(chosen):
-            if simulation.frozen[h]:
-                raw = request.scores.policies[policy.name].hosts.get(host)
-                levels.append(values.Level(raw, raw))
-            else:
+            if known[p, h]:
                 levels.append(values.Level(float(before[p, h]), float(after[p, h])))
+            else:
+                levels.append(values.Level(
+                    request.scores.policies[policy.name].hosts.get(host), None))
         weights = [p.weight for p in chosen]
         found.append(values.HostLine(
             host, tuple(levels), values.Level(
                 _weighted(weights, [level.before for level in levels]),
                 _weighted(weights, [level.after for level in levels])),
             zone=_zone(request.cluster, host), instances=instances[h], gives=gives[host],
-            takes=takes[host], notes=_notes(outcome, host, bool(simulation.frozen[h]))))
+            takes=takes[host], notes=_notes(outcome, host)))
     return tuple(found)
 
 
@@ -132,7 +135,9 @@ def _zone(cluster: model.Cluster, host: str) -> str:
     return service.zone if service is not None else ''
 
 
-def _notes(outcome: cycle.Outcome, host: str, frozen: bool) -> tuple[str, ...]:
+def _notes(outcome: cycle.Outcome, host: str) -> tuple[str, ...]:
+    frozen = any(known.untrusted is None and host in known.missing
+                 for known in outcome.scores.policies.values())
     service = outcome.cluster.services.get(host)
     history = outcome.request.history
     found = [

@@ -63,8 +63,10 @@ def _metrics(outcome: cycle.Outcome, policy_set: policies.PolicySet) -> Iterator
     lacking = []
     for name, known in sorted(outcome.scores.policies.items()):
         if known.missing:
-            yield values.Gap(f'Hosts that are up and have no score of {name}: frozen, they '
-                             'neither give nor take for balance.', tuple(sorted(known.missing)))
+            yield values.Gap(
+                f'Hosts that are up and have no score of {name}'
+                + ('.' if known.untrusted else ': frozen, they neither give nor take for '
+                                               'balance.'), tuple(sorted(known.missing)))
         without = sum(1 for uuid in here if uuid not in known.usages)
         if without:
             lacking.append(f'{name}: {without:,} of {words.count(len(here), "instance")}')

@@ -12,7 +12,9 @@
 
 """``kronos report``, run as an operator runs it: of a snapshot and of a stored plan."""
 
+import json
 from pathlib import Path
+import shutil
 
 import pytest
 
@@ -54,6 +56,23 @@ def test_a_snapshot_is_planned_as_a_replay_plans_it_scope_by_scope():
 def test_one_scope_can_be_asked_for():
     found = of_snapshot('--scope', '_unassigned_')
     assert 'Scope _unassigned_' in found.text and 'fast-storage' not in found.text
+
+
+def test_a_scope_that_is_not_there_is_said_and_the_others_are_shown(tmp_path):
+    snapshot = tmp_path / 'snapshot'
+    shutil.copytree(EXAMPLE / 'snapshot', snapshot)
+    meta = json.loads((snapshot / 'meta.json').read_text())
+    meta['aggregates'].append('ghost')
+    (snapshot / 'meta.json').write_text(json.dumps(meta))
+    conf = tmp_path / 'kronos.conf'
+    conf.write_text(f'[engine]\npolicies_file = {EXAMPLE / "policies.yaml"}\n'
+                    'aggregates = ghost,fast-storage\n')
+    done = commands.main('kronos_nova.cli.app', 'report', '--config-file', conf, '--snapshot',
+                         snapshot, '-o', '-')
+    assert done.returncode == 0, done.stderr
+    text = parsed.parse(done.stdout).text
+    assert 'Scope ghost There is no plan: the cloud has no aggregate ghost' in text
+    assert 'Scope fast-storage 4 instances of 2 hosts' in text
 
 
 @pytest.mark.parametrize(('arguments', 'said'), [

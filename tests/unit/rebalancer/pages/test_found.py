@@ -23,6 +23,7 @@ from kronos_nova import model
 from kronos_nova.rebalancer import cycle
 from kronos_nova.rebalancer import planner
 from kronos_nova.rebalancer.pages import found
+from kronos_nova.rebalancer.pages import values
 from tests.unit import clouds
 
 
@@ -79,8 +80,10 @@ def test_a_host_without_a_score_is_frozen_has_no_load_and_is_named(knobs):
     section = section_of(outcome)
     named = {item for gap in section.gaps if 'no score' in gap.title for item in gap.items}
     for line in section.lines:
-        lacking = any(line.name in known.missing for known in outcome.scores.policies.values())
-        assert not lacking or ('frozen' in line.notes and line.name in named)
+        lacking = [known for known in outcome.scores.policies.values()
+                   if line.name in known.missing]
+        assert not lacking or line.name in named
+        assert ('frozen' in line.notes) == any(known.untrusted is None for known in lacking)
         assert (line.load.before is None) == any(
             level.before is None for level in line.levels)
 
@@ -137,6 +140,24 @@ def test_a_policy_that_is_not_believed_is_left_out_with_its_reason():
     assert [gap.items for gap in section.gaps if 'not believed' in gap.title] == [
         (f'{name}: too old',)]
     assert Counter(line.load.before for line in section.lines) == {None: section.hosts}
+
+
+def test_what_one_policy_lacks_is_not_taken_from_another():
+    """A drain goes on without one of two policies: it changes the scores of the other."""
+    outcome = outcome_of(clouds.Knobs(3, policies=2, drains=True, hosts=5, instances=12))
+    one, other = sorted(outcome.scores.policies)
+    lost = dataclasses.replace(outcome.scores.policies[one], untrusted='too old', hosts={},
+                               missing=frozenset(outcome.cluster.scope_hosts))
+    section = section_of(outcome_of(
+        clouds.Knobs(3, policies=2, drains=True, hosts=5, instances=12),
+        scores=model.Scores({one: lost, other: outcome.scores.policies[other]})))
+    assert section.moves and {m.phase for m in section.moves} == {'evacuate'}
+    place = [p.name for p in section.policies].index(one)
+    for line in section.lines:
+        assert line.levels[place] == values.Level(None, None) and 'frozen' not in line.notes
+        assert line.load.before is None and line.levels[1 - place].before is not None
+    assert any(line.levels[1 - place].before != line.levels[1 - place].after
+               for line in section.lines)
 
 
 def test_an_instance_whose_use_is_not_known_is_counted():
