@@ -37,12 +37,14 @@ def _empty() -> Any:
 
 
 class Phase(enum.StrEnum):
-    """Why an instance is moved; the values are Kronos's wire values."""
+    """Why an instance is moved; all but ``requested`` are Kronos's wire values."""
 
     EVACUATE = 'evacuate'
     AFFINITY = 'affinity'
     SPREAD = 'spread'
     PACK = 'pack'
+    #: Somebody asked for this very move.
+    REQUESTED = 'requested'
 
 
 class Method(enum.StrEnum):

@@ -17,6 +17,8 @@ import argparse
 from collections.abc import Callable
 from collections.abc import Iterator
 import contextlib
+import getpass
+import socket
 from typing import Any
 
 from cliff import command
@@ -108,6 +110,11 @@ def _opened(prog: str, files: list[str]) -> Iterator[tuple[Any, Any]]:
         yield conf, store
     finally:
         store.close()
+
+
+def who() -> str:
+    """Who gives a command, for what is kept of it."""
+    return f'{getpass.getuser()}@{socket.gethostname()}'
 
 
 def check_scope(prog: str, conf: Any, store: Any, scope: str) -> None:

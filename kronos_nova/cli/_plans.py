@@ -12,6 +12,7 @@
 
 """How parts of a stored plan are shown: for programs as they are, else as lines of text."""
 
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
@@ -43,3 +44,12 @@ def texts(said: Sequence[str], nested: bool) -> Any:
 
     shown = [_tool.shown(text) for text in said]
     return shown if nested else '\n'.join(shown)
+
+
+def states(tasks: Sequence[Any]) -> dict[str, str]:
+    """Plan -> how many of its tasks are in which state."""
+    numbers: dict[str, Counter[str]] = {}
+    for row in tasks:
+        numbers.setdefault(row.task.plan_id, Counter())[str(row.task.state)] += 1
+    return {plan_id: ', '.join(f'{n} {state}' for state, n in sorted(found.items()))
+            for plan_id, found in numbers.items()}

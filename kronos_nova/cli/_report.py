@@ -23,9 +23,8 @@ from typing import Any
 from oslo_config import cfg
 
 from kronos_nova import exception
-from kronos_nova import model
 from kronos_nova import version
-from kronos_nova.cli import _why
+from kronos_nova.cli import _cloud
 from kronos_nova.cmd import _tool
 from kronos_nova.conf import opts
 from kronos_nova.conf import policies as policy_files
@@ -101,19 +100,19 @@ def _of_cloud(conf: cfg.ConfigOpts,
             past[scope] = stored.points(plans, _realised(store, plans))
 
     if args.snapshot:
-        seen = _why.recorded(conf, policy_set, args.snapshot)
+        seen = _cloud.recorded(conf, policy_set, args.snapshot)
         # As kronos-replay: a plan does not depend on the machine.
         settings = dataclasses.replace(settings, deadline=math.inf)
         source = ('A snapshot, planned by the configuration of now, as kronos-replay does. '
                   'Nothing of it is carried out.')
     else:
-        seen = _why.live(conf, policy_set, also)
+        seen = _cloud.live(conf, policy_set, also=also)
         source = ('The cloud, and the plan that a cycle would make of it. Nothing of it is '
                   'carried out.')
     if args.scope and args.scope not in seen.scopes:
         raise _wrong('--scope', f'{args.scope} is not planned',
                      f'Planned are: {", ".join(sorted(seen.scopes))}.')
-    clusters = _clusters(seen)
+    clusters = seen.clusters()
     planned = {host: scope for scope, cluster in clusters.items() for host in cluster.scope_hosts}
     sections = []
     for scope in seen.scopes:
@@ -135,14 +134,7 @@ def _of_cloud(conf: cfg.ConfigOpts,
     return source, seen.now, tuple(sections)
 
 
-def _clusters(seen: _why.Seen) -> dict[str, model.Cluster]:
-    """Of each scope that is there."""
-    named = [scope for scope in seen.scopes if scope != model.UNASSIGNED]
-    return {scope: seen.cluster.scoped(scope, named) for scope in seen.scopes
-            if scope == model.UNASSIGNED or scope in seen.cluster.aggregates}
-
-
-def _pass(cluster: model.Cluster, seen: _why.Seen, settings: cycle.Settings) -> cycle.Outcome:
+def _pass(cluster: model.Cluster, seen: _cloud.Seen, settings: cycle.Settings) -> cycle.Outcome:
     busy = sum(1 for f in cluster.flights
                if f.source == 'task' and f.from_host in cluster.scope_hosts)
     return cycle.run(cluster, seen.samples, seen.histories[cluster.scope], settings,

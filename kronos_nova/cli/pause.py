@@ -14,8 +14,6 @@
 """``kronos pause``, ``kronos pause list``, ``kronos resume``: stop and go on."""
 
 import argparse
-import getpass
-import socket
 import sys
 import time
 from typing import Any
@@ -51,7 +49,7 @@ class Pause(_database.DatabaseCommand):
                 _database.check_scope(prog, conf, store, parsed_args.scope)
             found = store.pause(
                 parsed_args.scope, time.time(), seconds=seconds,
-                paused_by=f'{getpass.getuser()}@{socket.gethostname()}'[:255],
+                paused_by=_database.who()[:255],
                 reason=' '.join(parsed_args.reason.split()))
             sys.stdout.write(f'{_what(found.scope)} is paused {_end(found.until)}.\n')
 

@@ -13,7 +13,6 @@
 """``kronos plan list`` and ``show``: what engines have decided, why, and what came of it."""
 
 import argparse
-from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
@@ -38,6 +37,7 @@ class ListPlans(_database.DatabaseCommand, lister.Lister):
     def take_action(
         self, parsed_args: argparse.Namespace
     ) -> tuple[tuple[str, ...], list[tuple[Any, ...]]]:
+        from kronos_nova.cli import _plans
         from kronos_nova.cli import moments
         from kronos_nova.cmd import _tool
 
@@ -47,7 +47,7 @@ class ListPlans(_database.DatabaseCommand, lister.Lister):
             plans = store.plans(parsed_args.limit, parsed_args.scope)
             if not plans and parsed_args.scope is not None:
                 _database.check_scope('kronos plan list', conf, store, parsed_args.scope)
-            ended = _states(store.tasks_of([p.plan_id for p in plans]))
+            ended = _plans.states(store.tasks_of([p.plan_id for p in plans]))
             rows.extend(
                 (p.plan_id, _tool.shown(p.plan.scope), moments.shown(p.created_at), p.dry_run,
                  len(p.plan.moves), ended.get(p.plan_id, ''), p.plan.combined_before,
@@ -56,15 +56,6 @@ class ListPlans(_database.DatabaseCommand, lister.Lister):
         self._run('kronos plan list', parsed_args, act)
         return ('Plan', 'Scope', 'Created at', 'Dry run', 'Moves', 'Tasks', 'Imbalance before',
                 'Imbalance after', 'Reason'), rows
-
-
-def _states(tasks: Sequence[Any]) -> dict[str, str]:
-    """Plan -> how many of its tasks are in which state."""
-    numbers: dict[str, Counter[str]] = {}
-    for row in tasks:
-        numbers.setdefault(row.task.plan_id, Counter())[str(row.task.state)] += 1
-    return {plan_id: ', '.join(f'{n} {state}' for state, n in sorted(found.items()))
-            for plan_id, found in numbers.items()}
 
 
 def _positive(text: str) -> int:
@@ -82,10 +73,10 @@ class ShowPlan(_database.ShowStored):
     def look(self, store: Any, uuid: str, nested: bool) -> _database.Shown | None:
         row = store.plan(uuid)
         return None if row is None else _shown(
-            row, store.tasks_of([uuid]), store.realised(uuid), nested)
+            row, store.tasks_of([uuid]), store.realised(uuid), store.decisions(uuid), nested)
 
 
-def _shown(row: Any, tasks: Sequence[Any], realised: float | None,
+def _shown(row: Any, tasks: Sequence[Any], realised: float | None, decisions: Sequence[Any],
            nested: bool) -> _database.Shown:
     from kronos_nova.cli import _plans
     from kronos_nova.cli import moments
@@ -104,14 +95,29 @@ def _shown(row: Any, tasks: Sequence[Any], realised: float | None,
     return (
         'Plan', 'Scope', 'Created at', 'Dry run', 'Reason', 'Imbalance before',
         'Imbalance foreseen', 'Imbalance realised', 'Policies', 'Moves', 'Rejections', 'Held',
-        'Draining', 'Undrained', 'Warnings', 'Truncated'), (
+        'Draining', 'Undrained', 'Warnings', 'Truncated', 'Decisions'), (
         row.plan_id, _tool.shown(plan.scope), moments.shown(row.created_at), row.dry_run,
         _tool.shown(plan.reason or ''), plan.combined_before, plan.combined_after, realised,
         _plans.policies(plan.policies, nested), moves, rejections,
         _plans.texts([no.detail for no in plan.held], nested),
         _plans.texts(sorted(plan.draining), nested),
         _plans.texts([no.detail for no in plan.undrained], nested),
-        _plans.texts(plan.warnings, nested), plan.truncated)
+        _plans.texts(plan.warnings, nested), plan.truncated,
+        [_said(d) for d in decisions] if nested else '\n'.join(
+            '{tasks} {verb} by {decided_by} at {decided_at}'.format_map(said)
+            + (f': {said["reason"]}' if said['reason'] else '')
+            for said in map(_said, decisions)))
+
+
+def _said(decision: Any) -> dict[str, Any]:
+    """What an operator said of the plan."""
+    from kronos_nova.cli import moments
+    from kronos_nova.cmd import _tool
+
+    return {'verb': decision.verb, 'tasks': decision.tasks,
+            'decided_at': moments.shown(decision.decided_at),
+            'decided_by': _tool.shown(decision.decided_by),
+            'reason': _tool.shown(decision.reason)}
 
 
 def _move(move: Any, task: Any) -> dict[str, Any]:

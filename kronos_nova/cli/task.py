@@ -14,8 +14,6 @@
 tried, and what is not moved after all."""
 
 import argparse
-import getpass
-import socket
 import sys
 import time
 from typing import Any
@@ -115,7 +113,7 @@ class CancelTask(_database.DatabaseCommand):
 
             ended = store.cancel(
                 parsed_args.task, time.time(), reason=' '.join(parsed_args.reason.split()),
-                cancelled_by=f'{getpass.getuser()}@{socket.gethostname()}',
+                cancelled_by=_database.who(),
                 instance_cooldown=conf.engine.instance_cooldown)
             if ended is None:
                 row = store.task(parsed_args.task)

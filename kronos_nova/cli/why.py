@@ -18,7 +18,7 @@ from typing import Any
 
 from cliff import lister
 
-PHASES = ('spread', 'pack', 'evacuate', 'affinity')
+PHASES = ('spread', 'pack', 'evacuate', 'affinity', 'requested')
 
 
 class WhyNot(lister.Lister):

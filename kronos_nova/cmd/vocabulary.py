@@ -20,9 +20,11 @@ for we cannot know; in kronos.conf each belongs to us or to a library.
 from collections.abc import Collection
 from collections.abc import Iterator
 from collections.abc import Mapping
+import contextlib
 import dataclasses
 import difflib
 from importlib import metadata
+import logging as std_logging
 from typing import Any
 
 from oslo_config import cfg
@@ -160,11 +162,24 @@ def _note(found: dict[str, set[str]], group: str, option: cfg.Opt) -> None:
             (old.name or option.name).replace('-', '_'))
 
 
+@contextlib.contextmanager
+def _quiet(library: str) -> Iterator[None]:
+    """A plug-in that lacks what only it needs is no news."""
+    log = std_logging.getLogger(library)
+    before = log.level
+    log.setLevel(std_logging.CRITICAL + 1)
+    try:
+        yield
+    finally:
+        log.setLevel(before)
+
+
 def _of_keystoneauth() -> frozenset[str]:
     """Options of every way to log in, and of those who ask for a service by its type."""
     from keystoneauth1 import loading
 
-    plugins: dict[str, Any] = loading.get_available_plugin_loaders()
+    with _quiet('stevedore'):
+        plugins: dict[str, Any] = loading.get_available_plugin_loaders()
     options = [option for plugin in plugins.values()
                for option in loading.get_auth_plugin_conf_options(plugin)]
     return frozenset(option.dest for option in (

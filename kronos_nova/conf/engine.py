@@ -17,6 +17,7 @@ from oslo_config import types
 
 from kronos_nova import model
 from kronos_nova.conf import freeze
+from kronos_nova.conf import scope_mode
 
 GROUP = cfg.OptGroup('engine', title='Planning')
 
@@ -201,6 +202,19 @@ OPTS: list[cfg.Opt] = [
                       'them as well.'),
     cfg.Opt('freeze_timezone', type=freeze.ZoneType(), default='UTC',
             help='By whose clocks the windows begin, such as Europe/Berlin.'),
+    cfg.StrOpt('mode', default=scope_mode.AUTO, choices=[
+        (scope_mode.AUTO, 'A plan is carried out as soon as it is stored.'),
+        (scope_mode.APPROVE, 'Nothing of a plan begins before somebody has approved it (kronos '
+                             'plan approve), drains and repairs neither. Until it is approved, '
+                             'rejected or has waited for approval_seconds its scope is not '
+                             'planned again.')],
+        help='Whether plans wait for an operator.'),
+    cfg.MultiOpt('scope_mode', item_type=scope_mode.ScopeModeType(),
+                 help='mode of one scope: the name of an aggregate, or _unassigned_, a colon, and '
+                      'auto or approve. Give the option again for each further scope.'),
+    cfg.IntOpt('approval_seconds', default=3600, min=60,
+               help='How many seconds a plan waits for approval. Then it lapses: its tasks are '
+                    'cancelled, and the scope is planned anew.'),
     cfg.IntOpt('planning_deadline', default=30, min=1,
                help='Safety stop in seconds; a plan cut off by it says so.'),
     cfg.ListOpt('hypervisor_types', default=['QEMU', 'KVM'],
@@ -218,6 +232,12 @@ OPTS: list[cfg.Opt] = [
 def frozen(conf: cfg.ConfigOpts, now: float) -> str | None:
     """The freeze window that is open now, as a sentence, or None."""
     return freeze.holding(conf.engine.freeze_windows or (), conf.engine.freeze_timezone, now)
+
+
+def needs_approval(conf: cfg.ConfigOpts, scope: str) -> bool:
+    """Whether plans of the scope wait for an operator; of several the last one counts."""
+    of = {found.scope: found.mode for found in conf.engine.scope_mode or ()}
+    return bool(of.get(scope, conf.engine.mode) == scope_mode.APPROVE)
 
 
 def options(conf: cfg.ConfigOpts) -> model.Options:

@@ -15,9 +15,13 @@
 from kronos_nova import model
 from kronos_nova.constraints import view as views
 
+#: They also leave a host that is disabled.
+LEAVING = (model.Phase.EVACUATE, model.Phase.REQUESTED)
+
 
 def service_state(view: views.View, move: model.Move) -> model.Rejection | None:
-    """Destination up and enabled; source up, and enabled unless it is drained.
+    """Destination up and enabled; source up, and enabled unless it is drained, or somebody asks for
+    this very move.
 
     Live migration needs the source's nova-compute, so a host that is down
     gives nothing. Held to Nova's ComputeFilter by a parity test.
@@ -35,7 +39,7 @@ def service_state(view: views.View, move: model.Move) -> model.Rejection | None:
     if not destination.enabled:
         return model.Rejection('service-disabled', f'host {move.to_host}: nova-compute is '
                                                    'disabled')
-    if not source.enabled and move.phase is not model.Phase.EVACUATE:
+    if not source.enabled and move.phase not in LEAVING:
         return model.Rejection('source-disabled', f'host {move.from_host} is disabled: only a '
                                                   'drain takes instances from it')
     return None

@@ -35,6 +35,13 @@ def scopes(conf: cfg.ConfigOpts, policy_set: policies.PolicySet) -> list[str]:
             problem=f'{model.UNASSIGNED} stands for the hosts in no aggregate',
             remedy='Set include_unassigned_hosts = true for these; rename an aggregate that '
                    'really bears that name.')
+    # By a name that is misspelt a scope would be carried out unasked.
+    for found in conf.engine.scope_mode or ():
+        if found.scope not in (*names, model.UNASSIGNED):
+            raise exception.ConfigError(
+                path='kronos.conf', field='[engine] scope_mode',
+                problem=f'no aggregate {found.scope} is planned',
+                remedy=f'Name one of [engine] aggregates, or {model.UNASSIGNED}.')
     if conf.engine.include_unassigned_hosts:
         names.append(model.UNASSIGNED)
     if policy_set.aggregates:

@@ -333,6 +333,10 @@ class Engine:
                 problem=f'Nova has no aggregate {scope}', remedy='Correct the name or create it.')
         lease = self._lease(scope, policy_set)
         now = self._clock()
+        if lease is not None:
+            for task in self._store.lapse(lease, now):
+                LOG.warning('Instance %s: task %s of plan %s is cancelled: nobody approved it in '
+                            'time', task.instance_uuid, task.task_id, task.plan_id)
         flights = self._store.flights()
         under_way = {f.instance_uuid for f in flights}
         ended = tuple(f for f in live if f.instance_uuid not in under_way)
@@ -414,7 +418,7 @@ class Engine:
         """
         found = self._store.history(scope, now, settling.remembered(window))
         paused = (found.paused or engine_conf.frozen(self._conf, now) or self._wrong_clock()
-                  or self._unsure(scope, now))
+                  or self._unapproved(scope, now) or self._unsure(scope, now))
         return self._refused(dataclasses.replace(found, paused=paused), now)
 
     def _refused(self, history: model.History, now: float) -> model.History:
@@ -432,6 +436,12 @@ class Engine:
             return None
         return (f'the clock of this machine is {abs(ahead):.0f} s '
                 f'{"ahead of" if ahead > 0 else "behind"} the database\'s: set both by NTP')
+
+    def _unapproved(self, scope: str, now: float) -> str | None:
+        """A plan that waits for an operator is the last one until it is decided."""
+        if self._conf.engine.dry_run:
+            return None
+        return next((str(plan) for plan in self._store.waiting(now, scope)), None)
 
     def _unsure(self, scope: str, now: float) -> str | None:
         """After a start, or long silence, the first cycle only looks: whoever
@@ -451,14 +461,20 @@ class Engine:
         conf = self._conf
         dry_run = conf.engine.dry_run
         plan_id = uuidutils.generate_uuid()
+        waits = engine_conf.needs_approval(conf, outcome.plan.scope)
         rows = [] if dry_run else tasks.from_plan(
             outcome.plan, outcome.cluster, tuple(p.name for p in policy_set.enabled),
             plan_id=plan_id, now=now, stagger_seconds=conf.executor.stagger_seconds,
             max_retries=conf.executor.max_retries, new_id=uuidutils.generate_uuid,
-            cooldown=conf.engine.cooldown, options=engine_conf.options(conf))
+            cooldown=conf.engine.cooldown, options=engine_conf.options(conf),
+            approval_seconds=conf.engine.approval_seconds if waits else None)
         self._store.save_plan(
             lease, outcome.plan, rows, plan_id=plan_id, now=now, dry_run=dry_run,
             cooldown=conf.engine.cooldown, instance_cooldown=conf.engine.instance_cooldown)
+        if waits and rows:
+            LOG.warning('Scope %s: plan %s waits for approval of its %d moves (kronos plan '
+                        'approve)', outcome.plan.scope, plan_id, len(rows))
+            return
         for task in rows:
             if self._cast is not None:
                 self._cast(task)

@@ -90,7 +90,7 @@ def plan(request: Request, expired: Callable[[], bool] = lambda: False) -> model
                 simulation.undo(move)
         simulation.warnings.append(f'{ordered.dropped.total()} moves wait for the next cycle: '
                                    'no order of this one makes them safe')
-    reports, after = _reports(request, before, simulation.imbalances()), simulation.combined()
+    reports, after = policy_reports(request, before, simulation.imbalances()), simulation.combined()
     return model.Plan(
         scope=cluster.scope, moves=_with_scores(simulation, ordered.moves, after),
         policies=reports, combined_before=combined if simulation.trusted else None,
@@ -138,7 +138,7 @@ def without(request: Request, plan: model.Plan, dropped: Collection[str],
     before = simulation.imbalances()
     for move in kept:
         simulation.apply(move)
-    reports, after = _reports(request, before, simulation.imbalances()), simulation.combined()
+    reports, after = policy_reports(request, before, simulation.imbalances()), simulation.combined()
     return dataclasses.replace(
         plan, moves=_with_scores(simulation, kept, after),
         policies=tuple(dataclasses.replace(new, imbalance_before=old.imbalance_before)
@@ -333,8 +333,9 @@ def _left_out(request: Request, simulation: sim.Simulation, unfinished: str,
                   if above and simulation.trusted])
 
 
-def _reports(request: Request, before: sim.Floats,
-             after: sim.Floats) -> tuple[model.PolicyReport, ...]:
+def policy_reports(request: Request, before: sim.Floats,
+                   after: sim.Floats) -> tuple[model.PolicyReport, ...]:
+    """Each policy's imbalance before and after; none where it is not trusted."""
     reports = []
     for p, policy in enumerate(request.policies.enabled):
         untrusted = request.scores.policies[policy.name].untrusted

@@ -15,6 +15,7 @@
 from collections import Counter
 from collections.abc import Callable
 from collections.abc import Container
+from collections.abc import Mapping
 
 from kronos_nova import model
 from kronos_nova.constraints import disks
@@ -24,7 +25,7 @@ from kronos_nova.rebalancer import shapes
 
 #: Lower is sooner: people wait for a drain, nobody for a percent of balance.
 PRIORITY = {model.Phase.EVACUATE: 1, model.Phase.AFFINITY: 3, model.Phase.SPREAD: 5,
-            model.Phase.PACK: 5}
+            model.Phase.PACK: 5, model.Phase.REQUESTED: 2}
 
 #: Phases that follow scores, and the seconds they may wait at least.
 STALE = (model.Phase.SPREAD, model.Phase.PACK)
@@ -34,21 +35,20 @@ MIN_WAIT = 1200.0
 def from_plan(plan: model.Plan, cluster: model.Cluster, policy_names: tuple[str, ...], *,
               plan_id: str, now: float, stagger_seconds: float, max_retries: int,
               new_id: Callable[[], str], cooldown: float = 600.0,
-              options: model.Options | None = None) -> list[model.Task]:
+              options: model.Options | None = None,
+              approval_seconds: float | None = None) -> list[model.Task]:
     """One task per move, staggered by ``stagger_seconds`` inside each wave.
-
-    A spread or pack that has not begun within twice the scope's cooldown (at
-    least 20 minutes) is dropped: its scores are old and the next plan knows
-    better. Drains and repairs stay wanted.
 
     :param new_id: gives a fresh UUID.
     :param options: say which disks are copied; without them it is the flavor's.
+    :param approval_seconds: for how long they wait for approval; None: for none.
     """
     in_wave: Counter[int] = Counter()
     tasks = []
-    late = now + max(MIN_WAIT, 2 * cooldown)
+    limits = begin_within(cooldown)
     for move in plan.moves:
         instance = cluster.instances[move.instance_uuid]
+        within = limits.get(move.phase) if approval_seconds is None else approval_seconds
         tasks.append(model.Task(
             task_id=new_id(), plan_id=plan_id, aggregate=plan.scope,
             instance_uuid=move.instance_uuid, instance_name=instance.name,
@@ -58,13 +58,25 @@ def from_plan(plan: model.Plan, cluster: model.Cluster, policy_names: tuple[str,
             alternates=move.alternates, alternate_improvements=move.alternate_improvements,
             max_retries=max_retries,
             not_before=now + in_wave[move.wave] * stagger_seconds, created_at=now,
-            deadline=late if move.phase in STALE else None,
+            deadline=None if within is None else now + within,
+            state=(model.TaskState.QUEUED if approval_seconds is None
+                   else model.TaskState.PENDING),
             memory_mb=instance.memory_mb, method=statuses.method(instance.status),
             disk_gb=(instance.disk_gb if options is None
                      else copied_gb(move, instance, options, cluster.sharing)),
             trees=trees(move, cluster, options)))
         in_wave[move.wave] += 1
     return tasks
+
+
+def begin_within(cooldown: float) -> Mapping[model.Phase, float]:
+    """Seconds within which a task has to begin, by its phase.
+
+    A spread or pack that has not begun within twice the scope's cooldown (at
+    least 20 minutes) is dropped: its scores are old and the next plan knows
+    better. Drains and repairs stay wanted: they have no limit here.
+    """
+    return dict.fromkeys(STALE, max(MIN_WAIT, 2 * cooldown))
 
 
 def trees(move: model.Move, cluster: model.Cluster,

@@ -33,6 +33,8 @@ LOG = logging.getLogger(__name__)
 
 #: Tasks that are not over.
 LIVE = tuple(state for state in model.TaskState if not state.terminal)
+#: What waits for approval is under way nowhere: it holds no boot.
+DECIDED = tuple(state for state in LIVE if state is not model.TaskState.PENDING)
 _SECONDS = re.compile(r'\b\d+ s\b')
 
 Publish = Callable[[frozenset[str], model.History, model.Cluster, float], None]
@@ -105,7 +107,7 @@ class Scheduler:
             draining = self._store.draining()
             history = self._store.history(model.UNASSIGNED, now)
             cluster = dataclasses.replace(
-                cluster, flights=cluster.flights + self._store.flights())
+                cluster, flights=cluster.flights + self._store.flights(DECIDED))
         except exception.StoreError as e:
             LOG.warning('%s nova-scheduler is not told about drains this time.', e)
             return

@@ -208,6 +208,68 @@ class TestReport(ToolsCase):
         self.assertEqual(1, len(done.stderr.splitlines()), done.stderr)
 
 
+class TestAgain(ToolsCase):
+
+    def setUp(self) -> None:
+        super().setUp()
+        with open(self.config) as f:
+            text = f.read()
+        with open(self.config, 'w') as f:
+            f.write(text.replace('dry_run = true', 'dry_run = false'))
+        self.server = self.boot(host='host1')
+        self.load({'host1': 0.8, 'host2': 0.5, 'host3': 0.1}, {self.server['id']: 0.35})
+        self.plan()
+        self.plan_id = self.store.plans()[0].plan_id
+
+    def again(self, *arguments: str) -> tuple[int, list[dict[str, str]], str]:
+        done = self.ask('plan', *arguments, '--reason', 'it was better')
+        self.assertNotIn('Traceback', done.stderr)
+        return done.returncode, json.loads(done.stdout or '[]'), done.stderr
+
+    def test_what_a_plan_moved_is_moved_back_unless_a_rule_refuses_it(self) -> None:
+        status, _, error = self.again('revert', self.plan_id)
+        self.assertEqual(1, status)
+        self.assertIn('it has no move of which that could be asked', error)
+        self.work()
+        self.assertEqual('host3', self.host_of(self.server))
+        with self.disabled('host1'):
+            status, rows, error = self.again('revert', self.plan_id)
+            self.assertEqual((1, ''), (status, rows[0]['Task']), error)
+            self.assertIn('service-disabled: host host1', rows[0]['Verdict'])
+            self.assertIn('Nothing was stored', error)
+        _, rows, _ = self.again('revert', self.plan_id, '--dry-run')
+        self.assertEqual(('host3', 'host1', 'wave 0', ''), (
+            rows[0]['From'], rows[0]['To'], rows[0]['Verdict'], rows[0]['Task']))
+        self.assertEqual((), self.store.flights())
+        status, rows, error = self.again('revert', self.plan_id, '--move', self.server['id'])
+        self.assertEqual(0, status, error)
+        row = self.store.task(rows[0]['Task'])
+        assert row is not None
+        self.assertIn(row.task.plan_id, error)
+        self.work()
+        self.assertEqual('host1', self.host_of(self.server))
+        self.assertEqual(['completed'], [str(r.task.state)
+                                         for r in self.store.tasks(row.task.plan_id)])
+        (said,) = self.store.decisions(row.task.plan_id)
+        self.assertEqual(('reverted', f'plan {self.plan_id}: it was better'),
+                         (said.verb, said.reason))
+        self.assertIsNotNone(self.plan(), 'the engine goes on')
+
+    def test_what_was_cancelled_is_tried_again(self) -> None:
+        (row,) = self.store.tasks(self.plan_id)
+        self.store.cancel(row.task.task_id, self.worker._clock(), cancelled_by='me',
+                          reason='x', instance_cooldown=900)
+        status, rows, error = self.again('retry', self.plan_id)
+        self.assertEqual(0, status, error)
+        self.work()
+        self.assertEqual('host3', self.host_of(self.server))
+        status, _, error = self.again('retry', self.plan_id, '--move', 'nobody')
+        self.assertEqual(1, status)
+        self.assertIn('has no move of such an instance', error)
+        status, _, error = self.again('retry', 'nobody')
+        self.assertIn('there is no such plan', error)
+
+
 class TestSimulate(ToolsCase):
 
     def simulate(self, *arguments: str) -> 'subprocess.CompletedProcess[str]':

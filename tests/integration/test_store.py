@@ -22,6 +22,8 @@ from kronos_nova.rebalancer.store import database
 from kronos_nova.rebalancer.store import tables
 from tests.integration import servers
 from tests.simulation import executor_world
+from tests.unit.rebalancer.store import approvals
+from tests.unit.rebalancer.store import asked
 from tests.unit.rebalancer.store import cases
 from tests.unit.rebalancer.store import exact
 from tests.unit.rebalancer.store import faults
@@ -50,7 +52,7 @@ def store(url):
     store.close()
 
 
-@pytest.mark.parametrize('case', cases.ALL + faults.ALL + exact.ALL,
+@pytest.mark.parametrize('case', cases.ALL + faults.ALL + exact.ALL + approvals.ALL + asked.ALL,
                          ids=lambda case: case.__name__)
 def test_on_a_server(store, case):
     case(store)

@@ -48,6 +48,7 @@ def record(collector: Collector, source: base.Source, store: Store | str,
     :param clock: seconds since the epoch.
     """
     cluster: model.Cluster | str
+    live = () if isinstance(store, str) else _flights(store)
     try:
         cluster = collector.collect(clock())
     except exception.CollectError as e:
@@ -62,11 +63,24 @@ def record(collector: Collector, source: base.Source, store: Store | str,
             remembered = settling.remembered(policy_set.window)
             histories = {scope: store.history(scope, now, remembered) for scope in scopes}
             if isinstance(cluster, model.Cluster):
-                cluster = dataclasses.replace(cluster, flights=cluster.flights + store.flights())
+                flights = store.flights()
+                under_way = {f.instance_uuid for f in flights}
+                # What ended while Nova was read may have been seen at either end.
+                ended = tuple(f for f in live if f.instance_uuid not in under_way)
+                cluster = dataclasses.replace(
+                    cluster, flights=(*cluster.flights, *flights, *ended))
         except exception.StoreError as e:
             histories = str(e)
     return writer.Recording(now=now, scopes=tuple(scopes), policies=policy_set, samples=samples,
                             cluster=cluster, histories=histories)
+
+
+def _flights(store: Store) -> tuple[model.Flight, ...]:
+    """None where they cannot be read: the next reading says why."""
+    try:
+        return store.flights()
+    except exception.StoreError:
+        return ()
 
 
 def unknowns(recording: writer.Recording) -> list[str]:

@@ -149,7 +149,7 @@ class Completed(_Record):
     instance_uuid: Name
     from_host: Name
     to_host: Name
-    phase: Literal['evacuate', 'affinity', 'spread', 'pack']
+    phase: Literal['evacuate', 'affinity', 'spread', 'pack', 'requested']
     completed_at: Seconds
 
 

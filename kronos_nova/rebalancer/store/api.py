@@ -22,6 +22,7 @@ on its state and worker.
 from collections.abc import Callable
 from collections.abc import Collection
 from collections.abc import Iterable
+from collections.abc import Mapping
 from collections.abc import Sequence
 from typing import Any, TypeVar
 
@@ -38,6 +39,7 @@ from kronos_nova.model import TaskState
 from kronos_nova.rebalancer import breakers
 from kronos_nova.rebalancer.store import census
 from kronos_nova.rebalancer.store import database
+from kronos_nova.rebalancer.store import decisions
 from kronos_nova.rebalancer.store import leases
 from kronos_nova.rebalancer.store import outcomes
 from kronos_nova.rebalancer.store import owners
@@ -223,6 +225,30 @@ class Store:
                        dry_run=dry_run, cooldown=cooldown, instance_cooldown=instance_cooldown)
         self._run(step)
 
+    def seen(self) -> plans.Mark:
+        """What :meth:`save_wanted` compares: taken before anything else is read."""
+        return self._read(plans.mark)
+
+    def save_wanted(self, mark: plans.Mark, plan: model.Plan, tasks: Sequence[model.Task], *,
+                    plan_id: str, now: float, instance_cooldown: float, said: decisions.Said,
+                    verb: str) -> None:
+        """A plan that somebody asked for, beside those of the engine that plans the scope.
+
+        What that one has in mind at the time is fenced off: it knew nothing of this.
+
+        :param said: by whom, and why; kept with the plan as ``verb``.
+
+        :raises StoreError: others have planned since ``mark``, or an instance has a live task;
+            nothing was written.
+        """
+        def step(connection: sa.Connection) -> None:
+            lease = leases.overtake(connection, plan.scope)
+            plans.refuse_overtaken(connection, mark)
+            plans.save_wanted(connection, lease, plan, tasks, plan_id=plan_id, now=now,
+                              instance_cooldown=instance_cooldown)
+            decisions.note(connection, plan_id, now, verb, said, len(tasks))
+        self._run(step)
+
     def history(self, scope: str, now: float,
                 remembered: float = settling.REMEMBERED) -> model.History:
         """Cooldowns, quarantine and completed moves are cloud-wide.
@@ -293,12 +319,12 @@ class Store:
 
     # Tasks.
 
-    def flights(self) -> tuple[model.Flight, ...]:
+    def flights(self, states: Sequence[TaskState] = rows.LIVE) -> tuple[model.Flight, ...]:
         """Every live task of the cloud, as a move that may be under way."""
         return tuple(
             model.Flight(row.task.instance_uuid, row.task.from_host, row.task.to_host, 'task',
                          row.task.alternates)
-            for row in self.in_states(rows.LIVE))
+            for row in self.in_states(states))
 
     def tasks(self, plan_id: str) -> list[TaskRow]:
         return self._read(lambda c: tasks.find(c, tables.task.c.plan_id == plan_id))
@@ -406,6 +432,49 @@ class Store:
         return self._run(lambda c: tasks.cancel(
             c, task_id, now, error_type=rows.CANCELLED_TYPE,
             error=f'Cancelled by {cancelled_by}: {reason}', instance_cooldown=instance_cooldown))
+
+    # What operators say of plans.
+
+    def waiting(self, now: float, scope: str | None = None) -> list[decisions.Waiting]:
+        """Plans that wait for approval, of one scope or of all, oldest first."""
+        return self._read(lambda c: decisions.waiting(c, now, scope))
+
+    def lapse(self, lease: Lease, now: float) -> list[model.Task]:
+        """Cancel what nobody approved in time in the scope.
+
+        :raises LeaseLost: nothing was written.
+        """
+        late = self._read(lambda c: c.execute(
+            sa.select(tables.task.c.task_id)
+            .where(tables.task.c.scope == lease.scope, tables.task.c.expires_at <= now,
+                   tables.task.c.state == TaskState.PENDING.value).limit(1)).first())
+        if late is None:
+            return []
+        return self._fenced(lease, lambda c: decisions.lapse(c, lease.scope, now))
+
+    def approve(self, plan_id: str, now: float, said: decisions.Said,
+                begin_within: Mapping[model.Phase, float]) -> list[model.Task]:
+        """Let tasks begin that wait for it. See :func:`decisions.approve`.
+
+        :raises StoreError: one requires another that waits on; nothing was written.
+        """
+        return self._run(lambda c: decisions.approve(c, plan_id, now, said, begin_within))
+
+    def reject(self, plan_id: str, now: float, said: decisions.Said,
+               instance_cooldown: float) -> list[model.Task]:
+        """End tasks that wait for approval, and what required them; the instances cool."""
+        return self._run(lambda c: decisions.end(
+            c, plan_id, now, said, decisions.REJECTED, instance_cooldown))
+
+    def cancel_plan(self, plan_id: str, now: float, said: decisions.Said,
+                    instance_cooldown: float) -> list[model.Task]:
+        """End all of a plan that Nova has not been asked for; the instances cool."""
+        return self._run(lambda c: decisions.end(
+            c, plan_id, now, said, decisions.CANCELLED, instance_cooldown))
+
+    def decisions(self, plan_id: str) -> list[decisions.Decision]:
+        """What operators have said of a plan, oldest first."""
+        return self._read(lambda c: decisions.of(c, plan_id))
 
     def expire(self, scopes: Collection[str] | None, now: float,
                claim_seconds: float) -> list[model.Task]:

@@ -77,6 +77,18 @@ def renew(connection: sa.Connection, clock: ColumnElement[float], lease: rows.Le
     ).rowcount == 1
 
 
+def overtake(connection: sa.Connection, scope: str) -> rows.Lease:
+    """A plan of somebody else's comes between: what the holder has in mind is fenced, and it
+    takes the lease anew with its next cycle. Nobody holds what is returned."""
+    raised = connection.execute(
+        sa.update(_lease).where(_lease.c.scope == scope).values(epoch=_lease.c.epoch + 1))
+    if raised.rowcount != 1:
+        connection.execute(sa.insert(_lease).values(
+            scope=scope, owner='', epoch=1, until=0.0, policy_hash=''))
+    row = connection.execute(sa.select(_lease).where(_lease.c.scope == scope)).one()
+    return rows.Lease(scope, row.owner, row.epoch)
+
+
 def release(connection: sa.Connection, clock: ColumnElement[float], lease: rows.Lease) -> None:
     connection.execute(sa.update(_lease).where(*_held(lease, clock)).values(until=0.0))
 

@@ -15,6 +15,7 @@
 
 from collections.abc import Iterable
 from collections.abc import Sequence
+import dataclasses
 import re
 from typing import Any
 
@@ -36,6 +37,32 @@ CELLS = 'cells'
 _SECONDS = re.compile(r'\b\d+ s\b')
 
 
+@dataclasses.dataclass(frozen=True, slots=True)
+class Mark:
+    """What was under way and being emptied at a time: task IDs, (scope, host) pairs."""
+
+    tasks: frozenset[str]
+    drains: frozenset[tuple[str, str]]
+
+
+def mark(connection: sa.Connection) -> Mark:
+    task, drain = tables.task, tables.drain
+    return Mark(
+        frozenset(connection.scalars(
+            sa.select(task.c.task_id).where(task.c.active_instance.is_not(None)))),
+        frozenset((row.scope, row.host) for row in connection.execute(
+            sa.select(drain.c.scope, drain.c.host))))
+
+
+def refuse_overtaken(connection: sa.Connection, known: Mark) -> None:
+    """:raises StoreError: tasks or drains have begun that were not known."""
+    now = mark(connection)
+    if now.tasks - known.tasks or now.drains - known.drains:
+        raise exception.StoreError(
+            problem='has plans that were made while this one was judged',
+            remedy='Nothing was written; ask again.')
+
+
 def save(connection: sa.Connection, lease: rows.Lease | None, plan: model.Plan,
          tasks: Sequence[model.Task], *, plan_id: str, now: float, dry_run: bool,
          cooldown: float, instance_cooldown: float) -> None:
@@ -43,29 +70,48 @@ def save(connection: sa.Connection, lease: rows.Lease | None, plan: model.Plan,
     if lease is not None:
         _refuse_unsound(lease, plan, tasks, plan_id)
     if plan.moves or tasks or _is_news(connection, plan, dry_run):
-        connection.execute(sa.insert(tables.plan).values(
-            plan_id=plan_id, scope=plan.scope, epoch=0 if lease is None else lease.epoch,
-            created_at=now,
-            dry_run=dry_run, moves=len(plan.moves), reason=plan.reason,
-            document=rows.plan_document(plan)))
+        _insert(connection, lease, plan, plan_id, now, dry_run)
     if dry_run:
         return
     if tasks:
-        _refuse_busy(connection, tasks)
-        connection.execute(sa.insert(tables.task),
-                           [rows.task_columns(task, now) for task in tasks])
-        connection.execute(sa.insert(tables.budget).values(
-            plan_id=plan_id, scope=plan.scope, spent_at=now, moves=len(tasks)))
+        _begin(connection, plan, tasks, plan_id, now, instance_cooldown)
         outcomes.foresee(connection, plan, plan_id, now)
         if any(task.phase in settling.FOLLOWING for task in tasks):
             # Drains and repairs come when they must: under rolling maintenance
             # they would hold everything else for ever.
             cool(connection, SCOPE, plan.scope, now + cooldown)
-        for task in sorted(tasks, key=lambda task: task.instance_uuid):
-            cool(connection, INSTANCE, task.instance_uuid, now + instance_cooldown)
     _set_draining(connection, plan.scope, plan.draining, now)
     connection.execute(sa.update(tables.lease).where(tables.lease.c.scope == plan.scope)
                        .values(planned_at=now))
+
+
+def save_wanted(connection: sa.Connection, lease: rows.Lease, plan: model.Plan,
+                tasks: Sequence[model.Task], *, plan_id: str, now: float,
+                instance_cooldown: float) -> None:
+    """Write a plan that somebody asked for: nothing else of the scope changes by it."""
+    _refuse_unsound(lease, plan, tasks, plan_id)
+    _insert(connection, lease, plan, plan_id, now, dry_run=False)
+    _begin(connection, plan, tasks, plan_id, now, instance_cooldown)
+
+
+def _insert(connection: sa.Connection, lease: rows.Lease | None, plan: model.Plan, plan_id: str,
+            now: float, dry_run: bool) -> None:
+    connection.execute(sa.insert(tables.plan).values(
+        plan_id=plan_id, scope=plan.scope, epoch=0 if lease is None else lease.epoch,
+        created_at=now, dry_run=dry_run, moves=len(plan.moves), reason=plan.reason,
+        document=rows.plan_document(plan)))
+
+
+def _begin(connection: sa.Connection, plan: model.Plan, tasks: Sequence[model.Task],
+           plan_id: str, now: float, instance_cooldown: float) -> None:
+    """Tasks, what they spend of the budget, and their instances' cooldowns."""
+    _refuse_busy(connection, tasks)
+    connection.execute(sa.insert(tables.task),
+                       [rows.task_columns(task, now) for task in tasks])
+    connection.execute(sa.insert(tables.budget).values(
+        plan_id=plan_id, scope=plan.scope, spent_at=now, moves=len(tasks)))
+    for task in sorted(tasks, key=lambda task: task.instance_uuid):
+        cool(connection, INSTANCE, task.instance_uuid, now + instance_cooldown)
 
 
 def _refuse_unsound(lease: rows.Lease, plan: model.Plan, tasks: Sequence[model.Task],
@@ -188,7 +234,7 @@ def purge(connection: sa.Connection, now: float, older_than: float, judged: int)
         plan.c.created_at < limit, plan.c.plan_id.not_in(needed))) if plan_id not in counted]
     for start in range(0, len(old), 500):
         part = old[start:start + 500]
-        for table in (task, tables.budget, tables.outcome, plan):
+        for table in (task, tables.budget, tables.outcome, tables.decision, plan):
             connection.execute(sa.delete(table).where(table.c.plan_id.in_(part)))
     for table in (tables.cooldown, tables.quarantine, tables.pause):
         connection.execute(sa.delete(table).where(table.c.until < limit))

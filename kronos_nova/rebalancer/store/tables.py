@@ -190,6 +190,21 @@ outcome = table(
     sa.Index('outcome_scope_planned', 'scope', 'planned_at'),
 )
 
+#: What operators have said of plans: ``verb`` is approved, rejected or cancelled;
+#: ``tasks`` is how many were meant, with those that required them.
+decision = table(
+    'decision',
+    sa.Column('decision_id', sa.String(36), primary_key=True),
+    sa.Column('plan_id', sa.String(36), sa.ForeignKey('plan.plan_id', name='decision_plan'),
+              nullable=False),
+    sa.Column('decided_at', sa.Double, nullable=False),
+    sa.Column('decided_by', name(), nullable=False),
+    sa.Column('verb', sa.String(16), nullable=False),
+    sa.Column('tasks', sa.Integer, nullable=False),
+    sa.Column('reason', text(), nullable=False),
+    sa.Index('decision_plan_id', 'plan_id'),
+)
+
 #: Since when plans of a scope have wanted to move instances for balance's sake.
 wish = table(
     'wish',

@@ -212,13 +212,18 @@ def expire(connection: sa.Connection, scopes: Collection[str] | None, now: float
            claim_seconds: float) -> list[model.Task]:
     idle = sa.or_(_in([TaskState.PENDING, TaskState.QUEUED]),
                   sa.and_(_in([TaskState.CLAIMED]), _silent(now, claim_seconds)))
-    late = sa.and_(idle, _task.c.expires_at <= now, _of(scopes))
+    return cancel_where(connection, sa.and_(idle, _task.c.expires_at <= now, _of(scopes)), now,
+                        'TaskExpired', 'It was not begun in time: the plan is too old.')
+
+
+def cancel_where(connection: sa.Connection, still: ColumnElement[bool], now: float,
+                 error_type: str, error: str) -> list[model.Task]:
+    """Of these, those that are so still, and what requires them."""
     found = connection.execute(
-        sa.select(_task).where(late).order_by(_task.c.task_id)).mappings().all()
+        sa.select(_task).where(still).order_by(_task.c.task_id)).mappings().all()
     cancelled = []
     for row in found:
-        if _cancel(connection, row['task_id'], now, 'TaskExpired',
-                   'It was not begun in time: the plan is too old.', late):
+        if _cancel(connection, row['task_id'], now, error_type, error, still):
             cancelled.append(rows.task_row(row).task)
             cancelled += _cancel_dependents(
                 connection, row['plan_id'], {row['instance_uuid']}, now)

@@ -48,6 +48,7 @@ from kronos_nova.rebalancer.executors import settling
 from kronos_nova.rebalancer.executors import unlearnt
 from kronos_nova.rebalancer.executors import worker
 from kronos_nova.rebalancer.store import api
+from kronos_nova.rebalancer.store import decisions
 from kronos_nova.rebalancer.store import leases
 from kronos_nova.rebalancer.store import pauses
 from kronos_nova.rebalancer.store import plans
@@ -57,6 +58,7 @@ from kronos_nova.rebalancer.store import tables
 from kronos_nova.rebalancer.store import tasks
 from kronos_nova.sources import answer
 from kronos_nova.sources import prometheus
+from tests.simulation.world import approval
 from tests.simulation.world import faults
 
 Patch = pytest.MonkeyPatch
@@ -224,6 +226,21 @@ def no_stagger(patch: Patch) -> None:
 def no_pause(patch: Patch) -> None:
     """A pause is not heeded."""
     patch.setattr(pauses, 'lasting', lambda *args: [])
+
+
+@bug(approval.NAME)
+def unapproved(patch: Patch) -> None:
+    """What waits for approval is begun as well."""
+    real = tasks._in
+    patch.setattr(tasks, '_in', lambda states: real(
+        [*states, TaskState.PENDING] if list(states) == [TaskState.QUEUED] else states))
+
+
+@bug(approval.NAME)
+def never_lapses(patch: Patch) -> None:
+    """What nobody approves waits for ever."""
+    patch.setattr(decisions, 'lapse', lambda *args: [])
+    patch.setattr(tasks, 'expire', lambda *args: [])
 
 
 @bug('executor freezes beyond its claim')
@@ -473,8 +490,8 @@ def nobody_left(patch: Patch) -> None:
 
 #: Bug -> (a seed that catches it, the invariant that is broken first).
 CAUGHT: dict[str, tuple[int, str]] = {
-    'The fence is dropped': (2, 'fenced'),
-    'A lease that is over is as good as a live one': (2, 'fenced'),
+    'The fence is dropped': (1, 'fenced'),
+    'A lease that is over is as good as a live one': (1, 'fenced'),
     'Planning without a lease': (0, 'fenced'),
     'Nothing is cooled': (0, 'ended_cools'),
     'Cooldowns are not read back': (0, 'cooldown'),
@@ -493,6 +510,8 @@ CAUGHT: dict[str, tuple[int, str]] = {
     'A task does not wait for what it requires': (1, 'in_order'),
     'not_before is not waited for': (103, 'in_order'),
     'A pause is not heeded': (35, 'wanted_still'),
+    'What waits for approval is begun as well': (1, 'states_follow'),
+    'What nobody approves waits for ever': (2, 'every_task_ends'),
     'Whoever took a task may write on after it was taken over': (7, 'states_follow'),
     'Nobody takes over from a crashed executor': (0, 'every_task_ends'),
     'Whoever takes over begins anew without a look': (0, 'states_follow'),

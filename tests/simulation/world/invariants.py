@@ -36,7 +36,8 @@ IMBALANCE = ('spread', 'pack')
 SKEW = 2 * processes.WRONG
 #: The states that may follow one.
 NEXT = {
-    None: {'queued'},
+    None: {'queued', 'pending'},
+    'pending': {'queued', 'cancelled'},
     'queued': {'claimed', 'cancelled'},
     'claimed': {'claimed', 'submitting', 'queued', 'failed', 'cancelled'},
     'submitting': {'submitted', 'unknown', 'queued', *TERMINAL},
@@ -211,6 +212,14 @@ def submitting_first(run: 'runs.Run') -> Found:
     return None
 
 
+def approved_first(run: 'runs.Run') -> Found:
+    """What was to wait for approval was approved."""
+    task = run.live_task(run.request[0])
+    if task is not None and task.task_id in run.approver.waited - run.approver.approved:
+        return f'{task.instance} moves and nobody has approved it'
+    return None
+
+
 def in_order(run: 'runs.Run') -> Found:
     """What a task requires has completed, and its time has come."""
     task = run.live_task(run.request[0])
@@ -258,7 +267,7 @@ def settled_first(run: 'runs.Run') -> Found:
 
 
 AT_REQUEST: tuple[Callable[['runs.Run'], Found], ...] = (
-    submitting_first, in_order, wanted_still, settled_first)
+    submitting_first, approved_first, in_order, wanted_still, settled_first)
 
 
 # When Nova accepts one.

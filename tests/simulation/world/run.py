@@ -23,6 +23,7 @@ import random
 from typing import Any
 
 from kronos_nova.rebalancer.store import api
+from tests.simulation.world import approval
 from tests.simulation.world import broker
 from tests.simulation.world import cloud
 from tests.simulation.world import database
@@ -110,6 +111,7 @@ class Run:
         self.nova = nova.Nova(self)
         self.broker = broker.Broker(self)
         self.people = people.People(self, days)
+        self.approver = approval.Approver(self, only)
         self.current: processes.Process | None = None
         self.engines = [processes.EngineProcess(self, n) for n in range(engines)]
         self.executors = [processes.ExecutorProcess(self, n)
@@ -119,7 +121,7 @@ class Run:
         self.steps: dict[str, tuple[str | None, str]] = {}
         self.attempts: dict[str, list[dict[str, Any]]] = {}
         self.new_plans: list[records.Plan] = []
-        self.writer: processes.Process | None = None
+        self.writer: processes.Process | approval.Approver | None = None
         self.request: tuple[str, str, processes.Process] = ('', '', self.executors[0])
         self.looked: dict[str, int] = {}
         self.touched: dict[str, float] = {}
@@ -178,6 +180,7 @@ class Run:
         self.broker.advance()
         if not quiet:
             self.people.act()
+            self.approver.act()
         due = [p for p in self._free() if p.due <= self.now]
         if due:
             self._turn(self.rng.choice(due))
@@ -252,7 +255,7 @@ class Run:
         if self._broken is not None:
             raise self._broken
 
-    def committed(self, process: processes.Process) -> None:
+    def committed(self, process: processes.Process | approval.Approver) -> None:
         """Look at the database; called after each transaction that may write."""
         if self.raw.total_changes == self._changes:
             return
@@ -277,7 +280,9 @@ class Run:
                 self.balanced[plan.scope] = self.now
         for task_id, (_before, after) in self.steps.items():
             self.counts[f'{after} tasks'] += 1
-            if after in invariants.TERMINAL and _before not in ('queued', 'claimed'):
+            self.approver.saw(task_id, _before, after)
+            if after in invariants.TERMINAL and _before not in (
+                    'pending', 'queued', 'claimed'):
                 # Whoever stood still since it looked at its clock counts from then.
                 self.touched[self.tasks[task_id].instance] = self.now - process.stood
 

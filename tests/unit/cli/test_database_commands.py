@@ -229,3 +229,54 @@ def test_a_plan_is_shown_with_its_moves_their_tasks_and_what_came_of_it(run, sto
     assert f'{task.instance_uuid} h1 to h2: spread, wave 0' in ' '.join(table.split())
     status, _, error = run('plan', 'show', 'nobody')
     assert status == 1 and 'there is no such plan' in error and 'keep_days' in error
+
+
+def waiting_plan(store, now):
+    first = cases.new_id()
+    return cases.save(store, [
+        lambda p, s: cases.make_task(p, s, instance_uuid=first, state=model.TaskState.PENDING,
+                                     created_at=now, not_before=now, deadline=now + 3600),
+        lambda p, s: cases.make_task(p, s, state=model.TaskState.PENDING, created_at=now,
+                                     not_before=now, deadline=now + 3600, wave=1, from_host='h5',
+                                     requires=(first,))], now=now)
+
+
+def test_a_plan_is_approved_by_its_moves_and_tells_who_said_so(run, store):
+    now = time.time()
+    plan_id, (first, second), _ = waiting_plan(store, now)
+    status, _, error = run('plan', 'approve', plan_id, '--move', second.instance_uuid)
+    assert status == 1 and first.instance_uuid in error and 'approve these, too' in error
+    status, out, error = run('plan', 'approve', plan_id, '--move', first.instance_uuid)
+    assert (status, out) == (0, f'Task {first.task_id} of instance {first.instance_uuid} is '
+                                'approved.\n'), error
+    row = store.task(first.task_id).task
+    assert row.state is model.TaskState.QUEUED and 1100 < row.deadline - now < 1300
+    status, out, error = run('plan', 'reject', plan_id, '--reason', 'not\tnow\x1b[31m')
+    assert status == 0 and f'{second.instance_uuid} is rejected' in out, error
+    shown = listed(run, 'plan', 'show', plan_id)
+    assert [(d['verb'], d['tasks'], d['reason']) for d in shown['Decisions']] == [
+        ('approved', 1, ''), ('rejected', 1, 'not now?[31m')]
+    assert '@' in shown['Decisions'][0]['decided_by']
+    status, table, _ = run('plan', 'show', plan_id)
+    assert status == 0 and '1 rejected by' in table and '\x1b' not in table
+    status, out, _ = run('plan', 'cancel', plan_id, '--reason', 'why')
+    assert status == 0 and f'{first.instance_uuid} is cancelled' in out
+
+
+def test_what_cannot_be_decided_says_why_and_what_waits(run, store):
+    now = time.time()
+    plan_id, tasks, _ = waiting_plan(store, now)
+    done, _, _ = cases.save(store, [lambda p, s: cases.make_task(p, s, from_host='h8')], now=now)
+    dry, _, _ = cases.save(store, 0, dry_run=True, now=now, reason='a look')
+    for args, why in (
+            (('approve', 'nobody'), 'there is no such plan'),
+            (('approve', done), 'nothing of it that is meant waits for approval: 1 queued'),
+            (('reject', done, '--reason', 'x'), 'waits for approval: 1 queued'),
+            (('approve', dry), 'it was made in a dry run')):
+        status, _, error = run('plan', *args)
+        assert status == 1 and why in error, error
+        assert f'For approval wait: {plan_id} (2 moves)' in error
+    status, _, error = run('plan', 'approve', plan_id, '--move', 'nobody')
+    assert status == 1 and 'has no move of such an instance' in error
+    assert run('plan', 'reject', plan_id)[0] == 2, 'a rejection has a reason'
+    assert {str(store.task(t.task_id).task.state) for t in tasks} == {'pending'}

@@ -351,6 +351,9 @@ def test_a_snapshot_of_what_failed_holds_no_secret(tmp_path, closed_port):
             with database.explained(engine), engine.connect():
                 raise AssertionError('nobody listens')
 
+        def flights(self):
+            return self.history('', 0.0, 0.0)
+
     class Source:
         def fetch(self, policy):
             unread = model.QueryResult('q', model.Health.UNREACHABLE, error='x')

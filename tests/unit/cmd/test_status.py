@@ -72,13 +72,19 @@ def test_current_configuration_on_an_empty_database_is_ready(run):
 
 
 def test_the_libraries_whose_options_are_compared_say_nothing(tmp_path):
+    # A way to log in whose own library is not here: stevedore would tell.
+    broken = tmp_path / 'login-1.0.dist-info'
+    broken.mkdir()
+    (broken / 'METADATA').write_text('Metadata-Version: 2.1\nName: login\nVersion: 1.0\n')
+    (broken / 'entry_points.txt').write_text('[keystoneauth1.plugin]\nbroken = gone.module:Login\n')
     path = tmp_path / 'kronos.conf'
     path.write_text(f'[engine]\npolicies_file = {TOP}/etc/kronos/policies.yaml\n'
                     f'[database]\nconnection = sqlite:///{tmp_path}/kronos.sqlite\n')
     done = subprocess.run(
         [sys.executable, '-c', 'import sys; from kronos_nova.cmd import status; '
          'sys.exit(status.main())', '--config-file', str(path), 'upgrade', 'check'],
-        cwd=TOP, capture_output=True, text=True, check=True)
+        cwd=TOP, capture_output=True, text=True, check=True,
+        env=os.environ | {'PYTHONPATH': os.pathsep.join(map(str, (TOP, tmp_path)))})
     assert 'Result: Success' in done.stdout
     assert done.stderr == ''
 

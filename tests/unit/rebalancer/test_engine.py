@@ -21,12 +21,14 @@ import yaml
 from kronos_nova import exception
 from kronos_nova import model
 from kronos_nova.conf import opts
+from kronos_nova.conf import scope_mode
 from kronos_nova.rebalancer import confirming
 from kronos_nova.rebalancer import engine
 from kronos_nova.rebalancer import replay
 from kronos_nova.rebalancer import tally as tallies
 from kronos_nova.rebalancer.snapshots import reader
 from kronos_nova.rebalancer.store import api
+from kronos_nova.rebalancer.store import decisions
 from kronos_nova.sources import base
 from tests.scenarios import loader
 
@@ -111,6 +113,84 @@ def test_a_plan_becomes_tasks_and_casts(world):
     assert [t.instance_uuid for t in world.casts] == [A0]
     assert [f.instance_uuid for f in world.store.flights()] == [A0]
     assert world.store.history(model.UNASSIGNED, world.clock()).cooling == {A0: 900.0}
+
+
+def approving(world, **options):
+    world.conf.set_override('mode', 'approve', 'engine')
+    world.conf.set_override('approval_seconds', 600, 'engine')
+    for name, value in options.items():
+        world.conf.set_override(name, value, 'engine')
+
+
+def test_a_plan_that_needs_approval_begins_nothing_and_is_the_last_until_it_is_decided(
+        world, caplog):
+    approving(world)
+    engine = world.engine()
+    row, = engine.run_cycle()
+    (waiting,) = world.store.waiting(world.clock())
+    assert [m['instance_uuid'] for m in row['moves']] == [A0] and world.casts == []
+    assert f'plan {waiting.plan_id} waits for approval of its 1 moves' in caplog.text
+    assert waiting.until == world.clock() + 600
+    world.clock.now += 599
+    assert engine.run_cycle()[0]['reason'] == str(waiting)
+    (task,) = world.store.approve(waiting.plan_id, world.clock(), decisions.Said('me'), {})
+    assert task.instance_uuid == A0
+    assert 'approval' not in engine.run_cycle()[0]['reason']
+    assert world.store.claim('w', None, world.clock(), per_scope=9, total=9,
+                             claim_seconds=60).task.task_id == task.task_id
+
+
+def test_a_plan_that_nobody_approved_lapses_and_the_scope_is_planned_anew(world, caplog):
+    approving(world, instance_cooldown=0, cooldown=0)
+    engine = world.engine()
+    engine.run_cycle()
+    (first,) = world.store.waiting(world.clock())
+    world.clock.now += 600
+    engine.run_cycle()  # what ended in a cycle still counts at both ends in that one
+    row, = engine.run_cycle()
+    (second,) = world.store.waiting(world.clock())
+    assert [m['instance_uuid'] for m in row['moves']] == [A0]
+    assert first.plan_id != second.plan_id and 'nobody approved it in time' in caplog.text
+    (task,) = world.store.tasks(first.plan_id)
+    assert str(task.task.state) == 'cancelled'
+
+
+def test_a_plan_that_waits_is_waited_for_when_the_mode_is_changed_meanwhile(world):
+    approving(world)
+    engine = world.engine()
+    engine.run_cycle()
+    world.conf.set_override('mode', 'auto', 'engine')
+    assert 'waits for approval' in engine.run_cycle()[0]['reason'] and world.casts == []
+
+
+def test_what_waits_for_approval_holds_no_boot(world):
+    approving(world)
+    told = []
+    engine = world.engine(publish=lambda *args: told.append(args[2].flights))
+    engine.run_cycle()
+    (waiting,) = world.store.waiting(world.clock())
+    world.store.approve(waiting.plan_id, world.clock(), decisions.Said('me'), {})
+    engine.run_cycle()
+    assert [len(flights) for flights in told] == [0, 1]
+
+
+@pytest.mark.parametrize(('mode', 'scopes', 'waits'), [
+    ('auto', [], False), ('approve', [], True),
+    ('auto', [f'{model.UNASSIGNED}:approve'], True),
+    ('approve', [f'{model.UNASSIGNED}:auto'], False),
+    ('auto', [f'{model.UNASSIGNED}:auto', f'{model.UNASSIGNED}:approve'], True)])
+def test_each_scope_may_have_a_mode_of_its_own(world, mode, scopes, waits):
+    types = scope_mode.ScopeModeType()
+    approving(world, mode=mode, scope_mode=[types(text) for text in scopes])
+    world.engine().run_cycle()
+    assert bool(world.store.waiting(world.clock())) is waits is not bool(world.casts)
+
+
+def test_a_dry_run_waits_for_no_approval(world):
+    approving(world)
+    world.engine().run_cycle()
+    world.conf.set_override('dry_run', True, 'engine')
+    assert 'approval' not in (world.engine('other').run_cycle()[0]['reason'] or '')
 
 
 @pytest.mark.parametrize(('step', 'said'), [(3600.0, '3600 s ahead of'), (-40.0, '40 s behind')])

@@ -18,11 +18,11 @@ from kronos_nova import model
 from kronos_nova.rebalancer import tasks
 
 
-def made(phase, cooldown=600.0):
+def made(phase, cooldown=600.0, **kwargs):
     plan = model.Plan('s', moves=tuple(model.Move(u, 'a', 'b', phase) for u in 'xy'))
     cluster = model.Cluster({}, {u: model.Instance(u, 'a', memory_mb=7) for u in 'xy'}, {})
     return tasks.from_plan(plan, cluster, ('cpu',), plan_id='p', now=1000.0, stagger_seconds=30,
-                           max_retries=2, new_id=lambda: 'id', cooldown=cooldown)
+                           max_retries=2, new_id=lambda: 'id', cooldown=cooldown, **kwargs)
 
 
 def test_moves_of_a_wave_are_staggered():
@@ -34,6 +34,13 @@ def test_moves_of_a_wave_are_staggered():
     (model.Phase.EVACUATE, 900.0, None), (model.Phase.AFFINITY, 900.0, None)])
 def test_what_follows_scores_is_dropped_when_they_are_old(phase, cooldown, deadline):
     assert {t.deadline for t in made(phase, cooldown)} == {deadline}
+
+
+@pytest.mark.parametrize('phase', [model.Phase.SPREAD, model.Phase.EVACUATE])
+def test_what_needs_approval_waits_for_it_as_long_as_it_may(phase):
+    assert {(t.state, t.deadline) for t in made(phase, approval_seconds=60.0)} == {
+        (model.TaskState.PENDING, 1060.0)}
+    assert {t.state for t in made(phase)} == {model.TaskState.QUEUED}
 
 
 @pytest.mark.parametrize(('phase', 'local', 'options', 'disk_gb'), [

@@ -32,6 +32,7 @@ from kronos_nova import exception
 from kronos_nova import model
 from kronos_nova.model import TaskState
 from kronos_nova.rebalancer.store import api
+from kronos_nova.rebalancer.store import decisions
 from kronos_nova.rebalancer.store import rows
 from kronos_nova.rebalancer.store import schema
 from kronos_nova.rebalancer.store import tables
@@ -128,6 +129,18 @@ def every_other_step_is_whole_too(store):
         task_id, 'w', NOW, not_before=NOW, retry_count=1, attempt=1))
     whole_or_nothing(store, lambda: store.expire(None, NOW + 10 * rows.BEGIN_WITHIN, 60))
     whole_or_nothing(store, lambda: store.refused('h2', NOW, limit=3, seconds=60, reason='no'))
+    first, said = cases.new_id(), decisions.Said('me', 'why')
+    for verb in ('approve', 'reject'):
+        plan_id, _, _ = cases.save(store, [
+            lambda p, s: cases.make_task(p, s, instance_uuid=first, state=TaskState.PENDING,
+                                         deadline=NOW + 3600),
+            lambda p, s: cases.make_task(p, s, requires=(first,), wave=1, deadline=NOW + 3600,
+                                         state=TaskState.PENDING)])
+        if verb == 'approve':
+            whole_or_nothing(store, lambda i=plan_id: store.approve(i, NOW, said, {}))
+            store.cancel_plan(plan_id, NOW, said, 60)
+        else:
+            whole_or_nothing(store, lambda i=plan_id: store.reject(i, NOW, said, 60))
     lease = cases.lease_of(store)
     whole_or_nothing(store, lambda: store.trip(lease, NOW, seconds=60, paused_by='it',
                                                reason='why'))
@@ -184,6 +197,7 @@ UNDER_A_LEASE = {
     'realise': lambda store, lease: store.realise(lease, 0.9, NOW),
     'wish': lambda store, lease: store.wish(lease, NOW),
     'content': lambda store, lease: store.content(lease),
+    'lapse': lambda store, lease: store.lapse(lease, NOW + 3600),
     'trip': lambda store, lease: store.trip(lease, NOW, seconds=None, paused_by='it',
                                             reason='why'),
     'renew': lambda store, lease: store.renew(lease, 30),
@@ -200,7 +214,8 @@ UNDER_A_CLAIM = {
 #: These take what is free or silent, by compare-and-swap; whoever comes late gets none.
 TAKING = {'acquire_lease', 'claim', 'adopt', 'expire'}
 #: What people say, and the deletion of what has ended: nobody's turn.
-NOBODYS = {'pause', 'resume', 'lift', 'cancel', 'purge', 'upgrade'}
+NOBODYS = {'pause', 'resume', 'lift', 'cancel', 'approve', 'reject', 'cancel_plan',
+           'save_wanted', 'purge', 'upgrade'}
 #: News about a host, told after a step that is fenced (Outcomes.failed).
 AFTER_A_FENCED_STEP = {'refused', 'keeps_disks', 'other_cells'}
 
@@ -218,6 +233,8 @@ def a_zombie_writes_nothing(store):
     old = store.acquire_lease('blue', 'zombie', 30, 'hash')
     cases.spread(store, NOW, lease=old)
     store.wish(old, NOW)
+    cases.save(store, [lambda p, s: cases.make_task(
+        p, s, state=TaskState.PENDING, deadline=NOW + 3600)], lease=old)
     cases.save(store, lease=old)
     cases.claim(store, 'zombie', now=NOW)
     store.release(old)

@@ -26,6 +26,8 @@ from kronos_nova import exception
 from kronos_nova.conf import opts
 from kronos_nova.rebalancer.store import api
 from kronos_nova.rebalancer.store import database
+from tests.unit.rebalancer.store import approvals
+from tests.unit.rebalancer.store import asked
 from tests.unit.rebalancer.store import cases
 from tests.unit.rebalancer.store import exact
 from tests.unit.rebalancer.store import faults
@@ -39,15 +41,16 @@ def store(tmp_path):
     store.close()
 
 
-@pytest.mark.parametrize('case', cases.ALL + faults.ALL + exact.ALL,
+@pytest.mark.parametrize('case', cases.ALL + faults.ALL + exact.ALL + approvals.ALL + asked.ALL,
                          ids=lambda case: case.__name__)
 def test_on_sqlite(store, case):
     case(store)
 
 
-@pytest.mark.parametrize('module', [cases, faults, exact], ids=lambda module: module.__name__)
+@pytest.mark.parametrize('module', [cases, faults, exact, approvals, asked],
+                         ids=lambda module: module.__name__)
 def test_every_case_is_run(module):
-    helpers = {'dump', 'fill', 'stored', 'table_of_tasks'}
+    helpers = {'chain', 'dump', 'fill', 'stored', 'table_of_tasks'}
     written = {name for name, found in inspect.getmembers(module, inspect.isfunction)
                if found.__module__ == module.__name__ and not name.startswith('_')
                and list(inspect.signature(found).parameters) == ['store']}

@@ -1,0 +1,181 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""Moves of a stored plan, undone or tried again: judged by today's rules, stored for
+executors."""
+
+from collections.abc import Callable
+from collections.abc import Sequence
+import dataclasses
+import time
+from typing import Any
+
+from oslo_utils import uuidutils
+
+from kronos_nova import exception
+from kronos_nova import model
+from kronos_nova.cli import _cloud
+from kronos_nova.conf import engine as engine_conf
+from kronos_nova.model import TaskState
+from kronos_nova.rebalancer import tasks
+from kronos_nova.rebalancer import wanted
+from kronos_nova.rebalancer.store import api
+from kronos_nova.rebalancer.store import decisions
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Asked:
+    """``moves``: of these instances alone; empty: of all. Without ``carry_out`` nothing is
+    stored; with ``partly`` what is refused does not keep the others."""
+
+    plan_id: str
+    moves: Sequence[str]
+    said: decisions.Said
+    carry_out: bool
+    partly: bool
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Row:
+    """What became of the wish for an instance; ``task_id`` is '' where nothing was stored."""
+
+    instance_uuid: str
+    from_host: str
+    to_host: str
+    verdict: str
+    task_id: str = ''
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Found:
+    """``plan_id`` is that of the new plan, '' where none was stored."""
+
+    rows: tuple[Row, ...]
+    plan_id: str = ''
+
+
+def back(row: Any) -> wanted.Wish | None:
+    """To where a completed move came from."""
+    return (wanted.Wish(row.task.instance_uuid, (row.task.from_host,))
+            if row.task.state is TaskState.COMPLETED else None)
+
+
+def once_more(row: Any) -> wanted.Wish | None:
+    """Where a move that failed or was cancelled was to go; what was tried comes last."""
+    task = row.task
+    if task.state not in (TaskState.FAILED, TaskState.CANCELLED):
+        return None
+    tried = [attempt.to_host for attempt in row.attempts]
+    hosts = dict.fromkeys((task.to_host, *task.alternates, *tried))
+    return wanted.Wish(task.instance_uuid,
+                       tuple(sorted(hosts, key=lambda host: host in tried)))
+
+
+def ask(prog: str, files: Sequence[str], asked: Asked,
+        wish: Callable[[Any], wanted.Wish | None], verb: str) -> Found:
+    """:param wish: of a task's row; None where there is nothing to ask for.
+    :param verb: what is kept of it with the plan.
+    :raises KronosException: something cannot be read, or nothing can be asked for.
+    """
+    conf, policy_set = _cloud.configuration(
+        prog, files, 'Moves instances of a plan once more.', live=True)
+    if asked.carry_out and conf.engine.dry_run:
+        raise _wrong(prog, '[engine] dry_run', 'it is set, and then nothing is moved',
+                     'Ask with --dry-run, or unset it.')
+    stored: dict[str, Any] = {}
+
+    def before(store: api.Store) -> None:
+        stored['mark'] = store.seen()
+        stored['plan'] = store.plan(asked.plan_id)
+        stored['tasks'] = store.tasks(asked.plan_id)
+
+    seen = _cloud.live(conf, policy_set, before=before)
+    if stored['plan'] is None:
+        raise _wrong(prog, asked.plan_id, 'there is no such plan',
+                     'kronos plan list shows the newest.')
+    scope = stored['plan'].plan.scope
+    wishes = _wishes(prog, asked, stored['tasks'], wish)
+    cluster = seen.clusters().get(scope)
+    if cluster is None:
+        raise _wrong(prog, asked.plan_id, f'scope {scope} is not planned any more',
+                     'Only what [engine] aggregates and include_unassigned_hosts name is.')
+    if frozen := engine_conf.frozen(conf, time.time()):
+        raise _wrong(prog, '[engine] freeze_windows', frozen, 'Ask again afterwards.')
+    request = _cloud.request(conf, policy_set, seen, cluster)
+    answer = wanted.plan(request, wishes)
+    if answer.plan.reason is not None:
+        raise _wrong(prog, scope, answer.plan.reason, 'Ask again when that is over.')
+    stop = not asked.carry_out or not answer.plan.moves or (answer.refused and not asked.partly)
+    rows = [] if stop else _store(conf, policy_set, answer.plan, cluster, stored['mark'], asked,
+                                  verb)
+    return _found(answer, wishes, cluster, rows)
+
+
+def _wishes(prog: str, asked: Asked, rows: Sequence[Any],
+            wish: Callable[[Any], wanted.Wish | None]) -> list[wanted.Wish]:
+    known = {row.task.instance_uuid: row for row in rows}
+    for uuid in asked.moves:
+        if uuid not in known:
+            raise _wrong(prog, uuid, f'plan {asked.plan_id} has no move of such an instance',
+                         'kronos plan show lists them.')
+        if wish(known[uuid]) is None:
+            raise _wrong(prog, uuid, f'its task is {known[uuid].task.state}',
+                         'Completed moves are reverted, failed and cancelled ones retried, and '
+                         'what has not begun is cancelled.')
+    found = [w for row in rows if (w := wish(row)) is not None
+             and (not asked.moves or w.instance_uuid in asked.moves)]
+    if not found:
+        raise _wrong(prog, asked.plan_id, 'it has no move of which that could be asked',
+                     'Completed moves are reverted, failed and cancelled ones retried; kronos '
+                     'plan show has their states.')
+    return found
+
+
+def _store(conf: Any, policy_set: Any, plan: model.Plan, cluster: model.Cluster, mark: Any,
+           asked: Asked, verb: str) -> list[model.Task]:
+    now, plan_id = time.time(), uuidutils.generate_uuid()
+    rows = tasks.from_plan(
+        plan, cluster, tuple(p.name for p in policy_set.enabled), plan_id=plan_id, now=now,
+        stagger_seconds=conf.executor.stagger_seconds, max_retries=conf.executor.max_retries,
+        new_id=uuidutils.generate_uuid, options=engine_conf.options(conf))
+    store = api.Store(conf)
+    try:
+        store.save_wanted(mark, plan, rows, plan_id=plan_id, now=now,
+                          instance_cooldown=conf.engine.instance_cooldown,
+                          said=dataclasses.replace(
+                              asked.said, reason=f'plan {asked.plan_id}: {asked.said.reason}'),
+                          verb=verb)
+    finally:
+        store.close()
+    return rows
+
+
+def _found(answer: wanted.Answer, wishes: Sequence[wanted.Wish], cluster: model.Cluster,
+           tasks_: Sequence[model.Task]) -> Found:
+    moves = {m.instance_uuid: m for m in answer.plan.moves}
+    of = {t.instance_uuid: t for t in tasks_}
+    rows = []
+    for w in wishes:
+        uuid = w.instance_uuid
+        instance, move, no = (cluster.instances.get(uuid), moves.get(uuid),
+                              answer.refused.get(uuid))
+        rows.append(Row(
+            uuid, '' if instance is None else instance.host,
+            ', '.join(w.hosts) if move is None else move.to_host,
+            f'{no.rule}: {no.detail}' if no is not None else
+            f'wave {move.wave}' if move is not None else '',
+            of[uuid].task_id if uuid in of else ''))
+    return Found(tuple(rows), tasks_[0].plan_id if tasks_ else '')
+
+
+def _wrong(prog: str, field: str, problem: str, remedy: str) -> exception.ConfigError:
+    return exception.ConfigError(path=prog, field=field, problem=problem, remedy=remedy)

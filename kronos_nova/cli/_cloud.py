@@ -1,0 +1,155 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""What subcommands read that ask of a cloud, or of a snapshot of one."""
+
+from collections.abc import Callable
+from collections.abc import Collection
+from collections.abc import Sequence
+import dataclasses
+import difflib
+import os
+import time
+from typing import Any
+
+from oslo_config import cfg
+
+from kronos_nova import exception
+from kronos_nova import model
+from kronos_nova import policy
+from kronos_nova.cmd import _tool
+from kronos_nova.conf import opts
+from kronos_nova.conf import policies as policy_files
+from kronos_nova.rebalancer import configured
+from kronos_nova.rebalancer import cycle
+from kronos_nova.rebalancer import planner
+from kronos_nova.rebalancer import replay
+from kronos_nova.rebalancer.snapshots import reader
+from kronos_nova.rebalancer.snapshots import schema
+from kronos_nova.sources import snapshot as snapshot_source
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Seen:
+    """A cloud at a time; ``scopes`` in the order of precedence, ``histories`` by scope.
+    ``warnings``: what could not be read of it."""
+
+    cluster: model.Cluster
+    samples: dict[str, model.PolicySamples]
+    scopes: Sequence[str]
+    histories: dict[str, model.History]
+    now: float
+    warnings: tuple[str, ...] = ()
+
+    def clusters(self) -> dict[str, model.Cluster]:
+        """The cloud, of each scope that is there."""
+        named = [scope for scope in self.scopes if scope != model.UNASSIGNED]
+        return {scope: self.cluster.scoped(scope, named) for scope in self.scopes
+                if scope == model.UNASSIGNED or scope in self.cluster.aggregates}
+
+
+def configuration(prog: str, files: Sequence[str], what: str, *,
+                  live: bool) -> tuple[cfg.ConfigOpts, policy.PolicySet]:
+    """kronos.conf, and the policy file that it names.
+
+    :param what: the command does, in a sentence.
+    :param live: the cloud is read, not a snapshot alone.
+    :raises ConfigError: one of them cannot be used.
+    """
+    if live:
+        _tool.native_threads()  # before the log is set up, as it tells of itself
+    conf = cfg.ConfigOpts()
+    opts.register(conf)
+    _tool.configure(conf, prog, [part for path in files for part in ('--config-file', path)], [],
+                    what)
+    return conf, policy_files.load(conf.engine.policies_file)
+
+
+def request(conf: cfg.ConfigOpts, policy_set: policy.PolicySet, seen: Seen,
+            cluster: model.Cluster) -> planner.Request:
+    """What the next cycle would plan a scope from.
+
+    :param cluster: with its scope set.
+    """
+    settings = configured.settings(conf, policy_set)
+    scores = cycle.score(cluster, seen.samples, settings, seen.now)
+    busy = sum(1 for f in cluster.flights
+               if f.source == 'task' and f.from_host in cluster.scope_hosts)
+    return cycle.asked(cluster, scores, seen.histories[cluster.scope], settings, now=seen.now,
+                       busy=busy)
+
+
+def absent(field: str, given: str, known: Collection[str],
+           problem: str) -> exception.ConfigError:
+    """Of a name that the cloud does not have, with the one that is meant, if one is near."""
+    near = difflib.get_close_matches(given, list(known), 1, 0.8)
+    return exception.ConfigError(
+        path='command line', field=field, problem=f'{given}: {problem}',
+        remedy=f'Is {near[0]} meant?' if near else 'Give the UUID of an instance and the name of '
+                                                   'its compute service\'s host.')
+
+
+def recorded(conf: cfg.ConfigOpts, policy_set: policy.PolicySet, directory: str) -> Seen:
+    """:raises SnapshotError: it cannot be used."""
+    found = reader.read(directory)
+    if conf.engine.require_cpu_compatibility and not found.traits_known:
+        raise exception.SnapshotError(
+            path=os.path.join(directory, schema.TRAITS), problem='CPU traits were not recorded',
+            remedy='Record with require_cpu_compatibility = true, or ask without it.')
+    source = snapshot_source.SnapshotSource(conf, directory)
+    named = list(conf.engine.aggregates)
+    scopes = sorted(replay.scopes(conf, policy_set, found),
+                    key=lambda s: named.index(s) if s in named else len(named))
+    return Seen(
+        found.cluster, {p.name: source.fetch(p) for p in policy_set.enabled}, scopes, {
+            s: found.history(s, cooldown=conf.engine.cooldown,
+                             instance_cooldown=conf.engine.instance_cooldown)
+            for s in scopes}, found.recorded_at, found.warnings)
+
+
+def live(conf: cfg.ConfigOpts, policy_set: policy.PolicySet,
+         before: Callable[[Any], None] = lambda store: None,
+         also: Callable[[Any, Sequence[str]], None] = lambda store, scopes: None) -> Seen:
+    """As the next cycle would see it; what Placement has told an engine it alone knows.
+
+    :param before: reads of the database, before Nova is read.
+    :param also: reads more of the database, of these scopes.
+    """
+    from kronos_nova.cmd import _wiring
+    from kronos_nova.rebalancer.snapshots import recorder
+    from kronos_nova.rebalancer.store import api
+    from kronos_nova.rebalancer.store import database
+
+    scopes = configured.scopes(conf, policy_set)
+    # Whoever asks neither makes the database nor brings its schema up.
+    database.must_exist(conf.database.connection)
+    store = api.Store(conf)
+    collector, source = _wiring.collector(conf), _wiring.source(conf)
+    try:
+        store.check()
+        before(store)
+        found = recorder.record(collector, source, store, policy_set, scopes, time.time)
+        also(store, scopes)
+    finally:
+        source.close()
+        store.close()
+    if isinstance(found.cluster, str):
+        raise _unread('Nova and Placement', found.cluster)
+    if isinstance(found.histories, str):
+        raise _unread('the database', found.histories)
+    return Seen(found.cluster, dict(found.samples), scopes, dict(found.histories), found.now)
+
+
+def _unread(what: str, problem: str) -> exception.ConfigError:
+    return exception.ConfigError(
+        path='kronos.conf', field=what, remedy='See kronos-test-config.',
+        problem=problem.removesuffix('Nothing is moved this cycle.').strip().rstrip('.'))

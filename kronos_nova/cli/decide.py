@@ -1,0 +1,133 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""``kronos plan approve``, ``reject`` and ``cancel``: what an operator says of a plan."""
+
+import argparse
+import sys
+import time
+from typing import Any
+
+from kronos_nova.cli import _database
+
+
+class Decide(_database.DatabaseCommand):
+    """Says something of a plan. ``verb`` is what is said, ``past`` that it was."""
+
+    verb: str
+    past: str
+    #: Of which tasks it may be said.
+    about = 'waits for approval'
+    reason_help: str | None = 'Why; it is kept with the plan.'
+
+    def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
+        parser = super().get_parser(prog_name)
+        parser.add_argument('plan', metavar='PLAN', help='Its UUID; see kronos plan list.')
+        parser.add_argument('--move', action='append', default=[], metavar='INSTANCE',
+                            help='Only the move of the instance with this UUID; repeatable.')
+        parser.add_argument('--reason', required=self.reason_help is not None, default='',
+                            metavar='TEXT', help=self.reason_help or 'Why, if it is to be kept.')
+        return parser
+
+    def take_action(self, parsed_args: argparse.Namespace) -> None:
+        prog = f'kronos plan {self.verb}'
+
+        def act(conf: Any, store: Any) -> None:
+            from kronos_nova.rebalancer.store import decisions
+
+            said = decisions.Said(
+                _database.who(),
+                ' '.join(parsed_args.reason.split()), parsed_args.move or None)
+            known = {row.task.instance_uuid for row in store.tasks(parsed_args.plan)}
+            for uuid in parsed_args.move:
+                if known and uuid not in known:
+                    raise _wrong(prog, uuid, f'plan {parsed_args.plan} has no move of such an '
+                                             'instance', 'kronos plan show lists them.')
+            tasks = self.decide(conf, store, parsed_args.plan, time.time(), said)
+            if not tasks:
+                raise _nothing(prog, store, parsed_args.plan, self.about)
+            for task in tasks:
+                sys.stdout.write(f'Task {task.task_id} of instance {task.instance_uuid} is '
+                                 f'{self.past}.\n')
+
+        self._run(prog, parsed_args, act)
+
+    def decide(self, conf: Any, store: Any, plan: str, now: float, said: Any) -> list[Any]:
+        raise NotImplementedError
+
+
+class ApprovePlan(Decide):
+    """Let a plan begin that waits for approval, or some of its moves.
+
+    Executors take it up within their poll_interval. Each move is checked against what Nova
+    and Placement say then.
+    """
+
+    verb, past, reason_help = 'approve', 'approved', None
+
+    def decide(self, conf: Any, store: Any, plan: str, now: float, said: Any) -> list[Any]:
+        from kronos_nova.rebalancer import tasks
+
+        found: list[Any] = store.approve(
+            plan, now, said, tasks.begin_within(conf.engine.cooldown))
+        return found
+
+
+class RejectPlan(Decide):
+    """Drop a plan that waits for approval, or some of its moves.
+
+    What requires a rejected move goes with it. The instances cool down, so that the next
+    cycle does not plan the same.
+    """
+
+    verb, past = 'reject', 'rejected'
+
+    def decide(self, conf: Any, store: Any, plan: str, now: float, said: Any) -> list[Any]:
+        found: list[Any] = store.reject(plan, now, said, conf.engine.instance_cooldown)
+        return found
+
+
+class CancelPlan(Decide):
+    """End all of a plan that Nova has not been asked for, or some of its moves.
+
+    What requires a cancelled move goes with it; the instances cool down. What Nova has been
+    asked for is aborted in Nova; that is respected, too.
+    """
+
+    verb, past = 'cancel', 'cancelled'
+    about = 'can be cancelled'
+
+    def decide(self, conf: Any, store: Any, plan: str, now: float, said: Any) -> list[Any]:
+        found: list[Any] = store.cancel_plan(plan, now, said, conf.engine.instance_cooldown)
+        return found
+
+
+def _nothing(prog: str, store: Any, plan: str, about: str) -> Exception:
+    """Of which plan nothing was said, and why not."""
+    from kronos_nova.cli import _plans
+
+    row = store.plan(plan)
+    waiting = '; '.join(f'{w.plan_id} ({w.moves} moves)' for w in store.waiting(time.time()))
+    remedy = f'For approval wait: {waiting or "none"}. kronos plan list shows the newest plans.'
+    if row is None:
+        return _wrong(prog, plan, 'there is no such plan', remedy)
+    if row.dry_run:
+        return _wrong(prog, plan, 'it was made in a dry run, of which nothing is carried out',
+                      remedy)
+    states = _plans.states(store.tasks(plan)).get(plan, 'it has no moves')
+    return _wrong(prog, plan, f'nothing of it that is meant {about}: {states}', remedy)
+
+
+def _wrong(prog: str, field: str, problem: str, remedy: str) -> Exception:
+    from kronos_nova import exception
+
+    return exception.ConfigError(path=prog, field=field, problem=problem, remedy=remedy)

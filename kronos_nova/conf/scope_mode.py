@@ -1,0 +1,58 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""Which scopes wait for an operator's approval."""
+
+import dataclasses
+from typing import Any
+
+from oslo_config import types
+
+AUTO, APPROVE = 'auto', 'approve'
+MODES = (AUTO, APPROVE)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class ScopeMode:
+    """How the plans of one scope are carried out."""
+
+    scope: str
+    mode: str
+
+
+class ScopeModeType(types.ConfigType):
+    """``SCOPE:MODE``; a scope's name may have colons of its own."""
+
+    def __init__(self, type_name: str = 'scope mode') -> None:
+        super().__init__(type_name)
+
+    def __call__(self, value: Any) -> ScopeMode:
+        if isinstance(value, ScopeMode):
+            return value
+        scope, _, mode = str(value).rpartition(':')
+        scope, mode = scope.strip(), mode.strip()
+        if not scope or mode not in MODES:
+            raise ValueError(f'{value!r} says no mode of a scope; write its name, a colon, and '
+                             f'{AUTO} or {APPROVE}, such as rack-1:{APPROVE}')
+        return ScopeMode(scope, mode)
+
+    def __repr__(self) -> str:
+        return 'ScopeMode'
+
+    def __eq__(self, other: object) -> bool:
+        return type(self) is type(other)
+
+    def __hash__(self) -> int:
+        return hash(type(self))
+
+    def _formatter(self, value: Any) -> str:
+        return f'{value.scope}:{value.mode}' if isinstance(value, ScopeMode) else str(value)

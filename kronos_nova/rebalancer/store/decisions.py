@@ -1,0 +1,175 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""What operators say of plans: approve, reject, cancel; and which wait for it."""
+
+from collections.abc import Collection
+from collections.abc import Mapping
+import dataclasses
+import datetime
+import uuid
+
+import sqlalchemy as sa
+
+from kronos_nova import exception
+from kronos_nova import model
+from kronos_nova.model import TaskState
+from kronos_nova.rebalancer.store import rows
+from kronos_nova.rebalancer.store import tables
+from kronos_nova.rebalancer.store import tasks
+
+_task = tables.task
+_decision = tables.decision
+APPROVED, REJECTED, CANCELLED = 'approved', 'rejected', 'cancelled'
+#: ``error_type`` of a task that nobody approved in time.
+LAPSED_TYPE = 'TaskExpired'
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Said:
+    """By whom, and why. ``instances`` are those whose moves are meant; None: all."""
+
+    by: str
+    reason: str = ''
+    instances: Collection[str] | None = None
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Decision:
+    """One that was made; ``tasks`` is how many it was about."""
+
+    verb: str
+    decided_at: float
+    decided_by: str
+    tasks: int
+    reason: str
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Waiting:
+    """A plan of which ``moves`` tasks wait for approval, the first of them until ``until``."""
+
+    plan_id: str
+    scope: str
+    since: float
+    until: float
+    moves: int
+
+    def __str__(self) -> str:
+        lapses = datetime.datetime.fromtimestamp(self.until, datetime.UTC)
+        return (f'plan {self.plan_id} waits for approval of {self.moves} moves (kronos plan '
+                f'approve, or reject); it lapses at {lapses.isoformat(timespec="minutes")}')
+
+
+def waiting(connection: sa.Connection, now: float, scope: str | None = None) -> list[Waiting]:
+    """Plans that may still be approved, oldest first.
+
+    :param scope: of this one alone; None: of all.
+    """
+    of = sa.true() if scope is None else _task.c.scope == scope
+    return [Waiting(row.plan_id, row.scope, row.since, row.until, int(row.moves))
+            for row in connection.execute(
+                sa.select(_task.c.plan_id, _task.c.scope,
+                          sa.func.min(_task.c.created_at).label('since'),
+                          sa.func.min(_task.c.expires_at).label('until'),
+                          sa.func.count().label('moves'))
+                .where(_task.c.state == TaskState.PENDING.value, _task.c.expires_at > now, of)
+                .group_by(_task.c.plan_id, _task.c.scope)
+                .order_by(sa.func.min(_task.c.created_at), _task.c.plan_id))]
+
+
+def lapse(connection: sa.Connection, scope: str, now: float) -> list[model.Task]:
+    """Cancel what nobody approved in time, and what requires it."""
+    late = sa.and_(_task.c.state == TaskState.PENDING.value, _task.c.scope == scope,
+                   _task.c.expires_at <= now)
+    return tasks.cancel_where(connection, late, now, LAPSED_TYPE,
+                              'Nobody approved it in time.')
+
+
+def approve(connection: sa.Connection, plan_id: str, now: float, said: Said,
+            begin_within: Mapping[model.Phase, float]) -> list[model.Task]:
+    """Pending tasks are queued: staggered as they were planned, from now on.
+
+    :param begin_within: seconds, by phase; others have rows.BEGIN_WITHIN.
+    :returns: those approved.
+    :raises StoreError: a move that is meant requires one that waits on; nothing was written.
+    """
+    found = _meant(connection, plan_id, {TaskState.PENDING}, said, now)
+    meant = {row.task.instance_uuid for row in found}
+    others = {row.task.instance_uuid for row in tasks.find(
+        connection, _task.c.plan_id == plan_id, _task.c.state == TaskState.PENDING.value)} - meant
+    for row in found:
+        if missing := others.intersection(row.task.requires):
+            raise exception.StoreError(
+                problem=f'says that the move of instance {row.task.instance_uuid} requires those '
+                        f'of {", ".join(sorted(missing))} first',
+                remedy='Nothing was approved; approve these, too.')
+    approved = []
+    for row in found:
+        task = row.task
+        done = connection.execute(
+            sa.update(_task)
+            .where(_task.c.task_id == task.task_id, _task.c.state == TaskState.PENDING.value)
+            .values(state=TaskState.QUEUED.value, updated_at=now,
+                    not_before=now + max(0.0, task.not_before - task.created_at),
+                    expires_at=now + begin_within.get(task.phase, rows.BEGIN_WITHIN)))
+        if done.rowcount == 1:
+            approved.append(task)
+    note(connection, plan_id, now, APPROVED, said, len(approved))
+    return approved
+
+
+def end(connection: sa.Connection, plan_id: str, now: float, said: Said, verb: str,
+        instance_cooldown: float) -> list[model.Task]:
+    """Tasks that wait for approval (``rejected``), or all that Nova has not been asked for
+    (``cancelled``), end with what required them.
+
+    :returns: those that ended.
+    """
+    states = {TaskState.PENDING} if verb == REJECTED else set(rows.NOT_IN_NOVA)
+    ended: list[model.Task] = []
+    # What requires others first: each cools, also those that would go with another.
+    for row in sorted(_meant(connection, plan_id, states, said, None),
+                      key=lambda row: -row.task.wave):
+        ended += tasks.cancel(
+            connection, row.task.task_id, now, error_type=rows.CANCELLED_TYPE,
+            error=f'{verb.capitalize()} by {said.by}: {said.reason}',
+            instance_cooldown=instance_cooldown) or []
+    note(connection, plan_id, now, verb, said, len(ended))
+    return ended
+
+
+def _meant(connection: sa.Connection, plan_id: str, states: Collection[TaskState], said: Said,
+           now: float | None) -> list[rows.TaskRow]:
+    """:param now: those that have not lapsed by then; None: these, too."""
+    of = (sa.true() if said.instances is None
+          else _task.c.instance_uuid.in_(sorted(said.instances)))
+    lasting = sa.true() if now is None else _task.c.expires_at > now
+    return tasks.find(connection, _task.c.plan_id == plan_id, of, lasting,
+                      _task.c.state.in_([state.value for state in states]))
+
+
+def note(connection: sa.Connection, plan_id: str, now: float, verb: str, said: Said,
+          number: int) -> None:
+    if number:
+        connection.execute(sa.insert(_decision).values(
+            decision_id=str(uuid.uuid4()), plan_id=plan_id, decided_at=now,
+            decided_by=said.by[:tables.NAME_LENGTH], verb=verb, tasks=number,
+            reason=said.reason))
+
+
+def of(connection: sa.Connection, plan_id: str) -> list[Decision]:
+    """All that was said of a plan, oldest first."""
+    return [Decision(row.verb, row.decided_at, row.decided_by, row.tasks, row.reason)
+            for row in connection.execute(
+                sa.select(_decision).where(_decision.c.plan_id == plan_id)
+                .order_by(_decision.c.decided_at, _decision.c.decision_id))]

@@ -1,0 +1,57 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""[engine] scope_mode: what it may say, and what is refused."""
+
+from oslo_config import cfg
+import pytest
+
+from kronos_nova import exception
+from kronos_nova import policy
+from kronos_nova.conf import engine
+from kronos_nova.conf import opts
+from kronos_nova.conf import scope_mode
+from kronos_nova.rebalancer import configured
+
+
+def configuration(tmp_path, text):
+    path = tmp_path / 'kronos.conf'
+    path.write_text(f'[engine]\n{text}')
+    conf = cfg.ConfigOpts()
+    opts.register(conf)
+    conf(['--config-file', str(path)])
+    return conf
+
+
+@pytest.mark.parametrize('text', ['rack-1', 'rack-1:', ':approve', 'rack-1:perhaps', ''])
+def test_what_says_no_mode_is_refused_with_what_to_write(text):
+    with pytest.raises(ValueError, match='rack-1:approve'):
+        scope_mode.ScopeModeType()(text)
+
+
+def test_a_scope_may_have_colons_in_its_name(tmp_path):
+    conf = configuration(tmp_path, 'aggregates = a:b, c\nscope_mode = a:b : approve\n'
+                                   'scope_mode = _unassigned_:approve\n')
+    assert [engine.needs_approval(conf, scope) for scope in ('a:b', 'a', 'c', '_unassigned_')] == [
+        True, False, False, True]
+    kind = scope_mode.ScopeModeType()
+    assert kind._formatter(conf.engine.scope_mode[0]) == 'a:b:approve'
+    assert kind(conf.engine.scope_mode[0]) == conf.engine.scope_mode[0]
+
+
+def test_a_scope_that_is_misspelt_is_not_carried_out_unasked(tmp_path):
+    policies = policy.PolicySet.model_validate({'policies': [
+        {'name': 'cpu', 'weight': 1.0, 'imbalance_query': 'cpu'}]})
+    conf = configuration(tmp_path, 'aggregates = rack-1\nscope_mode = rakc-1:approve\n')
+    with pytest.raises(exception.ConfigError, match='scope_mode.*no aggregate rakc-1') as e:
+        configured.scopes(conf, policies)
+    assert '_unassigned_' in str(e.value)

@@ -1,0 +1,202 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""What every backend must do about approval; see :mod:`cases`."""
+
+import pytest
+
+from kronos_nova import exception
+from kronos_nova import model
+from kronos_nova.model import TaskState
+from kronos_nova.rebalancer.store import decisions
+from kronos_nova.rebalancer.store import rows
+from tests.unit.rebalancer.store.cases import at_once
+from tests.unit.rebalancer.store.cases import claim
+from tests.unit.rebalancer.store.cases import dump
+from tests.unit.rebalancer.store.cases import lease_of
+from tests.unit.rebalancer.store.cases import make_task
+from tests.unit.rebalancer.store.cases import NOW
+from tests.unit.rebalancer.store.cases import save
+
+WITHIN = {model.Phase.SPREAD: 1200.0}
+SAID = decisions.Said('me@here', 'why not')
+
+
+def pending(**kw):
+    return lambda p, s: make_task(
+        p, s, **{'state': TaskState.PENDING, 'created_at': NOW, 'deadline': NOW + 3600, **kw})
+
+
+def chain(store):
+    """Two moves, the second of which requires the first, and one that stands alone."""
+    first = {}
+
+    def one(p, s):
+        first['task'] = pending(from_host='h1')(p, s)
+        return first['task']
+
+    return save(store, [
+        one, lambda p, s: pending(from_host='h2', wave=1,
+                                  requires=(first['task'].instance_uuid,))(p, s),
+        pending(from_host='h4', not_before=NOW + 7)])
+
+
+def states(store, tasks):
+    return [str(store.task(t.task_id).task.state) for t in tasks]
+
+
+def what_waits_for_approval_is_not_claimed_and_holds_its_instance(store):
+    _, tasks, _ = save(store, [pending(), pending()])
+    assert claim(store, now=NOW + 60) is None
+    assert store.renew_claim('w', NOW) is None and states(store, tasks) == ['pending'] * 2
+    assert {f.instance_uuid for f in store.flights()} == {t.instance_uuid for t in tasks}
+    with pytest.raises(exception.StoreError, match=tasks[0].instance_uuid):
+        save(store, [lambda p, s: make_task(p, s, instance_uuid=tasks[0].instance_uuid)])
+
+
+def what_is_approved_begins_as_it_was_staggered_from_then_on(store):
+    plan_id, tasks, _ = chain(store)
+    then = NOW + 1000
+    assert {t.task_id for t in store.approve(plan_id, then, SAID, WITHIN)} == {
+        t.task_id for t in tasks}
+    assert [store.task(t.task_id).task.not_before - then for t in tasks] == [0, 0, 7]
+    assert [store.task(t.task_id).task.deadline - then for t in tasks] == [1200] * 3
+    assert claim(store, now=then).task.task_id == tasks[0].task_id
+    assert claim(store, now=then) is None, 'one requires another, one waits for its time'
+    assert claim(store, now=then + 7).task.task_id == tasks[2].task_id
+    assert not store.approve(plan_id, then, SAID, WITHIN), 'nobody approves twice'
+    (said,) = store.decisions(plan_id)
+    assert said == decisions.Decision('approved', then, 'me@here', 3, 'why not')
+
+
+def a_phase_without_a_limit_has_as_long_as_any_task(store):
+    plan_id, (task,), _ = save(store, [pending(phase=model.Phase.EVACUATE)])
+    store.approve(plan_id, NOW, SAID, WITHIN)
+    assert store.task(task.task_id).task.deadline == NOW + rows.BEGIN_WITHIN
+
+
+def single_moves_are_approved_with_those_they_require_or_not_at_all(store):
+    plan_id, (first, second, alone), _ = chain(store)
+    before = dump(store)
+    with pytest.raises(exception.StoreError, match=(
+            f'{second.instance_uuid} requires those of {first.instance_uuid}.*approve these')):
+        store.approve(plan_id, NOW, decisions.Said('me', '', [second.instance_uuid]), WITHIN)
+    assert dump(store) == before
+    store.approve(plan_id, NOW, decisions.Said('me', '', [first.instance_uuid]), WITHIN)
+    assert states(store, (first, second, alone)) == ['queued', 'pending', 'pending']
+    store.approve(plan_id, NOW, decisions.Said('me', '', [second.instance_uuid]), WITHIN)
+    assert states(store, (first, second, alone)) == ['queued', 'queued', 'pending']
+    assert [d.tasks for d in store.decisions(plan_id)] == [1, 1]
+    (waiting,) = store.waiting(NOW)
+    assert (waiting.moves, waiting.until) == (1, NOW + 3600)
+
+
+def what_is_rejected_goes_with_what_requires_it_and_cools(store):
+    plan_id, (first, second, alone), _ = chain(store)
+    ended = store.reject(plan_id, NOW + 600, decisions.Said('me', 'no', [first.instance_uuid]),
+                         900)
+    assert {t.task_id for t in ended} == {first.task_id, second.task_id}
+    assert states(store, (first, second, alone)) == ['cancelled', 'cancelled', 'pending']
+    row = store.task(first.task_id)
+    assert (row.error_type, row.error) == ('MigrationCancelled', 'Rejected by me: no')
+    assert store.task(second.task_id).error_type == 'RequirementFailed'
+    assert store.history('blue', NOW + 600).cooling[first.instance_uuid] == 900
+    assert [(d.verb, d.tasks) for d in store.decisions(plan_id)] == [('rejected', 2)]
+
+
+def of_a_rejected_plan_every_instance_cools(store):
+    plan_id, tasks, _ = chain(store)
+    assert len(store.reject(plan_id, NOW + 600, SAID, 900)) == 3
+    assert store.history('blue', NOW + 600).cooling == dict.fromkeys(
+        (t.instance_uuid for t in tasks), 900.0)
+    assert not store.waiting(NOW) and not store.flights()
+
+
+def what_was_approved_is_cancelled_and_not_rejected(store):
+    plan_id, tasks, _ = chain(store)
+    store.approve(plan_id, NOW, SAID, WITHIN)
+    assert not store.reject(plan_id, NOW, SAID, 900) and states(store, tasks) == ['queued'] * 3
+    begun = claim(store, now=NOW)
+    store.mark(begun.task.task_id, 'w', [begun.task.state], TaskState.SUBMITTING, NOW)
+    assert len(store.cancel_plan(plan_id, NOW + 1, SAID, 900)) == 2
+    assert states(store, tasks) == ['submitting', 'cancelled', 'cancelled']
+    assert [d.verb for d in store.decisions(plan_id)] == ['approved', 'cancelled']
+
+
+def a_plan_that_nobody_approved_lapses_whoever_looks_first(store):
+    plan_id, tasks, _ = chain(store)
+    (waiting,) = store.waiting(NOW + 3599, 'blue')
+    assert (waiting.plan_id, waiting.scope, waiting.since, waiting.until, waiting.moves) == (
+        plan_id, 'blue', NOW, NOW + 3600, 3)
+    assert f'plan {plan_id} waits for approval of 3 moves' in str(waiting)
+    assert 'lapses at 2023-11-14T23:13' in str(waiting)
+    assert store.waiting(NOW, 'red') == [] == store.waiting(NOW + 3600)
+    assert store.lapse(lease_of(store), NOW + 3599) == []
+    assert not store.approve(plan_id, NOW + 3600, SAID, WITHIN)
+    assert states(store, tasks) == ['pending'] * 3
+    assert {t.task_id for t in store.lapse(lease_of(store), NOW + 3600)} == {
+        t.task_id for t in tasks}
+    assert states(store, tasks) == ['cancelled'] * 3
+    row = store.task(tasks[2].task_id)
+    assert (row.error_type, row.error) == ('TaskExpired', 'Nobody approved it in time.')
+
+
+def a_lapse_is_of_its_scope_and_of_what_waits_alone(store):
+    _, (blue, queued), _ = save(store, [pending(), lambda p, s: make_task(
+        p, s, deadline=NOW + 3600)])
+    _, (red,), _ = save(store, [pending()], scope='red')
+    store.lapse(lease_of(store), NOW + 3600)
+    assert states(store, (blue, queued, red)) == ['cancelled', 'queued', 'pending']
+
+
+def a_zombie_lapses_nothing(store):
+    _, tasks, _ = save(store, [pending()])
+    old = lease_of(store)
+    store.release(old)
+    store.acquire_lease('blue', 'another', 30, 'hash')
+    with pytest.raises(exception.LeaseLost):
+        store.lapse(old, NOW + 3600)
+    assert states(store, tasks) == ['pending']
+
+
+def of_approving_and_rejecting_at_once_one_wins_each_task(store):
+    plan_id, tasks, _ = save(store, [pending(from_host=f'h{n}') for n in range(5)])
+    approved, rejected = at_once(2, lambda n: (
+        store.approve(plan_id, NOW, SAID, WITHIN) if n == 0
+        else store.reject(plan_id, NOW, SAID, 900)))
+    assert not isinstance(approved, Exception) and not isinstance(rejected, Exception)
+    assert sorted([len(approved), len(rejected)]) == [0, 5]
+    assert set(states(store, tasks)) == {'queued' if approved else 'cancelled'}
+
+
+def what_was_said_of_a_plan_is_forgotten_with_it(store):
+    plan_id, _, _ = chain(store)
+    store.reject(plan_id, NOW, SAID, 0)
+    later = NOW + 86400 * 400
+    store._clock = lambda: later
+    assert store.purge(later - 86400) == 1
+    assert store.decisions(plan_id) == [] and store.plan(plan_id) is None
+
+
+ALL = [
+    what_waits_for_approval_is_not_claimed_and_holds_its_instance,
+    what_is_approved_begins_as_it_was_staggered_from_then_on,
+    a_phase_without_a_limit_has_as_long_as_any_task,
+    single_moves_are_approved_with_those_they_require_or_not_at_all,
+    what_is_rejected_goes_with_what_requires_it_and_cools,
+    of_a_rejected_plan_every_instance_cools,
+    what_was_approved_is_cancelled_and_not_rejected,
+    a_plan_that_nobody_approved_lapses_whoever_looks_first,
+    a_lapse_is_of_its_scope_and_of_what_waits_alone,
+    a_zombie_lapses_nothing,
+    of_approving_and_rejecting_at_once_one_wins_each_task,
+    what_was_said_of_a_plan_is_forgotten_with_it]

@@ -1,0 +1,118 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""What every backend must do about plans that somebody asks for; see :mod:`cases`."""
+
+import pytest
+
+from kronos_nova import exception
+from kronos_nova import model
+from kronos_nova.rebalancer.store import decisions
+from tests.unit.rebalancer.store.cases import claim
+from tests.unit.rebalancer.store.cases import dump
+from tests.unit.rebalancer.store.cases import lease_of
+from tests.unit.rebalancer.store.cases import make_task
+from tests.unit.rebalancer.store.cases import new_id
+from tests.unit.rebalancer.store.cases import NOW
+from tests.unit.rebalancer.store.cases import save
+
+SAID = decisions.Said('me@here', 'plan x: why not')
+
+
+def ask(store, mark, scope='blue', **kw):
+    plan_id = new_id()
+    task = make_task(plan_id, scope, phase=model.Phase.REQUESTED, **kw)
+    plan = model.Plan(scope, (model.Move(task.instance_uuid, 'h1', 'h2', task.phase),))
+    store.save_wanted(mark, plan, [task], plan_id=plan_id, now=NOW, instance_cooldown=900,
+                      said=SAID, verb='reverted')
+    return plan_id, task
+
+
+def a_plan_that_is_asked_for_begins_and_changes_nothing_else_of_the_scope(store):
+    save(store, 0, draining=['h4'])
+    before = dump(store)
+    plan_id, task = ask(store, store.seen())
+    after = dump(store)
+    assert {name for name in after if after[name] != before[name]} == {
+        'plan', 'task', 'budget', 'cooldown', 'decision', 'lease'}
+    history = store.history('blue', NOW)
+    assert history.cooling == {task.instance_uuid: 900} and history.scope_cooling == 0
+    assert history.draining == {'h4'}
+    assert claim(store).task.task_id == task.task_id
+    assert store.decisions(plan_id) == [
+        decisions.Decision('reverted', NOW, 'me@here', 1, 'plan x: why not')]
+    assert store.plan(plan_id).plan.moves[0].phase is model.Phase.REQUESTED
+
+
+def what_an_engine_has_in_mind_meanwhile_is_fenced_and_it_goes_on_in_its_next_cycle(store):
+    lease = lease_of(store)
+    ask(store, store.seen())
+    before = dump(store)
+    with pytest.raises(exception.LeaseLost):
+        save(store, lease=lease)
+    assert not store.renew(lease, 30) and dump(store) == before
+    again = lease_of(store)
+    assert again.epoch == lease.epoch + 1, 'nobody else has had it'
+    save(store, lease=again)
+
+
+def a_scope_that_nobody_has_planned_is_free_afterwards(store):
+    ask(store, store.seen(), scope='green')
+    assert store.leased() == frozenset()
+    assert store.acquire_lease('green', 'engine', 30, 'hash').epoch == 2
+
+
+def plans_made_meanwhile_in_any_scope_refuse_it(store):
+    mark = store.seen()
+    save(store, scope='red')
+    before = dump(store)
+    with pytest.raises(exception.StoreError, match='made while this one was judged.*ask again'):
+        ask(store, mark)
+    assert dump(store) == before
+    ask(store, store.seen())
+
+
+def drains_begun_meanwhile_refuse_it_and_such_as_ended_do_not(store):
+    save(store, 0, draining=['h4'])
+    mark = store.seen()
+    save(store, 0, reason='over')
+    ask(store, mark)
+    mark = store.seen()
+    save(store, 0, reason='again', draining=['h5'])
+    with pytest.raises(exception.StoreError, match='ask again'):
+        ask(store, mark)
+
+
+def a_task_that_ended_meanwhile_is_no_reason(store):
+    save(store, [make_task])
+    mark = store.seen()
+    row = claim(store)
+    store.cancel(row.task.task_id, NOW, cancelled_by='me', reason='x', instance_cooldown=0)
+    ask(store, mark)
+
+
+def a_busy_instance_refuses_the_whole(store):
+    _, (task,), _ = save(store)
+    before = dump(store)
+    with pytest.raises(exception.StoreError, match=f'live task .*{task.instance_uuid}'):
+        ask(store, store.seen(), instance_uuid=task.instance_uuid)
+    assert dump(store) == before
+
+
+ALL = [
+    a_plan_that_is_asked_for_begins_and_changes_nothing_else_of_the_scope,
+    what_an_engine_has_in_mind_meanwhile_is_fenced_and_it_goes_on_in_its_next_cycle,
+    a_scope_that_nobody_has_planned_is_free_afterwards,
+    plans_made_meanwhile_in_any_scope_refuse_it,
+    drains_begun_meanwhile_refuse_it_and_such_as_ended_do_not,
+    a_task_that_ended_meanwhile_is_no_reason,
+    a_busy_instance_refuses_the_whole]
