@@ -23,6 +23,7 @@ from typing import Any
 from oslo_config import cfg
 
 from kronos_nova import exception
+from kronos_nova import model
 from kronos_nova import version
 from kronos_nova.cli import _cloud
 from kronos_nova.cmd import _tool
