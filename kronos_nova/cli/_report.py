@@ -26,6 +26,7 @@ from kronos_nova import exception
 from kronos_nova import model
 from kronos_nova import version
 from kronos_nova.cli import _cloud
+from kronos_nova.cli import moments
 from kronos_nova.cmd import _tool
 from kronos_nova.conf import opts
 from kronos_nova.conf import policies as policy_files
@@ -83,7 +84,8 @@ def _of_plan(conf: cfg.ConfigOpts,
         section = stored.section(
             row, store.tasks_of([row.plan_id]), realised=realised.get(row.plan_id),
             past=stored.points(plans, realised, row.plan_id), now=time.time(),
-            stagger=conf.executor.stagger_seconds)
+            stagger=conf.executor.stagger_seconds,
+            decisions=[_said(decision) for decision in store.decisions(row.plan_id)])
     finally:
         store.close()
     return 'A stored plan and what became of it.', row.created_at, (section,)
@@ -140,6 +142,11 @@ def _pass(cluster: model.Cluster, seen: _cloud.Seen, settings: cycle.Settings) -
                if f.source == 'task' and f.from_host in cluster.scope_hosts)
     return cycle.run(cluster, seen.samples, seen.histories[cluster.scope], settings,
                      now=seen.now, clock=time.monotonic, busy=busy)
+
+
+def _said(decision: Any) -> str:
+    return (f'{moments.shown(decision.decided_at)}: {decision.tasks} {decision.verb} by '
+            f'{decision.decided_by}' + (f': {decision.reason}' if decision.reason else ''))
 
 
 def _realised(store: Any, plans: Sequence[Any]) -> Mapping[str, float | None]:

@@ -28,11 +28,13 @@ NO_SCORES = ('Scores by host are not stored with a plan, so it is not known what
 
 
 def section(row: rows.PlanRow, tasks: Sequence[rows.TaskRow], *, realised: float | None,
-            past: Sequence[values.Point], now: float, stagger: float) -> values.Section:
+            past: Sequence[values.Point], now: float, stagger: float,
+            decisions: Sequence[str] = ()) -> values.Section:
     """A plan with what became of its moves.
 
     :param past: the scope's plans, this one among them.
     :param stagger: as configured now; said of a plan without tasks.
+    :param decisions: what operators said of it, a sentence each.
     """
     plan = row.plan
     names = {t.task.instance_uuid: t.task.instance_name for t in tasks}
@@ -42,6 +44,7 @@ def section(row: rows.PlanRow, tasks: Sequence[rows.TaskRow], *, realised: float
         scope=plan.scope, at=row.created_at, plan_id=row.plan_id, dry_run=row.dry_run,
         policies=found.policy_lines(plan, {}), before=plan.combined_before,
         after=plan.combined_after, realised=realised, no_lines=NO_SCORES,
+        decisions=tuple(decisions),
         moves=tuple(_with_task(move, of[move.uuid]) if move.uuid in of else move
                     for move in moves),
         started=row.created_at if tasks else None, seen=now, points=tuple(past),

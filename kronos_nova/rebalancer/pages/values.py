@@ -125,7 +125,7 @@ class Section:
     """One scope. ``failed``: why there is no plan at all.
 
     ``hosts`` and ``instances`` count the scope. ``no_lines`` says why ``lines`` is empty,
-    ``no_points`` what is lacking of ``points``. ``started`` is when tasks were written;
+    ``no_points`` what is lacking of ``points``. ``decisions`` are what operators said. ``started`` is when tasks were written;
     None: there are none, and times are those planned.
     """
 
@@ -147,6 +147,7 @@ class Section:
     seen: float = 0.0
     points: tuple[Point, ...] = ()
     no_points: str = ''
+    decisions: tuple[str, ...] = ()
     refusals: tuple[Refusal, ...] = ()
     held: tuple[str, ...] = ()
     gaps: tuple[Gap, ...] = ()

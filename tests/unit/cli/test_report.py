@@ -20,6 +20,7 @@ import pytest
 
 from kronos_nova import model
 from kronos_nova.rebalancer.store import api
+from kronos_nova.rebalancer.store import decisions
 from tests import commands
 from tests.unit.rebalancer.pages import parsed
 from tests.unit.rebalancer.store import cases
@@ -132,11 +133,12 @@ def of_plan(tmp_path):
     return run
 
 
-def saved(store, now, *, moves=2, before=0.5, after=0.2, dry_run=False, names=('web', 'db')):
+def saved(store, now, *, moves=2, before=0.5, after=0.2, dry_run=False, names=('web', 'db'),
+          **kw):
     """A stored plan of so many moves; (its id, its tasks)."""
     plan_id = cases.new_id()
     tasks = [cases.make_task(plan_id, instance_name=names[n], from_host='h1', to_host='h2',
-                             alternates=('h3',), not_before=now + 30 * n)
+                             alternates=('h3',), not_before=now + 30 * n, **kw)
              for n in range(moves)]
     plan = model.Plan(
         'blue', tuple(model.Move(t.instance_uuid, t.from_host, t.to_host, t.phase,
@@ -190,6 +192,16 @@ def test_a_plan_stands_among_those_of_its_scope_with_what_came_of_them(store, of
         assert number in found.text
     dots = [a.get('class') for a in found.of('circle')] + [a.get('class') for a in found.of('rect')]
     assert dots.count('realised') == 1
+
+
+def test_what_operators_said_of_a_stored_plan_is_shown(store, of_plan):
+    plan_id, _ = saved(store, NOW, state=model.TaskState.PENDING)
+    said = decisions.Said('anna@ops', 'not <b>today</b>')
+    store.reject(plan_id, NOW + 60, said, instance_cooldown=0)
+    found = parsed.parse(of_plan('--plan', plan_id).stdout)
+    assert ('What operators said of it: 2023-11-14T22:14:20+00:00: 2 rejected by anna@ops: not '
+            '<b>today</b>') in found.text
+    assert 'Tasks: 2 cancelled.' in found.text
 
 
 def test_a_dry_run_has_planned_times_and_says_that_nothing_was_done(store, of_plan):

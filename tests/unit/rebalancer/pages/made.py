@@ -58,7 +58,7 @@ def moves(names, tasks=False):
         state, spans, error = known[n] if tasks else (None, (), None)
         found.append(values.MoveLine(
             n, UUID.format(n), names(f'from {n % 3}'), names(f'to {n}'),
-            ('spread', 'evacuate', 'affinity', 'pack')[n % 4], int(n > 3), 0.01 * n,
+            ('spread', 'evacuate', 'affinity', 'pack', 'requested')[n % 5], int(n > 3), 0.01 * n,
             (NOW if tasks else 0) + 30.0 * ((n - 1) % 3), name=names(f'instance {n}'),
             requires=(1, 2) if n > 3 else (), alternates=(names('else'),),
             task_id=UUID.format(100 + n) if tasks else None, state=state, spans=spans,
@@ -94,7 +94,7 @@ def of_plan(names=plain):
     return values.Section(
         names('stored'), NOW, plan_id=UUID.format(0), policies=policies(names, names('reason')),
         no_lines='Not stored.', moves=moves(names, tasks=True), started=NOW, seen=NOW + 300,
-        before=0.5, after=0.2, realised=0.25, points=points(names, 4))
+        before=0.5, after=0.2, realised=0.25, decisions=(names('decision'),), points=points(names, 4))
 
 
 def report(names=plain, large=heat.FEW + 240):

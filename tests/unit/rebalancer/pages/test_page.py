@@ -21,6 +21,7 @@ import hypothesis
 from hypothesis import strategies as st
 import pytest
 
+from kronos_nova import model
 from kronos_nova.rebalancer.pages import heat
 from kronos_nova.rebalancer.pages import meanings
 from kronos_nova.rebalancer.pages import page
@@ -155,6 +156,18 @@ def test_a_scope_without_a_plan_says_why(good):
 
 def test_what_is_not_stored_is_said_and_not_invented(good):
     assert 'Not stored.' in good.text
+
+
+def test_what_operators_said_of_a_plan_is_told(good):
+    assert good.text.count('What operators said of it: decision') == 1
+
+
+def test_every_phase_has_a_line_of_its_own(good):
+    drawn = page.render(made.report())
+    for phase in set(model.Phase) - {model.Phase.SPREAD}:
+        assert re.search(rf'\.{phase} {{ stroke-dasharray', good.style), phase
+        assert f'class="arrow {phase}"' in drawn
+        assert re.search(rf'{phase} (?!solid)[a-z]', good.text)
 
 
 def test_rules_are_told_in_words_and_those_of_others_too(good):
