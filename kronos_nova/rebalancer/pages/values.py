@@ -125,8 +125,8 @@ class Section:
     """One scope. ``failed``: why there is no plan at all.
 
     ``hosts`` and ``instances`` count the scope. ``no_lines`` says why ``lines`` is empty,
-    ``no_points`` what is lacking of ``points``. ``decisions`` are what operators said. ``started`` is when tasks were written;
-    None: there are none, and times are those planned.
+    ``no_points`` what is lacking of ``points``. ``decisions`` are what operators said.
+    ``started`` is when tasks were written; None: there are none, and times are those planned.
     """
 
     scope: str

@@ -94,7 +94,8 @@ def of_plan(names=plain):
     return values.Section(
         names('stored'), NOW, plan_id=UUID.format(0), policies=policies(names, names('reason')),
         no_lines='Not stored.', moves=moves(names, tasks=True), started=NOW, seen=NOW + 300,
-        before=0.5, after=0.2, realised=0.25, decisions=(names('decision'),), points=points(names, 4))
+        before=0.5, after=0.2, realised=0.25, decisions=(names('decision'),),
+        points=points(names, 4))
 
 
 def report(names=plain, large=heat.FEW + 240):
