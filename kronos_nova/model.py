@@ -622,7 +622,8 @@ class Options:
     ``instance_storage`` is auto, shared or local. ``enforce_placement_disk`` False
     leaves DISK_GB out of the claims; None counts it, True also takes disks to be
     local where ``instance_storage`` is auto. ``nova_enabled_filters`` and
-    ``nova_prefilters`` name what nova-scheduler enforces.
+    ``nova_prefilters`` name what nova-scheduler enforces. With ``overbooking``, no option of
+    a daemon, a destination may be filled above the policies' ceilings.
     """
 
     dry_run: bool = True
@@ -651,4 +652,5 @@ class Options:
     live_migratable_pci_aliases: frozenset[str] = frozenset()
     skip_hypervisor_version_check_on_lm: bool = False
     settle_seconds: float = 300.0
+    overbooking: bool = False
     max_steps: int = 2_000_000

@@ -149,6 +149,18 @@ def live(conf: cfg.ConfigOpts, policy_set: policy.PolicySet,
     return Seen(found.cluster, dict(found.samples), scopes, dict(found.histories), found.now)
 
 
+def samples(conf: cfg.ConfigOpts,
+            policy_set: policy.PolicySet) -> dict[str, model.PolicySamples]:
+    """What the source says now, by policy."""
+    from kronos_nova.cmd import _wiring
+
+    source = _wiring.source(conf)
+    try:
+        return {p.name: source.fetch(p) for p in policy_set.enabled}
+    finally:
+        source.close()
+
+
 def _unread(what: str, problem: str) -> exception.ConfigError:
     return exception.ConfigError(
         path='kronos.conf', field=what, remedy='See kronos-test-config.',

@@ -32,6 +32,7 @@ from kronos_nova.constraints import fresh
 from kronos_nova.rebalancer import checker
 from kronos_nova.rebalancer import gates
 from kronos_nova.rebalancer import planner
+from kronos_nova.rebalancer import simulation
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -68,13 +69,6 @@ class Outcome:
     settled: bool = False
 
 
-def ceilings(policy_set: policies.PolicySet) -> dict[str, float]:
-    """Highest fill of a destination: ``capacity_threshold`` when packing,
-    else a full host."""
-    return {p.name: p.capacity_threshold if policy_set.mode == 'pack' else 1.0
-            for p in policy_set.enabled}
-
-
 def run(cluster: model.Cluster, samples: Mapping[str, model.PolicySamples],
         history: model.History, settings: Settings, *, now: float,
         clock: Callable[[], float], busy: int = 0, seed: int = 0,
@@ -100,7 +94,7 @@ def run(cluster: model.Cluster, samples: Mapping[str, model.PolicySamples],
     plan = planner.plan(request, expired=lambda: stopping() or clock() > end)
     planned = clock()
     plan = dataclasses.replace(plan, load=load(scores, settings.policies))
-    _check(plan, request)
+    check(plan, request)
     timings = {'score': scored - started, 'plan': planned - scored, 'check': clock() - planned}
     hosts = cluster.scope_hosts
     settled = (gates.imbalance_hold(cluster, scores, history, settings.options) is None
@@ -126,13 +120,16 @@ def without(outcome: Outcome, dropped: Collection[str], why: str) -> Outcome:
     :raises PlanRefused: as :func:`run`.
     """
     plan = planner.without(outcome.request, outcome.plan, dropped, why)
-    _check(plan, outcome.request)
+    check(plan, outcome.request)
     return dataclasses.replace(outcome, plan=plan)
 
 
-def _check(plan: model.Plan, request: planner.Request) -> None:
+def check(plan: model.Plan, request: planner.Request) -> None:
+    """:raises PlanRefused: a rule is broken; nothing of it may be done."""
     wrong = checker.check(plan, request.cluster, request.options, request.history,
-                          request.scores, ceilings(request.policies), request.budget)
+                          request.scores,
+                          simulation.ceilings(request.policies, request.options),
+                          request.budget)
     if wrong:
         raise exception.PlanRefused(
             scope=plan.scope, problem='; '.join(f'{no.rule}: {no.detail}' for no in wrong[:5]))

@@ -255,6 +255,31 @@ class TestAgain(ToolsCase):
                          (said.verb, said.reason))
         self.assertIsNotNone(self.plan(), 'the engine goes on')
 
+    def test_what_a_drain_would_take_is_told_by_what_was_measured(self) -> None:
+        done = self.ask('drain', 'check', 'host1')
+        self.assertEqual(0, done.returncode, done.stderr)
+        self.assertEqual('not known', self.verdicts(done.stdout)['time'][0])
+        self.work()
+        done = self.ask('drain', 'check', 'host3')
+        self.assertEqual(0, done.returncode, done.stderr)
+        found = self.verdicts(done.stdout)
+        self.assertEqual(('possible', 'all 1 instances can leave host host3'),
+                         found['conclusion'])
+        self.assertIn('the median of the last 1 migrations', found['time'][1])
+        self.assertEqual('host3', self.host_of(self.server), 'nothing is moved')
+        self.load({'host1': 0.45, 'host2': 0.5, 'host3': 0.45}, {self.server['id']: 0.35})
+        done = self.ask('why-nothing')
+        self.assertEqual(0, done.returncode, done.stderr)
+        found = {row['What']: row['Detail'] for row in json.loads(done.stdout)}
+        self.assertIn('imbalance 0.0500, threshold 0.15: not above it', found['policy cpu'])
+        self.assertEqual('nothing: every policy is at or below its threshold',
+                         found['conclusion'])
+        done = self.ask('what-if', '--add-host', '1=host2', '--drain', 'host3')
+        self.assertEqual(0, done.returncode, done.stderr)
+
+    def verdicts(self, text: str) -> dict[str, tuple[str, str]]:
+        return {row['What']: (row['Verdict'], row['Detail']) for row in json.loads(text)}
+
     def test_what_was_cancelled_is_tried_again(self) -> None:
         (row,) = self.store.tasks(self.plan_id)
         self.store.cancel(row.task.task_id, self.worker._clock(), cancelled_by='me',

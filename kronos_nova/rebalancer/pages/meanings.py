@@ -141,6 +141,9 @@ MEANINGS = {
     'unsettled': "The scores do not show the instance's last move yet.",
     'not-drained': 'The source of a drain is not to be drained.',
     'no-repair': 'The instance is in no group that is to be repaired.',
+    'held': 'The scope is paused, frozen or in an outage.',
+    'no-destination': 'No host is known where the instance might go.',
+    'no-order': 'No order of those that are asked for makes it safe.',
 }
 #: Of a strategy that is not ours.
 UNKNOWN = 'A rule of a plug-in; its own documentation says what it means.'

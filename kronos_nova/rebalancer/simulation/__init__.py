@@ -22,6 +22,7 @@ from collections import Counter
 from collections.abc import Callable
 from collections.abc import Iterable
 from collections.abc import Sequence
+import math
 
 import numpy as np
 
@@ -48,6 +49,15 @@ Floats = arrays.Floats
 Ints = arrays.Ints
 Bools = arrays.Bools
 Effect = effects.Effect
+
+
+def ceilings(policy_set: policies.PolicySet, options: model.Options) -> dict[str, float]:
+    """Highest fill of a destination by policy: ``capacity_threshold`` when packing, else a
+    full host, and anything when it may be overbooked."""
+    if options.overbooking:
+        return {p.name: math.inf for p in policy_set.enabled}
+    return {p.name: p.capacity_threshold if policy_set.mode == 'pack' else 1.0
+            for p in policy_set.enabled}
 
 
 class Simulation:
@@ -81,8 +91,7 @@ class Simulation:
         self.steps = 0
         self.truncated = False
         self.policies = policy_set.enabled
-        self.ceilings = {p.name: p.capacity_threshold if policy_set.mode == 'pack' else 1.0
-                         for p in self.policies}
+        self.ceilings = ceilings(policy_set, options)
         self.view = views.ClusterView(cluster, options, history, scores, self.ceilings,
                                       draining=history.draining)
         self.hosts = tuple(sorted(cluster.scope_hosts))

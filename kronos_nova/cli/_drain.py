@@ -1,0 +1,100 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""What ``kronos drain check`` reads and answers."""
+
+import argparse
+import dataclasses
+import statistics
+from typing import Any
+
+from kronos_nova import exception
+from kronos_nova import model
+from kronos_nova.cli import _cloud
+from kronos_nova.conf import engine as engine_conf
+from kronos_nova.constraints import disks
+from kronos_nova.rebalancer import draining
+from kronos_nova.rebalancer import planner
+from kronos_nova.rebalancer import tasks
+from kronos_nova.rebalancer.timetravel import carrying
+
+PROG = 'kronos drain check'
+#: So many of the newest migrations are measured by.
+MEASURED = 200
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Answer:
+    """``seconds`` to empty the host, by the median MiB/s of ``measured`` migrations; None
+    where none is known."""
+
+    check: draining.Check
+    cluster: model.Cluster
+    here: int
+    measured: int = 0
+    bandwidth: float | None = None
+    seconds: float | None = None
+
+
+def answer(args: argparse.Namespace) -> Answer:
+    """:raises KronosException: something cannot be read, or is not there."""
+    conf, policy_set = _cloud.configuration(
+        PROG, args.config_file, 'Says whether a host can be emptied.', live=not args.snapshot)
+    rates: list[float] = []
+    copies = disks.local(engine_conf.options(conf))
+
+    def also(store: Any, scopes: Any) -> None:
+        rates.extend(_rates(store.migrated(MEASURED), copies))
+
+    seen = (_cloud.recorded(conf, policy_set, args.snapshot) if args.snapshot
+            else _cloud.live(conf, policy_set, also=also))
+    if args.host not in seen.cluster.hosts:
+        raise _cloud.absent('HOST', args.host, seen.cluster.hosts, 'there is no such compute host')
+    cluster = next((c for c in seen.clusters().values() if args.host in c.scope_hosts), None)
+    if cluster is None:
+        raise exception.ConfigError(
+            path='kronos.conf', field='[engine] aggregates',
+            problem=f'host {args.host} belongs to no scope that is planned',
+            remedy='Name an aggregate of it, or set include_unassigned_hosts.')
+    request = _cloud.request(conf, policy_set, seen, cluster)
+    check = draining.empty(request, args.host, draining.Mode(args.mode),
+                           overbooking=args.overbooking)
+    here = sum(i.host == args.host for i in cluster.instances.values())
+    rate = statistics.median(rates) if rates else None
+    return Answer(
+        check, cluster, here, len(rates), rate,
+        None if rate is None else _seconds(conf, check.plan, request, rate, copies))
+
+
+def _rates(migrated: list[tuple[int, int, float]], copies: bool) -> list[float]:
+    """MiB/s of each, by what it copied at most."""
+    return [(memory + (disk * 1024 if copies else 0)) / max(seconds, 1.0)
+            for memory, disk, seconds in migrated]
+
+
+def _seconds(conf: Any, plan: model.Plan, request: planner.Request, rate: float,
+             copies: bool) -> float:
+    """Until the last one has arrived, as executors carry tasks out."""
+    numbers = iter(range(len(plan.moves)))
+    found = tasks.from_plan(
+        plan, request.cluster, (), plan_id='', now=0.0,
+        stagger_seconds=conf.executor.stagger_seconds, max_retries=0,
+        new_id=lambda: f'{next(numbers):06d}', options=request.options)
+    limits = conf.executor
+    carrier = carrying.Carrier(carrying.Limits(
+        per_scope=limits.max_concurrent_migrations, per_source=limits.max_concurrent_per_source,
+        per_destination=limits.max_concurrent_per_destination,
+        total=limits.max_concurrent_migrations_total, bandwidth=max(rate, 1e-3),
+        copies_disk=copies, begin_within=float('inf')))
+    carrier.add(found)
+    ended = carrier.advance(0.0, 1e9)
+    return max((at for _task, at in ended), default=0.0)

@@ -1,0 +1,108 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""``kronos drain check``: whether a host can be emptied, before anybody disables it."""
+
+import argparse
+from collections.abc import Iterator
+from typing import Any
+
+from cliff import lister
+
+MODES = ('auto', 'compact', 'scatter')
+
+
+class CheckDrain(lister.Lister):
+    """Whether a host can be emptied, in which order, and what is in the way.
+
+    Reads the cloud as a planning cycle does, or a snapshot, and changes nothing. The exit
+    status is 1 when something would stay on the host.
+    """
+
+    _status = 0
+
+    def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
+        parser: argparse.ArgumentParser = super().get_parser(prog_name)
+        parser.add_argument('host', metavar='HOST', help='Its name as a compute service.')
+        parser.add_argument('--config-file', action='append', default=[], metavar='FILE',
+                            help='kronos.conf; repeatable.')
+        parser.add_argument('--snapshot', metavar='DIR',
+                            help='Ask this one, not the cloud: as kronos-record or SIGUSR1 to '
+                                 'kronos-engine wrote it.')
+        parser.add_argument('--mode', choices=MODES, default='auto',
+                            help='auto: as engines drain, for the least imbalance. compact: fill '
+                                 'one destination after the other. scatter: the emptiest each '
+                                 'time.')
+        parser.add_argument('--overbooking', action='store_true',
+                            help='Destinations may be filled above the ceilings of the policies; '
+                                 'never above what Placement allows.')
+        return parser
+
+    def run(self, parsed_args: argparse.Namespace) -> int:
+        """1 as well when the host would not become empty: the table says why."""
+        return int(super().run(parsed_args)) or self._status
+
+    def take_action(
+        self, parsed_args: argparse.Namespace
+    ) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
+        from kronos_nova.cmd import _tool
+
+        rows: list[tuple[str, ...]] = []
+
+        def run() -> int:
+            from kronos_nova.cli import _drain
+
+            answer = _drain.answer(parsed_args)
+            rows.extend(tuple(map(_tool.shown, row)) for row in _rows(answer, parsed_args.host))
+            self._status = int(rows[-1][1] in ('blocked', 'waits'))
+            return 0
+
+        if status := _tool.guarded('kronos drain check', run):
+            raise SystemExit(status)
+        return ('What', 'Verdict', 'Detail'), rows
+
+
+def _rows(answer: Any, host: str) -> Iterator[tuple[str, str, str]]:
+    check = answer.check
+    for move in check.plan.moves:
+        yield (f'instance {move.instance_uuid}', 'moves' if move.from_host == host else
+               'makes room', f'{move.from_host} to {move.to_host}, wave {move.wave}')
+    for blocked in check.blocked:
+        yield (f'instance {blocked.instance_uuid}', 'later' if blocked.later else 'stays',
+               blocked.reason)
+    for name, amount in check.missing.items():
+        yield f'class {name}', 'missing', str(amount)
+    for report in check.plan.policies:
+        if not report.skipped:
+            yield f'policy {report.name}', 'imbalance', (
+                f'{report.imbalance_before:.4f} to {report.imbalance_after:.4f} (threshold '
+                f'{report.threshold:g})')
+    if answer.seconds is not None:
+        yield 'time', 'about', (
+            f'{answer.seconds:.0f} s, at {answer.bandwidth:.0f} MiB/s: the median of the last '
+            f'{answer.measured} migrations')
+    else:
+        yield 'time', 'not known', 'no migration is on record'
+    yield 'conclusion', *_conclusion(answer, host)
+
+
+def _conclusion(answer: Any, host: str) -> tuple[str, str]:
+    check = answer.check
+    if not answer.here:
+        return 'empty', f'host {host} has no instances'
+    if check.plan.reason is not None and not check.plan.moves and not check.blocked:
+        return 'waits', check.plan.reason
+    staying = [b for b in check.blocked if not b.later]
+    if staying:
+        return 'blocked', (f'{answer.here - len(staying)} of {answer.here} instances can leave '
+                           f'host {host}, {len(staying)} stay')
+    return 'possible', f'all {answer.here} instances can leave host {host}'

@@ -1,0 +1,184 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""``kronos what-if`` and ``kronos why-nothing``: the plan of the next cycle, as things are and
+as they would be."""
+
+import argparse
+from collections.abc import Iterator
+import math
+from typing import Any
+
+from cliff import lister
+
+Row = tuple[str, ...]
+Rows = list[Row]
+
+
+class _Planned(lister.Lister):
+    """Plans each scope and changes nothing."""
+
+    def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
+        parser: argparse.ArgumentParser = super().get_parser(prog_name)
+        parser.add_argument('--config-file', action='append', default=[], metavar='FILE',
+                            help='kronos.conf; repeatable.')
+        parser.add_argument('--snapshot', metavar='DIR',
+                            help='Of this one, not the cloud: as kronos-record or SIGUSR1 to '
+                                 'kronos-engine wrote it.')
+        parser.add_argument('--scope', metavar='NAME',
+                            help='An aggregate, or _unassigned_. Default: all.')
+        return parser
+
+    def _rows(self, prog: str, read: Any) -> Rows:
+        from kronos_nova.cmd import _tool
+
+        rows: Rows = []
+
+        def run() -> int:
+            rows.extend(tuple(map(_tool.shown, row)) for row in read())
+            return 0
+
+        if status := _tool.guarded(prog, run):
+            raise SystemExit(status)
+        return rows
+
+
+class WhyNothing(_Planned):
+    """Why nothing is moved, or what the next cycle would move.
+
+    What holds each scope, each policy's imbalance beside its threshold, what rules refused
+    and how often, instances and hosts that are held back by themselves, and what was left
+    out. The last row of a scope sums it up.
+    """
+
+    def take_action(self, parsed_args: argparse.Namespace) -> tuple[Row, Rows]:
+        def read() -> Iterator[Row]:
+            from kronos_nova.cli import _what_if
+
+            for scope in _what_if.today(parsed_args):
+                for what, detail in _reasons(scope):
+                    yield scope.name, what, detail
+
+        return ('Scope', 'What', 'Detail'), self._rows('kronos why-nothing', read)
+
+
+class WhatIf(_Planned):
+    """The plan and the imbalance if things were otherwise, beside those of today.
+
+    Drains and hosts that are taken away have as many moves as they need; a cooldown holds
+    nothing. Example: kronos what-if --add-host 2=compute-01 --drain compute-07
+    """
+
+    def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
+        parser = super().get_parser(prog_name)
+        parser.add_argument('--add-host', action='append', default=[], type=_hosts,
+                            metavar='N=HOST', help='N more hosts as HOST, empty; repeatable.')
+        parser.add_argument('--remove-host', action='append', default=[], metavar='HOST',
+                            help='Without this host: others take its instances, whatever '
+                                 'evacuate_disabled_hosts and max_drain_fraction say; '
+                                 'repeatable.')
+        parser.add_argument('--drain', action='append', default=[], metavar='HOST',
+                            help='With this host disabled, as the configuration has it; '
+                                 'repeatable.')
+        parser.add_argument('--policy', metavar='FILE',
+                            help='By this policy file. A snapshot answers the queries that were '
+                                 'recorded alone.')
+        parser.add_argument('--multiplier', type=_times, metavar='X',
+                            help='X times the load of every instance and host: 1.3 is 30 percent '
+                                 'more.')
+        return parser
+
+    def take_action(self, parsed_args: argparse.Namespace) -> tuple[Row, Rows]:
+        def read() -> Iterator[Row]:
+            from kronos_nova.cli import _what_if
+
+            for scope in _what_if.compared(parsed_args):
+                for row in _beside(scope):
+                    yield scope.name, *row
+
+        return ('Scope', 'What', 'Today', 'What if'), self._rows('kronos what-if', read)
+
+
+def _hosts(text: str) -> tuple[int, str]:
+    count, equals, host = text.partition('=')
+    if not equals or not host or not count.isdecimal() or not 1 <= int(count) <= 1000:
+        raise argparse.ArgumentTypeError(
+            f'{text!r}: write how many (1 to 1000), =, and a host: 2=compute-01')
+    return int(count), host
+
+
+def _times(text: str) -> float:
+    try:
+        found = float(text)
+    except ValueError:
+        found = math.nan
+    if not 0.0 < found <= 1000.0:
+        raise argparse.ArgumentTypeError(f'{text!r} is no number above 0 and up to 1000')
+    return found
+
+
+def _reasons(scope: Any) -> Iterator[tuple[str, str]]:
+    plan = scope.today.plan
+    for text in scope.holds:
+        yield 'waits', text
+    for report in plan.policies:
+        yield f'policy {report.name}', report.reason or (
+            f'imbalance {report.imbalance_before:.4f}, threshold {report.threshold:g}: '
+            + ('above it' if report.imbalance_before > report.threshold else 'not above it'))
+    for rule, number in plan.rejections.items():
+        yield f'rule {rule}', f'refused {number} moves'
+    for kind, found in (('held', plan.held), ('undrained', plan.undrained)):
+        for no in found:
+            yield kind, no.detail
+    for text in plan.warnings:
+        yield 'warning', text
+    yield 'conclusion', (
+        f'the next cycle would make {len(plan.moves)} moves' if plan.moves
+        else f'nothing: {plan.reason}')
+
+
+def _beside(scope: Any) -> Iterator[Row]:
+    """Today's and the other's, a row each."""
+    sides = (scope.today, scope.supposed)
+    yield 'hosts', *(str(len(side.cluster.scope_hosts)) for side in sides)
+    for number, report in enumerate(scope.supposed.plan.policies):
+        named = [side.plan.policies for side in sides]
+        of_today = next((p for p in named[0] if p.name == report.name), None)
+        yield f'policy {report.name}', _policy(of_today), _policy(named[1][number])
+    yield 'combined', *(_change(side.plan.combined_before, side.plan.combined_after)
+                        for side in sides)
+    for what, said in (('reason', [side.plan.reason or '' for side in sides]),
+                       ('warnings', ['; '.join(side.plan.warnings) for side in sides]),
+                       ('undrained', ['; '.join(no.detail for no in side.plan.undrained)
+                                      for side in sides])):
+        if any(said):
+            yield what, *said
+    yield 'moves', *(str(len(side.plan.moves)) for side in sides)
+    moves = [{m.instance_uuid: m for m in side.plan.moves} for side in sides]
+    for uuid in sorted(moves[0].keys() | moves[1].keys()):
+        yield f'move {uuid}', *(_move(side.get(uuid)) for side in moves)
+
+
+def _policy(report: Any) -> str:
+    if report is None:
+        return ''
+    return str(report.reason or _change(report.imbalance_before, report.imbalance_after))
+
+
+def _change(before: float | None, after: float | None) -> str:
+    return 'not known' if before is None or after is None else f'{before:.4f} to {after:.4f}'
+
+
+def _move(move: Any) -> str:
+    if move is None:
+        return ''
+    return f'{move.from_host} to {move.to_host}, {move.phase}, wave {move.wave}'

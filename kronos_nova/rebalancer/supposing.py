@@ -1,0 +1,133 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""A cloud as it would be: more hosts, fewer, a drain, another load. Pure.
+
+Nothing is known of what would be but what is known of what is: a new host is as one that is
+there, empty but for what of its load no instance explains.
+"""
+
+from collections.abc import Mapping
+import dataclasses
+import uuid
+
+from kronos_nova import exception
+from kronos_nova import model
+
+#: The reason of a host that is disabled here alone.
+REASON = 'what if'
+_NAMES = uuid.UUID('6d1f8a3e-7a55-4d0e-9b0a-2f6c3a1c9e44')
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Supposed:
+    """A cluster with its scope set, and its scores."""
+
+    cluster: model.Cluster
+    scores: model.Scores
+
+    def with_hosts(self, like: str, count: int) -> 'Supposed':
+        """So many more as that one, in its aggregates.
+
+        :raises ConfigError: there is no such host.
+        """
+        _known(self.cluster, like)
+        cluster, scores = self.cluster, self.scores
+        names = _free_names(cluster, like, count)
+        hosts, services = dict(cluster.hosts), dict(cluster.services)
+        for name in names:
+            hosts[name] = _empty(cluster.hosts[like], name)
+            services[name] = dataclasses.replace(
+                cluster.services[like], host=name, status='enabled', state='up',
+                forced_down=False, disabled_reason=None)
+        scoped = like in cluster.scope_hosts
+        return Supposed(
+            dataclasses.replace(
+                cluster, hosts=hosts, services=services, aggregates={
+                    name: (*found, *names) if like in found else found
+                    for name, found in cluster.aggregates.items()},
+                scope_hosts=cluster.scope_hosts | set(names) if scoped else cluster.scope_hosts),
+            model.Scores({name: _with_idle(found, cluster, like, names)
+                          for name, found in scores.policies.items()}, scores.taken_at))
+
+    def drained(self, host: str, reason: str = REASON) -> 'Supposed':
+        """Disabled, as an operator does who wants it emptied.
+
+        :raises ConfigError: there is no such host.
+        """
+        _known(self.cluster, host)
+        services = {**self.cluster.services, host: dataclasses.replace(
+            self.cluster.services[host], status='disabled', disabled_reason=reason)}
+        return dataclasses.replace(
+            self, cluster=dataclasses.replace(self.cluster, services=services))
+
+    def loaded(self, times: float) -> 'Supposed':
+        """So many times the load of every instance and host; what is above 1 then is wanted
+        and cannot be had."""
+        def more(values: Mapping[str, float]) -> dict[str, float]:
+            return {name: value * times for name, value in values.items()}
+
+        return dataclasses.replace(self, scores=model.Scores({
+            name: dataclasses.replace(
+                found, hosts=more(found.hosts), fill=more(found.fill), usages=more(found.usages),
+                means=more(found.means), deviations=more(found.deviations))
+            for name, found in self.scores.policies.items()}, self.scores.taken_at))
+
+
+def _known(cluster: model.Cluster, host: str) -> None:
+    if host not in cluster.hosts or host not in cluster.services:
+        raise exception.ConfigError(
+            path='command line', field='HOST', problem=f'{host}: there is no such compute host',
+            remedy='Give the name of its compute service\'s host.')
+
+
+def _free_names(cluster: model.Cluster, like: str, count: int) -> list[str]:
+    found: list[str] = []
+    number = 0
+    while len(found) < count:
+        number += 1
+        name = f'{like}+{number}'
+        if name not in cluster.hosts:
+            found.append(name)
+    return found
+
+
+def _empty(host: model.Host, name: str) -> model.Host:
+    """The same host with nothing allocated, under another name."""
+    def fresh(provider: model.Provider) -> model.Provider:
+        return dataclasses.replace(
+            provider, uuid=_uuid(name, provider.uuid), used={}, name=f'{name} {provider.name}',
+            parent_uuid=provider.parent_uuid and _uuid(name, provider.parent_uuid))
+
+    return dataclasses.replace(
+        host, name=name, hypervisor_hostname=name, uuid=_uuid(name, host.uuid),
+        provider=None if host.provider is None else fresh(host.provider),
+        nested=tuple(fresh(provider) for provider in host.nested))
+
+
+def _uuid(name: str, of: str) -> str:
+    return str(uuid.uuid5(_NAMES, f'{name} {of}'))
+
+
+def _with_idle(scores: model.PolicyScores, cluster: model.Cluster, like: str,
+               names: list[str]) -> model.PolicyScores:
+    """With hosts that have the load that no instance of ``like`` explains."""
+    if not scores.knows(like):
+        return scores
+    capacity = scores.capacity[like]
+    used = sum(scores.usages.get(i.uuid, 0.0) for i in cluster.instances.values()
+               if i.host == like) / capacity if capacity else 0.0
+    idle, full = max(0.0, scores.hosts[like] - used), max(0.0, scores.fill[like] - used)
+    return dataclasses.replace(
+        scores, hosts={**scores.hosts, **dict.fromkeys(names, idle)},
+        fill={**scores.fill, **dict.fromkeys(names, full)},
+        capacity={**scores.capacity, **dict.fromkeys(names, capacity)})

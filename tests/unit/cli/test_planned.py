@@ -1,0 +1,169 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""``kronos what-if``, ``why-nothing`` and ``drain check`` on the example's snapshot, run as an
+operator runs them."""
+
+import json
+from pathlib import Path
+
+import pytest
+import yaml
+
+from tests import commands
+
+EXAMPLE = Path(__file__).resolve().parents[3] / 'doc/examples/replay'
+
+
+def ask(*arguments):
+    return commands.main('kronos_nova.cli.app', *arguments, '--config-file', 'kronos.conf',
+                         '--snapshot', 'snapshot', cwd=EXAMPLE)
+
+
+def rows(*arguments, status=0):
+    done = ask(*arguments, '-f', 'json')
+    assert done.returncode == status, done.stderr
+    return [tuple(row.values()) for row in json.loads(done.stdout)]
+
+
+def replayed():
+    done = commands.main('kronos_nova.cmd.replay', 'snapshot', '--config-file', 'kronos.conf',
+                         '--format', 'json', cwd=EXAMPLE)
+    assert done.returncode == 0, done.stderr
+    return {row['name']: row for row in json.loads(done.stdout)['aggregates']}
+
+
+def test_today_s_side_is_what_replay_plans():
+    found = rows('what-if')
+    for name, row in replayed().items():
+        of = {what: (today, other) for scope, what, today, other in found if scope == name}
+        assert of['moves'] == (str(len(row['moves'])),) * 2, 'nothing was supposed'
+        assert of['combined'][0] == (f'{row["combined_before"]:.4f} to '
+                                     f'{row["combined_after"]:.4f}')
+        for move in row['moves']:
+            assert of[f'move {move["instance_uuid"]}'] == (
+                f'{move["from_host"]} to {move["to_host"]}, {move["phase"]}, wave '
+                f'{move["wave"]}',) * 2
+        assert 'reason' not in of
+
+
+def test_hosts_more_and_a_host_less_change_their_scope_alone():
+    found = {(scope, what): (today, other) for scope, what, today, other in rows(
+        'what-if', '--add-host', '2=compute-01', '--remove-host', 'compute-03')}
+    assert found['fast-storage', 'hosts'] == ('4', '6')
+    assert found['_unassigned_', 'hosts'] == ('8', '8')
+    moves = [other for (scope, what), (_, other) in found.items()
+             if scope == 'fast-storage' and what.startswith('move ') and other]
+    assert sum('compute-03 to compute-01+' in move for move in moves) == 13
+    assert all('evacuate' in move for move in moves if 'compute-03 to' in move)
+    assert found['_unassigned_', 'combined'][0] == found['_unassigned_', 'combined'][1]
+
+
+def test_a_drain_is_as_the_configuration_has_it(tmp_path):
+    def moves(*options):
+        return {what: other for scope, what, _today, other in rows('what-if', *options)
+                if 'compute-03 to' in other}
+    assert not moves()
+    assert all('evacuate' in move for move in moves('--drain', 'compute-03').values())
+    conf = (EXAMPLE / 'kronos.conf').read_text().replace(
+        'evacuate_disabled_hosts = true', 'evacuate_disabled_hosts = false')
+    (tmp_path / 'kronos.conf').write_text(conf.replace(
+        'policies.yaml', str(EXAMPLE / 'policies.yaml')))
+    done = commands.main(
+        'kronos_nova.cli.app', 'what-if', '--drain', 'compute-03', '--config-file',
+        tmp_path / 'kronos.conf', '--snapshot', 'snapshot', '-f', 'json', cwd=EXAMPLE)
+    assert done.returncode == 0, done.stderr
+    undrained = [row for row in json.loads(done.stdout) if row['What'] == 'undrained']
+    assert any('compute-03 is disabled, not drained' in row['What if'] for row in undrained)
+
+
+def test_other_policies_are_asked_of_the_same_snapshot(tmp_path):
+    policies = yaml.safe_load((EXAMPLE / 'policies.yaml').read_text())
+    for policy in policies['policies']:
+        policy['threshold'] = 0.9
+    path = tmp_path / 'lazy.yaml'
+    path.write_text(yaml.safe_dump(policies))
+    found = {(scope, what): (today, other) for scope, what, today, other in rows(
+        'what-if', '--policy', str(path), '--scope', 'fast-storage')}
+    assert {scope for scope, _ in found} == {'fast-storage'}
+    assert found['fast-storage', 'moves'] == ('4', '0')
+    assert found['fast-storage', 'reason'][1]
+
+
+def test_more_load_makes_a_larger_imbalance():
+    found = {(scope, what): (today, other) for scope, what, today, other in rows(
+        'what-if', '--multiplier', '1.5')}
+    today, other = (float(text.split()[0]) for text in found['fast-storage', 'combined'])
+    assert other == pytest.approx(1.5 * today, abs=1e-3)
+
+
+@pytest.mark.parametrize(('arguments', 'status', 'said'), [
+    (('what-if', '--add-host', '2=compute-013'), 1, 'Is compute-03 meant?'),
+    (('what-if', '--drain', 'nowhere'), 1, 'nowhere: there is no such compute host'),
+    (('what-if', '--add-host', 'compute-01'), 2, 'write how many'),
+    (('what-if', '--add-host', '0=compute-01'), 2, 'write how many'),
+    (('what-if', '--multiplier', '-1'), 2, 'is no number above 0'),
+    (('what-if', '--multiplier', 'nan'), 2, 'is no number above 0'),
+    (('what-if', '--policy', 'nowhere.yaml'), 1, 'nowhere.yaml'),
+    (('why-nothing', '--scope', 'slow'), 1, 'slow is not planned. Planned are: _unassigned_, '
+                                            'fast-storage'),
+    (('drain', 'check', 'compute-013'), 1, 'Is compute-03 meant?')])
+def test_what_is_not_there_or_no_number_is_one_clear_line(arguments, status, said):
+    done = ask(*arguments)
+    assert (done.returncode, done.stdout) == (status, '')
+    assert said in done.stderr and 'Traceback' not in done.stderr
+
+
+def test_why_nothing_says_what_the_next_cycle_would_do_and_what_was_refused():
+    planned = replayed()
+    found = rows('why-nothing')
+    for name, row in planned.items():
+        of = [(what, detail) for scope, what, detail in found if scope == name]
+        assert of[-1] == ('conclusion', f'the next cycle would make {len(row["moves"])} moves')
+        assert {(f'rule {rule}', f'refused {n} moves')
+                for rule, n in row['rejections'].items()} <= set(of)
+        cpu = next(detail for what, detail in of if what == 'policy cpu')
+        assert cpu.endswith('threshold 0.15: above it')
+
+
+def test_why_nothing_says_what_holds_a_scope(tmp_path):
+    (tmp_path / 'kronos.conf').write_text((EXAMPLE / 'kronos.conf').read_text().replace(
+        'policies.yaml', str(EXAMPLE / 'policies.yaml')) + '\n[prometheus]\n'
+        'staleness_threshold = 1\n')
+    done = commands.main(
+        'kronos_nova.cli.app', 'why-nothing', '--config-file', tmp_path / 'kronos.conf',
+        '--snapshot', 'snapshot', '--scope', 'fast-storage', '-f', 'json', cwd=EXAMPLE)
+    assert done.returncode == 0, done.stderr
+    found = [(row['What'], row['Detail']) for row in json.loads(done.stdout)]
+    (waits,) = (detail for what, detail in found if what == 'waits')
+    assert waits.startswith('metrics are not trusted')
+    assert found[-1][0] == 'conclusion' and found[-1][1].startswith('nothing: metrics are not')
+
+
+def test_a_drain_that_is_blocked_names_who_stays_and_what_is_missing():
+    found = rows('drain', 'check', 'compute-03', status=1)
+    of = {what: (verdict, detail) for what, verdict, detail in found}
+    staying = [detail for what, (verdict, detail) in of.items() if verdict == 'stays']
+    assert len(staying) == 7 and all('no host may take it' in detail for detail in staying)
+    assert of['class VCPU'] == ('missing', '11')
+    assert of['time'] == ('not known', 'no migration is on record')
+    assert found[-1] == ('conclusion', 'blocked', '6 of 13 instances can leave host compute-03, '
+                                                  '7 stay')
+
+
+@pytest.mark.parametrize('mode', ['auto', 'compact', 'scatter'])
+def test_a_drain_that_is_possible_has_everybody_in_waves(mode):
+    found = rows('drain', 'check', 'compute-12', '--mode', mode)
+    assert found[-1][1] == 'possible', found[-1]
+    leaving = [detail for _what, verdict, detail in found if verdict == 'moves']
+    assert found[-1][2] == f'all {len(leaving)} instances can leave host compute-12'
+    assert all('compute-12 to' in detail and 'wave' in detail for detail in leaving)

@@ -1,0 +1,136 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""Whether a host can be emptied: what is planned is legal, and whoever stays has a reason."""
+
+from collections import Counter
+import dataclasses
+
+import hypothesis
+from hypothesis import strategies as st
+import pytest
+
+from kronos_nova import constraints
+from kronos_nova import model
+from kronos_nova.rebalancer import draining
+from kronos_nova.rebalancer import simulation as sim
+from kronos_nova.rebalancer.strategies import evacuate
+from tests.unit import clouds
+
+
+def asked(knobs):
+    request = clouds.request(knobs)
+    return dataclasses.replace(request, strategies=[evacuate.Evacuate()], history=(
+        dataclasses.replace(request.history, paused=None)))
+
+
+def occupied(request):
+    return sorted(host for host, n in Counter(
+        i.host for i in request.cluster.instances.values()).items()
+        if n and host in request.cluster.scope_hosts and request.cluster.services[host].up)
+
+
+@clouds.examples(200)
+@hypothesis.given(clouds.knobs(), st.sampled_from(draining.Mode), st.booleans(),
+                  st.randoms(use_true_random=False))
+def test_everybody_on_the_host_leaves_or_has_a_reason_that_is_true(knobs, mode, overbooking, rng):
+    """draining.empty checks its own plan, so that an illegal one raises."""
+    request = asked(knobs)
+    hosts = occupied(request)
+    hypothesis.assume(hosts)
+    host = rng.choice(hosts)
+    check = draining.empty(request, host, mode, overbooking=overbooking)
+    hypothesis.assume(check.plan.reason is None or check.plan.moves or check.blocked)
+    here = {i.uuid for i in request.cluster.instances.values() if i.host == host}
+    leaving = {m.instance_uuid for m in check.plan.moves if m.from_host == host}
+    staying = {b.instance_uuid: b for b in check.blocked}
+    assert leaving.isdisjoint(staying) and leaving | staying.keys() == here
+    ordered = draining._ordered(request, host, overbooking)
+    simulation = sim.Simulation(ordered.cluster, ordered.scores, ordered.policies,
+                                ordered.history, ordered.options)
+    for move in sorted(check.plan.moves, key=lambda m: m.wave):
+        simulation.apply(move)
+    for uuid, blocked in staying.items():
+        found = [constraints.check(simulation.view, model.Move(
+            uuid, host, there, model.Phase.EVACUATE)) for there in simulation.hosts]
+        may = any(no is None or no.rule == draining.IN_TURN for no in found)
+        own = blocked.reason.split(':')[0] in draining.WAITING
+        assert blocked.later == (may or own), blocked
+
+
+def cloud(*sizes, host_memory=8192):
+    """A host with instances of so many MiB, and two with room for ``host_memory`` each."""
+    def provider(name, used):
+        return model.Provider(name, inventories={'MEMORY_MB': model.Inventory(host_memory)},
+                              used={'MEMORY_MB': used})
+
+    instances = {f'i{n}': model.Instance(f'i{n}', 'a', memory_mb=size,
+                                         claims={'MEMORY_MB': size})
+                 for n, size in enumerate(sizes)}
+    hosts = {name: model.Host(name, uuid=name, provider=provider(
+        name, sum(sizes) if name == 'a' else 0)) for name in 'abc'}
+    request = clouds.request(clouds.Knobs(seed=1, hosts=2, instances=2, groups=0, policies=1,
+                                          budget=2))
+    cluster = model.Cluster(
+        hosts, instances, {name: model.Service(name) for name in hosts},
+        scope_hosts=frozenset(hosts))
+    scores = model.Scores({p.name: model.PolicyScores(
+        p.name, dict.fromkeys(hosts, 0.5), dict.fromkeys(hosts, 0.5), dict.fromkeys(hosts, 8.0),
+        dict.fromkeys(instances, 1.0)) for p in request.policies.enabled})
+    return dataclasses.replace(request, cluster=cluster, scores=scores, options=model.Options(),
+                               history=model.History(), strategies=[evacuate.Evacuate()])
+
+
+def places(check):
+    return sorted((m.instance_uuid, m.to_host) for m in check.plan.moves)
+
+
+def test_compact_fills_one_host_after_the_other_and_scatter_both():
+    request = cloud(2048, 2048)
+    assert places(draining.empty(request, 'a', draining.Mode.COMPACT)) == [
+        ('i0', 'b'), ('i1', 'b')]
+    assert places(draining.empty(request, 'a', draining.Mode.SCATTER)) == [
+        ('i0', 'b'), ('i1', 'c')]
+
+
+@pytest.mark.parametrize('mode', draining.Mode)
+def test_for_whom_there_is_no_room_it_is_told_how_much_would_be_needed(mode):
+    check = draining.empty(cloud(8192, 8192, 3000, 1000), 'a', mode)
+    assert len(check.plan.moves) == 2
+    assert check.missing == {'MEMORY_MB': 4000}
+    assert all('no-room (2 hosts)' in b.reason for b in check.blocked)
+
+
+def test_ceilings_hold_unless_overbooking_is_asked_for():
+    request = cloud(1024)
+    full = dict.fromkeys('abc', 0.95)
+    request = dataclasses.replace(request, scores=model.Scores({
+        name: dataclasses.replace(found, hosts=full, fill=full)
+        for name, found in request.scores.policies.items()}))
+    (blocked,) = draining.empty(request, 'a').blocked
+    assert 'ceiling (2 hosts)' in blocked.reason
+    assert draining.empty(request, 'a', overbooking=True).blocked == ()
+
+
+def test_an_instance_that_may_not_move_says_so_itself():
+    request = cloud(1024)
+    locked = {'i0': dataclasses.replace(request.cluster.instances['i0'], locked=True)}
+    request = dataclasses.replace(request, cluster=dataclasses.replace(
+        request.cluster, instances=locked))
+    (blocked,) = draining.empty(request, 'a').blocked
+    assert blocked.reason == 'locked: instance i0 is locked by its owner' and not blocked.later
+
+
+def test_a_scope_that_is_paused_says_so():
+    request = cloud(1024)
+    request = dataclasses.replace(request, history=model.History(paused='a change'))
+    assert draining.empty(request, 'a').plan.reason == 'a change'
