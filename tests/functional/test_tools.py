@@ -19,7 +19,9 @@ import re
 import stat
 import subprocess
 import sys
+import time
 from typing import Any
+import uuid
 
 import fixtures
 
@@ -169,6 +171,41 @@ class TestWhyNot(ToolsCase):
         self.assertEqual((1, ''), (done.returncode, done.stdout))
         self.assertIn(f'The database file {path} does not exist', done.stderr)
         self.assertFalse(os.path.exists(path))
+
+
+class TestReport(ToolsCase):
+
+    def report(self) -> 'subprocess.CompletedProcess[str]':
+        return subprocess.run(
+            [sys.executable, '-c', 'import sys; from kronos_nova.cli import app; '
+                                   'sys.exit(app.main(sys.argv[1:]))',
+             'report', '-o', '-', '--config-file', self.config],
+            capture_output=True, text=True, timeout=180, check=False)
+
+    def test_the_live_cloud_is_shown_as_a_cycle_would_plan_it_and_stays_as_it_is(self) -> None:
+        server = self.boot(host='host1')
+        self.admin_api.put_server(server['id'], {'server': {'name': '<script>alert(1)</script>'}})
+        self.load({'host1': 0.8, 'host2': 0.5, 'host3': 0.1}, {server['id']: 0.35})
+        now = time.time()
+        self.store.save_plan(None, model.Plan(
+            model.UNASSIGNED, combined_before=0.3141, reason='earlier'), [],
+            plan_id=str(uuid.uuid4()), now=now - 600, dry_run=True, cooldown=0,
+            instance_cooldown=0)
+        done = self.report()
+        self.assertEqual(0, done.returncode, done.stderr)
+        self.assertNotIn('<script', done.stdout)
+        self.assertIn('&lt;script&gt;alert(1)&lt;/script&gt;', done.stdout)
+        text = ' '.join(re.sub('<[^>]*>', ' ', done.stdout).split())
+        for said in ('1 instance of 1 host moves to 1 host, in 1 wave.', server['id'],
+                     'The cloud, and the plan that a cycle would make of it.',
+                     'host1 nova', 'The line is what each of 2 plans found', '0.3141'):
+            self.assertIn(said, text)
+        self.assertEqual([], self.migrations(server))
+        self.assertEqual(['earlier'], [row.plan.reason for row in self.store.plans()])
+        self.configure_tools(nova=self.closed_port())
+        done = self.report()
+        self.assertEqual((1, ''), (done.returncode, done.stdout))
+        self.assertEqual(1, len(done.stderr.splitlines()), done.stderr)
 
 
 class TestAgain(ToolsCase):

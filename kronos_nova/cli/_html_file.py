@@ -1,0 +1,81 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""Writes a report whole or not at all, and over nothing that somebody else needs."""
+
+from collections.abc import Iterator
+import contextlib
+import os
+import shutil
+import stat
+import tempfile
+
+from kronos_nova import exception
+from kronos_nova.rebalancer.pages import page
+
+#: A report says what it is among its first bytes.
+_MARK = f'<meta name="generator" content="{page.GENERATOR} '.encode()
+_HEAD = 2048
+
+
+def refuse(path: str, force: bool) -> None:
+    """Before work is done that cannot be kept.
+
+    :raises ConfigError: something else is there. ``force`` replaces another file, but
+        never what is no file, such as a device.
+    """
+    with _explained(path):
+        try:
+            found = os.stat(path)
+        except FileNotFoundError:
+            return
+        if not stat.S_ISREG(found.st_mode):
+            raise _wrong(path, 'it is no file', 'Name one, or - for standard output.')
+        if not force:
+            with open(path, 'rb') as f:
+                if _MARK not in f.read(_HEAD):
+                    raise _wrong(path, 'it is there, and is no report of ours',
+                                 'Name another file, or replace it with --force.')
+
+
+def write(path: str, text: str) -> None:
+    """A new file is readable by its owner alone, as snapshots are; one that is replaced
+    keeps its mode.
+
+    :raises ConfigError: it cannot be written; nothing is left behind.
+    """
+    target = os.path.realpath(path)
+    with _explained(path):
+        descriptor, made = tempfile.mkstemp('.html', '.kronos-report-', os.path.dirname(target))
+        try:
+            with open(descriptor, 'w', encoding='utf-8') as f:
+                f.write(text)
+            if os.path.exists(target):
+                shutil.copymode(target, made)
+            os.replace(made, target)
+        except BaseException:
+            os.unlink(made)
+            raise
+
+
+@contextlib.contextmanager
+def _explained(path: str) -> Iterator[None]:
+    try:
+        yield
+    except OSError as e:
+        raise _wrong(path, f'it cannot be written ({os.strerror(e.errno or 0)})',
+                     'Name a file in a directory that you may write to.') from None
+
+
+def _wrong(path: str, problem: str, remedy: str) -> exception.ConfigError:
+    return exception.ConfigError(path='the command line', field=f'-o {path}', problem=problem,
+                                 remedy=remedy)

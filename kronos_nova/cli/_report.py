@@ -1,0 +1,160 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""Wires ``kronos report``: a cloud, a snapshot or a stored plan into a page."""
+
+import argparse
+from collections.abc import Mapping
+from collections.abc import Sequence
+import dataclasses
+import math
+import time
+from typing import Any
+
+from oslo_config import cfg
+
+from kronos_nova import exception
+from kronos_nova import model
+from kronos_nova import version
+from kronos_nova.cli import _cloud
+from kronos_nova.cli import moments
+from kronos_nova.cmd import _tool
+from kronos_nova.conf import opts
+from kronos_nova.conf import policies as policy_files
+from kronos_nova.rebalancer import configured
+from kronos_nova.rebalancer import cycle
+from kronos_nova.rebalancer.pages import found
+from kronos_nova.rebalancer.pages import page
+from kronos_nova.rebalancer.pages import stored
+from kronos_nova.rebalancer.pages import values
+from kronos_nova.rebalancer.store import api
+from kronos_nova.rebalancer.store import database
+
+PROG = 'kronos report'
+#: So many plans of a scope are its imbalance over time.
+PLANS = 200
+ONE_TIME = 'A snapshot holds one time only; earlier plans are in the database.'
+
+
+def text(args: argparse.Namespace) -> str:
+    """The page.
+
+    :raises KronosException: something cannot be read, or is not there.
+    """
+    if not args.snapshot:
+        _tool.native_threads()  # before the log is set up, as it tells of itself
+    conf = cfg.ConfigOpts()
+    opts.register(conf)
+    files = [part for path in args.config_file for part in ('--config-file', path)]
+    _tool.configure(conf, PROG, files, [], 'Writes a report.')
+    if args.plan:
+        source, at, sections = _of_plan(conf, args)
+    else:
+        source, at, sections = _of_cloud(conf, args)
+    return page.render(values.Report(source, at, time.time(), version.release(), sections))
+
+
+def _of_plan(conf: cfg.ConfigOpts,
+             args: argparse.Namespace) -> tuple[str, float, tuple[values.Section, ...]]:
+    if args.scope:
+        raise _wrong('--scope', 'it does not go with --plan', 'A plan is of one scope: leave '
+                                                              'it out.')
+    database.must_exist(conf.database.connection)
+    store = api.Store(conf)
+    try:
+        store.check()
+        row = store.plan(args.plan)
+        if row is None:
+            raise _wrong('--plan', f'{args.plan}: there is no such plan',
+                         'kronos plan list shows the newest; [engine] keep_days is how long '
+                         'they are kept.')
+        plans = store.plans(PLANS, row.plan.scope)
+        if row.plan_id not in {p.plan_id for p in plans}:
+            plans = [*plans, row]
+        realised = _realised(store, plans)
+        section = stored.section(
+            row, store.tasks_of([row.plan_id]), realised=realised.get(row.plan_id),
+            past=stored.points(plans, realised, row.plan_id), now=time.time(),
+            stagger=conf.executor.stagger_seconds,
+            decisions=[_said(decision) for decision in store.decisions(row.plan_id)])
+    finally:
+        store.close()
+    return 'A stored plan and what became of it.', row.created_at, (section,)
+
+
+def _of_cloud(conf: cfg.ConfigOpts,
+              args: argparse.Namespace) -> tuple[str, float, tuple[values.Section, ...]]:
+    policy_set = policy_files.load(conf.engine.policies_file)
+    settings = configured.settings(conf, policy_set)
+    past: dict[str, tuple[values.Point, ...]] = {}
+
+    def also(store: Any, scopes: Sequence[str]) -> None:
+        for scope in scopes:
+            plans = store.plans(PLANS, scope)
+            past[scope] = stored.points(plans, _realised(store, plans))
+
+    if args.snapshot:
+        seen = _cloud.recorded(conf, policy_set, args.snapshot)
+        # As kronos-replay: a plan does not depend on the machine.
+        settings = dataclasses.replace(settings, deadline=math.inf)
+        source = ('A snapshot, planned by the configuration of now, as kronos-replay does. '
+                  'Nothing of it is carried out.')
+    else:
+        seen = _cloud.live(conf, policy_set, also=also)
+        source = ('The cloud, and the plan that a cycle would make of it. Nothing of it is '
+                  'carried out.')
+    if args.scope and args.scope not in seen.scopes:
+        raise _wrong('--scope', f'{args.scope} is not planned',
+                     f'Planned are: {", ".join(sorted(seen.scopes))}.')
+    clusters = seen.clusters()
+    planned = {host: scope for scope, cluster in clusters.items() for host in cluster.scope_hosts}
+    sections = []
+    for scope in seen.scopes:
+        if args.scope not in (None, scope):
+            continue
+        if scope not in clusters:
+            sections.append(values.Section(scope, seen.now,
+                                           failed=f'the cloud has no aggregate {scope}'))
+            continue
+        try:
+            outcome = _pass(clusters[scope], seen, settings)
+        except exception.PlanRefused as e:
+            sections.append(values.Section(scope, seen.now, failed=str(e)))
+            continue
+        sections.append(found.section(
+            outcome, policy_set, stagger=conf.executor.stagger_seconds, planned=planned,
+            warnings=seen.warnings, past=past.get(scope, ()),
+            no_points=ONE_TIME if args.snapshot else ''))
+    return source, seen.now, tuple(sections)
+
+
+def _pass(cluster: model.Cluster, seen: _cloud.Seen, settings: cycle.Settings) -> cycle.Outcome:
+    busy = sum(1 for f in cluster.flights
+               if f.source == 'task' and f.from_host in cluster.scope_hosts)
+    return cycle.run(cluster, seen.samples, seen.histories[cluster.scope], settings,
+                     now=seen.now, clock=time.monotonic, busy=busy)
+
+
+def _said(decision: Any) -> str:
+    return (f'{moments.shown(decision.decided_at)}: {decision.tasks} {decision.verb} by '
+            f'{decision.decided_by}' + (f': {decision.reason}' if decision.reason else ''))
+
+
+def _realised(store: Any, plans: Sequence[Any]) -> Mapping[str, float | None]:
+    """By plan; of those alone that something was done of."""
+    return {row.plan_id: store.realised(row.plan_id) for row in plans
+            if row.plan.moves and not row.dry_run}
+
+
+def _wrong(field: str, problem: str, remedy: str) -> exception.ConfigError:
+    return exception.ConfigError(path='the command line', field=field, problem=problem,
+                                 remedy=remedy)

@@ -1,0 +1,73 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""``kronos report``: what was found and planned, as a file that a browser shows."""
+
+import argparse
+import sys
+
+from cliff import command
+
+PROG = 'kronos report'
+EXAMPLE = '''example:
+  kronos report -o report.html --config-file /etc/kronos/kronos.conf
+  kronos report --snapshot DIR --scope ssd -o report.html --config-file kronos.conf'''
+
+
+class Report(command.Command):
+    """Write a report as one HTML file that needs nothing else, on a screen or on paper.
+
+    Without --plan and --snapshot it reads the cloud as a planning cycle does,
+    plans as one would now, and changes nothing. It has each host's scores
+    before and after, the moves, their waves, the imbalance over time, what was
+    refused by rule, and what was not looked at. Names that tenants chose stand
+    in it: what it is written to is readable by its owner alone.
+    """
+
+    def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
+        parser: argparse.ArgumentParser = super().get_parser(prog_name)
+        parser.epilog = EXAMPLE
+        parser.formatter_class = argparse.RawDescriptionHelpFormatter
+        what = parser.add_mutually_exclusive_group()
+        what.add_argument('--plan', metavar='UUID',
+                          help='Of this stored plan and its tasks; see kronos plan list.')
+        what.add_argument('--snapshot', metavar='DIR',
+                          help='Of this one, not the cloud: as kronos-record or SIGUSR1 to '
+                               'kronos-engine wrote it.')
+        parser.add_argument('--scope', metavar='NAME', help='Of this scope alone.')
+        parser.add_argument('-o', '--output', metavar='FILE', required=True,
+                            help='What to write; - is standard output. A report of ours that is '
+                                 'there is replaced.')
+        parser.add_argument('--force', action='store_true',
+                            help='Replace a file that is no report of ours, too.')
+        parser.add_argument('--config-file', action='append', default=[], metavar='FILE',
+                            help='kronos.conf; repeatable.')
+        return parser
+
+    def take_action(self, parsed_args: argparse.Namespace) -> None:
+        from kronos_nova.cmd import _tool
+
+        def run() -> int:
+            from kronos_nova.cli import _html_file
+            from kronos_nova.cli import _report
+
+            if parsed_args.output != '-':
+                _html_file.refuse(parsed_args.output, parsed_args.force)
+            text = _report.text(parsed_args)
+            if parsed_args.output == '-':
+                sys.stdout.write(text)
+            else:
+                _html_file.write(parsed_args.output, text)
+            return 0
+
+        if status := _tool.guarded(PROG, run):
+            raise SystemExit(status)

@@ -1,0 +1,89 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""A section of a stored plan: what the database has of it and of its tasks."""
+
+from collections.abc import Mapping
+from collections.abc import Sequence
+import dataclasses
+
+from kronos_nova import model
+from kronos_nova.rebalancer.pages import found
+from kronos_nova.rebalancer.pages import unseen
+from kronos_nova.rebalancer.pages import values
+from kronos_nova.rebalancer.store import rows
+
+NO_SCORES = ('Scores by host are not stored with a plan, so it is not known what each host had. '
+             'A snapshot has them: kronos-record writes one, and kronos report --snapshot shows '
+             'it.')
+
+
+def section(row: rows.PlanRow, tasks: Sequence[rows.TaskRow], *, realised: float | None,
+            past: Sequence[values.Point], now: float, stagger: float,
+            decisions: Sequence[str] = ()) -> values.Section:
+    """A plan with what became of its moves.
+
+    :param past: the scope's plans, this one among them.
+    :param stagger: as configured now; said of a plan without tasks.
+    :param decisions: what operators said of it, a sentence each.
+    """
+    plan = row.plan
+    names = {t.task.instance_uuid: t.task.instance_name for t in tasks}
+    of = {t.task.instance_uuid: t for t in tasks}
+    moves = found.moves(plan, names, stagger)
+    return values.Section(
+        scope=plan.scope, at=row.created_at, plan_id=row.plan_id, dry_run=row.dry_run,
+        policies=found.policy_lines(plan, {}), before=plan.combined_before,
+        after=plan.combined_after, realised=realised, no_lines=NO_SCORES,
+        decisions=tuple(decisions),
+        moves=tuple(_with_task(move, of[move.uuid]) if move.uuid in of else move
+                    for move in moves),
+        started=row.created_at if tasks else None, seen=now, points=tuple(past),
+        refusals=found.refusals(plan), held=tuple(no.detail for no in plan.held),
+        gaps=(values.Gap(NO_SCORES), *unseen.of_plan(plan)), reason=plan.reason)
+
+
+def point(row: rows.PlanRow, realised: float | None, shown: bool = False) -> values.Point:
+    return values.Point(row.created_at, row.plan.combined_before, row.plan.combined_after,
+                        realised, len(row.plan.moves), row.dry_run, shown,
+                        found.imbalances(row.plan))
+
+
+def points(plans: Sequence[rows.PlanRow], realised: Mapping[str, float | None],
+           shown: str | None = None) -> tuple[values.Point, ...]:
+    """:param shown: the plan that the report is about."""
+    return tuple(point(row, realised.get(row.plan_id), row.plan_id == shown) for row in plans)
+
+
+def _with_task(move: values.MoveLine, row: rows.TaskRow) -> values.MoveLine:
+    task = row.task
+    state = str(task.state)
+    if task.state is model.TaskState.COMPLETED and task.to_host != move.to_host:
+        state += f' on {task.to_host}'
+    return dataclasses.replace(
+        move, begins=task.not_before, task_id=task.task_id, state=state, spans=_spans(row),
+        error=row.error)
+
+
+def _spans(row: rows.TaskRow) -> tuple[values.Span, ...]:
+    """What has ended, and what is under way; of an earlier release's task only its end is
+    known."""
+    spans = [values.Span(a.to_host, a.started_at, a.ended_at,
+                         f'{a.error_type}: {a.error}' if a.error_type else None)
+             for a in row.attempts]
+    if row.task.state in rows.IN_FLIGHT:
+        begun = row.submitted_at or row.updated_at
+        spans.append(values.Span(row.task.to_host, begun, None))
+    elif not spans and row.completed_at is not None and row.submitted_at is not None:
+        spans.append(values.Span(row.task.to_host, row.submitted_at, row.completed_at,
+                                 row.error_type))
+    return tuple(spans)

@@ -1,0 +1,166 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""What a report is made of. Times in epoch seconds, scores in [0, 1]; None is not known."""
+
+import dataclasses
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Level:
+    """A host's score under one policy."""
+
+    before: float | None
+    after: float | None
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class HostLine:
+    """A host of the scope; ``levels`` in the order of the section's policies.
+
+    ``load`` is the weighted sum of its scores. ``notes`` say what is special about it.
+    """
+
+    name: str
+    levels: tuple[Level, ...]
+    load: Level
+    zone: str = ''
+    notes: tuple[str, ...] = ()
+    instances: int = 0
+    gives: int = 0
+    takes: int = 0
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class PolicyLine:
+    """A policy's imbalance. ``left_out`` says why it is not used; ``weight`` None: not
+    known."""
+
+    name: str
+    threshold: float
+    before: float | None
+    after: float | None
+    left_out: str | None = None
+    weight: float | None = None
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Span:
+    """A try at one destination; ``end`` None: it is under way. ``error`` None: it went
+    well, as far as is known."""
+
+    to_host: str
+    start: float
+    end: float | None
+    error: str | None = None
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class MoveLine:
+    """A move: ``number`` counts from 1, ``requires`` are such numbers.
+
+    ``begins``: seconds after its wave's begin before which it does not begin, or, with a
+    task, such a time. ``state`` is the task's.
+    """
+
+    number: int
+    uuid: str
+    from_host: str
+    to_host: str
+    phase: str
+    wave: int
+    improvement: float
+    begins: float
+    name: str = ''
+    requires: tuple[int, ...] = ()
+    alternates: tuple[str, ...] = ()
+    task_id: str | None = None
+    state: str | None = None
+    spans: tuple[Span, ...] = ()
+    error: str | None = None
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Point:
+    """A plan of the scope: combined imbalance found, foreseen and realised; ``policies`` is
+    the imbalance found, by policy."""
+
+    at: float
+    before: float | None
+    after: float | None
+    realised: float | None = None
+    moves: int = 0
+    dry_run: bool = False
+    shown: bool = False
+    policies: tuple[tuple[str, float | None], ...] = ()
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Refusal:
+    """So many candidate moves or instances were refused by a rule."""
+
+    rule: str
+    count: int
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Gap:
+    """Something that was not looked at, or not used, and which."""
+
+    title: str
+    items: tuple[str, ...] = ()
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Section:
+    """One scope. ``failed``: why there is no plan at all.
+
+    ``hosts`` and ``instances`` count the scope. ``no_lines`` says why ``lines`` is empty,
+    ``no_points`` what is lacking of ``points``. ``decisions`` are what operators said.
+    ``started`` is when tasks were written; None: there are none, and times are those planned.
+    """
+
+    scope: str
+    at: float
+    failed: str | None = None
+    plan_id: str | None = None
+    dry_run: bool = False
+    hosts: int | None = None
+    instances: int | None = None
+    policies: tuple[PolicyLine, ...] = ()
+    before: float | None = None
+    after: float | None = None
+    realised: float | None = None
+    lines: tuple[HostLine, ...] = ()
+    no_lines: str = ''
+    moves: tuple[MoveLine, ...] = ()
+    started: float | None = None
+    seen: float = 0.0
+    points: tuple[Point, ...] = ()
+    no_points: str = ''
+    decisions: tuple[str, ...] = ()
+    refusals: tuple[Refusal, ...] = ()
+    held: tuple[str, ...] = ()
+    gaps: tuple[Gap, ...] = ()
+    reason: str | None = None
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Report:
+    """All of it. ``source`` is a sentence about where it comes from, ``at`` the time that
+    it is about, ``made_at`` when it was written."""
+
+    source: str
+    at: float
+    made_at: float
+    version: str
+    sections: tuple[Section, ...]

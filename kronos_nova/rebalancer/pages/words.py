@@ -1,0 +1,74 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""Names, numbers and times as a report writes them."""
+
+import datetime
+
+#: No name is longer on paper; a host's may have 255 characters.
+LONGEST = 80
+_LAST = 253402214400.0
+
+
+def shown(value: object) -> object:
+    """What stands in for a value that is to be written: text without what is not
+    printable, such as controls and marks that turn its direction."""
+    if hasattr(value, '__html__'):
+        return value
+    if value is None:
+        return '-'
+    return ''.join(c if c.isprintable() else '?' for c in str(value))
+
+
+def clipped(text: str, length: int = LONGEST) -> str:
+    return text if len(text) <= length else text[:length - 1] + '\N{HORIZONTAL ELLIPSIS}'
+
+
+def number(value: float | None) -> str:
+    """A score or imbalance."""
+    return '\N{EN DASH}' if value is None else f'{value:.2f}'
+
+
+def fine(value: float | None) -> str:
+    """The same where small steps count."""
+    return '\N{EN DASH}' if value is None else f'{value:.4f}'
+
+
+def count(number: int, one: str, more: str | None = None) -> str:
+    return f'{number:,} {one if number == 1 else more or one + "s"}'
+
+
+def moment(at: float) -> str:
+    """Epoch seconds for people, UTC."""
+    return f'{_time(at):%Y-%m-%d %H:%M:%S} UTC'
+
+
+def stamp(at: float) -> str:
+    """Epoch seconds for programs: RFC 3339."""
+    return _time(at).isoformat(timespec='seconds')
+
+
+def clock(at: float, days: bool) -> str:
+    """A mark on a time line."""
+    return f'{_time(at):%m-%d %H:%M}' if days else f'{_time(at):%H:%M:%S}'
+
+
+def offset(seconds: float) -> str:
+    """So long after a wave begins."""
+    if seconds < 120:
+        return f'+{seconds:.0f} s'
+    minutes, rest = divmod(round(seconds), 60)
+    return f'+{minutes} min' + (f' {rest} s' if rest else '')
+
+
+def _time(at: float) -> datetime.datetime:
+    return datetime.datetime.fromtimestamp(min(max(at, 0.0), _LAST), datetime.UTC)

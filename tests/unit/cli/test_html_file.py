@@ -1,0 +1,82 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""A report is written whole or not at all, and over nothing that somebody needs."""
+
+import os
+from pathlib import Path
+import stat
+
+import pytest
+
+from kronos_nova import exception
+from kronos_nova.cli import _html_file
+from kronos_nova.rebalancer.pages import page
+from tests.unit.rebalancer.pages import made
+
+TEXT = page.render(made.report())
+
+
+def written(path, force=False):
+    _html_file.refuse(str(path), force)
+    _html_file.write(str(path), TEXT)
+
+
+def test_a_report_is_its_owners_and_replaces_an_older_one_whose_mode_it_keeps(tmp_path):
+    path = tmp_path / 'report.html'
+    written(path)
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600 and path.read_text() == TEXT
+    path.chmod(0o644)
+    before = path.stat().st_ino
+    written(path)
+    assert stat.S_IMODE(path.stat().st_mode) == 0o644 and path.stat().st_ino != before
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_file_that_is_no_report_is_replaced_only_by_force(tmp_path):
+    path = tmp_path / 'notes.html'
+    path.write_text('<title>Kronos report</title> my own words')
+    with pytest.raises(exception.ConfigError, match='is no report of ours. .* --force'):
+        written(path)
+    assert path.read_text().endswith('my own words')
+    written(path, force=True)
+    assert path.read_text() == TEXT
+
+
+def test_what_is_no_file_is_never_replaced(tmp_path):
+    pipe = tmp_path / 'pipe'
+    os.mkfifo(pipe)
+    for path in (pipe, tmp_path, Path('/dev/null')):
+        with pytest.raises(exception.ConfigError, match='it is no file'):
+            written(path, force=True)
+    assert stat.S_ISFIFO(pipe.stat().st_mode) and stat.S_ISCHR(Path('/dev/null').stat().st_mode)
+
+
+def test_a_link_stays_and_what_it_leads_to_is_written(tmp_path):
+    (tmp_path / 'there').mkdir()
+    link = tmp_path / 'link.html'
+    link.symlink_to(tmp_path / 'there' / 'report.html')
+    written(link)
+    assert link.is_symlink() and (tmp_path / 'there' / 'report.html').read_text() == TEXT
+
+
+def test_where_nothing_can_be_written_is_said(tmp_path):
+    with pytest.raises(exception.ConfigError, match=r'it cannot be written \(No such file'):
+        written(tmp_path / 'nowhere' / 'report.html')
+
+
+def test_what_fails_half_way_leaves_the_older_report_and_nothing_else(tmp_path):
+    path = tmp_path / 'report.html'
+    written(path)
+    with pytest.raises(UnicodeEncodeError):
+        _html_file.write(str(path), TEXT + '\ud800')
+    assert path.read_text() == TEXT and list(tmp_path.iterdir()) == [path]

@@ -1,0 +1,220 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""``kronos report``, run as an operator runs it: of a snapshot and of a stored plan."""
+
+import json
+from pathlib import Path
+import shutil
+
+import pytest
+
+from kronos_nova import model
+from kronos_nova.rebalancer.store import api
+from kronos_nova.rebalancer.store import decisions
+from tests import commands
+from tests.unit.rebalancer.pages import parsed
+from tests.unit.rebalancer.store import cases
+
+EXAMPLE = Path(__file__).resolve().parents[3] / 'doc/examples/replay'
+#: Moved to compute-04 by the example's plan.
+MOVED = 'ee2a96c5-0647-54d5-8ea1-0df4c1d44587'
+NOW = cases.NOW
+
+
+def ask(*arguments):
+    done = commands.main('kronos_nova.cli.app', 'report', '--config-file', 'kronos.conf',
+                         *arguments, cwd=EXAMPLE)
+    assert 'Traceback' not in done.stdout + done.stderr
+    return done
+
+
+def of_snapshot(*arguments):
+    done = ask('--snapshot', 'snapshot', '-o', '-', *arguments)
+    assert done.returncode == 0, done.stderr
+    return parsed.parse(done.stdout)
+
+
+def test_a_snapshot_is_planned_as_a_replay_plans_it_scope_by_scope():
+    found = of_snapshot()
+    assert found.wrong == []
+    assert 'Scope fast-storage' in found.text and 'Scope _unassigned_' in found.text
+    assert '4 instances of 2 hosts move to 4 hosts, in 2 waves.' in found.text
+    assert MOVED in found.text and 'compute-12: disabled (maintenance: memory mo' in found.text
+    assert 'A snapshot holds one time only' in found.text
+    assert 'As of 2026-11-01 00:00:00 UTC' in found.text
+
+
+def test_one_scope_can_be_asked_for():
+    found = of_snapshot('--scope', '_unassigned_')
+    assert 'Scope _unassigned_' in found.text and 'fast-storage' not in found.text
+
+
+def test_a_scope_that_is_not_there_is_said_and_the_others_are_shown(tmp_path):
+    snapshot = tmp_path / 'snapshot'
+    shutil.copytree(EXAMPLE / 'snapshot', snapshot)
+    meta = json.loads((snapshot / 'meta.json').read_text())
+    meta['aggregates'].append('ghost')
+    (snapshot / 'meta.json').write_text(json.dumps(meta))
+    conf = tmp_path / 'kronos.conf'
+    conf.write_text(f'[engine]\npolicies_file = {EXAMPLE / "policies.yaml"}\n'
+                    'aggregates = ghost,fast-storage\n')
+    done = commands.main('kronos_nova.cli.app', 'report', '--config-file', conf, '--snapshot',
+                         snapshot, '-o', '-')
+    assert done.returncode == 0, done.stderr
+    text = parsed.parse(done.stdout).text
+    assert 'Scope ghost There is no plan: the cloud has no aggregate ghost' in text
+    assert 'Scope fast-storage 4 instances of 2 hosts' in text
+
+
+@pytest.mark.parametrize(('arguments', 'said'), [
+    (('--snapshot', 'snapshot', '--scope', 'slow'), '--scope: slow is not planned. Planned are: '
+                                                    '_unassigned_, fast-storage.'),
+    (('--snapshot', 'nowhere'), 'nowhere'),
+    (('--plan', 'x', '--scope', 'blue'), '--scope: it does not go with --plan')])
+def test_what_is_not_there_is_one_clear_line_and_no_file(arguments, said, tmp_path):
+    done = ask(*arguments, '-o', tmp_path / 'report.html')
+    assert done.returncode == 1 and done.stdout == ''
+    assert said in done.stderr and len(done.stderr.splitlines()) == 1, done.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_plan_and_snapshot_do_not_go_together_and_help_has_an_example():
+    done = ask('--plan', 'x', '--snapshot', 'snapshot', '-o', '-')
+    assert done.returncode == 2 and 'not allowed with argument' in done.stderr
+    done = commands.main('kronos_nova.cli.app', 'report', '--help')
+    assert 'kronos report -o report.html --config-file' in done.stdout
+
+
+def test_a_file_is_written_and_what_is_no_report_is_left_alone(tmp_path):
+    arguments = ('--snapshot', 'snapshot', '--scope', 'fast-storage', '-o')
+    path, notes = tmp_path / 'report.html', tmp_path / 'notes.html'
+    for _ in range(2):
+        done = ask(*arguments, path)
+        assert (done.returncode, done.stdout) == (0, ''), done.stderr
+    assert parsed.parse(path.read_text()).wrong == []
+    notes.write_text('my own words')
+    done = ask(*arguments, notes)
+    assert done.returncode == 1 and '--force' in done.stderr and len(
+        done.stderr.splitlines()) == 1
+    assert notes.read_text() == 'my own words'
+
+
+# A stored plan.
+
+@pytest.fixture
+def store(tmp_path):
+    store = api.Store.from_url(f'sqlite:///{tmp_path}/kronos.sqlite')
+    store.upgrade()
+    yield store
+    store.close()
+
+
+@pytest.fixture
+def of_plan(tmp_path):
+    conf = tmp_path / 'kronos.conf'
+    conf.write_text(f'[database]\nconnection = sqlite:///{tmp_path}/kronos.sqlite\n')
+
+    def run(*arguments):
+        done = commands.main('kronos_nova.cli.app', 'report', '--config-file', conf, '-o', '-',
+                             *arguments)
+        assert 'Traceback' not in done.stderr
+        return done
+
+    return run
+
+
+def saved(store, now, *, moves=2, before=0.5, after=0.2, dry_run=False, names=('web', 'db'),
+          **kw):
+    """A stored plan of so many moves; (its id, its tasks)."""
+    plan_id = cases.new_id()
+    tasks = [cases.make_task(plan_id, instance_name=names[n], from_host='h1', to_host='h2',
+                             alternates=('h3',), not_before=now + 30 * n, **kw)
+             for n in range(moves)]
+    plan = model.Plan(
+        'blue', tuple(model.Move(t.instance_uuid, t.from_host, t.to_host, t.phase,
+                                 alternates=t.alternates) for t in tasks),
+        policies=(model.PolicyReport('cpu', before, after, 0.15),), combined_before=before,
+        combined_after=after, rejections={'no-room': 3}, warnings=('beware',),
+        reason=None if moves else f'all is well at {now:.0f}')
+    store.save_plan(None if dry_run else cases.lease_of(store), plan, [] if dry_run else tasks,
+                    plan_id=plan_id, now=now, dry_run=dry_run, cooldown=0, instance_cooldown=0)
+    return plan_id, tasks
+
+
+def test_a_stored_plan_is_shown_with_what_became_of_each_move(store, of_plan):
+    plan_id, tasks = saved(store, NOW, names=('<script>alert(1)</script>', 'db'))
+    done = of_plan('--plan', plan_id)
+    assert done.returncode == 0 and 'Tasks: 2 queued.' in parsed.parse(done.stdout).text
+    first = cases.claim(store, now=NOW + 40).task
+    tried = model.Attempt('h2', NOW + 40, NOW + 60, 'MigrationFailed', 'no CPU')
+    came = model.Attempt('h3', NOW + 70, NOW + 190)
+    store.requeue(first.task_id, 'w', NOW + 60, not_before=NOW + 60, retry_count=0, attempt=1,
+                  attempts=[tried])
+    first = next(row for n in (70, 71) if (row := cases.claim(store, now=NOW + n)).task.task_id
+                 == first.task_id).task
+    store.finish(first, model.Result(
+        first.task_id, plan_id, 'blue', first.instance_uuid, 'h1', 'h3', True,
+        completed_at=NOW + 190, attempts=(tried, came)), model.TaskState.COMPLETED, NOW + 190,
+        worker='w', instance_cooldown=0)
+    found = parsed.parse(of_plan('--plan', plan_id).stdout)
+    assert found.wrong == [] and not found.of('script')
+    assert '<script>alert(1)</script>' in found.text
+    assert 'Tasks: 1 c' in found.text and 'completed on h3' in found.text
+    assert 'MigrationFailed: no CPU' in found.text
+    assert 'no-room 3' in found.text and 'beware' in found.text
+    assert 'Scores by host are not stored with a plan' in found.text
+    kinds = [a.get('class') for a in found.of('rect')]
+    assert kinds.count('failed') == 1 and kinds.count('done') == 1
+    assert first.task_id in found.text and tasks[1].instance_uuid in found.text
+
+
+def test_a_plan_stands_among_those_of_its_scope_with_what_came_of_them(store, of_plan):
+    first, tasks = saved(store, NOW - 3600, moves=1)
+    claimed = cases.claim(store, now=NOW - 3500)
+    cases.end(store, claimed, model.TaskState.COMPLETED, NOW - 3400)
+    store.realise(cases.lease_of(store), 0.25, NOW - 3000)
+    saved(store, NOW - 1800, moves=0, before=0.1, after=0.1)
+    saved(store, NOW, before=0.6, after=0.3)
+    found = parsed.parse(of_plan('--plan', first).stdout)
+    assert 'Afterwards scores showed 0.2500.' in found.text
+    assert 'The line is what each of 3 plans found' in found.text
+    for number in ('0.6000', '0.1000', '0.5000'):
+        assert number in found.text
+    dots = [a.get('class') for a in found.of('circle')] + [a.get('class') for a in found.of('rect')]
+    assert dots.count('realised') == 1
+
+
+def test_what_operators_said_of_a_stored_plan_is_shown(store, of_plan):
+    plan_id, _ = saved(store, NOW, state=model.TaskState.PENDING)
+    said = decisions.Said('anna@ops', 'not <b>today</b>')
+    store.reject(plan_id, NOW + 60, said, instance_cooldown=0)
+    found = parsed.parse(of_plan('--plan', plan_id).stdout)
+    assert ('What operators said of it: 2023-11-14T22:14:20+00:00: 2 rejected by anna@ops: not '
+            '<b>today</b>') in found.text
+    assert 'Tasks: 2 cancelled.' in found.text
+
+
+def test_a_dry_run_has_planned_times_and_says_that_nothing_was_done(store, of_plan):
+    plan_id, _ = saved(store, NOW, dry_run=True)
+    found = parsed.parse(of_plan('--plan', plan_id).stdout)
+    assert 'It is the plan of a dry run: nothing of it is carried out.' in found.text
+    assert 'there are no tasks, so nothing is known of real times' in found.text
+
+
+def test_a_plan_that_is_not_there_is_said_and_no_database_is_made(store, of_plan, tmp_path):
+    done = of_plan('--plan', 'nobody')
+    assert done.returncode == 1 and 'nobody: there is no such plan. kronos plan list' in done.stderr
+    (tmp_path / 'kronos.sqlite').unlink()
+    done = of_plan('--plan', 'nobody')
+    assert done.returncode == 1 and 'does not exist' in done.stderr
+    assert not (tmp_path / 'kronos.sqlite').exists()
