@@ -12,13 +12,20 @@
 
 """Sphinx configuration of the documentation."""
 
+from pathlib import Path
+import sys
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / 'ext'))
+
 project = 'kronos-nova'
 copyright = 'OpenStack contributors'
 author = 'OpenStack contributors'
 
 extensions = [
+    'cliff.sphinxext',
     'openstackdocstheme',
     'oslo_config.sphinxext',
+    'program_help',
     'sphinx.ext.autodoc',
 ]
 exclude_patterns: list[str] = []
@@ -31,6 +38,12 @@ openstackdocs_auto_name = False
 openstackdocs_auto_version = False
 openstackdocs_use_storyboard = False
 openstackdocs_bug_project = 'kronos-nova'
+
+autoprogram_cliff_app_dist_name = 'kronos-nova'
+# What every table has is told once, in reference/commands.rst.
+autoprogram_cliff_ignored = [
+    '--help', '--format', '--column', '--sort-column', '--sort-ascending', '--sort-descending',
+    '--max-width', '--fit-width', '--print-empty', '--noindent', '--quote', '--prefix']
 
 autodoc_member_order = 'bysource'
 autodoc_typehints = 'description'

@@ -1,0 +1,167 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""Every command that the documentation shows is one that there is, and takes what is shown;
+the reference has each option, and the table each command."""
+
+import configparser
+import re
+import shlex
+import subprocess
+import sys
+
+import pytest
+
+from tests.docs import shown
+
+TOP = shown.TOP
+TABLE = TOP / 'doc/source/admin/commands.rst'
+REFERENCE = TOP / 'doc/source/reference/commands.rst'
+#: Of other projects and of the system.
+FOREIGN = {
+    'ansible-playbook', 'cat', 'cd', 'cp', 'curl', 'docker', 'git', 'kolla-ansible',
+    'kolla-build', 'kolla-genpwd', 'less', 'ls', 'mkdir', 'mv', 'openssl', 'openstack', 'pip',
+    'systemctl', 'systemd-sysusers', 'systemd-tmpfiles', 'tail'}
+
+sys.path.insert(0, str(TOP / 'doc/ext'))
+import program_help  # noqa: E402 (it is an extension of Sphinx, in no package)
+
+
+def scripts():
+    found = configparser.ConfigParser(interpolation=None)
+    found.read(TOP / 'setup.cfg')
+    return found['entry_points']
+
+
+def named(section):
+    return [line.partition('=')[0].strip() for line in scripts()[section].strip().splitlines()]
+
+
+#: Programs with actions, whose options stand behind or before these.
+ACTIONS = {'kronos-manage': 'db', 'kronos-status': 'upgrade'}
+
+
+def program_takes(words):
+    """Whether a daemon or tool has these actions, and these options where they stand."""
+    prog, *arguments = words
+    before, action = arguments, []
+    if (first := ACTIONS.get(prog)) in arguments:
+        at = arguments.index(first)
+        before, action = arguments[:at], arguments[at:]
+    named = [word for word in action if not word.startswith('-')][:2]
+    known = [program_help.help_of(prog), program_help.help_of(prog, *named) if named else '']
+    return all(re.search(rf'(?<![\w-]){re.escape(word.partition("=")[0])}(?![\w-])', text)
+               for part, text in zip((before, action), known, strict=True)
+               for word in part if word.startswith('-'))
+
+
+def script_takes(words):
+    """Whether one of our Python programs has these options, as far as its text tells."""
+    path = words[1].replace('.', '/') + '.py' if words[0] == '-m' else words[0]
+    files = [TOP / path, *(TOP / path).parent.glob('*.py')]
+    assert files[0].is_file(), path
+    texts = [file.read_text() for file in files]
+    return all(any(f"'{word}'" in text for text in texts)
+               for word in words if word.startswith('--'))
+
+
+BLOCKS = sorted({command for _page, command in shown.blocks()})
+
+
+@pytest.mark.parametrize('command', BLOCKS)
+def test_a_command_in_a_block_is_one_that_there_is_and_takes_what_is_shown(command):
+    if re.match(r'\w+=["$]', command):
+        return  # a variable of the shell
+    words = shlex.split(command)
+    if words[0] == 'kronos':
+        name, arguments = shown.split(command)
+        assert name, 'there is no such subcommand'
+        shown.parser(name).parse_args(arguments)
+    elif words[0] in program_help.programs():
+        assert program_takes(words)
+    elif words[0].startswith('tools/'):
+        assert (TOP / words[0]).is_file()
+    elif words[0].endswith('python'):
+        assert script_takes(words[2:] if words[1] == '-W' else words[1:])
+    else:
+        assert words[0] in FOREIGN
+
+
+def test_a_command_in_the_text_is_one_that_there_is():
+    wrong = []
+    for page, command in shown.literals():
+        words = command.split()
+        if words[0] != 'kronos':
+            right = words[0] in program_help.programs() and program_takes(words)
+        else:
+            name, _ = shown.split(command)
+            right = len(words) == 1 or words[1] == 'help' or name and all(
+                word.partition('=')[0] in shown.parser(name)._option_string_actions
+                for word in words if word.startswith('-') and word != '-')
+        if not right:
+            wrong.append(f'{page.relative_to(TOP)}: {command}')
+    assert not wrong
+
+
+def test_commands_are_looked_for_where_they_are():
+    """Or a change of how pages are written would leave nothing to look at."""
+    assert len(BLOCKS) > 100
+    assert len(list(shown.literals())) > 80
+
+
+def test_the_table_has_every_command_once():
+    told = [name for cell in re.findall(r'^   \* - (``kronos.*)$', TABLE.read_text(), re.MULTILINE)
+            for name in re.findall(r'``([^`]+)``', cell)]
+    assert sorted(told) == sorted([*(name for name in named('console_scripts')
+                                     if name != 'kronos'),
+                                   *(f'kronos {name}' for name in shown.names()
+                                     if name not in ('help', 'complete'))])
+
+
+@pytest.fixture(scope='module')
+def reference(tmp_path_factory):
+    """The reference, built: text by title of a section."""
+    path = tmp_path_factory.mktemp('reference')
+    (path / 'source').mkdir()
+    (path / 'source/index.rst').write_text(REFERENCE.read_text())
+    done = subprocess.run(
+        [sys.executable, '-W', 'ignore', '-m', 'sphinx', '-Q', '-b', 'text', '-c',
+         TOP / 'doc/source', path / 'source', path / 'built'],
+        capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    parts = re.split(r'^(\S.*)\n[-=*]{3,}\n', (path / 'built/index.txt').read_text(),
+                     flags=re.MULTILINE)
+    return dict(zip(parts[1::2], parts[2::2], strict=True))
+
+
+def test_the_reference_has_every_argument_of_every_subcommand(reference):
+    common = reference['kronos']
+    for line in scripts()['kronos_nova.cli'].strip().splitlines():
+        name = line.partition('=')[0].strip().replace('_', ' ')
+        for action in shown.parser(name)._actions:
+            for option in action.option_strings or [str(action.metavar or action.dest)]:
+                if option in ('-h', '--help'):
+                    continue
+                assert option in reference[name] or option in common, (name, option)
+        assert shown.parser(name).description.split('.')[0].split() == (
+            reference[name].strip().split('.')[0].split())
+
+
+def test_the_reference_has_every_option_of_every_program(reference):
+    assert set(program_help.programs()) <= set(reference)
+    common = reference['Daemons and tools']
+    for prog in program_help.programs():
+        for option in re.findall(r'--[a-z][\w-]*', program_help.help_of(prog)):
+            assert option in reference[prog] or option in common, (prog, option)
+    assert '--older-than' in reference['kronos-manage']
+    assert '--json' in reference['kronos-status']
+    assert '--config-file' not in reference['kronos-engine']
