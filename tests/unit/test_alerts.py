@@ -29,6 +29,7 @@ TOP = Path(__file__).resolve().parents[2]
 RULES = TOP / 'deploy/prometheus/kronos.rules'
 DASHBOARD = TOP / 'deploy/grafana/kronos.json'
 PAGE = (TOP / 'doc/source/admin/monitoring.rst').read_text()
+RUNBOOK = (TOP / 'doc/source/admin/runbook.rst').read_text()
 GROUPS = yaml.safe_load(RULES.read_text())['groups']
 ALERTS = {rule['alert']: rule for group in GROUPS for rule in group['rules'] if 'alert' in rule}
 RECORDED = {rule['record']: rule for group in GROUPS for rule in group['rules']
@@ -413,11 +414,24 @@ def test_each_alert_says_what_to_do_and_so_does_the_page(alert):
     assert rule['labels']['severity'] in ('critical', 'warning', 'info')
     assert set(rule['annotations']) == {'summary', 'description'}
     title = f'\n{alert}\n{"-" * len(alert)}\n'
-    assert title in PAGE
-    text = PAGE.partition(title)[2].partition('\n\nKronos')[0]
-    for part in ('Meaning', 'Check', 'Remedy'):
-        assert f'\n{part}\n' in text, part
+    assert RUNBOOK.count(title) == 1
+    text = RUNBOOK.partition(title)[2].partition('\n\nKronos')[0]
+    parts = re.findall(r'^(Meaning|Check|Remedy)\n   \S', text, re.MULTILINE)
+    assert parts == ['Meaning', 'Check', 'Remedy']
+    assert '``' in text.partition('\nCheck\n')[2].partition('\nRemedy\n')[0]
 
 
-def test_the_page_names_no_alert_that_there_is_not():
-    assert set(re.findall(r'^(Kronos[A-Z]\w+)$', PAGE, re.MULTILINE)) == set(ALERTS)
+def test_the_runbook_names_no_alert_that_there_is_not():
+    assert set(re.findall(r'^(Kronos[A-Z]\w+)$', RUNBOOK, re.MULTILINE)) == set(ALERTS)
+
+
+def test_the_runbook_says_how_severe_an_alert_is_and_when_it_fires():
+    rows = re.findall(r'^   \* - (Kronos\w+)_\n     - ``(\w+)``\n     - (.+)$', RUNBOOK,
+                      re.MULTILINE)
+    assert rows == [(name, rule['labels']['severity'], rule.get('for', 'at once'))
+                    for name, rule in ALERTS.items()]
+
+
+def test_a_metric_that_the_runbook_names_exists():
+    told = set(re.findall(r'``(kronos_[a-z_]+)``', RUNBOOK))
+    assert told and [name for name in told if not exists(name)] == []
