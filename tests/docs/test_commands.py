@@ -21,6 +21,8 @@ import sys
 
 import pytest
 
+from kronos_nova.conf import opts
+from kronos_nova.conf import scheduler
 from tests.docs import shown
 
 TOP = shown.TOP
@@ -127,12 +129,10 @@ def test_the_table_has_every_command_once():
                                      if name not in ('help', 'complete'))])
 
 
-@pytest.fixture(scope='module')
-def reference(tmp_path_factory):
-    """The reference, built: text by title of a section."""
-    path = tmp_path_factory.mktemp('reference')
+def built(page, path):
+    """Text of a page, built alone, by title of a section."""
     (path / 'source').mkdir()
-    (path / 'source/index.rst').write_text(REFERENCE.read_text())
+    (path / 'source/index.rst').write_text(page.read_text())
     done = subprocess.run(
         [sys.executable, '-W', 'ignore', '-m', 'sphinx', '-Q', '-b', 'text', '-c',
          TOP / 'doc/source', path / 'source', path / 'built'],
@@ -141,6 +141,11 @@ def reference(tmp_path_factory):
     parts = re.split(r'^(\S.*)\n[-=*]{3,}\n', (path / 'built/index.txt').read_text(),
                      flags=re.MULTILINE)
     return dict(zip(parts[1::2], parts[2::2], strict=True))
+
+
+@pytest.fixture(scope='module')
+def reference(tmp_path_factory):
+    return built(REFERENCE, tmp_path_factory.mktemp('reference'))
 
 
 def test_the_reference_has_every_argument_of_every_subcommand(reference):
@@ -165,3 +170,13 @@ def test_the_reference_has_every_option_of_every_program(reference):
     assert '--older-than' in reference['kronos-manage']
     assert '--json' in reference['kronos-status']
     assert '--config-file' not in reference['kronos-engine']
+
+
+@pytest.mark.parametrize(('name', 'groups'), [
+    ('options', opts.list_opts()), ('options-nova', scheduler.list_opts())])
+def test_the_reference_has_every_option_of_the_configuration(name, groups, tmp_path):
+    text = built(TOP / f'doc/source/reference/{name}.rst', tmp_path)
+    for group, options in groups:
+        for option in options:
+            assert re.search(rf'^{option.dest}$', text[str(group or 'DEFAULT')], re.MULTILINE), (
+                group, option.dest)
