@@ -165,6 +165,7 @@ def test_the_reference_has_every_option_of_every_program(reference):
     assert set(program_help.programs()) <= set(reference)
     common = reference['Daemons and tools']
     for prog in program_help.programs():
+        assert f'usage: {prog}' in reference[prog]
         for option in re.findall(r'--[a-z][\w-]*', program_help.help_of(prog)):
             assert option in reference[prog] or option in common, (prog, option)
     assert '--older-than' in reference['kronos-manage']
