@@ -15,7 +15,11 @@
 from pathlib import Path
 import sys
 
+from kronos_nova.cmd import _tool
+
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / 'ext'))
+# Who lists options loads oslo.service.
+_tool.native_threads()
 
 project = 'kronos-nova'
 copyright = 'OpenStack contributors'
