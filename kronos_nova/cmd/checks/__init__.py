@@ -13,6 +13,7 @@
 
 """What ``kronos-test-config`` checks, in this order: one file for each."""
 
+from collections.abc import Collection
 from collections.abc import Iterator
 import contextlib
 from typing import Any
@@ -47,15 +48,20 @@ def run(conf: Any) -> Iterator[base.Item]:
     context = base.Context(conf)
     masking.guard(conf)
     try:
-        for name, check in CHECKS:
-            for item in _guarded(name, check, context):
-                yield base.masked(item)
+        yield from some(context, [name for name, _check in CHECKS])
     finally:
         with contextlib.suppress(Exception):
             if context.source is not None:
                 context.source.close()
             if context.connection is not None:
                 context.connection.close()
+
+
+def some(context: base.Context, names: Collection[str]) -> Iterator[base.Item]:
+    """The same of some checks; what they open is left open in the context."""
+    for name, check in CHECKS:
+        if name in names:
+            yield from map(base.masked, _guarded(name, check, context))
 
 
 def _guarded(name: str, check: base.Check, context: base.Context) -> Iterator[base.Item]:
