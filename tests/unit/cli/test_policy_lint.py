@@ -102,6 +102,11 @@ def test_doubts_do_not_fail(file):
     assert [r[1] for r in rows] == ['warning', 'warning', 'warning', 'ok'] and status == 0
 
 
+def test_one_age_for_all_hosts_needs_no_label(file):
+    rows, status = lint(file(VALID + '    age_query: time() - max(timestamp(x))\n'))
+    assert [r[1] for r in rows] == ['ok'] and status == 0
+
+
 def test_the_scrape_interval_can_be_told(file):
     path = file(VALID.replace('(x)', '(rate(x[1m]))'))
     assert len(lint(path)[0]) == 2

@@ -30,7 +30,8 @@ QUERIES_FAULTY = [
     ('a\n  ** 2', '* 2'), ('avg x', 'x'), ('sum by (a (x)', '(x)'), ('x * on a y', 'a y'),
     ('rate(x[5m]) + rate(x)', 'rate(x)'), ('clamp(x, 0, 1) + clamp(x, 0)', 'clamp(x, 0)'),
     ('a + frob(x)', 'frob'), ('rate(x[$__interval])', '[$__'), ('{a="b} + 1', '"b}'),
-    ('abs(abs(rate(x)))', 'rate(x)'), ('sum(x) # rate(\n + )', ')'), ('x{a~"b"}', '~'),
+    ('abs(abs(rate(x)))', 'rate(x)'), ('clamp(clamp(x, 0), 0)', 'clamp(x, 0), 0)'),
+    ('sum(x) # rate(\n + )', ')'), ('x{a~"b"}', '~'),
     ('label_replace(x, "a" "b", "c", "d")', '"b"'), ('sum(,)', ',)'), ('héé"é" + )', 'é'),
 ]
 

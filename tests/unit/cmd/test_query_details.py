@@ -141,8 +141,10 @@ def test_a_host_that_is_down_is_not_missing():
     result({'h1': 0.5, 'h1.example.org': 0.6, 'h2': 0.2}), result({'h2': 0.2}, duplicates=('h1',)),
     result({'h1': 0.5, 'h2': 0.2}, duplicates=('h1.example.org',))])
 def test_two_series_of_one_host_fail(answer):
-    item = look(Source(answer))['imbalance_query', 'duplicates']
+    found = look(Source(answer))
+    item = found['imbalance_query', 'duplicates']
     assert item.status == 'failed' and item.text == '1 have more than one series: h1'
+    assert found['imbalance_query', 'missing'].text.endswith('no value: h1')
     assert 'by (host)' in item.remedy
 
 
