@@ -13,28 +13,27 @@
 """What instances explain of their hosts' load: a usage in the wrong unit shows there."""
 
 from collections.abc import Iterator
-import dataclasses
 import time
 
 from kronos_nova import model
 from kronos_nova import policy as policies
 from kronos_nova import scoring
 from kronos_nova.cmd.checks import base
+from kronos_nova.cmd.checks import survey
 from kronos_nova.cmd.checks import units
 
 
 def check(context: base.Context, policy: policies.Policy,
           samples: model.PolicySamples) -> Iterator[base.Item]:
     """One item, or none when there is nothing to compare."""
-    cluster = context.cluster
-    if cluster is None or samples.profile is None or samples.profile.error is not None:
+    if context.cluster is None or samples.profile is None or samples.profile.error is not None:
         return
+    cluster = survey.covered(context.cluster, context.policy_set)
     title = f'coverage: {policy.name}'
-    # Over the whole cloud, and of what was measured: a fallback explains everything.
+    # Of what was measured: a fallback explains everything.
     found = scoring.score(
-        policy.model_copy(update={'vm_profile_fallback': 'skip'}), samples,
-        dataclasses.replace(cluster, scope_hosts=frozenset(cluster.hosts)), now=time.time(),
-        staleness=context.conf.prometheus.staleness_threshold)
+        policy.model_copy(update={'vm_profile_fallback': 'skip'}), samples, cluster,
+        now=time.time(), staleness=context.conf.prometheus.staleness_threshold)
     share = scoring.explained(found.hosts, found.coverage) if found.coverage else None
     if share is None:
         yield base.skipped(title, 'it is not known what instances explain of their hosts\' load: '

@@ -28,9 +28,10 @@ from kronos_nova.cmd.checks import base
 from kronos_nova.cmd.checks import coverage
 from kronos_nova.cmd.checks import queries
 from kronos_nova.cmd.checks import survey
+from kronos_nova.sources import answer
 
-#: How many names a line shows unless all are asked for.
-SHOWN = 5
+#: How many names a line shows unless all are asked for; characters of each.
+SHOWN, LONGEST = 5, 160
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -81,25 +82,27 @@ def _query(context: base.Context, policy: policies.Policy, field: str,
     if context.cluster is None:
         yield base.skipped('labels', 'not compared with Nova, which could not be read')
         return
-    found = (survey.of_hosts if by_host else survey.of_instances)(policy, result, context.cluster)
+    cluster = survey.covered(context.cluster, context.policy_set)
+    found = (survey.of_hosts if by_host else survey.of_instances)(policy, result, cluster)
     show = functools.partial(_some, every=every)
     what = 'hosts' if by_host else 'instances'
-    yield _labels(policy, found, what, show)
+    yield _labels(policy, found, what, show, every)
     if found.missing:
         yield base.warning('missing', f'{len(found.missing)} of {found.expected} {what} have no '
                                       f'value: {show(found.missing)}', _remedy(policy, by_host))
     else:
         yield base.ok('missing', f'none of {found.expected} {what}')
     yield _twice(policy, field, found, by_host, show)
-    yield _range(context.cluster, field, found)
+    yield _range(cluster, field, found)
 
 
 def _labels(policy: policies.Policy, found: survey.Survey, what: str,
-            show: 'functools.partial[str]') -> base.Item:
+            show: 'functools.partial[str]', every: bool) -> base.Item:
     text = f'{len(found.values)} are {what} of Nova\'s'
     if found.renamed:
-        text += f', by another name {len(found.renamed)}: ' + show(
-            f'{label} -> {name}' for label, name in found.renamed.items())
+        text += f', by another name {len(found.renamed)}'
+    if told := {label: name for name, label in found.names.items()} if every else found.renamed:
+        text += ': ' + show(f'{label} -> {name}' for label, name in sorted(told.items()))
     if found.unknown:
         text += f'; {len(found.unknown)} are nobody\'s: {show(found.unknown)}'
     if found.values or not found.expected:
@@ -153,7 +156,7 @@ def _range(cluster: model.Cluster, field: str, found: survey.Survey) -> base.Ite
 
 
 def _some(names: Iterable[str], every: bool) -> str:
-    listed = list(names)
+    listed = [answer.clean(name, LONGEST) for name in names]
     if every or len(listed) <= SHOWN:
         return ', '.join(listed)
     return f'{", ".join(listed[:SHOWN])} and {len(listed) - SHOWN} more'

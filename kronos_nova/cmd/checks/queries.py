@@ -79,20 +79,22 @@ def _by_host(context: base.Context, policy: policies.Policy, field: str,
     if context.cluster is None:
         return base.warning(title, f'{len(result.series)} series, not compared with Nova\'s hosts',
                             'Put Nova right first.')
-    hosts, found = context.cluster.hosts, survey.of_hosts(policy, result, context.cluster)
+    cluster = survey.covered(context.cluster, context.policy_set)
+    found = survey.of_hosts(policy, result, cluster)
     if field != 'host_capacity_query':
-        names = survey.host_names(policy, context.cluster)
+        names = survey.host_names(policy, cluster)
         _values, problem, _warnings = scoring.host_scores(policy, result, names)
         if problem is not None:
-            mistake = score_unit(context.cluster, found)
+            mistake = score_unit(cluster, found)
             return base.failed(
                 title, problem + (f': it is probably in {mistake.unit}' if mistake else ''),
                 mistake.remedy if mistake else 'Correct the query in the policy file.')
     missing = found.missing
-    text = f'{len(found.values)} of {len(hosts)} hosts have a value'
+    known = sum(1 for host in found.values if host in cluster.scope_hosts)
+    text = f'{known} of {len(cluster.scope_hosts)} hosts have a value'
     if found.values:
         text += f', {found.lowest:g} to {found.highest:g}'
-    if len(missing) == len(hosts):
+    if cluster.scope_hosts and not known:
         return base.failed(title, 'no series is one of Nova\'s hosts',
                            f'Correct host_label ({policy.host_label}), or set host_regex.')
     if missing:
@@ -114,7 +116,8 @@ def _by_instance(context: base.Context, policy: policies.Policy, field: str,
     if context.cluster is None:
         return base.warning(title, f'{len(result.series)} series, not compared with Nova\'s '
                                    'instances', 'Put Nova right first.')
-    found = survey.of_instances(policy, result, context.cluster)
+    found = survey.of_instances(policy, result,
+                                survey.covered(context.cluster, context.policy_set))
     known = found.expected - len(found.missing)
     text = f'{known} of {found.expected} active instances have a value'
     if found.expected and not known:

@@ -58,8 +58,9 @@ class Survey:
 
 def of_hosts(policy: policies.Policy, result: model.QueryResult,
              cluster: model.Cluster) -> Survey:
+    """Expected are the hosts under plan that are up; any other may answer as well."""
     found = host_names(policy, cluster)
-    up = {host for host in cluster.hosts if cluster.services[host].up}
+    up = {host for host in cluster.scope_hosts if cluster.services[host].up}
     return _survey(result, found.map, up)
 
 
@@ -70,7 +71,17 @@ def of_instances(policy: policies.Policy, result: model.QueryResult,
                                     policy.vm_profile_label_type)
 
     return _survey(result, find, {
-        uuid for uuid, instance in cluster.instances.items() if instance.status == 'ACTIVE'})
+        uuid for uuid, instance in cluster.instances.items()
+        if instance.status == 'ACTIVE' and instance.host in cluster.scope_hosts})
+
+
+def covered(cluster: model.Cluster, policy_set: policies.PolicySet | None) -> model.Cluster:
+    """The cloud, with the hosts under plan that the policy file is for."""
+    named = policy_set.aggregates if policy_set is not None else ()
+    hosts = {host for name in named if name == model.UNASSIGNED or name in cluster.aggregates
+             for host in cluster.hosts_of(name)}
+    return dataclasses.replace(
+        cluster, scope_hosts=frozenset(hosts if named else cluster.hosts))
 
 
 def host_names(policy: policies.Policy, cluster: model.Cluster) -> labels.HostNames:

@@ -121,6 +121,26 @@ def test_the_mapping_of_labels_is_told():
     assert missing.status == 'warning' and missing.text == '1 of 2 hosts have no value: h2'
     every = look(Source(load), every=True)['imbalance_query', 'labels']
     assert every.text.endswith('s6, s7, stranger:9100')
+    every = look(Source({**load, 'h2': 0.1}), every=True)['imbalance_query', 'labels']
+    assert ', by another name 1: h1.example.org -> h1, h2 -> h2; ' in every.text
+
+
+def test_a_label_value_is_shown_on_one_line_and_not_without_end():
+    item = look(Source({'h1': 0.5, 'a\nb' + 'x' * 10_000: 0.1}))['imbalance_query', 'labels']
+    assert 'a bxxx' in item.text and len(item.text) < 300
+
+
+def test_only_hosts_that_the_file_is_for_are_missed():
+    cluster = dataclasses.replace(
+        cloud(), aggregates={'fast': ('h1',), 'slow': ('h2',)}, scope_hosts=frozenset())
+    chosen = policy(**ABSOLUTE)
+    there = context(Source({'h1': 0.5}, {f'h1-{n}': 3.0 for n in range(4)}), cluster, chosen)
+    there.policy_set = policies.PolicySet(policies=(chosen,), aggregates=('fast', 'gone'))
+    found = {(d.field, d.item.name): d.item for d in details.look(there, chosen, False)}
+    assert found['imbalance_query', 'missing'].text == 'none of 1 hosts'
+    assert found['vm_profile_query', 'missing'].text == 'none of 4 instances'
+    (item, *_) = queries.check(there)
+    assert item.status == 'ok' and item.text.startswith('1 of 1 hosts have a value')
 
 
 def test_labels_that_are_no_host_fail_with_the_label_to_correct():
