@@ -13,10 +13,14 @@
 """``kronos policy lint``: every problem with its place, and nothing silently unchecked."""
 
 import json
+import subprocess
+import sys
 
 import pytest
 
+from kronos_nova import model
 from kronos_nova import presets
+from kronos_nova.sources import base as sources
 from tests import commands
 from tests.fixtures import prometheus_server
 
@@ -162,6 +166,30 @@ def test_without_parser_a_real_prometheus_is_asked(file, tmp_path):
 def test_every_form_is_printed(form, file):
     done = commands.main('kronos_nova.cli.app', 'policy', 'lint', '-f', form, file(VALID))
     assert done.returncode == 0 and 'spread by cpu' in done.stdout
+
+
+def test_no_client_of_a_service_is_loaded_for_it(file):
+    done = subprocess.run(
+        [sys.executable, '-W', 'ignore', '-c', 'import sys; from kronos_nova.cli import app; '
+         'app.main(sys.argv[1:]); print({"openstack", "sqlalchemy", "oslo_messaging", "numpy"} '
+         '& {*sys.modules})', 'policy', 'lint', file(VALID), '-f', 'value', '-c', 'Status'],
+        capture_output=True, text=True, timeout=60, check=True)
+    assert done.stdout == 'ok\nset()\n'
+
+
+class _Other(sources.Source):
+    """A plug-in of somebody's that knows nothing of PromQL."""
+
+    def fetch(self, policy, *, profile=True):
+        raise NotImplementedError
+
+    def health(self):
+        raise NotImplementedError
+
+
+def test_a_source_that_knows_no_promql_cannot_tell():
+    found = _Other().check_syntax('x')
+    assert found.health is model.Health.UNREACHABLE and '_Other' in found.error
 
 
 def test_help_has_an_example():
