@@ -27,6 +27,8 @@ import pydantic
 from kronos_nova import exception
 from kronos_nova import lookback
 
+#: Characters of one query.
+LONGEST_QUERY = 16384
 #: The fields that hold PromQL.
 QUERIES = ('imbalance_query', 'vm_profile_query', 'capacity_query', 'host_capacity_query',
            'age_query', 'vm_mean_query', 'vm_deviation_query')
@@ -34,7 +36,7 @@ QUERIES = ('imbalance_query', 'vm_profile_query', 'capacity_query', 'host_capaci
 WEIGHT_TOLERANCE = 1e-6
 
 Ratio = Annotated[float, pydantic.Field(ge=0.0, le=1.0, allow_inf_nan=False)]
-Query = Annotated[str, pydantic.Field(min_length=1, max_length=16384)]
+Query = Annotated[str, pydantic.Field(min_length=1, max_length=LONGEST_QUERY)]
 Label = Annotated[str, pydantic.Field(pattern=r'^[a-zA-Z_][a-zA-Z0-9_]*$', max_length=128)]
 
 

@@ -135,7 +135,8 @@ def _queries(document: Any) -> Iterator[tuple[str, str, Any]]:
     for index, entry in enumerate(listed if isinstance(listed, list) else ()):
         for name in policies.QUERIES:
             query = entry.get(name) if isinstance(entry, dict) else None
-            if isinstance(query, str) and query.strip():
+            # One that is longer is a problem already, and takes a parser too long.
+            if isinstance(query, str) and query.strip() and len(query) <= policies.LONGEST_QUERY:
                 yield policies.field_name(('policies', index, name), document), query, entry
 
 

@@ -99,6 +99,12 @@ def test_what_is_no_policy_file_is_told(text, file):
     assert rows and {r[1] for r in rows} == {'failed'} and status == 1
 
 
+def test_a_query_that_is_too_long_is_told_and_not_parsed(file):
+    rows, status = lint(file(VALID.replace('max by (node) (x)', 'x{' * 10_000)))
+    assert [r[:2] for r in rows] == [('policies[0] (cpu).imbalance_query', 'failed')]
+    assert '16384 characters' in rows[0][2] and status == 1
+
+
 def test_doubts_do_not_fail(file):
     rows, status = lint(file(VALID.replace('(x)', '(rate(x[1m]))')
                              + '    vm_profile_query: frob(x)\n'

@@ -61,6 +61,18 @@ def test_a_query_that_would_end_the_parser_is_not_given_to_it(query):
     assert fault is not None and not fault.certain and 'operators' in fault.problem
 
 
+def test_whatever_is_written_the_place_is_in_it():
+    rng = random.Random(3)
+    words = ['x', 'rate', 'sum', 'by', '(', ')', '{', '}', '[5m]', '[', '"a"', '"', ',', '=', '+',
+             'offset', 'on', 'group_left', '1', '5m', '#', '\n', 'é', '$', '@', 'and', '\x00']
+    for _ in range(5000):
+        query = ' '.join(rng.choices(words, k=rng.randint(1, 14)))
+        fault = _promql.fault(query)
+        if fault is not None and fault.offset is not None:
+            assert 0 <= fault.offset <= len(query)
+            assert '\n' not in _promql.shown(query, fault.offset)
+
+
 def test_a_function_that_the_parser_does_not_know_may_be_one():
     assert not _promql.fault('frob(x)').certain
     assert _promql.fault('rate(x').certain
