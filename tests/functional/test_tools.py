@@ -395,3 +395,39 @@ class TestTestConfig(ToolsCase):
         self.assertEqual(1, status)
         self.assertEqual('failed', items['nova']['status'])
         self.assertIn('Nova', items['nova']['text'])
+
+
+class TestPolicyTest(ToolsCase):
+
+    def check(self, *arguments: str) -> tuple[int, dict[tuple[str, str], tuple[str, str]]]:
+        """Status and text by query and check."""
+        done = self.ask('policy', 'test', *arguments)
+        self.assertNotIn('Traceback', done.stderr)
+        return done.returncode, {(r['Query'], r['Check']): (r['Status'], r['What'])
+                                 for r in json.loads(done.stdout)}
+
+    def test_what_queries_say_is_compared_with_the_live_cloud(self) -> None:
+        server = self.boot(host='host1')
+        self.load({'host1': 0.8, 'host2': 0.5, 'host3': 0.1}, {server['id']: 0.35})
+        status, found = self.check('--policy', 'cpu')
+        self.assertEqual((0, {'ok', 'warning'}), (status, {s for s, _ in found.values()}), found)
+        self.assertEqual(('ok', '3 are hosts of Nova\'s'), found['imbalance_query', 'labels'])
+        self.assertEqual(('ok', '0.1 to 0.8'), found['imbalance_query', 'range'])
+        self.assertEqual(('ok', 'none of 1 instances'), found['vm_profile_query', 'missing'])
+        self.assertEqual('ok', found['vm_profile_query', 'coverage'][0])
+        self.assertIn('imbalance 0.700', found['', '_unassigned_'][1])
+
+    def test_what_is_wrong_is_told_with_its_likely_reason(self) -> None:
+        server = self.boot(host='host1')
+        self.load({'host1': 80, 'host2': 50, 'stranger': 10}, {server['id']: 35})
+        status, found = self.check()
+        self.assertEqual(1, status)
+        self.assertIn('percent', found['imbalance_query', 'range'][1])
+        self.assertIn('1 are nobody\'s: stranger', found['imbalance_query', 'labels'][1])
+        self.assertEqual(('warning', '1 of 3 hosts have no value: host3'),
+                         found['imbalance_query', 'missing'])
+        self.load({'host1': 0.8, 'host2': 0.5, 'host3': 0.1}, {server['id']: 60})
+        status, found = self.check()
+        self.assertEqual((1, 'failed'), (status, found['vm_profile_query', 'coverage'][0]))
+        self.assertIn('percent', found['vm_profile_query', 'coverage'][1])
+        self.assertEqual([], self.migrations(server))
