@@ -231,6 +231,37 @@ def test_a_plan_is_shown_with_its_moves_their_tasks_and_what_came_of_it(run, sto
     assert status == 1 and 'there is no such plan' in error and 'keep_days' in error
 
 
+def test_a_move_is_explained_by_what_its_plan_found_and_foresaw(run, store, tmp_path):
+    now = time.time()
+    (tmp_path / 'policies.yaml').write_text(
+        'policies: [{name: cpu, weight: 1.0, imbalance_query: cpu}]\n')
+    conf = (tmp_path / 'kronos.conf').read_text()
+    (tmp_path / 'kronos.conf').write_text(
+        f'{conf}policies_file = {tmp_path}/policies.yaml\n')
+    first = cases.new_id()
+    plan_id, (_, task), _ = cases.save(store, [
+        lambda p, s: cases.make_task(p, s, instance_uuid=first, not_before=now),
+        lambda p, s: cases.make_task(
+            p, s, improvement=0.3, alternates=('h3', 'h4'), alternate_improvements=(0.2, 0.1),
+            requires=(first,), wave=1, not_before=now, from_host='h5')], now=now)
+    found = {row['What']: (row['Verdict'], row['Detail'])
+             for row in listed(run, 'explain', 'move', task.task_id, '--stored')}
+    assert found['move'] == ('spread', f'instance {task.instance_uuid} from h5 to h2, wave 1 of '
+                                       f'plan {plan_id}')
+    assert found['planned'][1] == 'to lower the imbalance of the scope'
+    assert found['policy cpu'] == ('then', 'imbalance 0.4000 to 0.1000 by the whole plan '
+                                           '(threshold 0.15)')
+    assert found['alternate h3'][0] == '0.2000' and found['alternate h4'][0] == '0.1000'
+    assert first in found['requires'][1] and found['state'] == ('queued', '')
+    status, _, error = run('explain', 'move', 'nobody', '--stored')
+    assert status == 1 and 'there is no such task' in error
+
+
+def test_every_phase_can_be_explained():
+    from kronos_nova.cli import explain
+    assert explain._WHY.keys() == {str(phase) for phase in model.Phase}
+
+
 def waiting_plan(store, now):
     first = cases.new_id()
     return cases.save(store, [
