@@ -19,6 +19,7 @@ import time
 import pytest
 
 from kronos_nova import model
+from kronos_nova.cli import _plans
 from kronos_nova.cli import moments
 from kronos_nova.cli import task as task_commands
 from kronos_nova.rebalancer.store import api
@@ -184,7 +185,7 @@ def test_the_status_tells_of_each_scope_who_plans_it_and_what_holds_it(run, stor
         'engine', 2, False, 1)
     assert blue['Policies'] == [{
         'name': 'cpu', 'imbalance_before': 0.4, 'imbalance_after': 0.1, 'threshold': 0.15,
-        'skipped': False, 'reason': None}]
+        'skipped': False, 'reason': None, 'age_seconds': None}]
     assert blue['Tasks'] == {'claimed': 1, 'queued': 1} and blue['Overdue'] == 0
     assert blue['Executors'] == {'ctl1:executor': 1} and claimed.task.task_id
     assert 'a change' in blue['Paused'] and 'me' in blue['Paused']
@@ -255,6 +256,15 @@ def test_a_move_is_explained_by_what_its_plan_found_and_foresaw(run, store, tmp_
     assert first in found['requires'][1] and found['state'] == ('queued', '')
     status, _, error = run('explain', 'move', 'nobody', '--stored')
     assert status == 1 and 'there is no such task' in error
+
+
+def test_how_old_samples_were_is_told_where_it_is_known():
+    reports = [model.PolicyReport('cpu', 0.4, 0.1, 0.15, age=42.4),
+               model.PolicyReport('mem', None, None, 0.15, True, 'too old', age=900.0)]
+    assert _plans.policies(reports, nested=False) == (
+        'cpu: 0.4000 to 0.1000 (threshold 0.15), samples 42 s old\n'
+        'mem: too old, samples 900 s old')
+    assert [p['age_seconds'] for p in _plans.policies(reports, nested=True)] == [42.4, 900.0]
 
 
 def test_every_phase_can_be_explained():
