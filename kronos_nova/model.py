@@ -470,7 +470,8 @@ class History:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class PolicyReport:
-    """A policy's imbalance before and after a plan."""
+    """A policy's imbalance before and after a plan. ``age`` of its samples then, in seconds;
+    None: not known."""
 
     name: str
     imbalance_before: float | None
@@ -478,6 +479,7 @@ class PolicyReport:
     threshold: float
     skipped: bool = False
     reason: str | None = None
+    age: float | None = None
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

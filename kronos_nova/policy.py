@@ -27,11 +27,16 @@ import pydantic
 from kronos_nova import exception
 from kronos_nova import lookback
 
+#: Characters of one query.
+LONGEST_QUERY = 16384
+#: The fields that hold PromQL.
+QUERIES = ('imbalance_query', 'vm_profile_query', 'capacity_query', 'host_capacity_query',
+           'age_query', 'vm_mean_query', 'vm_deviation_query')
 #: How far the enabled weights may be off 1.0.
 WEIGHT_TOLERANCE = 1e-6
 
 Ratio = Annotated[float, pydantic.Field(ge=0.0, le=1.0, allow_inf_nan=False)]
-Query = Annotated[str, pydantic.Field(min_length=1, max_length=16384)]
+Query = Annotated[str, pydantic.Field(min_length=1, max_length=LONGEST_QUERY)]
 Label = Annotated[str, pydantic.Field(pattern=r'^[a-zA-Z_][a-zA-Z0-9_]*$', max_length=128)]
 
 
@@ -89,9 +94,7 @@ class Policy(pydantic.BaseModel):
             raise ValueError('true and false are not numbers')
         return value
 
-    @pydantic.field_validator('imbalance_query', 'vm_profile_query', 'capacity_query',
-                              'host_capacity_query', 'age_query', 'vm_mean_query',
-                              'vm_deviation_query')
+    @pydantic.field_validator(*QUERIES)
     @classmethod
     def _not_blank(cls, value: str | None) -> str | None:
         if value is not None and not value.strip():
@@ -150,9 +153,7 @@ class Policy(pydantic.BaseModel):
     @property
     def queries(self) -> Mapping[str, str]:
         """Each query that is set, by field name."""
-        fields = ('imbalance_query', 'vm_profile_query', 'capacity_query',
-                  'host_capacity_query', 'age_query', 'vm_mean_query', 'vm_deviation_query')
-        return {f: q for f in fields if (q := getattr(self, f)) is not None}
+        return {f: q for f in QUERIES if (q := getattr(self, f)) is not None}
 
     @property
     def score_look(self) -> lookback.Look:
@@ -229,21 +230,50 @@ def parse(mapping: Any, path: str = 'policies.yaml') -> PolicySet:
     :param path: for the error's text only.
     :raises PolicyFileError: names the first wrong field and the remedy.
     """
+    try:
+        return PolicySet.model_validate(_checked(mapping, path))
+    except pydantic.ValidationError as e:
+        first, *others = _problems(e, mapping, path)
+        if others:
+            first.kwargs['remedy'] += f' ({len(others)} more errors.)'
+        raise type(first)(**first.kwargs) from None
+
+
+def problems(mapping: Any, path: str) -> list[exception.PolicyFileError]:
+    """Everything that :func:`parse` would refuse; empty for a valid file.
+
+    What holds between fields is looked at once each of them is right.
+    """
+    try:
+        PolicySet.model_validate(_checked(mapping, path))
+    except pydantic.ValidationError as e:
+        return _problems(e, mapping, path)
+    except exception.PolicyFileError as e:
+        return [e]
+    return []
+
+
+def _checked(mapping: Any, path: str) -> Mapping[str, Any]:
     if not isinstance(mapping, Mapping):
         raise exception.PolicyFileError(
             path=path, field='document', problem='it is not a mapping',
             remedy='Begin the file with "policies:" and a list below it.')
-    try:
-        return PolicySet.model_validate(mapping)
-    except pydantic.ValidationError as e:
-        errors = e.errors(include_url=False, include_context=False)
-        errors.sort(key=lambda error: error['type'] != 'extra_forbidden')
-        raise exception.PolicyFileError(
-            path=path, field=_field(errors[0]['loc'], mapping),
-            problem=_problem(errors[0]), remedy=_remedy(errors)) from None
+    return mapping
 
 
-def _field(loc: tuple[int | str, ...], mapping: Mapping[str, Any]) -> str:
+def _problems(error: pydantic.ValidationError, mapping: Mapping[str, Any],
+              path: str) -> list[exception.PolicyFileError]:
+    errors = error.errors(include_url=False, include_context=False)
+    # Of policies that are all invalid pydantic says, too, that there are none.
+    errors = [e for e in errors if not (
+        len(errors) > 1 and e['type'] == 'too_short' and mapping.get('policies'))]
+    errors.sort(key=lambda error: error['type'] != 'extra_forbidden')
+    return [exception.PolicyFileError(
+        path=path, field=field_name(found['loc'], mapping), problem=_problem(found),
+        remedy=_remedy(found)) for found in errors]
+
+
+def field_name(loc: tuple[int | str, ...], mapping: Mapping[str, Any]) -> str:
     """``policies[1] (cpu).weight`` from pydantic's location."""
     out = ''
     node: Any = mapping
@@ -284,10 +314,8 @@ def _problem(error: Any) -> str:
     return f'{message[0].lower()}{message[1:]}, not {shown}'
 
 
-def _remedy(errors: list[Any]) -> str:
-    if errors[0]['type'] == 'extra_forbidden':
+def _remedy(error: Any) -> str:
+    if error['type'] == 'extra_forbidden':
         fields = ', '.join(Policy.model_fields)
-        text = f'Correct or remove it; the fields of a policy are: {fields}.'
-    else:
-        text = 'Correct the field and load the file again.'
-    return text + (f' ({len(errors) - 1} more errors.)' if len(errors) > 1 else '')
+        return f'Correct or remove it; the fields of a policy are: {fields}.'
+    return 'Correct the field and load the file again.'

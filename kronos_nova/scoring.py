@@ -177,12 +177,12 @@ def score(policy: policies.Policy, samples: model.PolicySamples, cluster: model.
         problem = (f'{len(missing)} of {len(expected)} hosts have no score: '
                    f'{", ".join(sorted(missing)[:5])}')
     coverage = _coverage(cluster, hosts, capacity, usages)
-    explained = _overall(hosts, coverage)
-    if explained is not None and explained > HIGH_COVERAGE:
-        warnings.append(f'instances explain {explained:.0%} of their hosts\' load: '
+    share = explained(hosts, coverage)
+    if share is not None and share > HIGH_COVERAGE:
+        warnings.append(f'instances explain {share:.0%} of their hosts\' load: '
                         f'vm_profile_query is not in the unit of vm_profile_unit '
                         f'({policy.vm_profile_unit})')
-        if explained > MAX_COVERAGE:
+        if share > MAX_COVERAGE:
             problem = problem or warnings[-1]
     return model.PolicyScores(
         policy=policy.name, hosts=hosts, fill=fill, capacity=capacity, usages=usages,
@@ -310,8 +310,9 @@ def _coverage(cluster: model.Cluster, hosts: Mapping[str, float], capacity: Mapp
             if h in sums and h in capacity and hosts.get(h, 0.0) > 0.0}
 
 
-def _overall(hosts: Mapping[str, float], coverage: Mapping[str, float]) -> float | None:
-    """Coverage over all hosts together, weighted by their scores."""
+def explained(hosts: Mapping[str, float], coverage: Mapping[str, float]) -> float | None:
+    """Coverage over all hosts together, weighted by their scores; None when these are next
+    to idle."""
     total = math.fsum(hosts[h] for h in coverage)
     if total < 0.05 * max(1, len(coverage)):
         return None

@@ -44,6 +44,13 @@ class Answer:
     bandwidth: float | None = None
     seconds: float | None = None
 
+    @property
+    def held(self) -> bool:
+        """Nothing at all is drained now; the plan's reason says why."""
+        plan = self.check.plan
+        return bool(self.here and plan.reason is not None and not plan.moves
+                    and not self.check.blocked)
+
 
 def answer(args: argparse.Namespace) -> Answer:
     """:raises KronosException: something cannot be read, or is not there."""

@@ -25,12 +25,14 @@ def policies(reports: Sequence[model.PolicyReport], nested: bool) -> Any:
     if nested:
         return [{'name': _tool.shown(p.name), 'imbalance_before': p.imbalance_before,
                  'imbalance_after': p.imbalance_after, 'threshold': p.threshold,
-                 'skipped': p.skipped, 'reason': _text(p.reason)} for p in reports]
+                 'skipped': p.skipped, 'reason': _text(p.reason), 'age_seconds': p.age}
+                for p in reports]
     return '\n'.join(
         f'{_tool.shown(p.name)}: ' + (
             _text(p.reason) or 'skipped' if p.skipped else
             f'{_tool.shown(p.imbalance_before)} to {_tool.shown(p.imbalance_after)} '
-            f'(threshold {p.threshold:g})') for p in reports)
+            f'(threshold {p.threshold:g})')
+        + ('' if p.age is None else f', samples {p.age:.0f} s old') for p in reports)
 
 
 def _text(said: str | None) -> str | None:

@@ -10,12 +10,15 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""``kronos drain check``: whether a host can be emptied, before anybody disables it."""
+"""``kronos drain check``, ``start`` and ``watch``: whether a host can be emptied, before
+anybody disables it; disable it; and look until it is empty."""
 
 import argparse
 from collections.abc import Iterator
+import sys
 from typing import Any
 
+from cliff import command
 from cliff import lister
 
 MODES = ('auto', 'compact', 'scatter')
@@ -99,10 +102,122 @@ def _conclusion(answer: Any, host: str) -> tuple[str, str]:
     check = answer.check
     if not answer.here:
         return 'empty', f'host {host} has no instances'
-    if check.plan.reason is not None and not check.plan.moves and not check.blocked:
+    if answer.held:
         return 'waits', check.plan.reason
     staying = [b for b in check.blocked if not b.later]
     if staying:
         return 'blocked', (f'{answer.here - len(staying)} of {answer.here} instances can leave '
                            f'host {host}, {len(staying)} stay')
     return 'possible', f'all {answer.here} instances can leave host {host}'
+
+
+class StartDrain(command.Command):
+    """Check that a host can be emptied, and disable it, so that engines do.
+
+    The reason stands in Nova. Engines begin in their next cycle, where
+    evacuate_disabled_hosts is set; stopped instances are moved cold where
+    cold_migrate_stopped is. Enabling the host again ends the drain. The user of [nova] needs
+    the right to update services.
+    """
+
+    def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
+        parser: argparse.ArgumentParser = super().get_parser(prog_name)
+        parser.add_argument('host', metavar='HOST', help='Its name as a compute service.')
+        parser.add_argument('--config-file', action='append', default=[], metavar='FILE',
+                            help='kronos.conf; repeatable.')
+        parser.add_argument('--reason', required=True, type=_reason, metavar='TEXT',
+                            help='Why; Nova keeps it as disabled_reason.')
+        parser.add_argument('--force', action='store_true',
+                            help='Also when some instances would stay.')
+        parser.set_defaults(snapshot=None, mode='auto', overbooking=False)
+        return parser
+
+    def take_action(self, parsed_args: argparse.Namespace) -> None:
+        from kronos_nova.cmd import _tool
+
+        def run() -> int:
+            from kronos_nova.cli import _draining
+
+            answer = _draining.start(parsed_args)
+            time = ('' if answer.seconds is None else
+                    f' It takes about {answer.seconds:.0f} s at what was measured lately.')
+            sys.stdout.write(
+                f'Host {_tool.shown(parsed_args.host)} is disabled; {answer.here} instances are to '
+                f'leave it.{time} kronos drain watch shows how far it is.\n')
+            return 0
+
+        if status := _tool.guarded('kronos drain start', run):
+            raise SystemExit(status)
+
+
+def _reason(text: str) -> str:
+    """As Nova takes it: 1 to 255 printable characters."""
+    found = ' '.join(text.split())
+    if not found or len(found) > 255 or not found.isprintable():
+        raise argparse.ArgumentTypeError('write 1 to 255 printable characters')
+    return found
+
+
+class WatchDrain(lister.Lister):
+    """Look at a host until it is empty, and say what became of each instance.
+
+    The exit status is 1 when it is not empty after --timeout seconds.
+    """
+
+    _status = 0
+
+    def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
+        parser: argparse.ArgumentParser = super().get_parser(prog_name)
+        parser.add_argument('host', metavar='HOST', help='Its name as a compute service.')
+        parser.add_argument('--config-file', action='append', default=[], metavar='FILE',
+                            help='kronos.conf; repeatable.')
+        parser.add_argument('--interval', type=_seconds, default=10.0, metavar='SECONDS',
+                            help='Between two looks; 10 unless told.')
+        parser.add_argument('--timeout', type=_seconds, default=float(86400), metavar='SECONDS',
+                            help='Stop after so long; a day unless told.')
+        parser.add_argument('--since', type=_seconds, default=3600.0, metavar='SECONDS',
+                            help='Tell of tasks that ended so long before; an hour unless told.')
+        return parser
+
+    def run(self, parsed_args: argparse.Namespace) -> int:
+        return int(super().run(parsed_args)) or self._status
+
+    def take_action(
+        self, parsed_args: argparse.Namespace
+    ) -> tuple[tuple[str, ...], list[tuple[Any, ...]]]:
+        from kronos_nova.cli import progress
+        from kronos_nova.cmd import _tool
+
+        rows: list[tuple[Any, ...]] = []
+        line = progress.Progress(sys.stderr)
+
+        def tell(found: list[Any]) -> None:
+            gone = sum(row.state == 'completed' for row in found)
+            line.show(f'{gone} of {len(found)} have left', gone / len(found) if found else 1.0)
+
+        def run() -> int:
+            from kronos_nova.cli import _draining
+
+            empty, found = _draining.watch(parsed_args, tell)
+            line.clear()
+            rows.extend((r.instance_uuid, _tool.shown(r.to_host), r.state,
+                         None if r.seconds is None else round(r.seconds, 1),
+                         _tool.shown(r.error)) for r in found)
+            self._status = int(not empty)
+            sys.stderr.write(f'Host {_tool.shown(parsed_args.host)} '
+                             + ('is empty.\n' if empty else 'is not empty yet.\n'))
+            return 0
+
+        if status := _tool.guarded('kronos drain watch', run):
+            raise SystemExit(status)
+        return ('Instance', 'To', 'State', 'Seconds', 'Error'), rows
+
+
+def _seconds(text: str) -> float:
+    try:
+        found = float(text)
+    except ValueError:
+        found = -1.0
+    if not 0.1 <= found <= 1e7:
+        raise argparse.ArgumentTypeError(f'{text!r} is no number of seconds from 0.1 to 1e7')
+    return found

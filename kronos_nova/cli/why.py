@@ -54,7 +54,7 @@ class WhyNot(lister.Lister):
             from kronos_nova.cli import _why
 
             answer = _why.answer(parsed_args)
-            rows.extend(tuple(_tool.shown(cell) for cell in row) for row in _rows(answer))
+            rows.extend(tuple(_tool.shown(cell) for cell in row) for row in told(answer))
             return 0
 
         if status := _tool.guarded('kronos why-not', run):
@@ -62,7 +62,8 @@ class WhyNot(lister.Lister):
         return ('What', 'Verdict', 'Detail'), rows
 
 
-def _rows(answer: Any) -> Iterator[tuple[str, str, str]]:
+def told(answer: Any) -> Iterator[tuple[str, str, str]]:
+    """What, verdict, detail of explaining.Answer."""
     for text in answer.holds:
         yield 'scope', 'waits', text
     for verdict in answer.verdicts:

@@ -81,6 +81,13 @@ def native_threads() -> None:
         backend.init_backend(backend.BackendType.THREADING)
 
 
+def quiet(conf: cfg.ConfigOpts) -> None:
+    """For commands whose result says what is wrong; the libraries' own cries only confuse."""
+    if not conf.debug:
+        warnings.simplefilter('ignore')
+        logging.getLogger(None).logger.manager.disable = logging.CRITICAL
+
+
 def fail(prog: str, text: str) -> NoReturn:
     """One clear line, and out."""
     sys.stderr.write(f'{prog}: {masking.masked(" ".join(text.split()))}\n')

@@ -183,6 +183,18 @@ def caster(conf: cfg.ConfigOpts) -> Any:
     return transport.Caster(found, retry=transport.retries(conf))
 
 
+def plan_notifier(conf: cfg.ConfigOpts) -> Any:
+    """Tells of plans and drains; None where that is switched off, in a dry run, or without
+    a broker."""
+    from kronos_nova.rebalancer import transport
+
+    if conf.engine.dry_run or not conf.messaging.plan_notifications:
+        return None
+    found = transport.get(conf)
+    return None if found is None else transport.PlanNotifier(
+        found, retry=transport.retries(conf))
+
+
 def results(conf: cfg.ConfigOpts, scopes: Sequence[str], heard: Callable[..., None]) -> Any:
     """Hears of results, of all of them: each engine has a pool of its own. None in
     a dry run or without a broker."""

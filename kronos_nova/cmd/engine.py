@@ -54,7 +54,8 @@ def _run(conf: Any) -> int:
         conf, collector=_wiring.collector(conf), source=_wiring.source(conf),
         confirming=_wiring.confirming(conf),
         store=_wiring.store(conf), cast=_wiring.caster(conf), publish=_wiring.publisher(conf),
-        publish_usage=_wiring.usage_publisher(conf), kept_alive=not conf.once, tally=tally)
+        publish_usage=_wiring.usage_publisher(conf), notify=_wiring.plan_notifier(conf),
+        kept_alive=not conf.once, tally=tally)
     try:
         if conf.once:
             rows = built.run_cycle()

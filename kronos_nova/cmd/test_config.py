@@ -41,19 +41,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     _tool.configure(conf, PROG, argv, [
         cfg.StrOpt('format', default='table', choices=['table', 'json'],
                    help='How the result is printed.')], DESCRIPTION, strict=False)
-    _quiet(conf)
+    _tool.quiet(conf)
     return _tool.guarded(PROG, lambda: _report(list(checks.run(conf)), conf.format))
-
-
-def _quiet(conf: Any) -> None:
-    """The items say what is wrong; the libraries' own cries only confuse."""
-    import warnings
-
-    from oslo_log import log as logging
-
-    if not conf.debug:
-        warnings.simplefilter('ignore')
-        logging.getLogger(None).logger.manager.disable = logging.CRITICAL
 
 
 def _report(items: Sequence[Any], form: str) -> int:

@@ -28,6 +28,10 @@ def _old(opt: cfg.Opt) -> cfg.Opt:
 
 
 OPTS: list[cfg.Opt] = [
+    cfg.BoolOpt('plan_notifications', default=False,
+                help='Publish a notification of every plan that has moves, and of drains that '
+                     'begin and end, on kronos.plans.<scope>. RabbitMQ keeps what nobody reads: '
+                     'switch it on when somebody does.'),
     _old(cfg.StrOpt('transport', default='rabbit', help='oslo.messaging driver.')),
     _old(cfg.StrOpt('host', default='localhost', help='Broker host.')),
     _old(cfg.PortOpt('port', default=5672, help='Broker port.')),

@@ -59,7 +59,15 @@ def load(path: str) -> policy.PolicySet:
 
     :raises PolicyFileError: names file, line or field, and remedy.
     """
-    return policy.parse(_document(path, _read(path)), path)
+    return policy.parse(document(path), path)
+
+
+def document(path: str) -> Any:
+    """What a policy file holds, not validated yet.
+
+    :raises PolicyFileError: it cannot be read, or is no YAML of ours.
+    """
+    return _document(path, _read(path))
 
 
 def _read(path: str) -> str:

@@ -16,9 +16,20 @@
 They are data, tested with promtool against series as the exporters name them.
 """
 
+import dataclasses
 from importlib import resources
 
 SUFFIX = '.yaml'
+EXPORTERS = 'Exporters: '
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class About:
+    """What the comment at the head of a preset says: what it is for, in one paragraph, and
+    what has to be scraped for it."""
+
+    purpose: str
+    exporters: tuple[str, ...]
 
 
 def names() -> list[str]:
@@ -35,3 +46,14 @@ def read(name: str) -> str:
     if name not in names():
         raise KeyError(name)
     return resources.files(__name__).joinpath(name + SUFFIX).read_text(encoding='utf-8')
+
+
+def about(name: str) -> About:
+    """
+    :raises KeyError: there is none of that name.
+    """
+    # The licence comes first, and ends with an empty line.
+    head = read(name).split('\n\n', 2)[1]
+    lines = [line.removeprefix('#').strip() for line in head.splitlines()]
+    exporters = next(line.removeprefix(EXPORTERS) for line in lines if line.startswith(EXPORTERS))
+    return About(' '.join(lines[:lines.index('')]), tuple(exporters.split(', ')))

@@ -82,6 +82,7 @@ class Engine:
     :param publish: None when nova-scheduler is not told.
     :param confirming: None when Placement is not asked for what was chosen.
     :param publish_usage: as well, of what is measured; also in a dry run.
+    :param notify: None when nobody is told of plans and drains.
     :param kept_alive: somebody calls :meth:`keep_leases` all the time.
     :param tally: told of every cycle.
     """
@@ -90,6 +91,7 @@ class Engine:
                  store: store_api.Store, cast: Cast | None = None,
                  publish: telling.Publish | None = None,
                  publish_usage: telling.PublishUsage | None = None,
+                 notify: telling.Notify | None = None,
                  confirming: confirmation.Confirming | None = None,
                  owner: str | None = None, kept_alive: bool = False,
                  tally: tallies.Tally | None = None,
@@ -102,6 +104,7 @@ class Engine:
         self._cast = cast
         self._log = telling.Log()
         self._scheduler = telling.Scheduler(store, publish, publish_usage, clock)
+        self._listeners = telling.Listeners(notify)
         self._confirming = confirming
         self._owner = owner or owners.name()
         self._clock = clock
@@ -471,6 +474,8 @@ class Engine:
         self._store.save_plan(
             lease, outcome.plan, rows, plan_id=plan_id, now=now, dry_run=dry_run,
             cooldown=conf.engine.cooldown, instance_cooldown=conf.engine.instance_cooldown)
+        self._listeners.stored(
+            outcome, plan_id, now, model.TaskState.PENDING if waits else model.TaskState.QUEUED)
         if waits and rows:
             LOG.warning('Scope %s: plan %s waits for approval of its %d moves (kronos plan '
                         'approve)', outcome.plan.scope, plan_id, len(rows))

@@ -38,6 +38,8 @@ VERSION = '1.0'
 METHOD = 'execute_migration'
 COMPLETED = 'migration.completed'
 FAILED = 'migration.failed'
+PLANNED = 'plan.created'
+DRAINING, DRAINED, UNDRAINED = 'drain.started', 'drain.completed', 'drain.stopped'
 
 _COMPATIBLE = re.compile(r'1\.[0-9]{1,4}')
 _PLAIN = re.compile(r'[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}')
@@ -75,6 +77,14 @@ def migrations_topic(scope: str, *, aggregate: bool = False) -> str:
 
 def results_topic(scope: str, *, aggregate: bool = False) -> str:
     return f'kronos.results.{slug(scope, aggregate=aggregate)}'
+
+
+def plans_topic(scope: str, *, aggregate: bool = False) -> str:
+    return f'kronos.plans.{slug(scope, aggregate=aggregate)}'
+
+
+def planner_id(scope: str, *, aggregate: bool = False) -> str:
+    return f'kronos-engine-{slug(scope, aggregate=aggregate)}'
 
 
 def publisher_id(scope: str, *, aggregate: bool = False) -> str:
@@ -136,6 +146,29 @@ def to_payload(result: model.Result) -> dict[str, Any]:
         'error_type': result.error_type, 'duration_seconds': result.duration_seconds,
         'retry_count': result.retry_count, 'completed_at': _iso(result.completed_at),
         'attempts': [_attempt_payload(attempt) for attempt in result.attempts]}
+
+
+def plan_payload(plan: model.Plan, plan_id: str, created_at: float,
+                 state: model.TaskState) -> dict[str, Any]:
+    """Of ``plan.created``: what was decided; ``state`` is that of its tasks, ``pending``
+    where they wait for approval."""
+    return {
+        'version': VERSION, 'plan_id': plan_id, 'aggregate': plan.scope,
+        'created_at': _iso(created_at), 'state': state.value,
+        'combined_before': plan.combined_before, 'combined_after': plan.combined_after,
+        'policies': [{'name': p.name, 'threshold': p.threshold,
+                      'imbalance_before': p.imbalance_before,
+                      'imbalance_after': p.imbalance_after} for p in plan.policies],
+        'moves': [{'instance_uuid': m.instance_uuid, 'from_host': m.from_host,
+                   'to_host': m.to_host, 'phase': m.phase.value, 'wave': m.wave,
+                   'requires': list(m.requires), 'alternates': list(m.alternates),
+                   'improvement': m.improvement} for m in plan.moves]}
+
+
+def drain_payload(scope: str, host: str, at: float, instances: int) -> dict[str, Any]:
+    """Of the events of drains: ``instances`` are left on the host."""
+    return {'version': VERSION, 'aggregate': scope, 'host': host, 'at': _iso(at),
+            'instances': instances}
 
 
 def _attempt_payload(attempt: model.Attempt) -> dict[str, Any]:

@@ -343,7 +343,8 @@ def policy_reports(request: Request, before: sim.Floats,
             name=policy.name, threshold=policy.threshold,
             imbalance_before=None if untrusted else float(before[p]),
             imbalance_after=None if untrusted else float(after[p]),
-            skipped=untrusted is not None, reason=untrusted))
+            skipped=untrusted is not None, reason=untrusted,
+            age=request.scores.policies[policy.name].age))
     return tuple(reports)
 
 

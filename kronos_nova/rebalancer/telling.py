@@ -10,8 +10,10 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""What an engine tells: operators by its log, nova-scheduler by what it publishes."""
+"""What an engine tells: operators by its log, nova-scheduler by what it publishes, others by
+notifications."""
 
+from collections import Counter
 from collections.abc import Callable
 from collections.abc import Mapping
 from collections.abc import Sequence
@@ -25,6 +27,8 @@ from kronos_nova import exception
 from kronos_nova import flavors
 from kronos_nova import model
 from kronos_nova import policy as policies
+from kronos_nova.rebalancer import cycle
+from kronos_nova.rebalancer import messages
 from kronos_nova.rebalancer import report
 from kronos_nova.rebalancer import usages
 from kronos_nova.rebalancer.store import api as store_api
@@ -37,6 +41,7 @@ LIVE = tuple(state for state in model.TaskState if not state.terminal)
 DECIDED = tuple(state for state in LIVE if state is not model.TaskState.PENDING)
 _SECONDS = re.compile(r'\b\d+ s\b')
 
+Notify = Callable[[str, str, dict[str, Any]], object]
 Publish = Callable[[frozenset[str], model.History, model.Cluster, float], None]
 PublishUsage = Callable[[policies.Policy, flavors.Usage, float], None]
 
@@ -82,6 +87,34 @@ class Log:
             if _SECONDS.sub('', text) not in self._undrained.get(row['name'], ()):
                 LOG.info('Scope %s: %s', row['name'], text)
         self._undrained[row['name']] = told
+
+
+class Listeners:
+    """Notifications of plans and drains, at most once each: what a crash comes between is
+    not told again.
+
+    :param notify: (event, scope, payload); None: nobody is told.
+    """
+
+    def __init__(self, notify: Notify | None) -> None:
+        self._notify = notify
+
+    def stored(self, outcome: cycle.Outcome, plan_id: str, now: float,
+               state: model.TaskState) -> None:
+        """A plan of a cycle is in the database."""
+        if self._notify is None:
+            return
+        plan = outcome.plan
+        if plan.moves:
+            self._notify(messages.PLANNED, plan.scope,
+                         messages.plan_payload(plan, plan_id, now, state))
+        before = outcome.request.history.draining & outcome.cluster.scope_hosts
+        here = Counter(i.host for i in outcome.cluster.instances.values())
+        for host in sorted(before ^ plan.draining):
+            event = (messages.DRAINING if host in plan.draining else
+                     messages.UNDRAINED if here[host] else messages.DRAINED)
+            self._notify(event, plan.scope,
+                         messages.drain_payload(plan.scope, host, now, here[host]))
 
 
 class Scheduler:

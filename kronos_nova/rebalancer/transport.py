@@ -213,6 +213,29 @@ class Notifier:
         return self._notifiers[scope]
 
 
+class PlanNotifier:
+    """Publishes what engines decide: (event, scope, payload)."""
+
+    def __init__(self, transport: Any, clock: Callable[[], float] = time.monotonic,
+                 retry: int = RETRY) -> None:
+        self._transport = transport
+        self._breaker = _Breaker(clock)
+        self._retry = retry
+        self._notifiers: dict[str, Any] = {}
+
+    def __call__(self, event: str, scope: str, payload: dict[str, Any]) -> bool:
+        """Never raises; False: it was not published."""
+        return self._breaker.send(
+            f'{event} of scope {scope}', lambda: self._notifier(scope).info({}, event, payload))
+
+    def _notifier(self, scope: str) -> Any:
+        if scope not in self._notifiers:
+            self._notifiers[scope] = oslo_messaging.Notifier(
+                self._transport, messages.planner_id(scope), driver='messagingv2',
+                topics=[messages.plans_topic(scope)], retry=self._retry)
+        return self._notifiers[scope]
+
+
 #: Why a task that somebody sent is not one of ours, or None.
 Doubt = Callable[[model.Task], str | None]
 

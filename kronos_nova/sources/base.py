@@ -42,6 +42,16 @@ class Source(abc.ABC):
     def health(self) -> tuple[model.Health, str]:
         """The source's own state, and a sentence that explains it."""
 
+    def check_syntax(self, query: str) -> model.QueryResult:
+        """Have one query parsed, without a look at samples; for ``kronos policy lint``.
+
+        ``error`` says what is wrong with it; when ``health`` is UNREACHABLE, why
+        nobody could tell. Not every source knows PromQL: one that does not keeps
+        this method.
+        """
+        return model.QueryResult(query, model.Health.UNREACHABLE,
+                                 error=f'{type(self).__name__} does not parse PromQL')
+
     def query_range(self, query: str, label: str, mark: str, window: ranges.Window,
                     progress: ranges.Progress = ranges.silent) -> ranges.RangeResult:
         """Ask one query at every time of the window; for ``kronos simulate``.

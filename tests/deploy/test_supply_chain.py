@@ -44,6 +44,7 @@ NAMED = {
     'LicenseRef-Repoze-BSD-derived': 'BSD-3-Clause',
     'Apache Software License': 'Apache-2.0', 'Apache 2.0': 'Apache-2.0',
     'BSD': 'BSD-3-Clause', 'BSD License': 'BSD-3-Clause', 'MIT License': 'MIT',
+    'The MIT License (MIT)': 'MIT',
     'ISC License (ISCL)': 'ISC',
     'Mozilla Public License 2.0 (MPL 2.0)': 'MPL-2.0', 'Public Domain': 'CC0-1.0',
     'Python Software Foundation License': 'PSF-2.0', 'PSF': 'PSF-2.0'}
@@ -100,7 +101,16 @@ def _licence(name: str) -> str:
     classifiers = [text.rpartition('::')[2].strip() for text in found.get_all('Classifier') or []
                    if text.startswith('License ::')]
     named = [text for text in classifiers if text not in ('OSI Approved', 'DFSG approved')]
-    return ' OR '.join(named) or (found.get('License') or 'none').partition('\n')[0]
+    stated = ' OR '.join(named) or (found.get('License') or '').partition('\n')[0]
+    return stated or _title(name, found.get_all('License-File') or [])
+
+
+def _title(name: str, files: list[str]) -> str:
+    """The first line of a licence file, where the metadata only names the file."""
+    for path in metadata.distribution(name).files or []:
+        if path.name in files and path.parent.name in ('licenses', path.parts[0]):
+            return path.read_text().strip().partition('\n')[0].strip()
+    return 'none'
 
 
 def test_every_licence_of_what_we_bring_is_allowed():

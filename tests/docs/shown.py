@@ -67,6 +67,8 @@ def parser(name: str):
 def split(command: str) -> tuple[str, list[str]]:
     """(subcommand, its arguments); '' when there is no such subcommand."""
     words = shlex.split(command)[1:]
+    # What a shell does with the output is not ours.
+    words = words[:next((n for n, word in enumerate(words) if word in ('>', '|')), None)]
     for length in (3, 2, 1):
         if ' '.join(words[:length]) in names():
             return ' '.join(words[:length]), words[length:]

@@ -13,6 +13,7 @@
 
 """The commands that come and go, as processes, against a real Nova."""
 
+import dataclasses
 import json
 import os
 import re
@@ -259,7 +260,16 @@ class TestAgain(ToolsCase):
         done = self.ask('drain', 'check', 'host1')
         self.assertEqual(0, done.returncode, done.stderr)
         self.assertEqual('not known', self.verdicts(done.stdout)['time'][0])
+        (row,) = self.store.tasks(self.plan_id)
+        done = self.ask('explain', 'move', row.task.task_id)
+        self.assertEqual(0, done.returncode, done.stderr)
+        found = self.verdicts(done.stdout)
+        self.assertIn('of the combined imbalance', found['improvement'][1])
+        self.assertEqual('passed', found['conclusion'][0], 'the task is no reason against itself')
+        self.assertEqual('better', found['policy cpu'][0])
         self.work()
+        done = self.ask('explain', 'move', row.task.task_id)
+        self.assertEqual('it has been made', self.verdicts(done.stdout)['today'][1])
         done = self.ask('drain', 'check', 'host3')
         self.assertEqual(0, done.returncode, done.stderr)
         found = self.verdicts(done.stdout)
@@ -286,6 +296,59 @@ class TestAgain(ToolsCase):
 
     def verdicts(self, text: str) -> dict[str, tuple[str, str]]:
         return {row['What']: (row['Verdict'], row['Detail']) for row in json.loads(text)}
+
+    def engine_options(self, *lines: str) -> None:
+        with open(self.config) as f:
+            text = f.read()
+        with open(self.config, 'w') as f:
+            f.write(text.replace('[engine]', '\n'.join(['[engine]', *lines])))
+
+    def drain(self, *arguments: str) -> 'subprocess.CompletedProcess[str]':
+        return subprocess.run(
+            [sys.executable, '-c', 'import sys; from kronos_nova.cli import app; '
+                                   'sys.exit(app.main(sys.argv[1:]))',
+             'drain', *arguments, '--config-file', self.config],
+            capture_output=True, text=True, timeout=180, check=False)
+
+    def status(self, host: str) -> tuple[str, str | None]:
+        found = next(s for s in self.admin_api.get_services(binary='nova-compute')
+                     if s['host'] == host)
+        return found['status'], found.get('disabled_reason')
+
+    def test_a_drain_is_started_watched_and_told_of(self) -> None:
+        self.work()
+        done = self.drain('start', 'host3', '--reason', 'a change')
+        self.assertEqual(1, done.returncode)
+        self.assertIn('evacuate_disabled_hosts: it is not set', done.stderr)
+        self.engine_options('evacuate_disabled_hosts = true', 'drain_reason_regex = ^change-')
+        done = self.drain('start', 'host3', '--reason', 'a change')
+        self.assertIn('does not match [engine] drain_reason_regex', done.stderr)
+        self.admin_api.post_server_action(self.server['id'], {'lock': None})
+        done = self.drain('start', 'host3', '--reason', 'change-7')
+        self.assertEqual(1, done.returncode)
+        self.assertIn(f'1 instances would stay, the first {self.server["id"]}: locked',
+                      done.stderr)
+        self.assertEqual(('enabled', None), self.status('host3'))
+        self.admin_api.post_server_action(self.server['id'], {'unlock': None})
+        done = self.drain('start', 'host3', '--reason', 'change-7')
+        self.assertEqual(0, done.returncode, done.stderr)
+        self.assertIn('1 instances are to leave it. It takes about', done.stdout)
+        self.assertEqual(('disabled', 'change-7'), self.status('host3'))
+        done = self.drain('watch', 'host3', '--timeout', '0.1')
+        self.assertEqual(1, done.returncode)
+        self.assertIn('Host host3 is not empty yet.', done.stderr)
+        self.conf.set_override('evacuate_disabled_hosts', True, 'engine')
+        self.worker._settings = dataclasses.replace(self.worker._settings, instance_cooldown=0.0)
+        with self.store.engine.begin() as connection:
+            connection.exec_driver_sql('DELETE FROM cooldown')
+        self.assertEqual(1, len(self.plan()['moves']))
+        self.work()
+        done = self.drain('watch', 'host3', '-f', 'json')
+        self.assertEqual(0, done.returncode, done.stderr)
+        (row,) = json.loads(done.stdout)
+        self.assertEqual((self.server['id'], 'completed', ''),
+                         (row['Instance'], row['State'], row['Error']))
+        self.assertEqual(self.host_of(self.server), row['To'])
 
     def test_what_was_cancelled_is_tried_again(self) -> None:
         (row,) = self.store.tasks(self.plan_id)
@@ -395,3 +458,39 @@ class TestTestConfig(ToolsCase):
         self.assertEqual(1, status)
         self.assertEqual('failed', items['nova']['status'])
         self.assertIn('Nova', items['nova']['text'])
+
+
+class TestPolicyTest(ToolsCase):
+
+    def check(self, *arguments: str) -> tuple[int, dict[tuple[str, str], tuple[str, str]]]:
+        """Status and text by query and check."""
+        done = self.ask('policy', 'test', *arguments)
+        self.assertNotIn('Traceback', done.stderr)
+        return done.returncode, {(r['Query'], r['Check']): (r['Status'], r['What'])
+                                 for r in json.loads(done.stdout)}
+
+    def test_what_queries_say_is_compared_with_the_live_cloud(self) -> None:
+        server = self.boot(host='host1')
+        self.load({'host1': 0.8, 'host2': 0.5, 'host3': 0.1}, {server['id']: 0.35})
+        status, found = self.check('--policy', 'cpu')
+        self.assertEqual((0, {'ok', 'warning'}), (status, {s for s, _ in found.values()}), found)
+        self.assertEqual(('ok', '3 are hosts of Nova\'s'), found['imbalance_query', 'labels'])
+        self.assertEqual(('ok', '0.1 to 0.8'), found['imbalance_query', 'range'])
+        self.assertEqual(('ok', 'none of 1 instances'), found['vm_profile_query', 'missing'])
+        self.assertEqual('ok', found['vm_profile_query', 'coverage'][0])
+        self.assertIn('imbalance 0.700', found['', '_unassigned_'][1])
+
+    def test_what_is_wrong_is_told_with_its_likely_reason(self) -> None:
+        server = self.boot(host='host1')
+        self.load({'host1': 80, 'host2': 50, 'stranger': 10}, {server['id']: 35})
+        status, found = self.check()
+        self.assertEqual(1, status)
+        self.assertIn('percent', found['imbalance_query', 'range'][1])
+        self.assertIn('1 are nobody\'s: stranger', found['imbalance_query', 'labels'][1])
+        self.assertEqual(('warning', '1 of 3 hosts have no value: host3'),
+                         found['imbalance_query', 'missing'])
+        self.load({'host1': 0.8, 'host2': 0.5, 'host3': 0.1}, {server['id']: 60})
+        status, found = self.check()
+        self.assertEqual((1, 'failed'), (status, found['vm_profile_query', 'coverage'][0]))
+        self.assertIn('percent', found['vm_profile_query', 'coverage'][1])
+        self.assertEqual([], self.migrations(server))

@@ -141,6 +141,32 @@ def test_defect_18_every_pool_hears_every_result(bus):
             server.stop()
 
 
+def test_whoever_listens_hears_of_plans_and_drains_in_any_scope(bus):
+    heard = queue.Queue()
+
+    class Endpoint:
+        def info(self, context, publisher, event, payload, metadata):
+            heard.put((publisher, event, payload))
+
+    plan = model.Plan('blau, grün', (model.Move('u', 'h1', 'h2', model.Phase.SPREAD),))
+    payload = messages.plan_payload(plan, 'p', 1.0, model.TaskState.PENDING)
+    listener = oslo_messaging.get_notification_listener(
+        bus, [oslo_messaging.Target(topic=messages.plans_topic(plan.scope))], [Endpoint()],
+        executor='threading', pool='somebody')
+    listener.start()
+    try:
+        tell = transport.PlanNotifier(bus)
+        assert tell(messages.PLANNED, plan.scope, payload)
+        drain = messages.drain_payload(plan.scope, 'h1', 2.0, 0)
+        assert tell(messages.DRAINED, plan.scope, drain)
+        publisher = messages.planner_id(plan.scope)
+        assert [heard.get(timeout=WAIT) for _ in range(2)] == [
+            (publisher, 'plan.created', payload), (publisher, 'drain.completed', drain)]
+    finally:
+        listener.stop()
+        listener.wait()
+
+
 def test_two_engines_both_hear_every_result(bus, monkeypatch):
     """As the daemons are wired: each engine has a pool of its own, by its name
     or its host's; one that was away hears what was told meanwhile."""

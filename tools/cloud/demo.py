@@ -92,6 +92,7 @@ class Demo:
         snapshot = rebalancer.record(self._run, place)
         self._compare(before, self._stage.settled())
         snapshot()
+        self._look(place, next(iter(report['moves']))['instance_uuid'])
         self._check('kronos-record wrote a snapshot', len(list(place.glob('*/meta.json'))) == 1)
         self._progress.say('\nSeen to be true')
         self._progress.say(tables.table(
@@ -248,6 +249,28 @@ class Demo:
         first, last = scenario.imbalance(before), scenario.imbalance(after)
         self._progress.say(f'\n  imbalance  {first:.2f} -> {last:.2f}')
         self._check(f'the imbalance fell from {first:.2f} to {last:.2f}', last < first / 2)
+
+    def _look(self, place: pathlib.Path, uuid: str) -> None:
+        """What an operator asks afterwards; the answers are kept beside the report."""
+        host = self._run.state.hosts[0]
+        answers = {}
+        for name, arguments in {
+                'status': ('status',), 'plan-list': ('plan', 'list'),
+                'host-list': ('host', 'list'), 'instance-show': ('instance', 'show', uuid),
+                'why-nothing': ('why-nothing',), 'drain-check': ('drain', 'check', host),
+                'report': ('report', '-o', str(place / 'report.html'))}.items():
+            status, said = rebalancer.ask(self._run, *arguments)
+            (place / f'{name}.txt').write_text(said)
+            answers[name] = status
+        self._progress.say('\nkronos host list')
+        self._progress.say((place / 'host-list.txt').read_text())
+        # Whether the other hosts have room for all of a host is the load's matter: 0 or 1.
+        self._check('kronos answers what an operator asks of it', all(
+            status == 0 or (name == 'drain-check' and status == 1)
+            for name, status in answers.items()))
+        self._check('kronos drain check comes to a conclusion',
+                    'conclusion' in (place / 'drain-check.txt').read_text())
+        self._check('kronos report wrote a page', (place / 'report.html').stat().st_size > 10_000)
 
     def _place(self, report: dict[str, Any]) -> pathlib.Path:
         """A directory that outlives the sandbox, with the engine's report in it."""

@@ -111,6 +111,16 @@ def plan_once(run: Run, *more: str) -> dict[str, Any]:
         ) from e
 
 
+def ask(run: Run, *arguments: str) -> tuple[int, str]:
+    """A subcommand of kronos: its exit status, and what it says."""
+    script = command(run, 'kronos')[0]
+    done = subprocess.run(
+        [script, *arguments, '--config-file', str(run.layout.kronos_conf)],
+        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL, text=True,
+        env=run.environment(), cwd=run.layout.data, check=False)
+    return done.returncode, done.stdout
+
+
 def start_executor(run: Run) -> None:
     run.spawn(EXECUTOR, command(run, EXECUTOR))
 

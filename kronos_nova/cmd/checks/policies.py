@@ -16,22 +16,31 @@
 from collections.abc import Iterator
 
 from kronos_nova import exception
+from kronos_nova import policy as policies
 from kronos_nova.cmd.checks import base
-from kronos_nova.conf import policies
+from kronos_nova.conf import policies as policy_files
 
 
 def check(context: base.Context) -> Iterator[base.Item]:
     path = context.conf.engine.policies_file
     try:
-        context.policy_set = policies.load(path)
+        context.policy_set = policy_files.load(path)
     except exception.PolicyFileError as e:
         yield base.failed('policies', f'{path}: {e.kwargs["field"]}: {e.kwargs["problem"]}',
                           e.kwargs['remedy'])
         return
-    enabled = context.policy_set.enabled
-    yield base.ok('policies', f'{path}: {context.policy_set.mode} by '
-                              + ', '.join(f'{p.name} ({p.weight:g})' for p in enabled))
-    for policy in enabled:
+    yield base.ok('policies', f'{path}: {summary(context.policy_set)}')
+    yield from risks(context.policy_set)
+
+
+def summary(policy_set: policies.PolicySet) -> str:
+    return f'{policy_set.mode} by ' + ', '.join(
+        f'{p.name} ({p.weight:g})' for p in policy_set.enabled)
+
+
+def risks(policy_set: policies.PolicySet) -> Iterator[base.Item]:
+    """What is valid, and unwise."""
+    for policy in policy_set.enabled:
         if policy.vm_profile_query and policy.vm_profile_label_type == 'nova_display_name':
             yield base.warning(
                 f'policies: {policy.name}', 'instances are found by display names, which their '

@@ -16,11 +16,13 @@
 from collections.abc import Iterator
 import time
 
-from kronos_nova import labels
 from kronos_nova import model
 from kronos_nova import policy as policies
 from kronos_nova import scoring
 from kronos_nova.cmd.checks import base
+from kronos_nova.cmd.checks import coverage
+from kronos_nova.cmd.checks import survey
+from kronos_nova.cmd.checks import units
 
 #: How many names an item shows.
 SHOWN = 5
@@ -32,25 +34,33 @@ def check(context: base.Context) -> Iterator[base.Item]:
         return
     for policy in context.policy_set.enabled:
         samples = context.source.fetch(policy)
-        for field, result in (('imbalance_query', samples.imbalance),
-                              ('capacity_query', samples.capacity),
-                              ('host_capacity_query', samples.host_capacity)):
-            if result is not None:
-                yield _by_host(context, policy, field, result)
-        for field, result in (('vm_profile_query', samples.profile),
-                              ('vm_mean_query', samples.mean),
-                              ('vm_deviation_query', samples.deviation)):
-            if result is not None:
-                yield _by_instance(context, policy, field, result)
-        yield _age(context, policy, samples)
-        yield from _scores(context, policy, samples)
+        for field, result in answers(samples):
+            one = _by_host if field in survey.HOST_FIELDS else _by_instance
+            yield one(context, policy, field, result)
+        yield age(context, policy, samples)
+        yield from (item for item in coverage.check(context, policy, samples)
+                    if item.status in (base.Status.WARNING, base.Status.FAILED))
+        yield from scores(context, policy, samples)
 
 
-def _title(policy: policies.Policy, field: str) -> str:
+def answers(samples: model.PolicySamples) -> Iterator[tuple[str, model.QueryResult]]:
+    """What was asked, by the field of the query; ages are judged apart."""
+    for field, result in (('imbalance_query', samples.imbalance),
+                          ('capacity_query', samples.capacity),
+                          ('host_capacity_query', samples.host_capacity),
+                          ('vm_profile_query', samples.profile),
+                          ('vm_mean_query', samples.mean),
+                          ('vm_deviation_query', samples.deviation)):
+        if result is not None:
+            yield field, result
+
+
+def title_of(policy: policies.Policy, field: str) -> str:
     return f'query: {policy.name} {field}'
 
 
-def _unanswered(title: str, label: str, result: model.QueryResult) -> base.Item | None:
+def unanswered(title: str, label: str, result: model.QueryResult) -> base.Item | None:
+    """Why there is nothing to look at; None when there is something."""
     if result.error is not None:
         return base.failed(title, result.error,
                            'Run the query in Prometheus and correct it in the policy file.')
@@ -63,26 +73,28 @@ def _unanswered(title: str, label: str, result: model.QueryResult) -> base.Item 
 
 def _by_host(context: base.Context, policy: policies.Policy, field: str,
              result: model.QueryResult) -> base.Item:
-    title = _title(policy, field)
-    if (item := _unanswered(title, policy.host_label, result)) is not None:
+    title = title_of(policy, field)
+    if (item := unanswered(title, policy.host_label, result)) is not None:
         return item
     if context.cluster is None:
         return base.warning(title, f'{len(result.series)} series, not compared with Nova\'s hosts',
                             'Put Nova right first.')
-    hosts = context.cluster.hosts
-    names = labels.HostNames({h.name: h.hypervisor_hostname for h in hosts.values()},
-                             policy.host_regex)
-    if field == 'host_capacity_query':
-        values, problem = dict(names.map(result.series).values), None
-    else:
-        values, problem, _warnings = scoring.host_scores(policy, result, names)
-    if problem is not None:
-        return base.failed(title, problem, 'Correct the query in the policy file.')
-    missing = sorted(h for h in hosts if h not in values and context.cluster.services[h].up)
-    text = f'{len(values)} of {len(hosts)} hosts have a value'
-    if values:
-        text += f', {min(values.values()):g} to {max(values.values()):g}'
-    if len(missing) == len(hosts):
+    cluster = survey.covered(context.cluster, context.policy_set)
+    found = survey.of_hosts(policy, result, cluster)
+    if field != 'host_capacity_query':
+        names = survey.host_names(policy, cluster)
+        _values, problem, _warnings = scoring.host_scores(policy, result, names)
+        if problem is not None:
+            mistake = score_unit(cluster, found)
+            return base.failed(
+                title, problem + (f': it is probably in {mistake.unit}' if mistake else ''),
+                mistake.remedy if mistake else 'Correct the query in the policy file.')
+    missing = found.missing
+    known = sum(1 for host in found.values if host in cluster.scope_hosts)
+    text = f'{known} of {len(cluster.scope_hosts)} hosts have a value'
+    if found.values:
+        text += f', {found.lowest:g} to {found.highest:g}'
+    if cluster.scope_hosts and not known:
         return base.failed(title, 'no series is one of Nova\'s hosts',
                            f'Correct host_label ({policy.host_label}), or set host_regex.')
     if missing:
@@ -94,9 +106,9 @@ def _by_host(context: base.Context, policy: policies.Policy, field: str,
 
 def _by_instance(context: base.Context, policy: policies.Policy, field: str,
                  result: model.QueryResult) -> base.Item:
-    title = _title(policy, field)
+    title = title_of(policy, field)
     none_there = context.cluster is not None and not context.cluster.instances
-    item = _unanswered(title, policy.vm_profile_label, result)
+    item = unanswered(title, policy.vm_profile_label, result)
     if item is not None and result.error is None and none_there:
         return base.ok(title, 'no series, as there are no instances')
     if item is not None:
@@ -104,25 +116,30 @@ def _by_instance(context: base.Context, policy: policies.Policy, field: str,
     if context.cluster is None:
         return base.warning(title, f'{len(result.series)} series, not compared with Nova\'s '
                                    'instances', 'Put Nova right first.')
-    instances = context.cluster.instances.values()
-    mapped = labels.map_instances(result.series, instances, policy.vm_profile_label_type)
-    running = [i for i in instances if i.status == 'ACTIVE']
-    known = sum(1 for i in running if i.uuid in mapped.values)
-    text = f'{known} of {len(running)} active instances have a value'
-    if running and not known:
+    found = survey.of_instances(policy, result,
+                                survey.covered(context.cluster, context.policy_set))
+    known = found.expected - len(found.missing)
+    text = f'{known} of {found.expected} active instances have a value'
+    if found.expected and not known:
         return base.failed(title, 'no series is one of Nova\'s instances',
                            f'Correct vm_profile_label ({policy.vm_profile_label}) and '
                            f'vm_profile_label_type ({policy.vm_profile_label_type}).')
-    if known < len(running):
+    if found.missing:
         return base.warning(title, text, 'See that the exporters of instances run on all hosts. '
                                          'What has no value follows vm_profile_fallback '
                                          f'({policy.vm_profile_fallback}).')
     return base.ok(title, text)
 
 
-def _age(context: base.Context, policy: policies.Policy,
-         samples: model.PolicySamples) -> base.Item:
-    title = _title(policy, 'age_query')
+def score_unit(cluster: model.Cluster, found: survey.Survey) -> units.Mistake | None:
+    """Of scores that leave [0, 1]."""
+    cpus = max((h.total('VCPU') for h in cluster.hosts.values()), default=0)
+    return units.of_score(found.values.values(), cpus or None)
+
+
+def age(context: base.Context, policy: policies.Policy,
+        samples: model.PolicySamples) -> base.Item:
+    title = title_of(policy, 'age_query')
     if policy.age_query is None:
         if context.conf.engine.require_age:
             return base.failed(title, 'there is none, and require_age is set',
@@ -140,8 +157,8 @@ def _age(context: base.Context, policy: policies.Policy,
     return base.ok(title, f'the samples are {samples.age:.0f} s old')
 
 
-def _scores(context: base.Context, policy: policies.Policy,
-            samples: model.PolicySamples) -> Iterator[base.Item]:
+def scores(context: base.Context, policy: policies.Policy,
+           samples: model.PolicySamples) -> Iterator[base.Item]:
     """What the engine itself would say of the whole policy, by scope."""
     conf = context.conf
     if context.cluster is None or samples.imbalance.error is not None:

@@ -207,6 +207,10 @@ class Api:
         """
         return self._send('POST', path, what, version, json=body)
 
+    def put(self, path: str, what: str, version: str, body: Mapping[str, Any]) -> Any:
+        """As :meth:`post`."""
+        return self._send('PUT', path, what, version, json=body)
+
     def delete(self, path: str, what: str, version: str) -> Any:
         """As :meth:`post`, without a body."""
         return self._send('DELETE', path, what, version)

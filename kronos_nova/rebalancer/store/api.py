@@ -337,6 +337,15 @@ class Store:
         """All tasks of these plans, also those that are over."""
         return self._read(lambda c: tasks.find(c, tables.task.c.plan_id.in_(sorted(plan_ids))))
 
+    def tasks_from(self, host: str, since: float) -> list[TaskRow]:
+        """Tasks off a host that were live then or have been made since, oldest first."""
+        task = tables.task
+        return self._read(lambda c: [rows.task_row(row) for row in c.execute(
+            sa.select(task).where(
+                task.c.from_host == host,
+                sa.or_(task.c.active_instance.is_not(None), task.c.updated_at >= since))
+            .order_by(task.c.created_at, task.c.task_id)).mappings()])
+
     def tasks_of_instance(self, uuid: str, limit: int) -> list[TaskRow]:
         """The newest tasks of an instance, newest first."""
         task = tables.task

@@ -19,6 +19,7 @@ import time
 import pytest
 
 from kronos_nova import model
+from kronos_nova.cli import _plans
 from kronos_nova.cli import moments
 from kronos_nova.cli import task as task_commands
 from kronos_nova.rebalancer.store import api
@@ -184,7 +185,7 @@ def test_the_status_tells_of_each_scope_who_plans_it_and_what_holds_it(run, stor
         'engine', 2, False, 1)
     assert blue['Policies'] == [{
         'name': 'cpu', 'imbalance_before': 0.4, 'imbalance_after': 0.1, 'threshold': 0.15,
-        'skipped': False, 'reason': None}]
+        'skipped': False, 'reason': None, 'age_seconds': None}]
     assert blue['Tasks'] == {'claimed': 1, 'queued': 1} and blue['Overdue'] == 0
     assert blue['Executors'] == {'ctl1:executor': 1} and claimed.task.task_id
     assert 'a change' in blue['Paused'] and 'me' in blue['Paused']
@@ -229,6 +230,46 @@ def test_a_plan_is_shown_with_its_moves_their_tasks_and_what_came_of_it(run, sto
     assert f'{task.instance_uuid} h1 to h2: spread, wave 0' in ' '.join(table.split())
     status, _, error = run('plan', 'show', 'nobody')
     assert status == 1 and 'there is no such plan' in error and 'keep_days' in error
+
+
+def test_a_move_is_explained_by_what_its_plan_found_and_foresaw(run, store, tmp_path):
+    now = time.time()
+    (tmp_path / 'policies.yaml').write_text(
+        'policies: [{name: cpu, weight: 1.0, imbalance_query: cpu}]\n')
+    conf = (tmp_path / 'kronos.conf').read_text()
+    (tmp_path / 'kronos.conf').write_text(
+        f'{conf}policies_file = {tmp_path}/policies.yaml\n')
+    first = cases.new_id()
+    plan_id, (_, task), _ = cases.save(store, [
+        lambda p, s: cases.make_task(p, s, instance_uuid=first, not_before=now),
+        lambda p, s: cases.make_task(
+            p, s, improvement=0.3, alternates=('h3', 'h4'), alternate_improvements=(0.2, 0.1),
+            requires=(first,), wave=1, not_before=now, from_host='h5')], now=now)
+    found = {row['What']: (row['Verdict'], row['Detail'])
+             for row in listed(run, 'explain', 'move', task.task_id, '--stored')}
+    assert found['move'] == ('spread', f'instance {task.instance_uuid} from h5 to h2, wave 1 of '
+                                       f'plan {plan_id}')
+    assert found['planned'][1] == 'to lower the imbalance of the scope'
+    assert found['policy cpu'] == ('then', 'imbalance 0.4000 to 0.1000 by the whole plan '
+                                           '(threshold 0.15)')
+    assert found['alternate h3'][0] == '0.2000' and found['alternate h4'][0] == '0.1000'
+    assert first in found['requires'][1] and found['state'] == ('queued', '')
+    status, _, error = run('explain', 'move', 'nobody', '--stored')
+    assert status == 1 and 'there is no such task' in error
+
+
+def test_how_old_samples_were_is_told_where_it_is_known():
+    reports = [model.PolicyReport('cpu', 0.4, 0.1, 0.15, age=42.4),
+               model.PolicyReport('mem', None, None, 0.15, True, 'too old', age=900.0)]
+    assert _plans.policies(reports, nested=False) == (
+        'cpu: 0.4000 to 0.1000 (threshold 0.15), samples 42 s old\n'
+        'mem: too old, samples 900 s old')
+    assert [p['age_seconds'] for p in _plans.policies(reports, nested=True)] == [42.4, 900.0]
+
+
+def test_every_phase_can_be_explained():
+    from kronos_nova.cli import explain
+    assert explain._WHY.keys() == {str(phase) for phase in model.Phase}
 
 
 def waiting_plan(store, now):

@@ -13,6 +13,7 @@
 """The engine with fakes of what it talks to, on a real store."""
 
 import dataclasses
+import json
 
 from oslo_config import cfg
 import pytest
@@ -172,6 +173,52 @@ def test_what_waits_for_approval_holds_no_boot(world):
     world.store.approve(waiting.plan_id, world.clock(), decisions.Said('me'), {})
     engine.run_cycle()
     assert [len(flights) for flights in told] == [0, 1]
+
+
+@pytest.mark.parametrize('waits', [False, True])
+def test_listeners_are_told_of_plans_that_have_moves_and_no_others(world, waits):
+    if waits:
+        approving(world)
+    told = []
+    engine = world.engine(notify=lambda *args: told.append(args))
+    engine.run_cycle()
+    (plan,) = world.store.plans()
+    ((event, scope, payload),) = told
+    assert (event, scope) == ('plan.created', model.UNASSIGNED)
+    assert (payload['plan_id'], payload['state'], payload['version']) == (
+        plan.plan_id, 'pending' if waits else 'queued', '1.0')
+    assert [(m['instance_uuid'], m['from_host'], m['to_host'], m['phase'])
+            for m in payload['moves']] == [(A0, 'a', 'b', 'spread')]
+    assert payload['combined_after'] < payload['combined_before']
+    assert 'a0' not in json.dumps(payload), 'what tenants have named is not told'
+    engine.run_cycle()
+    assert len(told) == 1
+
+
+def test_listeners_are_told_when_a_drain_begins_ends_or_is_stopped(world):
+    world.conf.set_override('evacuate_disabled_hosts', True, 'engine')
+    told = []
+    engine = world.engine(notify=lambda *args: told.append(args))
+
+    def cycle(**service):
+        cluster = world.collector.cluster
+        world.collector.cluster = dataclasses.replace(cluster, services={
+            **cluster.services, 'a': dataclasses.replace(cluster.services['a'], **service)})
+        told.clear()
+        engine.run_cycle()
+        return [(event, p['host'], p['instances']) for event, _scope, p in told
+                if event.startswith('drain')]
+
+    here = sum(i.host == 'a' for i in world.collector.cluster.instances.values())
+    assert cycle(status='disabled', disabled_reason='a change') == [('drain.started', 'a', here)]
+    assert cycle() == [], 'it goes on'
+    assert cycle(status='enabled') == [('drain.stopped', 'a', here)]
+    assert cycle(status='disabled') == [('drain.started', 'a', here)]
+    world.collector.cluster = dataclasses.replace(world.collector.cluster, instances={
+        u: dataclasses.replace(i, host='b')
+        for u, i in world.collector.cluster.instances.items()})
+    assert cycle() == [('drain.completed', 'a', 0)]
+    assert cycle() == []
 
 
 @pytest.mark.parametrize(('mode', 'scopes', 'waits'), [

@@ -1,0 +1,189 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""What ``kronos policy lint`` finds in a policy file, and who parses its PromQL."""
+
+import argparse
+from collections.abc import Iterable
+from collections.abc import Iterator
+import contextlib
+import dataclasses
+import re
+from typing import Any
+
+from kronos_nova import exception
+from kronos_nova import model
+from kronos_nova import policy as policies
+from kronos_nova import version
+from kronos_nova.cmd.checks import base
+from kronos_nova.cmd.checks import policies as policies_check
+from kronos_nova.conf import policies as policy_files
+
+PROG = 'kronos policy lint'
+#: ``1:7: parse error: ...``, as Prometheus says it.
+_PLACE = re.compile(r'(\d+):(\d+): (?:parse error: )?(.*?)\)?$')
+_CORRECT = 'Correct the query in the policy file.'
+_VARIABLE = 'Grafana alone knows variables that begin with $: write what they stand for.'
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Row:
+    """One finding in one file; ``item.name`` is the field."""
+
+    path: str
+    item: base.Item
+
+
+class Server:
+    """The Prometheus of kronos.conf, connected to when it is first asked."""
+
+    def __init__(self, files: list[str]) -> None:
+        self._files = files
+        self._source: Any = None
+        self._read = False
+
+    def check(self, query: str) -> model.QueryResult | None:
+        """See ``Source.check_syntax``; None: there is no server to ask."""
+        if not self._read:
+            self._read = True
+            self._source = self._connect()
+        found: model.QueryResult | None = (
+            None if self._source is None else self._source.check_syntax(query))
+        return found
+
+    def _connect(self) -> Any:
+        """:raises KronosException: kronos.conf cannot be used."""
+        from oslo_config import cfg
+
+        from kronos_nova.cmd import _tool
+        from kronos_nova.cmd import _wiring
+        from kronos_nova.conf import opts
+
+        conf = cfg.ConfigOpts()
+        opts.register(conf)
+        _tool.configure(conf, PROG, [part for f in self._files for part in ('--config-file', f)],
+                        [], 'Checks policy files.')
+        # The default URL is nobody's choice: without a file no server is asked.
+        return _wiring.source(conf) if conf.config_file else None
+
+    def close(self) -> None:
+        if self._source is not None:
+            self._source.close()
+
+
+def lint(args: argparse.Namespace) -> list[Row]:
+    """:raises KronosException: kronos.conf cannot be used."""
+    with contextlib.closing(Server(args.config_file)) as server:
+        return [Row(path, base.masked(item)) for path in args.files
+                for item in _file(path, server, args.scrape_interval)]
+
+
+def status(rows: Iterable[Row]) -> int:
+    """1: something is wrong; 2: nothing is, but not everything could be checked."""
+    found = {row.item.status for row in rows}
+    if base.Status.FAILED in found:
+        return 1
+    return 2 if base.Status.SKIPPED in found else 0
+
+
+def _file(path: str, server: Server, interval: float) -> Iterator[base.Item]:
+    try:
+        document = policy_files.document(path)
+    except exception.PolicyFileError as e:
+        yield _failed(e)
+        return
+    problems = policies.problems(document, path)
+    yield from map(_failed, problems)
+    found: list[base.Item] = []
+    number = unparsed = 0
+    for field, query, entry in _queries(document):
+        number += 1
+        items = _query(field, query, entry, server, interval)
+        unparsed += items is None
+        found += items or ()
+    yield from found
+    if unparsed:
+        yield base.Item(
+            'queries', base.Status.SKIPPED, f'PromQL of {unparsed} queries was not parsed: '
+            'promql-parser is not installed, and no kronos.conf names a Prometheus that answers',
+            f'Run pip install "{version.DISTRIBUTION}[promql]", or name a kronos.conf with '
+            '--config-file.')
+    if problems:
+        return
+    policy_set = policies.parse(document, path)
+    yield from policies_check.risks(policy_set)
+    if not unparsed and not any(item.status is base.Status.FAILED for item in found):
+        yield base.ok('file', f'{policies_check.summary(policy_set)}; {number} queries parsed')
+
+
+def _failed(error: exception.PolicyFileError) -> base.Item:
+    return base.failed(error.kwargs['field'], error.kwargs['problem'], error.kwargs['remedy'])
+
+
+def _queries(document: Any) -> Iterator[tuple[str, str, Any]]:
+    """(field, PromQL, policy) of whatever is written, also where the file is not valid."""
+    listed = document.get('policies') if isinstance(document, dict) else None
+    for index, entry in enumerate(listed if isinstance(listed, list) else ()):
+        for name in policies.QUERIES:
+            query = entry.get(name) if isinstance(entry, dict) else None
+            # One that is longer is a problem already, and takes a parser too long.
+            if isinstance(query, str) and query.strip() and len(query) <= policies.LONGEST_QUERY:
+                yield policies.field_name(('policies', index, name), document), query, entry
+
+
+def _query(field: str, query: str, entry: Any, server: Server,
+           interval: float) -> list[base.Item] | None:
+    """None: nobody could parse it."""
+    try:
+        from kronos_nova.cli import _promql
+        from kronos_nova.cli import _promql_tree
+    except ModuleNotFoundError as e:
+        if e.name != 'promql_parser':
+            raise
+        answer = server.check(query)
+        if answer is None or answer.health is model.Health.UNREACHABLE:
+            return None
+        return [] if answer.error is None else [_refused(field, query, answer.error)]
+    fault = _promql.fault(query)
+    if fault is None:
+        name = field.rpartition('.')[2]
+        label = entry.get(*(('vm_profile_label', 'instance_name') if name.startswith('vm_')
+                            else ('host_label', 'host')))
+        return [_found(field, finding) for finding in _promql_tree.findings(
+            _promql.parse(query), label, unlabelled=name == 'age_query', interval=interval)]
+    answer = server.check(query)
+    if answer is not None and answer.health is not model.Health.UNREACHABLE:
+        # It has the last word: its PromQL may be newer, or another dialect.
+        return [] if answer.error is None else [_refused(field, query, answer.error)]
+    text = fault.problem
+    if fault.offset is not None:
+        text += f': {_promql.shown(query, fault.offset)}'
+    if not fault.certain:
+        return [base.warning(field, text, 'Name a kronos.conf with --config-file to have its '
+                                          'Prometheus asked.')]
+    return [base.failed(field, text, _VARIABLE if "'$'" in fault.problem else _CORRECT)]
+
+
+def _found(field: str, finding: Any) -> base.Item:
+    make = base.failed if finding.wrong else base.warning
+    return make(field, finding.problem, finding.remedy)
+
+
+def _refused(field: str, query: str, problem: str) -> base.Item:
+    """What Prometheus says, with the place in the query."""
+    if (place := _PLACE.search(problem)) is None:
+        return base.failed(field, problem, _CORRECT)
+    line, column, text = int(place[1]), int(place[2]), place[3]
+    lines = query.split('\n')
+    rest = lines[line - 1][max(0, column - 1):] if 1 <= line <= len(lines) else ''
+    return base.failed(field, f'{text}: line {line}, column {column} of the query'
+                              + (f', at {rest[:30]}' if rest.strip() else ''), _CORRECT)

@@ -1,0 +1,79 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""What ``kronos policy test`` asks: Prometheus and Nova of kronos.conf."""
+
+import argparse
+from collections.abc import Iterator
+import contextlib
+import dataclasses
+
+from oslo_config import cfg
+
+from kronos_nova import exception
+from kronos_nova import policy as policies
+from kronos_nova.cmd import _tool
+from kronos_nova.cmd import checks
+from kronos_nova.cmd.checks import base
+from kronos_nova.cmd.checks import details
+from kronos_nova.conf import opts
+from kronos_nova.conf import policies as policy_files
+
+PROG = 'kronos policy test'
+#: What has to be there first; only what is wrong with it is told.
+NEEDED = ('source', 'keystone', 'nova')
+
+
+def test(args: argparse.Namespace) -> list[details.Detail]:
+    """:raises KronosException: the configuration or the policy file cannot be used."""
+    _tool.native_threads()  # before the log is set up, as it tells of itself
+    conf = cfg.ConfigOpts()
+    opts.register(conf)
+    _tool.configure(conf, PROG, [part for f in args.config_file for part in ('--config-file', f)],
+                    [], 'Tests policies.')
+    _tool.quiet(conf)
+    path = args.file or conf.engine.policies_file
+    policy_set = policy_files.load(path)
+    chosen = _chosen(policy_set, args.policy, path)
+    context = base.Context(conf, policy_set=policy_set)
+    try:
+        return [dataclasses.replace(found, item=base.masked(found.item))
+                for found in _rows(context, chosen, args.long)]
+    finally:
+        with contextlib.suppress(Exception):
+            for opened in (context.source, context.connection):
+                if opened is not None:
+                    opened.close()
+
+
+def _chosen(policy_set: policies.PolicySet, names: list[str],
+            path: str) -> list[policies.Policy]:
+    known = {policy.name: policy for policy in policy_set.policies}
+    for name in names:
+        if name not in known:
+            raise exception.ConfigError(
+                path=path, field='--policy', problem=f'there is no policy {_tool.shown(name)!r}',
+                remedy=f'There are: {", ".join(known)}.')
+    # A disabled policy is tested before it is enabled.
+    return [known[name] for name in dict.fromkeys(names)] or list(policy_set.enabled)
+
+
+def _rows(context: base.Context, chosen: list[policies.Policy],
+          every: bool) -> Iterator[details.Detail]:
+    for item in checks.some(context, NEEDED):
+        # Of Nova itself kronos-test-config says more.
+        if item.status is base.Status.FAILED and not item.name.startswith(('aggregate', 'scope')):
+            yield details.Detail('', '', item)
+    if context.source is None:
+        return
+    for policy in chosen:
+        yield from details.look(context, policy, every)

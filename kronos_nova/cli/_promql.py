@@ -1,0 +1,171 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""PromQL for ``kronos policy lint``: parsed offline by promql-parser, with the place of an
+error, which the parser does not tell.
+
+The place is found by parsing: the shortest beginning of the query that nothing
+completes ends with the token that is wrong.
+"""
+
+from collections.abc import Iterable
+from collections.abc import Iterator
+import dataclasses
+import re
+from typing import Any
+
+import promql_parser
+
+_TEXT = r'''"(?:\\.|[^"\\\n])*"|'(?:\\.|[^'\\\n])*'|`[^`]*`'''
+_TOKEN = re.compile(rf'''\#[^\n]*|{_TEXT}|\[(?:{_TEXT}|[^\]])*\]|[a-zA-Z_:][a-zA-Z0-9_:]*
+                     |[0-9.][0-9a-zA-Z.]*|==|!=|>=|<=|=~|!~|\S''', re.VERBOSE)
+_CLOSING = {'(': ')', '{': '}', '[': ']'}
+#: What may stand at the end of a beginning, inside parentheses or not, and inside braces.
+_ENDS = ('', ' x', '(x)', '(x) x', '(x)(x)', '[5m]', ' 5m')
+_MATCHERS = ('', 'x="x"', '="x"', '"x"')
+#: How the parser begins what it says of the order of tokens, not of their meaning.
+_ORDER = ('invalid promql query', 'unexpected', 'unclosed', 'unterminated', 'bad number',
+          'missing unit', 'unknown escape', 'no expression', 'expected string')
+_UNKNOWN = re.compile(r"unknown function with name '(\w+)'")
+_NAMED = re.compile(r"(?:function with name|call to(?: function)?) '(\w+)'")
+_OPERATOR = re.compile(r'[-+*/%^(<>]|==|!=|>=|<=|and|or|unless|atan2')
+#: The parser is a recursive one: some thousands of these end the process.
+MOST_OPERATORS = 1000
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Fault:
+    """What is wrong with a query.
+
+    ``offset``: in characters from its beginning, None when it is not known where.
+    ``certain``: False where a server may know better: the parser does not know each function.
+    """
+
+    problem: str
+    offset: int | None = None
+    certain: bool = True
+
+
+def parse(query: str) -> Any:
+    """
+    :returns: the root of its syntax tree.
+    :raises ValueError: it is not PromQL; see :func:`fault`.
+    """
+    return promql_parser.parse(query)
+
+
+def too_large(query: str) -> bool:
+    """It must not be parsed here."""
+    return sum(1 for token in _TOKEN.finditer(query)
+               if _OPERATOR.fullmatch(token.group())) > MOST_OPERATORS
+
+
+def fault(query: str) -> Fault | None:
+    """What is wrong with the syntax; None when nothing is."""
+    if too_large(query):
+        return Fault(f'it has more than {MOST_OPERATORS} operators', certain=False)
+    found = _problem(query)
+    if found is None:
+        return None
+    return Fault(found, _place(query, found), certain=_UNKNOWN.match(found) is None)
+
+
+def _problem(query: str) -> str | None:
+    try:
+        promql_parser.parse(query)
+    except ValueError as e:
+        return ' '.join(str(e).split()) or 'it is not PromQL'
+    return None
+
+
+def _place(query: str, problem: str) -> int | None:
+    tokens = [t for t in _TOKEN.finditer(query) if not t.group().startswith('#')]
+    if not problem.startswith(_ORDER):
+        return _called(query, problem)
+    # Whatever completes a beginning completes the shorter ones.
+    low, high = 0, len(tokens)
+    while low < high:
+        middle = (low + high + 1) // 2
+        end = tokens[middle - 1].end()
+        if _completes(query[:end], [t.group() for t in tokens[:middle]]):
+            low = middle
+        else:
+            high = middle - 1
+    if low < len(tokens):
+        return tokens[low].start()
+    # The end is missing: where what is left open begins.
+    opened = list(_open(tokens))
+    return opened[-1].start() if opened else len(query.rstrip())
+
+
+def _open(tokens: Iterable[re.Match[str]]) -> Iterator[re.Match[str]]:
+    found: list[re.Match[str]] = []
+    for token in tokens:
+        if token.group() in _CLOSING:
+            found.append(token)
+        elif found and token.group() == _CLOSING[found[-1].group()]:
+            found.pop()
+    return iter(found)
+
+
+def _completes(begin: str, tokens: list[str]) -> bool:
+    """Whether a beginning can go on to be a query, right in its order of tokens."""
+    opened: list[str] = []
+    for token in tokens:
+        if token in _CLOSING:
+            opened.append(token)
+        elif opened and token == _CLOSING[opened[-1]]:
+            opened.pop()
+    closers = [_CLOSING[token] for token in reversed(opened)]
+    inner, outer = ''.join(closers[:1]), ''.join(closers[1:])
+    ends = _MATCHERS if inner == '}' else _ENDS
+    for end in ends:
+        for after in ('', '(x)', ' x'):
+            problem = _problem(begin + end + inner + after + outer)
+            if problem is None or not problem.startswith(_ORDER):
+                return True
+    return False
+
+
+def _called(query: str, problem: str) -> int | None:
+    """The call that a problem is about: the only one of that name, or the one that has
+    the problem by itself."""
+    named = _NAMED.search(problem)
+    if named is None:
+        return None
+    calls = [(t.start(), end) for t in _TOKEN.finditer(query) if t.group() == named[1]
+             and (end := _call_end(query, t.end())) is not None]
+    if len(calls) > 1:
+        calls = [(start, end) for start, end in calls if _problem(query[start:end]) == problem]
+    # Of calls within each other the outer ones have it from the inner ones.
+    return max(calls)[0] if calls else None
+
+
+def _call_end(query: str, position: int) -> int | None:
+    depth = 0
+    for token in _TOKEN.finditer(query, position):
+        if token.group() == '(':
+            depth += 1
+        elif token.group() == ')':
+            depth -= 1
+        if depth == 0:
+            return token.end() if token.group() == ')' else None
+    return None
+
+
+def shown(query: str, offset: int, width: int = 30) -> str:
+    """``line 2, column 7, at "*** z), 0, 1)"``."""
+    line = query.count('\n', 0, offset) + 1
+    column = offset - (query.rfind('\n', 0, offset) + 1) + 1
+    rest = ' '.join(query[offset:offset + 4 * width].split())
+    at = (f'at {rest[:width]}' + ('...' if len(rest) > width else '')) if rest else 'at its end'
+    return f'line {line}, column {column} of the query, {at}'

@@ -1,0 +1,104 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""``kronos explain move``: why a task's instance was chosen, and its host; and what the rules
+say of it now."""
+
+import argparse
+from collections.abc import Iterator
+from typing import Any
+
+from cliff import lister
+
+Rows = list[tuple[str, str, str]]
+
+
+class ExplainMove(lister.Lister):
+    """Why a move was planned, what it was to bring, and what the rules say of it now.
+
+    What the plan found and foresaw is in the database. Then the cloud is read as a planning
+    cycle does, and the move judged as kronos why-not does, if the instance is where it was.
+    """
+
+    def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
+        parser: argparse.ArgumentParser = super().get_parser(prog_name)
+        parser.add_argument('task', metavar='TASK', help='Its UUID; see kronos task list and '
+                                                         'kronos plan show.')
+        parser.add_argument('--config-file', action='append', default=[], metavar='FILE',
+                            help='kronos.conf; repeatable.')
+        parser.add_argument('--stored', action='store_true',
+                            help='What is in the database alone: the cloud is not read.')
+        return parser
+
+    def take_action(self, parsed_args: argparse.Namespace) -> tuple[tuple[str, ...], Rows]:
+        from kronos_nova.cmd import _tool
+
+        rows: Rows = []
+
+        def run() -> int:
+            from kronos_nova.cli import _explain
+
+            found = _explain.move(parsed_args)
+            for what, verdict, detail in (*_planned(found), *_today(found)):
+                rows.append((_tool.shown(what), _tool.shown(verdict), _tool.shown(detail)))
+            return 0
+
+        if status := _tool.guarded('kronos explain move', run):
+            raise SystemExit(status)
+        return ('What', 'Verdict', 'Detail'), rows
+
+
+def _planned(found: Any) -> Iterator[tuple[str, str, str]]:
+    from kronos_nova.cli import moments
+
+    task, plan = found.row.task, found.plan.plan
+    yield 'move', str(task.phase), (
+        f'instance {task.instance_uuid} from {task.from_host} to {task.to_host}, wave {task.wave} '
+        f'of plan {task.plan_id}')
+    yield 'planned', moments.shown(found.plan.created_at), _WHY[str(task.phase)]
+    for report in plan.policies:
+        yield f'policy {report.name}', 'then', report.reason or (
+            f'imbalance {report.imbalance_before:.4f} to {report.imbalance_after:.4f} by the whole '
+            f'plan (threshold {report.threshold:g})')
+    if plan.combined_before is not None:
+        yield 'improvement', f'{task.improvement:.4f}', (
+            f'of the combined imbalance, which the whole plan lowers from '
+            f'{plan.combined_before:.4f} to {plan.combined_after:.4f}')
+    for number, host in enumerate(task.alternates):
+        known = task.alternate_improvements
+        yield f'alternate {host}', (f'{known[number]:.4f}' if number < len(known) else ''), (
+            'where it goes if the destination refuses')
+    for uuid in task.requires:
+        yield 'requires', '', f'the move of instance {uuid} comes first'
+    for attempt in found.row.attempts:
+        yield 'attempt', attempt.error_type or 'completed', (
+            f'to {attempt.to_host} at {moments.shown(attempt.ended_at)}'
+            + (f': {attempt.error}' if attempt.error else ''))
+    yield 'state', str(task.state), found.row.error or ''
+
+
+_WHY = {
+    'spread': 'to lower the imbalance of the scope',
+    'pack': 'to empty a host, or to relieve one that is filled above its ceiling',
+    'evacuate': 'its host is disabled and drained, or room is made for such a drain',
+    'affinity': 'to repair a server group whose rule is violated',
+    'requested': 'somebody asked for it; kronos plan show says who',
+}
+
+
+def _today(found: Any) -> Iterator[tuple[str, str, str]]:
+    from kronos_nova.cli import why
+
+    if found.answer is not None:
+        yield from why.told(found.answer)
+    elif found.elsewhere is not None:
+        yield 'today', '', found.elsewhere

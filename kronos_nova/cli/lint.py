@@ -1,0 +1,75 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""``kronos policy lint``: what is wrong with policy files, before an engine reads them."""
+
+import argparse
+import sys
+
+from cliff import lister
+
+
+class Lint(lister.Lister):
+    """Check policy files: fields, weights, and the PromQL of every query.
+
+    Every problem is shown with its file, field and remedy, and an error of syntax with its
+    place. PromQL is parsed offline with the extra "promql", else by the Prometheus of
+    kronos.conf. The exit status is 1 when something is wrong, and 2 when nothing is wrong but
+    PromQL could not be parsed. Example: kronos policy lint /etc/kronos/policies.yaml
+    """
+
+    _status = 0
+
+    def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
+        parser: argparse.ArgumentParser = super().get_parser(prog_name)
+        parser.add_argument('files', nargs='+', metavar='FILE', help='A policy file; repeatable.')
+        parser.add_argument('--config-file', action='append', default=[], metavar='FILE',
+                            help='kronos.conf, for [prometheus]; repeatable. It is read only '
+                                 'where PromQL cannot be parsed offline.')
+        parser.add_argument('--scrape-interval', type=_seconds, default=60.0, metavar='SECONDS',
+                            help='How often exporters are scraped, for ranges that hold too few '
+                                 'samples (default: 60).')
+        return parser
+
+    def run(self, parsed_args: argparse.Namespace) -> int:
+        printed: int = super().run(parsed_args)
+        return printed or self._status
+
+    def take_action(
+        self, parsed_args: argparse.Namespace
+    ) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
+        from kronos_nova.cmd import _tool
+
+        rows: list[tuple[str, ...]] = []
+
+        def run() -> int:
+            from kronos_nova.cli import _lint
+
+            found = _lint.lint(parsed_args)
+            self._status = _lint.status(found)
+            rows.extend(tuple(_tool.shown(cell) for cell in (
+                row.path, row.item.name, row.item.status, row.item.text, row.item.remedy))
+                for row in found)
+            return 0
+
+        status = _tool.guarded('kronos policy lint', run)
+        sys.stderr.flush()
+        if status:
+            raise SystemExit(status)
+        return ('File', 'Field', 'Status', 'What', 'What to do'), rows
+
+
+def _seconds(text: str) -> float:
+    found = float(text)
+    if not 0 < found <= 86_400:
+        raise argparse.ArgumentTypeError('it is no number of seconds up to a day')
+    return found

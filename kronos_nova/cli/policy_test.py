@@ -1,0 +1,72 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""``kronos policy test``: what each query says, beside what Nova knows."""
+
+import argparse
+import sys
+
+from cliff import lister
+
+
+class Test(lister.Lister):
+    """Run the queries of policies and compare what they say with Nova.
+
+    For each query: series, which label values are Nova's hosts or instances and which are
+    nobody's, what is missing, duplicates and range; for each policy the age of its samples,
+    what instances explain of their hosts' load, and the verdict of an engine. Likely mistakes
+    in units are named. The exit status is 1 when something is wrong. It changes nothing.
+    Example: kronos policy test --config-file /etc/kronos/kronos.conf new.yaml --policy cpu
+    """
+
+    _failed = False
+
+    def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
+        parser: argparse.ArgumentParser = super().get_parser(prog_name)
+        parser.add_argument('file', nargs='?', metavar='FILE',
+                            help='The policy file. Default: [engine] policies_file.')
+        parser.add_argument('--config-file', action='append', default=[], metavar='FILE',
+                            help='kronos.conf, for [prometheus], [nova] and [engine]; repeatable.')
+        parser.add_argument('--policy', action='append', default=[], metavar='NAME',
+                            help='Test this one alone, also when it is disabled; repeatable. '
+                                 'Default: those that are enabled.')
+        parser.add_argument('--long', action='store_true',
+                            help='Every name, not the first five.')
+        return parser
+
+    def run(self, parsed_args: argparse.Namespace) -> int:
+        printed: int = super().run(parsed_args)
+        return printed or int(self._failed)
+
+    def take_action(
+        self, parsed_args: argparse.Namespace
+    ) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
+        from kronos_nova.cmd import _tool
+
+        rows: list[tuple[str, ...]] = []
+
+        def run() -> int:
+            from kronos_nova.cli import _policy_test
+            from kronos_nova.cmd.checks import base
+
+            for found in _policy_test.test(parsed_args):
+                item = found.item
+                self._failed |= item.status is base.Status.FAILED
+                rows.append(tuple(_tool.shown(cell) for cell in (
+                    found.policy, found.field, item.name, item.status, item.text, item.remedy)))
+            return 0
+
+        status = _tool.guarded('kronos policy test', run)
+        sys.stderr.flush()
+        if status:
+            raise SystemExit(status)
+        return ('Policy', 'Query', 'Check', 'Status', 'What', 'What to do'), rows

@@ -1,0 +1,104 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""Which host or instance of Nova's each series of an answer is."""
+
+from collections.abc import Callable
+from collections.abc import Mapping
+import dataclasses
+import math
+
+from kronos_nova import labels
+from kronos_nova import model
+from kronos_nova import policy as policies
+
+HOST_FIELDS = ('imbalance_query', 'capacity_query', 'host_capacity_query')
+INSTANCE_FIELDS = ('vm_profile_query', 'vm_mean_query', 'vm_deviation_query')
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Survey:
+    """One answer beside Nova.
+
+    ``names``: label value by Nova's host or instance UUID; ``values`` by the same.
+    ``unknown``: label values that are nobody's. ``missing``: hosts that are up, or
+    instances that are active, without a value. ``twice``: hosts or instances with more than
+    one series. ``expected``: how many there should be.
+    """
+
+    names: Mapping[str, str]
+    values: Mapping[str, float]
+    unknown: tuple[str, ...]
+    missing: tuple[str, ...]
+    twice: tuple[str, ...]
+    expected: int
+
+    @property
+    def lowest(self) -> float:
+        return min(self.values.values(), default=math.nan)
+
+    @property
+    def highest(self) -> float:
+        return max(self.values.values(), default=math.nan)
+
+    @property
+    def renamed(self) -> dict[str, str]:
+        """Nova's name by label value, where the two differ."""
+        return {label: name for name, label in sorted(self.names.items()) if label != name}
+
+
+def of_hosts(policy: policies.Policy, result: model.QueryResult,
+             cluster: model.Cluster) -> Survey:
+    """Expected are the hosts under plan that are up; any other may answer as well."""
+    found = host_names(policy, cluster)
+    up = {host for host in cluster.scope_hosts if cluster.services[host].up}
+    return _survey(result, found.map, up)
+
+
+def of_instances(policy: policies.Policy, result: model.QueryResult,
+                 cluster: model.Cluster) -> Survey:
+    def find(series: Mapping[str, float]) -> labels.Mapped:
+        return labels.map_instances(series, cluster.instances.values(),
+                                    policy.vm_profile_label_type)
+
+    return _survey(result, find, {
+        uuid for uuid, instance in cluster.instances.items()
+        if instance.status == 'ACTIVE' and instance.host in cluster.scope_hosts})
+
+
+def covered(cluster: model.Cluster, policy_set: policies.PolicySet | None) -> model.Cluster:
+    """The cloud, with the hosts under plan that the policy file is for."""
+    named = policy_set.aggregates if policy_set is not None else ()
+    hosts = {host for name in named if name == model.UNASSIGNED or name in cluster.aggregates
+             for host in cluster.hosts_of(name)}
+    return dataclasses.replace(
+        cluster, scope_hosts=frozenset(hosts if named else cluster.hosts))
+
+
+def host_names(policy: policies.Policy, cluster: model.Cluster) -> labels.HostNames:
+    return labels.HostNames({h.name: h.hypervisor_hostname for h in cluster.hosts.values()},
+                            policy.host_regex)
+
+
+def _survey(result: model.QueryResult, find: Callable[[Mapping[str, float]], labels.Mapped],
+            expected: set[str]) -> Survey:
+    # Mapped are the places in this list, so that each leads back to its label.
+    listed = sorted(result.series)
+    mapped = find({label: float(place) for place, label in enumerate(listed)})
+    names = {name: listed[int(place)] for name, place in mapped.values.items()}
+    doubled = find({label: float(place) for place, label in enumerate(result.duplicates)})
+    twice = {*mapped.ambiguous, *doubled.values, *doubled.ambiguous}
+    # A host of which one series came twice may have one more, by another name.
+    names = {name: label for name, label in names.items() if name not in twice}
+    return Survey(
+        names, {name: result.series[label] for name, label in names.items()},
+        mapped.unknown, tuple(sorted(expected - set(names))), tuple(sorted(twice)), len(expected))

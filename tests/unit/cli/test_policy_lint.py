@@ -1,0 +1,203 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""``kronos policy lint``: every problem with its place, and nothing silently unchecked."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+from kronos_nova import model
+from kronos_nova import presets
+from kronos_nova.sources import base as sources
+from tests import commands
+from tests.fixtures import prometheus_server
+
+WITHOUT_PARSER = ('import sys; sys.modules["promql_parser"] = None; '
+                  'from kronos_nova.cli.app import main; sys.exit(main())')
+VALID = '''
+policies:
+  - name: cpu
+    weight: 1
+    host_label: node
+    imbalance_query: max by (node) (x)
+'''
+BROKEN = VALID + '''    age_query: |-
+      time() - max by (node) (
+        timestamp(x) *** 2)
+'''
+
+
+@pytest.fixture
+def file(tmp_path):
+    def write(text, name='policies.yaml'):
+        path = tmp_path / name
+        path.write_text(text)
+        return path
+
+    return write
+
+
+def lint(*arguments, program=None):
+    """Rows as (field, status, what), and the exit status."""
+    chosen = ('policy', 'lint', '-f', 'json', *arguments)
+    done = (commands.run(program, *chosen) if program
+            else commands.main('kronos_nova.cli.app', *chosen))
+    assert 'Traceback' not in done.stderr
+    rows = json.loads(done.stdout)
+    assert all(r['What'] and (r['What to do'] or r['Status'] == 'ok') for r in rows)
+    return [(r['Field'], r['Status'], r['What']) for r in rows], done.returncode
+
+
+def test_a_file_that_is_right_is_said_to_be(file):
+    rows, status = lint(file(VALID))
+    assert rows == [('file', 'ok', 'spread by cpu (1); 1 queries parsed')] and status == 0
+
+
+def test_every_preset_is_right(file):
+    rows, status = lint(*(file(presets.read(name), name) for name in presets.names()))
+    assert [r[1] for r in rows] == ['ok'] * len(presets.names()) and status == 0
+
+
+def test_an_error_of_syntax_is_told_with_its_place(file):
+    rows, status = lint(file(BROKEN))
+    ((field, state, what),) = rows
+    assert (field, state, status) == ('policies[0] (cpu).age_query', 'failed', 1)
+    assert 'line 2, column 17 of the query, at ** 2)' in what
+
+
+def test_all_problems_of_all_files_are_told_at_once(file):
+    first = file(BROKEN.replace('weight: 1', 'weight: 2\n    colour: red'), 'first.yaml')
+    second = file(VALID.replace('(node)', '(host)') + '    threshold: 7\n', 'second.yaml')
+    rows, status = lint(first, second, '/none.yaml')
+    assert status == 1
+    assert sorted(field for field, state, _ in rows if state == 'failed') == [
+        'file', 'policies[0] (cpu).age_query', 'policies[0] (cpu).colour',
+        'policies[0] (cpu).imbalance_query', 'policies[0] (cpu).threshold',
+        'policies[0] (cpu).weight']
+
+
+def test_what_holds_for_the_whole_file_is_told(file):
+    rows, _ = lint(file(VALID.replace('weight: 1', 'weight: 0.5')))
+    assert rows[0][:2] == ('policies', 'failed') and 'sum to 1.0' in rows[0][2]
+
+
+@pytest.mark.parametrize('text', ['- a\n', 'policies: [1]\n', 'policies: 3\n', 'x: &a 1\n', ''])
+def test_what_is_no_policy_file_is_told(text, file):
+    rows, status = lint(file(text))
+    assert rows and {r[1] for r in rows} == {'failed'} and status == 1
+
+
+def test_a_query_that_is_too_long_is_told_and_not_parsed(file):
+    rows, status = lint(file(VALID.replace('max by (node) (x)', 'x{' * 10_000)))
+    assert [r[:2] for r in rows] == [('policies[0] (cpu).imbalance_query', 'failed')]
+    assert '16384 characters' in rows[0][2] and status == 1
+
+
+def test_doubts_do_not_fail(file):
+    rows, status = lint(file(VALID.replace('(x)', '(rate(x[1m]))')
+                             + '    vm_profile_query: frob(x)\n'
+                               '    vm_profile_label_type: nova_display_name\n'))
+    assert [r[1] for r in rows] == ['warning', 'warning', 'warning', 'ok'] and status == 0
+
+
+def test_one_age_for_all_hosts_needs_no_label(file):
+    rows, status = lint(file(VALID + '    age_query: time() - max(timestamp(x))\n'))
+    assert [r[1] for r in rows] == ['ok'] and status == 0
+
+
+def test_the_scrape_interval_can_be_told(file):
+    path = file(VALID.replace('(x)', '(rate(x[1m]))'))
+    assert len(lint(path)[0]) == 2
+    assert [r[1] for r in lint(path, '--scrape-interval', 15)[0]] == ['ok']
+    done = commands.main('kronos_nova.cli.app', 'policy', 'lint', path, '--scrape-interval', 'nan')
+    assert done.returncode == 2 and 'Traceback' not in done.stderr
+
+
+def test_grafanas_variables_are_named(file):
+    done = commands.main('kronos_nova.cli.app', 'policy', 'lint', '-f', 'json',
+                         file(VALID.replace('(x)', '(rate(x[$__rate_interval]))')))
+    assert 'Grafana' in json.loads(done.stdout)[0]['What to do']
+
+
+def test_control_characters_do_not_reach_the_terminal(file):
+    done = commands.main('kronos_nova.cli.app', 'policy', 'lint',
+                         file(VALID.replace('max by', '"max \\e[2Jby').replace('(x)', '(x)"')))
+    assert done.returncode == 1 and '\x1b' not in done.stdout + done.stderr
+
+
+def test_without_parser_and_server_nothing_is_green(file):
+    rows, status = lint(file(BROKEN), program=WITHOUT_PARSER)
+    assert rows == [('queries', 'skipped', rows[0][2])] and status == 2
+    assert 'PromQL of 2 queries was not parsed: promql-parser is not installed' in rows[0][2]
+    rows, status = lint(file(BROKEN.replace('weight: 1', 'weight: 3')), program=WITHOUT_PARSER)
+    assert [r[1] for r in rows] == ['failed', 'skipped'] and status == 1
+
+
+def test_with_a_server_that_is_away_nothing_is_green(file):
+    conf = file('[prometheus]\nurl = http://127.0.0.1:1\nmax_retries = 0\n', 'kronos.conf')
+    rows, status = lint(file(BROKEN), '--config-file', conf, program=WITHOUT_PARSER)
+    assert [r[1] for r in rows] == ['skipped'] and status == 2
+
+
+def test_without_parser_a_real_prometheus_is_asked(file, tmp_path):
+    with prometheus_server.running(tmp_path, []) as url:
+        conf = file(f'[prometheus]\nurl = {url}\n', 'kronos.conf')
+        rows, status = lint(file(BROKEN), '--config-file', conf, program=WITHOUT_PARSER)
+        ((field, state, what),) = rows
+        assert (field, state, status) == ('policies[0] (cpu).age_query', 'failed', 1)
+        assert 'line 2, column 17 of the query, at ** 2)' in what and url not in what
+        rows, status = lint(file(VALID), '--config-file', conf, program=WITHOUT_PARSER)
+        assert [r[1] for r in rows] == ['ok'] and status == 0
+        rows, status = lint(file(VALID.replace('max by (node) (x)', 'x[5m]')),
+                            '--config-file', conf, program=WITHOUT_PARSER)
+        assert [r[1] for r in rows] == ['failed'] and status == 1
+        # With both, the server has the last word about what the parser refuses.
+        rows, status = lint(file(VALID.replace('(x)', '(frob(x))')), '--config-file', conf)
+        assert [r[1] for r in rows] == ['failed'] and 'unknown function' in rows[0][2]
+
+
+@pytest.mark.parametrize('form', ['table', 'csv', 'value', 'yaml'])
+def test_every_form_is_printed(form, file):
+    done = commands.main('kronos_nova.cli.app', 'policy', 'lint', '-f', form, file(VALID))
+    assert done.returncode == 0 and 'spread by cpu' in done.stdout
+
+
+def test_no_client_of_a_service_is_loaded_for_it(file):
+    done = subprocess.run(
+        [sys.executable, '-W', 'ignore', '-c', 'import sys; from kronos_nova.cli import app; '
+         'app.main(sys.argv[1:]); print({"openstack", "sqlalchemy", "oslo_messaging", "numpy"} '
+         '& {*sys.modules})', 'policy', 'lint', file(VALID), '-f', 'value', '-c', 'Status'],
+        capture_output=True, text=True, timeout=60, check=True)
+    assert done.stdout == 'ok\nset()\n'
+
+
+class _Other(sources.Source):
+    """A plug-in of somebody's that knows nothing of PromQL."""
+
+    def fetch(self, policy, *, profile=True):
+        raise NotImplementedError
+
+    def health(self):
+        raise NotImplementedError
+
+
+def test_a_source_that_knows_no_promql_cannot_tell():
+    found = _Other().check_syntax('x')
+    assert found.health is model.Health.UNREACHABLE and '_Other' in found.error
+
+
+def test_help_has_an_example():
+    done = commands.main('kronos_nova.cli.app', 'policy', 'lint', '--help')
+    assert 'kronos policy lint /etc/kronos/policies.yaml' in ' '.join(done.stdout.split())
