@@ -16,7 +16,6 @@ executors."""
 from collections.abc import Callable
 from collections.abc import Sequence
 import dataclasses
-import time
 from typing import Any
 
 from oslo_utils import uuidutils
@@ -65,7 +64,7 @@ class Found:
 
 def back(row: Any) -> wanted.Wish | None:
     """To where a completed move came from."""
-    return (wanted.Wish(row.task.instance_uuid, (row.task.from_host,))
+    return (wanted.Wish(row.task.instance_uuid, row.task.to_host, (row.task.from_host,))
             if row.task.state is TaskState.COMPLETED else None)
 
 
@@ -76,7 +75,7 @@ def once_more(row: Any) -> wanted.Wish | None:
         return None
     tried = [attempt.to_host for attempt in row.attempts]
     hosts = dict.fromkeys((task.to_host, *task.alternates, *tried))
-    return wanted.Wish(task.instance_uuid,
+    return wanted.Wish(task.instance_uuid, task.from_host,
                        tuple(sorted(hosts, key=lambda host: host in tried)))
 
 
@@ -108,8 +107,6 @@ def ask(prog: str, files: Sequence[str], asked: Asked,
     if cluster is None:
         raise _wrong(prog, asked.plan_id, f'scope {scope} is not planned any more',
                      'Only what [engine] aggregates and include_unassigned_hosts name is.')
-    if frozen := engine_conf.frozen(conf, time.time()):
-        raise _wrong(prog, '[engine] freeze_windows', frozen, 'Ask again afterwards.')
     request = _cloud.request(conf, policy_set, seen, cluster)
     answer = wanted.plan(request, wishes)
     if answer.plan.reason is not None:
@@ -142,12 +139,12 @@ def _wishes(prog: str, asked: Asked, rows: Sequence[Any],
 
 def _store(conf: Any, policy_set: Any, plan: model.Plan, cluster: model.Cluster, mark: Any,
            asked: Asked, verb: str) -> list[model.Task]:
-    now, plan_id = time.time(), uuidutils.generate_uuid()
+    store = api.Store(conf)
+    now, plan_id = store.now(), uuidutils.generate_uuid()
     rows = tasks.from_plan(
         plan, cluster, tuple(p.name for p in policy_set.enabled), plan_id=plan_id, now=now,
         stagger_seconds=conf.executor.stagger_seconds, max_retries=conf.executor.max_retries,
         new_id=uuidutils.generate_uuid, options=engine_conf.options(conf))
-    store = api.Store(conf)
     try:
         store.save_wanted(mark, plan, rows, plan_id=plan_id, now=now,
                           instance_cooldown=conf.engine.instance_cooldown,
@@ -178,4 +175,4 @@ def _found(answer: wanted.Answer, wishes: Sequence[wanted.Wish], cluster: model.
 
 
 def _wrong(prog: str, field: str, problem: str, remedy: str) -> exception.ConfigError:
-    return exception.ConfigError(path=prog, field=field, problem=problem, remedy=remedy)
+    return exception.ConfigError(path='command line', field=field, problem=problem, remedy=remedy)

@@ -14,6 +14,7 @@
 
 from collections.abc import Callable
 from collections.abc import Collection
+from collections.abc import Mapping
 from collections.abc import Sequence
 import dataclasses
 import difflib
@@ -27,6 +28,7 @@ from kronos_nova import exception
 from kronos_nova import model
 from kronos_nova import policy
 from kronos_nova.cmd import _tool
+from kronos_nova.conf import engine as engine_conf
 from kronos_nova.conf import opts
 from kronos_nova.conf import policies as policy_files
 from kronos_nova.rebalancer import configured
@@ -41,7 +43,9 @@ from kronos_nova.sources import snapshot as snapshot_source
 @dataclasses.dataclass(frozen=True, slots=True)
 class Seen:
     """A cloud at a time; ``scopes`` in the order of precedence, ``histories`` by scope.
-    ``warnings``: what could not be read of it."""
+    ``warnings``: what could not be read of it. ``named``: the aggregates that are planned, by
+    whomever, in order. ``waiting``: by scope the plan that waits for approval. ``wished``: since
+    when a scope has wanted to be balanced."""
 
     cluster: model.Cluster
     samples: dict[str, model.PolicySamples]
@@ -49,11 +53,13 @@ class Seen:
     histories: dict[str, model.History]
     now: float
     warnings: tuple[str, ...] = ()
+    named: Sequence[str] = ()
+    waiting: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    wished: Mapping[str, float] = dataclasses.field(default_factory=dict)
 
     def clusters(self) -> dict[str, model.Cluster]:
         """The cloud, of each scope that is there."""
-        named = [scope for scope in self.scopes if scope != model.UNASSIGNED]
-        return {scope: self.cluster.scoped(scope, named) for scope in self.scopes
+        return {scope: self.cluster.scoped(scope, self.named) for scope in self.scopes
                 if scope == model.UNASSIGNED or scope in self.cluster.aggregates}
 
 
@@ -144,7 +150,8 @@ def recorded(conf: cfg.ConfigOpts, policy_set: policy.PolicySet, directory: str)
         found.cluster, {p.name: source.fetch(p) for p in policy_set.enabled}, scopes, {
             s: found.history(s, cooldown=conf.engine.cooldown,
                              instance_cooldown=conf.engine.instance_cooldown)
-            for s in scopes}, found.recorded_at, found.warnings)
+            for s in scopes}, found.recorded_at, found.warnings,
+        named=[s for s in scopes if s != model.UNASSIGNED])
 
 
 def live(conf: cfg.ConfigOpts, policy_set: policy.PolicySet,
@@ -170,6 +177,11 @@ def live(conf: cfg.ConfigOpts, policy_set: policy.PolicySet,
         before(store)
         found = recorder.record(collector, source, store, policy_set, scopes, time.time)
         also(store, scopes)
+        # As an engine: a host in two aggregates belongs to the first that anybody plans.
+        planned = {*scopes, *store.leased()}
+        now = store.now()
+        waiting = {plan.scope: str(plan) for plan in reversed(store.waiting(now))}
+        wished = store.wished()
     finally:
         source.close()
         store.close()
@@ -177,7 +189,12 @@ def live(conf: cfg.ConfigOpts, policy_set: policy.PolicySet,
         raise _unread('Nova and Placement', found.cluster)
     if isinstance(found.histories, str):
         raise _unread('the database', found.histories)
-    return Seen(found.cluster, dict(found.samples), scopes, dict(found.histories), found.now)
+    frozen = engine_conf.frozen(conf, now)
+    histories = {scope: dataclasses.replace(history, paused=history.paused or frozen)
+                 for scope, history in found.histories.items()}
+    return Seen(found.cluster, dict(found.samples), scopes, histories, found.now,
+                named=[n for n in conf.engine.aggregates if n in planned], waiting=waiting,
+                wished=wished)
 
 
 def samples(conf: cfg.ConfigOpts,

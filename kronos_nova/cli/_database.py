@@ -112,6 +112,11 @@ def _opened(prog: str, files: list[str]) -> Iterator[tuple[Any, Any]]:
         store.close()
 
 
+def plain(text: str) -> str:
+    """One line of Unicode, of an argument that may hold any bytes."""
+    return ' '.join(text.encode('utf-8', 'replace').decode().split())
+
+
 def who() -> str:
     """Who gives a command, for what is kept of it."""
     return f'{getpass.getuser()}@{socket.gethostname()}'

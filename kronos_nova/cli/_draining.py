@@ -56,13 +56,13 @@ def start(args: argparse.Namespace) -> _drain.Answer:
     _drained_by_engines(conf, args.reason)
     answer = _drain.answer(args)
     staying = [b for b in answer.check.blocked if not b.later]
-    if not args.force and (staying or answer.held):
+    if not args.force and (staying or answer.held or answer.check.obstacles):
         first = staying[0] if staying else None
         raise exception.ConfigError(
             path=START, field=args.host,
-            problem=(answer.check.plan.reason if first is None else
-                     f'{len(staying)} instances would stay, the first {first.instance_uuid}: '
-                     f'{first.reason}'),
+            problem=(f'{len(staying)} instances would stay, the first {first.instance_uuid}: '
+                     f'{first.reason}' if first is not None else
+                     '; '.join(answer.check.obstacles) or answer.check.plan.reason),
             remedy='kronos drain check has them all; --force disables the host all the same.')
     try:
         switching.disable(connections.connect(conf), args.host, args.reason)

@@ -21,10 +21,12 @@ from kronos_nova import model
 from kronos_nova import policy
 from kronos_nova.cli import _cloud
 from kronos_nova.conf import policies as policy_files
+from kronos_nova.constraints import metrics
 from kronos_nova.rebalancer import cycle
 from kronos_nova.rebalancer import gates
 from kronos_nova.rebalancer import planner
 from kronos_nova.rebalancer import supposing
+from kronos_nova.rebalancer.strategies import orders
 
 PROG = 'kronos what-if'
 NOTHING = 'kronos why-nothing'
@@ -40,10 +42,11 @@ class Side:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Scope:
-    """``holds``: why nothing, or nothing for balance's sake, is moved as it is."""
+    """``holds``: why nothing, or nothing for balance's sake, is moved as it is. ``today`` is
+    None where there is no such scope in the cloud."""
 
     name: str
-    today: Side
+    today: Side | None
     holds: tuple[str, ...] = ()
     supposed: Side | None = None
 
@@ -51,7 +54,14 @@ class Scope:
 def today(args: argparse.Namespace) -> list[Scope]:
     """What the next cycle would do in each scope that is asked for, and what holds it."""
     conf, policy_set, seen = _read(NOTHING, args)
-    return [_today(conf, policy_set, seen, cluster) for cluster in _cloud.wanted(seen, args.scope)]
+    there = seen.clusters()
+    lost = [Scope(scope, None, (f'Nova has no aggregate {scope}: correct [engine] aggregates, or '
+                                'create it',))
+            for scope in seen.scopes if scope not in there and args.scope in (None, scope)]
+    if args.scope in [scope.name for scope in lost]:
+        return lost
+    return lost + [_today(conf, policy_set, seen, cluster)
+                   for cluster in _cloud.wanted(seen, args.scope)]
 
 
 def compared(args: argparse.Namespace) -> list[Scope]:
@@ -68,7 +78,7 @@ def compared(args: argparse.Namespace) -> list[Scope]:
         raise _cloud.absent('HOST', host, seen.cluster.hosts, 'there is no such compute host')
     return [dataclasses.replace(
         _today(conf, policy_set, seen, cluster),
-        supposed=_supposed(args, conf, other_set, other, cluster)) for cluster in clusters]
+        supposed=_supposed(args, conf, other_set, other, cluster.scope)) for cluster in clusters]
 
 
 def _read(prog: str, args: argparse.Namespace) -> tuple[Any, policy.PolicySet, _cloud.Seen]:
@@ -88,16 +98,36 @@ def _again(args: argparse.Namespace, conf: Any, policy_set: policy.PolicySet,
 
 def _today(conf: Any, policy_set: policy.PolicySet, seen: _cloud.Seen,
            cluster: model.Cluster) -> Scope:
+    """As the next cycle does, with all that holds an engine but its own start."""
     request = _cloud.request(conf, policy_set, seen, cluster)
-    begun = planner.begun(request)
-    holds = (planner.scope_hold(begun), gates.imbalance_hold(
-        cluster, request.scores, request.history, request.options))
-    return Scope(cluster.scope, _side(conf, policy_set, request),
-                 tuple(text for text in holds if text is not None))
+    history = request.history
+    request = dataclasses.replace(request, history=dataclasses.replace(
+        history, paused=history.paused or seen.waiting.get(cluster.scope)))
+    side, waits = _sustained(conf, policy_set, seen, request)
+    holds = (planner.scope_hold(planner.begun(request)), gates.imbalance_hold(
+        cluster, request.scores, request.history, request.options), waits)
+    return Scope(cluster.scope, side, tuple(text for text in holds if text is not None))
+
+
+def _sustained(conf: Any, policy_set: policy.PolicySet, seen: _cloud.Seen,
+               request: planner.Request) -> tuple[Side, str | None]:
+    """The plan, and what its imbalance moves wait for (sustain_for)."""
+    side = _side(conf, policy_set, request)
+    since = seen.wished.get(request.cluster.scope, request.now)
+    left = since + conf.engine.sustain_for - request.now
+    if left <= 0 or not any(m.phase in metrics.IMBALANCE for m in side.plan.moves):
+        return side, None
+    waits = f'the imbalance has to last for another {left:.0f} s (sustain_for)'
+    return _side(conf, policy_set, dataclasses.replace(request, history=dataclasses.replace(
+        request.history, waiting=waits))), waits
 
 
 def _supposed(args: argparse.Namespace, conf: Any, policy_set: policy.PolicySet,
-              seen: _cloud.Seen, cluster: model.Cluster) -> Side:
+              seen: _cloud.Seen, scope: str) -> Side | None:
+    """None: the other policies are not for the scope."""
+    cluster = seen.clusters().get(scope)
+    if cluster is None:
+        return None
     request = _cloud.request(conf, policy_set, seen, cluster)
     found = supposing.Supposed(cluster, request.scores)
     if args.multiplier is not None:
@@ -105,18 +135,24 @@ def _supposed(args: argparse.Namespace, conf: Any, policy_set: policy.PolicySet,
     for count, like in args.add_host:
         found = found.with_hosts(like, count)
     options = request.options
-    for host in (*args.drain, *args.remove_host):
-        found = found.drained(host)
+    for host in args.drain:
+        found = found.drained(host, args.reason)
+    for host in args.remove_host:
+        found = found.drained(host, supposing.REASON)
     if args.remove_host:
-        # Whoever takes a host away does not ask whether drains are switched on.
+        # Whoever takes a host away does not ask whether drains are switched on; other hosts
+        # are drained as they are.
         options = dataclasses.replace(
-            options, evacuate_disabled_hosts=True, drain_reason_regex='', max_drain_fraction=1.0)
-    leaving = cluster.scope_hosts.intersection((*args.drain, *args.remove_host))
-    moving = sum(i.host in leaving for i in cluster.instances.values())
+            options, evacuate_disabled_hosts=True, max_drain_fraction=1.0,
+            drain_reason_regex=supposing.reasons(options))
+    drained: list[str] = []
+    if cluster.scope_hosts.intersection((*args.drain, *args.remove_host)):
+        drained = orders.drained_hosts(found.cluster, options)
+    moving = sum(i.host in drained for i in cluster.instances.values())
     return _side(conf, policy_set, dataclasses.replace(
         request, cluster=found.cluster, scores=found.scores, options=options,
-        budget=max(request.budget, moving), history=dataclasses.replace(
-            request.history, scope_cooling=0.0, waiting=None)))
+        budget=request.budget + 2 * moving, history=dataclasses.replace(
+            request.history, cooling={}, scope_cooling=0.0, waiting=None)))
 
 
 def _side(conf: Any, policy_set: policy.PolicySet, request: planner.Request) -> Side:

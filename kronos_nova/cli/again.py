@@ -60,8 +60,9 @@ class Again(lister.Lister):
             from kronos_nova.rebalancer.store import decisions
 
             found = _again.ask(prog, parsed_args.config_file, _again.Asked(
-                parsed_args.plan, parsed_args.move, decisions.Said(
-                    _database.who(), ' '.join(parsed_args.reason.split())),
+                _database.plain(parsed_args.plan),
+                [_database.plain(uuid) for uuid in parsed_args.move], decisions.Said(
+                    _database.who(), _database.plain(parsed_args.reason)),
                 carry_out=not parsed_args.dry_run, partly=parsed_args.partly),
                 self.wish(_again), self.past)
             rows.extend(tuple(map(_tool.shown, (

@@ -14,7 +14,6 @@
 
 import argparse
 import sys
-import time
 from typing import Any
 
 from kronos_nova.cli import _database
@@ -44,17 +43,19 @@ class Decide(_database.DatabaseCommand):
         def act(conf: Any, store: Any) -> None:
             from kronos_nova.rebalancer.store import decisions
 
+            plan = _database.plain(parsed_args.plan)
+            moves = [_database.plain(uuid) for uuid in parsed_args.move]
             said = decisions.Said(
-                _database.who(),
-                ' '.join(parsed_args.reason.split()), parsed_args.move or None)
-            known = {row.task.instance_uuid for row in store.tasks(parsed_args.plan)}
-            for uuid in parsed_args.move:
+                _database.who(), _database.plain(parsed_args.reason), moves or None)
+            known = {row.task.instance_uuid for row in store.tasks(plan)}
+            for uuid in moves:
                 if known and uuid not in known:
-                    raise _wrong(prog, uuid, f'plan {parsed_args.plan} has no move of such an '
-                                             'instance', 'kronos plan show lists them.')
-            tasks = self.decide(conf, store, parsed_args.plan, time.time(), said)
+                    raise _wrong(uuid, f'plan {plan} has no move of such an instance',
+                                 'kronos plan show lists them.')
+            # By the clock of the database, as executors and engines are held to.
+            tasks = self.decide(conf, store, plan, store.now(), said)
             if not tasks:
-                raise _nothing(prog, store, parsed_args.plan, self.about)
+                raise _nothing(store, plan, self.about)
             for task in tasks:
                 sys.stdout.write(f'Task {task.task_id} of instance {task.instance_uuid} is '
                                  f'{self.past}.\n')
@@ -78,7 +79,8 @@ class ApprovePlan(Decide):
         from kronos_nova.rebalancer import tasks
 
         found: list[Any] = store.approve(
-            plan, now, said, tasks.begin_within(conf.engine.cooldown))
+            plan, now, said, begin_within=tasks.begin_within(conf.engine.cooldown),
+            cooldown=conf.engine.cooldown, instance_cooldown=conf.engine.instance_cooldown)
         return found
 
 
@@ -111,23 +113,23 @@ class CancelPlan(Decide):
         return found
 
 
-def _nothing(prog: str, store: Any, plan: str, about: str) -> Exception:
+def _nothing(store: Any, plan: str, about: str) -> Exception:
     """Of which plan nothing was said, and why not."""
     from kronos_nova.cli import _plans
 
     row = store.plan(plan)
-    waiting = '; '.join(f'{w.plan_id} ({w.moves} moves)' for w in store.waiting(time.time()))
+    waiting = '; '.join(f'{w.plan_id} ({w.moves} moves)' for w in store.waiting(store.now()))
     remedy = f'For approval wait: {waiting or "none"}. kronos plan list shows the newest plans.'
     if row is None:
-        return _wrong(prog, plan, 'there is no such plan', remedy)
+        return _wrong(plan, 'there is no such plan', remedy)
     if row.dry_run:
-        return _wrong(prog, plan, 'it was made in a dry run, of which nothing is carried out',
+        return _wrong(plan, 'it was made in a dry run, of which nothing is carried out',
                       remedy)
     states = _plans.states(store.tasks(plan)).get(plan, 'it has no moves')
-    return _wrong(prog, plan, f'nothing of it that is meant {about}: {states}', remedy)
+    return _wrong(plan, f'nothing of it that is meant {about}: {states}', remedy)
 
 
-def _wrong(prog: str, field: str, problem: str, remedy: str) -> Exception:
+def _wrong(field: str, problem: str, remedy: str) -> Exception:
     from kronos_nova import exception
 
-    return exception.ConfigError(path=prog, field=field, problem=problem, remedy=remedy)
+    return exception.ConfigError(path='command line', field=field, problem=problem, remedy=remedy)

@@ -76,9 +76,11 @@ class CheckDrain(lister.Lister):
 
 def _rows(answer: Any, host: str) -> Iterator[tuple[str, str, str]]:
     check = answer.check
+    for text in check.obstacles:
+        yield 'engines', 'refuse', text
     for move in check.plan.moves:
         yield (f'instance {move.instance_uuid}', 'moves' if move.from_host == host else
-               'makes room', f'{move.from_host} to {move.to_host}, wave {move.wave}')
+               'moves as well', f'{move.from_host} to {move.to_host}, wave {move.wave}')
     for blocked in check.blocked:
         yield (f'instance {blocked.instance_uuid}', 'later' if blocked.later else 'stays',
                blocked.reason)
@@ -92,7 +94,7 @@ def _rows(answer: Any, host: str) -> Iterator[tuple[str, str, str]]:
     if answer.seconds is not None:
         yield 'time', 'about', (
             f'{answer.seconds:.0f} s, at {answer.bandwidth:.0f} MiB/s: the median of the last '
-            f'{answer.measured} migrations')
+            f'{answer.measured} migrations; waiting for cycles and approval not counted')
     else:
         yield 'time', 'not known', 'no migration is on record'
     yield 'conclusion', *_conclusion(answer, host)
@@ -108,6 +110,8 @@ def _conclusion(answer: Any, host: str) -> tuple[str, str]:
     if staying:
         return 'blocked', (f'{answer.here - len(staying)} of {answer.here} instances can leave '
                            f'host {host}, {len(staying)} stay')
+    if check.obstacles:
+        return 'waits', 'all instances can leave, but ' + '; '.join(check.obstacles)
     return 'possible', f'all {answer.here} instances can leave host {host}'
 
 

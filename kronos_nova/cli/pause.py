@@ -50,7 +50,7 @@ class Pause(_database.DatabaseCommand):
             found = store.pause(
                 parsed_args.scope, time.time(), seconds=seconds,
                 paused_by=_database.who()[:255],
-                reason=' '.join(parsed_args.reason.split()))
+                reason=_database.plain(parsed_args.reason))
             sys.stdout.write(f'{_what(found.scope)} is paused {_end(found.until)}.\n')
 
         self._run(prog, parsed_args, act)

@@ -112,7 +112,7 @@ class CancelTask(_database.DatabaseCommand):
             from kronos_nova import exception
 
             ended = store.cancel(
-                parsed_args.task, time.time(), reason=' '.join(parsed_args.reason.split()),
+                parsed_args.task, time.time(), reason=_database.plain(parsed_args.reason),
                 cancelled_by=_database.who(),
                 instance_cooldown=conf.engine.instance_cooldown)
             if ended is None:

@@ -89,6 +89,9 @@ class WhatIf(_Planned):
         parser.add_argument('--drain', action='append', default=[], metavar='HOST',
                             help='With this host disabled, as the configuration has it; '
                                  'repeatable.')
+        parser.add_argument('--reason', default='maintenance', metavar='TEXT',
+                            help='For which --drain disables hosts, as drain_reason_regex sees '
+                                 'it; maintenance unless told.')
         parser.add_argument('--policy', metavar='FILE',
                             help='By this policy file. A snapshot answers the queries that were '
                                  'recorded alone.')
@@ -127,9 +130,12 @@ def _times(text: str) -> float:
 
 
 def _reasons(scope: Any) -> Iterator[tuple[str, str]]:
-    plan = scope.today.plan
     for text in scope.holds:
         yield 'waits', text
+    if scope.today is None:
+        yield 'conclusion', f'nothing: {scope.holds[0]}'
+        return
+    plan = scope.today.plan
     for report in plan.policies:
         yield f'policy {report.name}', report.reason or (
             f'imbalance {report.imbalance_before:.4f}, threshold {report.threshold:g}: '
@@ -148,6 +154,9 @@ def _reasons(scope: Any) -> Iterator[tuple[str, str]]:
 
 def _beside(scope: Any) -> Iterator[Row]:
     """Today's and the other's, a row each."""
+    if scope.supposed is None:
+        yield 'policies', '', 'the file is not for this scope'
+        return
     sides = (scope.today, scope.supposed)
     yield 'hosts', *(str(len(side.cluster.scope_hosts)) for side in sides)
     for number, report in enumerate(scope.supposed.plan.policies):

@@ -90,7 +90,7 @@ def quiet(conf: cfg.ConfigOpts) -> None:
 
 def fail(prog: str, text: str) -> NoReturn:
     """One clear line, and out."""
-    sys.stderr.write(f'{prog}: {masking.masked(" ".join(text.split()))}\n')
+    sys.stderr.write(f'{prog}: {shown(masking.masked(" ".join(text.split())))}\n')
     raise SystemExit(1)
 
 

@@ -46,7 +46,7 @@ def method(status: str) -> model.Method:
 
 def movable(instance: model.Instance, phase: model.Phase, options: model.Options) -> bool:
     """Its status lets Nova move it, and the reason is good enough."""
-    if phase is not model.Phase.EVACUATE:
+    if phase not in (model.Phase.EVACUATE, model.Phase.REQUESTED):
         return instance.status == ACTIVE
     return instance.status in (ACTIVE, PAUSED) or (
         instance.status == STOPPED and options.cold_migrate_stopped)

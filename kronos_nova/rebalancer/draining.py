@@ -15,6 +15,7 @@
 from collections import Counter
 import dataclasses
 import enum
+import math
 
 from kronos_nova import constraints
 from kronos_nova import exception
@@ -22,19 +23,21 @@ from kronos_nova import model
 from kronos_nova.constraints import involved
 from kronos_nova.constraints import view as views
 from kronos_nova.rebalancer import checker
+from kronos_nova.rebalancer import gates
 from kronos_nova.rebalancer import ordering
 from kronos_nova.rebalancer import planner
 from kronos_nova.rebalancer import simulation as sim
 from kronos_nova.rebalancer import supposing
+from kronos_nova.rebalancer.strategies import orders
 
 #: The rule's name by which a destination lacks capacity for claims.
 NO_ROOM = 'no-room'
-
-LATER = 'later'
-#: The rule by which members of a server group leave one after the other.
-IN_TURN = 'group-in-flight'
+#: The rule by which load fills a destination too far: capacity of another kind.
+CEILING = 'ceiling'
+#: The rule by which an instance that is leaving already is not moved.
+IN_FLIGHT = 'in-flight'
 #: Rules whose reasons end by themselves.
-WAITING = frozenset({'in-flight', 'task-state', 'cooling'})
+WAITING = frozenset({IN_FLIGHT, 'task-state', 'group-in-flight'})
 
 
 class Mode(enum.StrEnum):
@@ -58,12 +61,15 @@ class Blocked:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Check:
-    """``plan`` has the moves off the host and what makes room for them; ``missing``: the
-    sum of the claims, by resource class, of those for whom some host would do if it had room."""
+    """``plan`` has the moves off the host, what makes room for them, and those off hosts that
+    are drained already; ``missing``: what hosts are short of, by resource class, for those whom
+    room keeps, and nothing else but load. ``obstacles``: why engines would not do it as they are
+    configured."""
 
     plan: model.Plan
     blocked: tuple[Blocked, ...]
     missing: dict[str, int]
+    obstacles: tuple[str, ...] = ()
 
 
 def empty(request: planner.Request, host: str, mode: Mode = Mode.AUTO, *,
@@ -75,31 +81,48 @@ def empty(request: planner.Request, host: str, mode: Mode = Mode.AUTO, *,
     :raises ConfigError: there is no such host.
     :raises PlanRefused: the checker found a rule broken.
     """
+    obstacles = _obstacles(request, host)
     request = _ordered(request, host, overbooking)
     held = planner.scope_hold(planner.begun(request))
     if held is not None:
-        return Check(model.Plan(request.cluster.scope, reason=held), (), {})
+        return Check(model.Plan(request.cluster.scope, reason=held), (), {}, obstacles)
     plan = planner.plan(request) if mode is Mode.AUTO else _placed(request, host, mode)
     found = checker.check(plan, request.cluster, request.options, request.history,
                           request.scores, ceilings(request), request.budget)
     if found:
         raise exception.PlanRefused(
             scope=plan.scope, problem='; '.join(f'{no.rule}: {no.detail}' for no in found[:5]))
-    return Check(plan, *_left(request, host, plan))
+    return Check(plan, *_left(request, host, plan), obstacles=obstacles)
 
 
 def _ordered(request: planner.Request, host: str, overbooking: bool) -> planner.Request:
-    """The host is disabled and drained, and no other; nothing else is planned."""
-    supposed = supposing.Supposed(request.cluster, request.scores).drained(host)
+    """The host is disabled and drained beside those that are drained already; nothing else is
+    planned. Cooldowns end while it goes on."""
+    supposed = supposing.Supposed(request.cluster, request.scores).drained(
+        host, supposing.REASON)
     options = dataclasses.replace(
         request.options, evacuate_disabled_hosts=True, max_drain_fraction=1.0,
-        drain_reason_regex=f'^{supposing.REASON}$', overbooking=overbooking)
-    here = sum(i.host == host for i in request.cluster.instances.values())
+        drain_reason_regex=supposing.reasons(request.options), overbooking=overbooking)
+    drained = orders.drained_hosts(supposed.cluster, options)
+    leaving = sum(i.host in drained for i in request.cluster.instances.values())
     return dataclasses.replace(
         request, cluster=supposed.cluster, options=options,
         strategies=[s for s in request.strategies if type(s).__name__ == 'Evacuate'],
-        budget=max(1, 2 * here), history=dataclasses.replace(
-            request.history, scope_cooling=0.0, waiting=None))
+        budget=max(1, 2 * leaving), history=dataclasses.replace(
+            request.history, cooling={}, scope_cooling=0.0, waiting=None))
+
+
+def _obstacles(request: planner.Request, host: str) -> tuple[str, ...]:
+    """Why engines would not empty the host as they are configured, were it disabled."""
+    found = []
+    if not request.options.evacuate_disabled_hosts:
+        found.append('evacuate_disabled_hosts is not set: engines leave disabled hosts alone')
+    supposed = supposing.Supposed(request.cluster, request.scores).drained(
+        host, supposing.REASON)
+    outage = gates.outage(supposed.cluster, request.options)
+    if outage is not None:
+        found.append(f'with this host disabled, {outage}')
+    return tuple(found)
 
 
 def ceilings(request: planner.Request) -> dict[str, float]:
@@ -145,39 +168,60 @@ def _placed(request: planner.Request, host: str, mode: Mode) -> model.Plan:
 
 def _left(request: planner.Request, host: str,
           plan: model.Plan) -> tuple[tuple[Blocked, ...], dict[str, int]]:
-    """Who stays on the host when all that is planned has moved, and why."""
+    """Who stays on the host when all that is planned has moved, and why. Whoever only waits
+    for what ends by itself is placed where the other rules have it, one after the other."""
     simulation = _simulation(request)
     for move in sorted(plan.moves, key=lambda m: m.wave):
         simulation.apply(move)
     blocked, missing = [], Counter[str]()
     for n in sorted(map(int, simulation.on_host(host))):
-        uuid = simulation.uuids[n]
-        own = constraints.check_alone(
-            simulation.view, model.Move(uuid, host, '', model.Phase.EVACUATE))
-        if own is not None:
-            # One that is on its way will have left, or says later why it has not.
-            blocked.append(Blocked(uuid, f'{own.rule}: {own.detail}',
-                                   later=own.rule in WAITING))
-            continue
-        reasons = _reasons(simulation, uuid, host)
-        if LATER in reasons or IN_TURN in reasons:
-            blocked.append(Blocked(uuid, 'it waits for other moves to land; then it leaves',
-                                   later=True))
-            continue
-        if NO_ROOM in reasons:
-            missing.update(request.cluster.instances[uuid].claims)
-        blocked.append(Blocked(uuid, 'no host may take it: ' + ', '.join(
-            f'{rule} ({number} hosts)' for rule, number in sorted(reasons.items()))))
+        probe = model.Move(simulation.uuids[n], host, '', model.Phase.EVACUATE)
+        own = [no for rule in constraints.ALONE if (no := rule(simulation.view, probe)) is not None]
+        lasting = [no for no in own if no.rule not in WAITING]
+        if lasting:
+            blocked.append(Blocked(probe.instance_uuid,
+                                   f'{lasting[0].rule}: {lasting[0].detail}'))
+        elif any(no.rule == IN_FLIGHT for no in own):
+            blocked.append(Blocked(probe.instance_uuid, own[0].detail, later=True))
+        else:
+            found, short = _somewhere(simulation, probe, own)
+            blocked.append(found)
+            missing.update(short)
     return tuple(blocked), {name: amount for name, amount in sorted(missing.items()) if amount}
 
 
-def _reasons(simulation: sim.Simulation, uuid: str, host: str) -> Counter[str]:
-    """The first rule that refuses, by how many hosts of the scope."""
-    found: Counter[str] = Counter()
+def _somewhere(simulation: sim.Simulation, probe: model.Move,
+               own: list[model.Rejection]) -> tuple[Blocked, dict[str, int]]:
+    """Placed on the first host that has it but for rules whose reasons end, or else why there
+    is none, and what the one is short of that is short of least."""
+    uuid = probe.instance_uuid
+    reasons: Counter[str] = Counter()
+    short: list[dict[str, int]] = []
     for there in simulation.hosts:
-        if there == host:
+        if there == probe.from_host:
             continue
-        no = constraints.check(simulation.view,
-                               model.Move(uuid, host, there, model.Phase.EVACUATE))
-        found[no.rule if no is not None else LATER] += 1
+        move = dataclasses.replace(probe, to_host=there)
+        found = [no for no in constraints.check_all(simulation.view, move)
+                 if no.rule not in WAITING]
+        if not found:
+            simulation.apply(move)
+            waits = own[0].detail if own else f'instance {uuid} waits for others to land'
+            return Blocked(uuid, waits, later=True), {}
+        reasons[found[0].rule] += 1
+        rules = {no.rule for no in found}
+        if NO_ROOM in rules and rules <= {NO_ROOM, CEILING}:
+            short.append(_short(simulation, uuid, there))
+    return Blocked(uuid, 'no host may take it: ' + ', '.join(
+        f'{rule} ({number} hosts)' for rule, number in sorted(reasons.items()))), min(
+        short, key=lambda s: sum(s.values()), default={})
+
+
+def _short(simulation: sim.Simulation, uuid: str, host: str) -> dict[str, int]:
+    """What of the instance's claims the host has no room for, by resource class."""
+    room = simulation.cluster.hosts[host].capacities()
+    found = {}
+    for name, amount in simulation.cluster.instances[uuid].claims.items():
+        free = max(0.0, room.get(name, 0.0) - simulation.view.used(host, name))
+        if free < amount:
+            found[name] = math.ceil(amount - free)
     return found

@@ -183,7 +183,15 @@ class Engine:
         for scope, lease in self._leases.copy().items():
             # One that is over is taken anew, or not, by the next cycle; what is
             # decided under it meanwhile is refused by the store.
-            if not self._store.renew(lease, LEASE_SECONDS):
+            if self._store.renew(lease, LEASE_SECONDS):
+                continue
+            again = self._store.retake(lease, LEASE_SECONDS)
+            if again is not None:
+                LOG.info('Scope %s: a plan that somebody asked for came between; what was being '
+                         'planned is dropped', scope)
+                if self._leases.get(scope) is lease:
+                    self._leases[scope] = again
+            else:
                 LOG.warning('Scope %s: the lease was over before it was renewed: this engine or '
                             'the database was held up', scope)
                 if self._leases.get(scope) is lease:

@@ -18,6 +18,7 @@ there, empty but for what of its load no instance explains.
 
 from collections.abc import Mapping
 import dataclasses
+import re
 import uuid
 
 from kronos_nova import exception
@@ -59,14 +60,18 @@ class Supposed:
             model.Scores({name: _with_idle(found, cluster, like, names)
                           for name, found in scores.policies.items()}, scores.taken_at))
 
-    def drained(self, host: str, reason: str = REASON) -> 'Supposed':
-        """Disabled, as an operator does who wants it emptied.
+    def drained(self, host: str, reason: str) -> 'Supposed':
+        """Disabled, as an operator does who wants it emptied; one that is already keeps its
+        reason, unless that is ours.
 
         :raises ConfigError: there is no such host.
         """
         _known(self.cluster, host)
+        service = self.cluster.services[host]
+        if not service.enabled and reason != REASON:
+            return self
         services = {**self.cluster.services, host: dataclasses.replace(
-            self.cluster.services[host], status='disabled', disabled_reason=reason)}
+            service, status='disabled', disabled_reason=reason)}
         return dataclasses.replace(
             self, cluster=dataclasses.replace(self.cluster, services=services))
 
@@ -81,6 +86,20 @@ class Supposed:
                 found, hosts=more(found.hosts), fill=more(found.fill), usages=more(found.usages),
                 means=more(found.means), deviations=more(found.deviations))
             for name, found in self.scores.policies.items()}, self.scores.taken_at))
+
+
+def reasons(options: model.Options) -> str:
+    """A drain_reason_regex for hosts that are disabled here alone, and for those that the
+    options drain already."""
+    ours = f'^{REASON}$'
+    if not options.evacuate_disabled_hosts:
+        return ours
+    both = f'{ours}|(?:{options.drain_reason_regex})'
+    try:
+        re.compile(both)
+    except re.error:  # flags that may only stand first
+        return ours
+    return both
 
 
 def _known(cluster: model.Cluster, host: str) -> None:

@@ -32,9 +32,11 @@ from kronos_nova.rebalancer import simulation as sim
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Wish:
-    """An instance, and the hosts where it may go: the first one that the rules allow."""
+    """An instance, where it is thought to be, and the hosts where it may go: the first one
+    that the rules allow."""
 
     instance_uuid: str
+    from_host: str
     hosts: tuple[str, ...]
 
 
@@ -118,9 +120,8 @@ def _chosen(simulation: sim.Simulation, wishes: Sequence[Wish],
 def _first_legal(simulation: sim.Simulation, wish: Wish) -> model.Move | model.Rejection:
     """The move to the first host that will have it, or why the first one will not."""
     first: model.Rejection | None = None
-    source = simulation.view.host_of(wish.instance_uuid) or ''
     for host in wish.hosts:
-        move = model.Move(wish.instance_uuid, source, host, model.Phase.REQUESTED)
+        move = model.Move(wish.instance_uuid, wish.from_host, host, model.Phase.REQUESTED)
         no = constraints.check(simulation.view, move)
         if no is None:
             return move

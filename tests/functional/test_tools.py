@@ -233,6 +233,27 @@ class TestAgain(ToolsCase):
         self.assertIn('it has no move of which that could be asked', error)
         self.work()
         self.assertEqual('host3', self.host_of(self.server))
+        self.admin_api.post_server_action(
+            self.server['id'], {'os-migrateLive': {'host': 'host2', 'block_migration': 'auto'}})
+        self.wait_for(lambda: self.host_of(self.server) == 'host2', 'an operator to move it')
+        self.wait_for(lambda: self.api.get_server(self.server['id'])['status'] == 'ACTIVE', 'it')
+        status, rows, error = self.again('revert', self.plan_id)
+        self.assertEqual((1, ''), (status, rows[0]['Task']), error)
+        self.assertIn(f'moved-away: instance {self.server["id"]} is on host2', rows[0]['Verdict'])
+        self.admin_api.post_server_action(
+            self.server['id'], {'os-migrateLive': {'host': 'host3', 'block_migration': 'auto'}})
+        self.wait_for(lambda: self.host_of(self.server) == 'host3', 'it to be back')
+        self.wait_for(lambda: self.api.get_server(self.server['id'])['status'] == 'ACTIVE', 'it')
+        with open(self.config) as f:
+            text = f.read()
+        with open(self.config, 'w') as f:
+            f.write(text.replace('[engine]', '[engine]\nfreeze_windows = 0 0 * * * 24h'))
+        status, _, error = self.again('revert', self.plan_id)
+        self.assertIn('freeze window', error)
+        done = self.ask('why-nothing')
+        self.assertIn('freeze window', done.stdout)
+        with open(self.config, 'w') as f:
+            f.write(text)
         with self.disabled('host1'):
             status, rows, error = self.again('revert', self.plan_id)
             self.assertEqual((1, ''), (status, rows[0]['Task']), error)
@@ -258,6 +279,11 @@ class TestAgain(ToolsCase):
 
     def test_what_a_drain_would_take_is_told_by_what_was_measured(self) -> None:
         done = self.ask('drain', 'check', 'host1')
+        self.assertEqual(1, done.returncode, done.stderr)
+        self.assertIn('evacuate_disabled_hosts is not set',
+                      self.verdicts(done.stdout)['conclusion'][1])
+        self.engine_options('evacuate_disabled_hosts = true')
+        done = self.ask('drain', 'check', 'host1')
         self.assertEqual(0, done.returncode, done.stderr)
         self.assertEqual('not known', self.verdicts(done.stdout)['time'][0])
         (row,) = self.store.tasks(self.plan_id)
@@ -282,8 +308,8 @@ class TestAgain(ToolsCase):
         self.assertEqual(0, done.returncode, done.stderr)
         found = {row['What']: row['Detail'] for row in json.loads(done.stdout)}
         self.assertIn('imbalance 0.0500, threshold 0.15: not above it', found['policy cpu'])
-        self.assertEqual('nothing: every policy is at or below its threshold',
-                         found['conclusion'])
+        self.assertEqual('nothing: no disabled host to drain; every policy is at or below its '
+                         'threshold', found['conclusion'])
         done = self.ask('instance', 'show', self.server['id'])
         self.assertEqual(0, done.returncode, done.stderr)
         shown = json.loads(done.stdout)

@@ -178,6 +178,11 @@ class Store:
         """False: it is over; drop what was decided under it."""
         return self._run(lambda c: leases.renew(c, self._now(), lease, seconds))
 
+    def retake(self, lease: Lease, seconds: float) -> Lease | None:
+        """The same lease in a later epoch: a plan of somebody else's came between. None: it
+        is over, or another engine's."""
+        return self._run(lambda c: leases.retake(c, self._now(), lease, seconds))
+
     def release(self, lease: Lease) -> None:
         """Give the scope back; a lease that is over is left as it is."""
         self._run(lambda c: leases.release(c, self._now(), lease))
@@ -208,7 +213,8 @@ class Store:
         """Plan, tasks, cooldowns, budget and draining hosts, under the lease.
 
         A plan without moves is stored only when its reason is not that of
-        the scope's newest plan; its draining hosts always are. In dry run
+        the scope's newest plan; its draining hosts always are, those that a plan
+        begins which waits for approval with that. In dry run
         only the plan's row is written, and no lease is needed. A task's ``deadline`` is the time by
         which it must have begun (None: rows.BEGIN_WITHIN from now).
 
@@ -481,13 +487,16 @@ class Store:
             return []
         return self._fenced(lease, lambda c: decisions.lapse(c, lease.scope, now))
 
-    def approve(self, plan_id: str, now: float, said: decisions.Said,
-                begin_within: Mapping[model.Phase, float]) -> list[model.Task]:
+    def approve(self, plan_id: str, now: float, said: decisions.Said, *,
+                begin_within: Mapping[model.Phase, float], cooldown: float,
+                instance_cooldown: float) -> list[model.Task]:
         """Let tasks begin that wait for it. See :func:`decisions.approve`.
 
         :raises StoreError: one requires another that waits on; nothing was written.
         """
-        return self._run(lambda c: decisions.approve(c, plan_id, now, said, begin_within))
+        return self._run(lambda c: decisions.approve(
+            c, plan_id, now, said, begin_within=begin_within, cooldown=cooldown,
+            instance_cooldown=instance_cooldown))
 
     def reject(self, plan_id: str, now: float, said: decisions.Said,
                instance_cooldown: float) -> list[model.Task]:
@@ -588,6 +597,11 @@ class Store:
         :raises LeaseLost: nothing was written.
         """
         return self._fenced(lease, lambda c: outcomes.wish(c, lease.scope, now))
+
+    def wished(self) -> dict[str, float]:
+        """Since when scopes have wanted to be balanced, without a break."""
+        return self._read(lambda c: {
+            row.scope: float(row.since) for row in c.execute(sa.select(tables.wish))})
 
     def content(self, lease: Lease) -> None:
         """It does not, or no longer.

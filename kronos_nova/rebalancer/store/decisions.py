@@ -16,13 +16,16 @@ from collections.abc import Collection
 from collections.abc import Mapping
 import dataclasses
 import datetime
+import json
 import uuid
 
 import sqlalchemy as sa
 
 from kronos_nova import exception
 from kronos_nova import model
+from kronos_nova.constraints import settling
 from kronos_nova.model import TaskState
+from kronos_nova.rebalancer.store import plans
 from kronos_nova.rebalancer.store import rows
 from kronos_nova.rebalancer.store import tables
 from kronos_nova.rebalancer.store import tasks
@@ -30,8 +33,6 @@ from kronos_nova.rebalancer.store import tasks
 _task = tables.task
 _decision = tables.decision
 APPROVED, REJECTED, CANCELLED = 'approved', 'rejected', 'cancelled'
-#: ``error_type`` of a task that nobody approved in time.
-LAPSED_TYPE = 'TaskExpired'
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -91,13 +92,14 @@ def lapse(connection: sa.Connection, scope: str, now: float) -> list[model.Task]
     """Cancel what nobody approved in time, and what requires it."""
     late = sa.and_(_task.c.state == TaskState.PENDING.value, _task.c.scope == scope,
                    _task.c.expires_at <= now)
-    return tasks.cancel_where(connection, late, now, LAPSED_TYPE,
-                              'Nobody approved it in time.')
+    return tasks.cancel_where(connection, late, now, tasks.EXPIRED_TYPE, tasks.LAPSED)
 
 
-def approve(connection: sa.Connection, plan_id: str, now: float, said: Said,
-            begin_within: Mapping[model.Phase, float]) -> list[model.Task]:
-    """Pending tasks are queued: staggered as they were planned, from now on.
+def approve(connection: sa.Connection, plan_id: str, now: float, said: Said, *,
+            begin_within: Mapping[model.Phase, float], cooldown: float,
+            instance_cooldown: float) -> list[model.Task]:
+    """Pending tasks are queued: staggered as they were planned, from now on. Cooldowns
+    begin anew, and the drains that the plan begins are drains from now on.
 
     :param begin_within: seconds, by phase; others have rows.BEGIN_WITHIN.
     :returns: those approved.
@@ -124,8 +126,27 @@ def approve(connection: sa.Connection, plan_id: str, now: float, said: Said,
                     expires_at=now + begin_within.get(task.phase, rows.BEGIN_WITHIN)))
         if done.rowcount == 1:
             approved.append(task)
+            plans.cool(connection, plans.INSTANCE, task.instance_uuid, now + instance_cooldown)
+    if approved:
+        _begin(connection, approved, now, cooldown)
     note(connection, plan_id, now, APPROVED, said, len(approved))
     return approved
+
+
+def _begin(connection: sa.Connection, approved: list[model.Task], now: float,
+           cooldown: float) -> None:
+    scope = approved[0].aggregate
+    if any(task.phase in settling.FOLLOWING for task in approved):
+        plans.cool(connection, plans.SCOPE, scope, now + cooldown)
+    hosts = _drains(connection, approved[0].plan_id) & {task.from_host for task in approved}
+    plans.set_draining(connection, scope, hosts | plans.draining(connection, scope), now)
+
+
+def _drains(connection: sa.Connection, plan_id: str) -> set[str]:
+    """Hosts that the plan empties."""
+    document = connection.scalar(
+        sa.select(tables.plan.c.document).where(tables.plan.c.plan_id == plan_id))
+    return set(json.loads(document or '{}').get('draining', ()))
 
 
 def end(connection: sa.Connection, plan_id: str, now: float, said: Said, verb: str,
@@ -144,18 +165,32 @@ def end(connection: sa.Connection, plan_id: str, now: float, said: Said, verb: s
             connection, row.task.task_id, now, error_type=rows.CANCELLED_TYPE,
             error=f'{verb.capitalize()} by {said.by}: {said.reason}',
             instance_cooldown=instance_cooldown) or []
+    if ended and verb == CANCELLED and said.instances is None:
+        # What it began to empty goes on by no later plan; a disabled host's drain is ordered
+        # anew with each.
+        scope = ended[0].aggregate
+        plans.set_draining(connection, scope, plans.draining(connection, scope)
+                           - _drains(connection, plan_id), now)
     note(connection, plan_id, now, verb, said, len(ended))
     return ended
 
 
 def _meant(connection: sa.Connection, plan_id: str, states: Collection[TaskState], said: Said,
            now: float | None) -> list[rows.TaskRow]:
-    """:param now: those that have not lapsed by then; None: these, too."""
+    """:param now: those that have not lapsed by then; None: these, too.
+    :raises StoreError: of single moves that are meant some are not there.
+    """
     of = (sa.true() if said.instances is None
           else _task.c.instance_uuid.in_(sorted(said.instances)))
     lasting = sa.true() if now is None else _task.c.expires_at > now
-    return tasks.find(connection, _task.c.plan_id == plan_id, of, lasting,
-                      _task.c.state.in_([state.value for state in states]))
+    found = tasks.find(connection, _task.c.plan_id == plan_id, of, lasting,
+                       _task.c.state.in_([state.value for state in states]))
+    others = set(said.instances or ()) - {row.task.instance_uuid for row in found}
+    if others and found:
+        raise exception.StoreError(
+            problem=f'has nothing to decide of the moves of {", ".join(sorted(others))}',
+            remedy='Nothing was written; leave them out. kronos plan show has their states.')
+    return found
 
 
 def note(connection: sa.Connection, plan_id: str, now: float, verb: str, said: Said,

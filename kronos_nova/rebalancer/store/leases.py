@@ -79,7 +79,7 @@ def renew(connection: sa.Connection, clock: ColumnElement[float], lease: rows.Le
 
 def overtake(connection: sa.Connection, scope: str) -> rows.Lease:
     """A plan of somebody else's comes between: what the holder has in mind is fenced, and it
-    takes the lease anew with its next cycle. Nobody holds what is returned."""
+    keeps the lease in the later epoch. Nobody holds what is returned."""
     raised = connection.execute(
         sa.update(_lease).where(_lease.c.scope == scope).values(epoch=_lease.c.epoch + 1))
     if raised.rowcount != 1:
@@ -87,6 +87,18 @@ def overtake(connection: sa.Connection, scope: str) -> rows.Lease:
             scope=scope, owner='', epoch=1, until=0.0, policy_hash=''))
     row = connection.execute(sa.select(_lease).where(_lease.c.scope == scope)).one()
     return rows.Lease(scope, row.owner, row.epoch)
+
+
+def retake(connection: sa.Connection, clock: ColumnElement[float], lease: rows.Lease,
+           seconds: float) -> rows.Lease | None:
+    """Ours still, and live, but overtaken."""
+    ours = sa.and_(_lease.c.scope == lease.scope, _lease.c.owner == lease.owner,
+                   _lease.c.epoch > lease.epoch, _lease.c.until > clock)
+    if connection.execute(
+            sa.update(_lease).where(ours).values(until=clock + seconds)).rowcount != 1:
+        return None
+    row = connection.execute(sa.select(_lease).where(_lease.c.scope == lease.scope)).one()
+    return rows.Lease(row.scope, row.owner, row.epoch)
 
 
 def release(connection: sa.Connection, clock: ColumnElement[float], lease: rows.Lease) -> None:

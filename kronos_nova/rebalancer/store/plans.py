@@ -80,7 +80,11 @@ def save(connection: sa.Connection, lease: rows.Lease | None, plan: model.Plan,
             # Drains and repairs come when they must: under rolling maintenance
             # they would hold everything else for ever.
             cool(connection, SCOPE, plan.scope, now + cooldown)
-    _set_draining(connection, plan.scope, plan.draining, now)
+    if any(task.state is model.TaskState.PENDING for task in tasks):
+        set_draining(connection, plan.scope,
+                     plan.draining & draining(connection, plan.scope), now)
+    else:
+        set_draining(connection, plan.scope, plan.draining, now)
     connection.execute(sa.update(tables.lease).where(tables.lease.c.scope == plan.scope)
                        .values(planned_at=now))
 
@@ -165,11 +169,17 @@ def cool(connection: sa.Connection, kind: str, name: str, until: float) -> None:
         connection.execute(sa.insert(table).values(kind=kind, name=name, until=until))
 
 
-def _set_draining(connection: sa.Connection, scope: str, hosts: Iterable[str],
-                  now: float) -> None:
+def draining(connection: sa.Connection, scope: str) -> set[str]:
+    """Hosts of the scope that are being emptied."""
     table = tables.drain
-    wanted = set(hosts)
-    known = set(connection.scalars(sa.select(table.c.host).where(table.c.scope == scope)))
+    return set(connection.scalars(sa.select(table.c.host).where(table.c.scope == scope)))
+
+
+def set_draining(connection: sa.Connection, scope: str, hosts: Iterable[str],
+                 now: float) -> None:
+    """These are being emptied, and no others; one that is already goes on."""
+    table = tables.drain
+    wanted, known = set(hosts), draining(connection, scope)
     if known - wanted:
         connection.execute(sa.delete(table).where(
             table.c.scope == scope, table.c.host.in_(sorted(known - wanted))))

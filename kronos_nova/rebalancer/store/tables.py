@@ -195,7 +195,8 @@ outcome = table(
 decision = table(
     'decision',
     sa.Column('decision_id', sa.String(36), primary_key=True),
-    sa.Column('plan_id', sa.String(36), sa.ForeignKey('plan.plan_id', name='decision_plan'),
+    sa.Column('plan_id', sa.String(36),
+              sa.ForeignKey('plan.plan_id', name='decision_plan', ondelete='CASCADE'),
               nullable=False),
     sa.Column('decided_at', sa.Double, nullable=False),
     sa.Column('decided_by', name(), nullable=False),

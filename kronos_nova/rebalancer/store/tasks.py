@@ -32,6 +32,9 @@ from kronos_nova.rebalancer.store import rows
 from kronos_nova.rebalancer.store import tables
 
 _task = tables.task
+#: ``error_type`` and words of what was not begun, or not approved, in time.
+EXPIRED_TYPE = 'TaskExpired'
+LAPSED = 'Nobody approved it in time.'
 
 #: What mark() may set besides the state.
 _FIELDS = frozenset({'marker', 'reference', 'error', 'error_type', 'deadline', 'not_before',
@@ -212,8 +215,11 @@ def expire(connection: sa.Connection, scopes: Collection[str] | None, now: float
            claim_seconds: float) -> list[model.Task]:
     idle = sa.or_(_in([TaskState.PENDING, TaskState.QUEUED]),
                   sa.and_(_in([TaskState.CLAIMED]), _silent(now, claim_seconds)))
-    return cancel_where(connection, sa.and_(idle, _task.c.expires_at <= now, _of(scopes)), now,
-                        'TaskExpired', 'It was not begun in time: the plan is too old.')
+    late = sa.and_(_task.c.expires_at <= now, _of(scopes))
+    waited = sa.and_(late, _in([TaskState.PENDING]))
+    return [*cancel_where(connection, waited, now, EXPIRED_TYPE, LAPSED),
+            *cancel_where(connection, sa.and_(idle, late), now, EXPIRED_TYPE,
+                          'It was not begun in time: the plan is too old.')]
 
 
 def cancel_where(connection: sa.Connection, still: ColumnElement[bool], now: float,

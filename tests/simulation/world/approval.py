@@ -64,7 +64,9 @@ class Approver:
                 store.reject(plan_id, now, said, conf.instance_cooldown))
             return
         try:
-            found = store.approve(plan_id, now, said, tasks.begin_within(conf.cooldown))
+            found = store.approve(
+                plan_id, now, said, begin_within=tasks.begin_within(conf.cooldown),
+                cooldown=conf.cooldown, instance_cooldown=conf.instance_cooldown)
         except exception.StoreError:
             return  # it requires another one, which may come first next time
         self.approved.update(task.task_id for task in found)

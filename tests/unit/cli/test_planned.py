@@ -13,6 +13,7 @@
 """``kronos what-if``, ``why-nothing`` and ``drain check`` on the example's snapshot, run as an
 operator runs them."""
 
+from collections import Counter
 import json
 from pathlib import Path
 
@@ -86,6 +87,40 @@ def test_a_drain_is_as_the_configuration_has_it(tmp_path):
     assert any('compute-03 is disabled, not drained' in row['What if'] for row in undrained)
 
 
+def test_a_host_taken_away_drains_no_other_and_a_drain_keeps_those_under_way(tmp_path):
+    conf = (EXAMPLE / 'kronos.conf').read_text().replace(
+        'policies.yaml', str(EXAMPLE / 'policies.yaml')).replace(
+        'evacuate_disabled_hosts = true',
+        'evacuate_disabled_hosts = true\ndrain_reason_regex = ^maint')
+    (tmp_path / 'kronos.conf').write_text(conf)
+
+    def moves(*options):
+        done = commands.main(
+            'kronos_nova.cli.app', 'what-if', *options, '--scope', '_unassigned_',
+            '--config-file', tmp_path / 'kronos.conf', '--snapshot', 'snapshot', '-f', 'json',
+            cwd=EXAMPLE)
+        assert done.returncode == 0, done.stderr
+        return Counter(row['What if'].split()[0] for row in json.loads(done.stdout)
+                       if row['What'].startswith('move') and 'evacuate' in row['What if'])
+
+    assert moves() == {'compute-12': 4}
+    assert moves('--drain', 'compute-12', '--reason', 'other') == {'compute-12': 4}
+    assert moves('--drain', 'compute-06', '--reason', 'other') == {'compute-12': 4}
+    both = moves('--drain', 'compute-06')
+    assert both['compute-12'] == 4 and both['compute-06'] == 12
+    assert moves('--remove-host', 'compute-06') == both
+
+
+def test_a_policy_file_that_is_for_other_scopes_says_so(tmp_path):
+    policies = yaml.safe_load((EXAMPLE / 'policies.yaml').read_text())
+    path = tmp_path / 'fast.yaml'
+    path.write_text(yaml.safe_dump({'aggregates': ['fast-storage'], **policies}))
+    found = {(scope, what): other for scope, what, _today, other in rows(
+        'what-if', '--policy', str(path))}
+    assert found['_unassigned_', 'policies'] == 'the file is not for this scope'
+    assert ('_unassigned_', 'hosts') not in found and found['fast-storage', 'hosts'] == '4'
+
+
 def test_other_policies_are_asked_of_the_same_snapshot(tmp_path):
     policies = yaml.safe_load((EXAMPLE / 'policies.yaml').read_text())
     for policy in policies['policies']:
@@ -154,7 +189,8 @@ def test_a_drain_that_is_blocked_names_who_stays_and_what_is_missing():
     of = {what: (verdict, detail) for what, verdict, detail in found}
     staying = [detail for what, (verdict, detail) in of.items() if verdict == 'stays']
     assert len(staying) == 7 and all('no host may take it' in detail for detail in staying)
-    assert of['class VCPU'] == ('missing', '11')
+    assert of['class MEMORY_MB'] == ('missing', '22528')
+    assert 'class VCPU' not in of, 'of that there is enough'
     assert of['time'] == ('not known', 'no migration is on record')
     assert found[-1] == ('conclusion', 'blocked', '6 of 13 instances can leave host compute-03, '
                                                   '7 stay')

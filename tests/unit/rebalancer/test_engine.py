@@ -32,6 +32,7 @@ from kronos_nova.rebalancer.store import api
 from kronos_nova.rebalancer.store import decisions
 from kronos_nova.sources import base
 from tests.scenarios import loader
+from tests.unit.rebalancer.store import cases
 
 A0, B0 = loader.uuid_of('a0'), loader.uuid_of('b0')
 
@@ -134,7 +135,8 @@ def test_a_plan_that_needs_approval_begins_nothing_and_is_the_last_until_it_is_d
     assert waiting.until == world.clock() + 600
     world.clock.now += 599
     assert engine.run_cycle()[0]['reason'] == str(waiting)
-    (task,) = world.store.approve(waiting.plan_id, world.clock(), decisions.Said('me'), {})
+    (task,) = world.store.approve(waiting.plan_id, world.clock(), decisions.Said('me'),
+                        begin_within={}, cooldown=600, instance_cooldown=900)
     assert task.instance_uuid == A0
     assert 'approval' not in engine.run_cycle()[0]['reason']
     assert world.store.claim('w', None, world.clock(), per_scope=9, total=9,
@@ -170,9 +172,34 @@ def test_what_waits_for_approval_holds_no_boot(world):
     engine = world.engine(publish=lambda *args: told.append(args[2].flights))
     engine.run_cycle()
     (waiting,) = world.store.waiting(world.clock())
-    world.store.approve(waiting.plan_id, world.clock(), decisions.Said('me'), {})
+    world.store.approve(waiting.plan_id, world.clock(), decisions.Said('me'),
+                        begin_within={}, cooldown=600, instance_cooldown=900)
     engine.run_cycle()
     assert [len(flights) for flights in told] == [0, 1]
+
+
+def test_a_plan_that_somebody_asks_for_costs_the_engine_no_lease(world, caplog):
+    caplog.set_level('INFO')
+    engine = world.engine()
+    engine._kept_alive = True
+    world.went_on()
+    engine.run_cycle()
+    (task,) = world.casts
+    world.store.cancel(task.task_id, world.clock(), cancelled_by='me', reason='x',
+                       instance_cooldown=0)
+    scope = model.UNASSIGNED
+    asked = dataclasses.replace(task, task_id=cases.new_id(), plan_id=cases.new_id())
+    world.store.save_wanted(
+        world.store.seen(), model.Plan(scope, (model.Move(A0, 'a', 'b', task.phase),)), [asked],
+        plan_id=asked.plan_id, now=world.clock(), instance_cooldown=0,
+        said=decisions.Said('me'), verb='retried')
+    for _ in range(4):
+        world.clock.now += 10
+        engine.keep_leases()
+    assert world.store.leased() == {scope}
+    assert 'a plan that somebody asked for came between' in caplog.text
+    assert 'held up' not in caplog.text
+    assert engine.run_cycle()[0]['hosts'] is not None
 
 
 @pytest.mark.parametrize('waits', [False, True])

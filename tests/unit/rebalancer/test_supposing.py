@@ -12,6 +12,8 @@
 
 """A cloud as it would be: more hosts, a drain, another load."""
 
+import re
+
 import pytest
 
 from kronos_nova import exception
@@ -65,6 +67,9 @@ def test_a_host_of_another_scope_adds_none_to_this_one():
 
 def test_a_drained_host_is_disabled_and_no_other():
     base = supposed().with_hosts('a', 1)
+    assert base.drained('a', 'why').cluster == base.cluster, 'it has its reason already'
+    assert base.drained('a', supposing.REASON).cluster.services['a'].disabled_reason == (
+        supposing.REASON)
     found = base.drained('a+1', 'why')
     service = found.cluster.services['a+1']
     assert (service.enabled, service.up, service.disabled_reason) == (False, True, 'why')
@@ -79,7 +84,18 @@ def test_more_load_is_more_of_everything_but_room():
 
 
 @pytest.mark.parametrize('ask', [lambda s: s.with_hosts('nowhere', 1),
-                                 lambda s: s.drained('nowhere')])
+                                 lambda s: s.drained('nowhere', 'why')])
 def test_a_host_that_is_not_there_is_named(ask):
     with pytest.raises(exception.ConfigError, match='nowhere: there is no such compute host'):
         ask(supposed())
+
+
+@pytest.mark.parametrize(('options', 'reason', 'drained'), [
+    ({}, 'a change', False), ({'evacuate_disabled_hosts': True}, 'a change', True),
+    ({'evacuate_disabled_hosts': True, 'drain_reason_regex': '^maint'}, 'a change', False),
+    ({'evacuate_disabled_hosts': True, 'drain_reason_regex': '^maint'}, 'maintenance', True),
+    ({'evacuate_disabled_hosts': True, 'drain_reason_regex': '(?i)maint'}, 'what if', True)])
+def test_beside_what_is_supposed_hosts_are_drained_as_they_are(options, reason, drained):
+    pattern = supposing.reasons(model.Options(**options))
+    assert re.search(pattern, supposing.REASON)
+    assert bool(re.search(pattern, reason)) is drained

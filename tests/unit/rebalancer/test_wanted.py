@@ -48,7 +48,8 @@ def test_each_wish_is_had_or_refused_with_a_reason_and_the_checker_agrees(knobs,
     request = clouds.request(knobs)
     uuids, hosts = sorted(request.cluster.instances), sorted(request.cluster.hosts)
     hypothesis.assume(uuids)
-    wishes = [wanted.Wish(uuid, tuple(rng.sample(hosts, rng.randint(1, min(3, len(hosts))))))
+    wishes = [wanted.Wish(uuid, request.cluster.instances[uuid].host,
+                          tuple(rng.sample(hosts, rng.randint(1, min(3, len(hosts))))))
               for uuid in rng.sample(uuids, rng.randint(1, min(6, len(uuids))))]
     answer = wanted.plan(request, wishes)
     had = {m.instance_uuid: m for m in answer.plan.moves}
@@ -69,9 +70,10 @@ def test_one_wish_is_refused_exactly_when_a_rule_refuses_it(knobs, rng):
     uuids, hosts = sorted(request.cluster.instances), sorted(request.cluster.hosts)
     hypothesis.assume(uuids)
     uuid, host = rng.choice(uuids), rng.choice(hosts)
-    answer = wanted.plan(request, [wanted.Wish(uuid, (host,))])
+    source = request.cluster.instances[uuid].host
+    answer = wanted.plan(request, [wanted.Wish(uuid, source, (host,))])
     hypothesis.assume(answer.plan.reason is None)
-    move = model.Move(uuid, request.cluster.instances[uuid].host, host, model.Phase.REQUESTED)
+    move = model.Move(uuid, source, host, model.Phase.REQUESTED)
     no = constraints.check(view_of(undelayed(request)), move)
     assert answer.refused.get(uuid) == no
     assert len(answer.plan.moves) == (no is None)
@@ -85,7 +87,7 @@ def request(name='spread_waits_until_scores_show_the_last_move', **history):
 def test_neither_cooldowns_nor_scores_that_settle_hold_what_somebody_asks_for():
     asked = request(cooling={A0: 600.0}, scope_cooling=300.0, waiting='not yet', completed=())
     assert not planner.plan(asked).moves
-    answer = wanted.plan(asked, [wanted.Wish(A0, ('b',))])
+    answer = wanted.plan(asked, [wanted.Wish(A0, 'a', ('b',))])
     assert [(m.instance_uuid, m.from_host, m.to_host) for m in answer.plan.moves] == [
         (A0, 'a', 'b')]
     assert answer.plan.combined_after < answer.plan.combined_before
@@ -93,15 +95,15 @@ def test_neither_cooldowns_nor_scores_that_settle_hold_what_somebody_asks_for():
 
 def test_what_lowers_no_imbalance_is_had_all_the_same():
     # A move that has just ended is laid over the scores, and b is the hotter one.
-    answer = wanted.plan(request(), [wanted.Wish(A0, ('b',))])
+    answer = wanted.plan(request(), [wanted.Wish(A0, 'a', ('b',))])
     (move,) = answer.plan.moves
     assert move.improvement < 0 and answer.plan.combined_after > answer.plan.combined_before
 
 
 def test_a_pause_and_a_quarantine_hold_it():
-    answer = wanted.plan(request(paused='a change'), [wanted.Wish(A0, ('b',))])
+    answer = wanted.plan(request(paused='a change'), [wanted.Wish(A0, 'a', ('b',))])
     assert answer.plan.reason == 'a change' and answer.refused[A0].rule == 'held'
-    answer = wanted.plan(request(quarantined={A0: -1.0}), [wanted.Wish(A0, ('b',))])
+    answer = wanted.plan(request(quarantined={A0: -1.0}), [wanted.Wish(A0, 'a', ('b',))])
     assert answer.refused[A0].rule == 'quarantined' and not answer.plan.moves
 
 
@@ -111,11 +113,11 @@ def test_the_first_host_that_the_rules_allow_is_taken_and_the_first_no_is_told()
         asked.cluster.services['b'], status='disabled')}
     asked = dataclasses.replace(asked, cluster=dataclasses.replace(
         asked.cluster, services=closed))
-    answer = wanted.plan(asked, [wanted.Wish(A0, ('b', 'nowhere'))])
+    answer = wanted.plan(asked, [wanted.Wish(A0, 'a', ('b', 'nowhere'))])
     assert answer.refused[A0].rule == 'service-disabled'
     back = dataclasses.replace(asked, cluster=dataclasses.replace(asked.cluster, services={
         **closed, 'b': dataclasses.replace(closed['b'], status='enabled')}))
-    (move,) = wanted.plan(back, [wanted.Wish(A0, ('a', 'b'))]).plan.moves
+    (move,) = wanted.plan(back, [wanted.Wish(A0, 'a', ('a', 'b'))]).plan.moves
     assert move.to_host == 'b', 'it is on the first one already'
 
 
@@ -124,10 +126,15 @@ def test_an_instance_leaves_a_disabled_host_when_somebody_asks():
     asked = dataclasses.replace(asked, cluster=dataclasses.replace(
         asked.cluster, services={**asked.cluster.services, 'a': dataclasses.replace(
             asked.cluster.services['a'], status='disabled')}))
-    assert wanted.plan(asked, [wanted.Wish(A0, ('b',))]).plan.moves
+    assert wanted.plan(asked, [wanted.Wish(A0, 'a', ('b',))]).plan.moves
+
+
+def test_an_instance_that_has_moved_on_stays_where_it_is():
+    answer = wanted.plan(request(), [wanted.Wish(A0, 'b', ('a',))])
+    assert answer.refused[A0].rule == 'moved-away' and not answer.plan.moves
 
 
 def test_an_instance_that_is_gone_is_said_to_be():
-    answer = wanted.plan(request(), [wanted.Wish('gone', ('b',)), wanted.Wish(A0, ())])
+    answer = wanted.plan(request(), [wanted.Wish('gone', 'a', ('b',)), wanted.Wish(A0, 'a', ())])
     assert answer.refused['gone'].rule == 'no-such-instance'
     assert answer.refused[A0].rule == 'no-destination'

@@ -18,6 +18,7 @@ from kronos_nova import exception
 from kronos_nova import model
 from kronos_nova.model import TaskState
 from kronos_nova.rebalancer.store import decisions
+from kronos_nova.rebalancer.store import plans
 from kronos_nova.rebalancer.store import rows
 from tests.unit.rebalancer.store.cases import at_once
 from tests.unit.rebalancer.store.cases import claim
@@ -27,7 +28,8 @@ from tests.unit.rebalancer.store.cases import make_task
 from tests.unit.rebalancer.store.cases import NOW
 from tests.unit.rebalancer.store.cases import save
 
-WITHIN = {model.Phase.SPREAD: 1200.0}
+LIMITS = {'begin_within': {model.Phase.SPREAD: 1200.0}, 'cooldown': 600,
+          'instance_cooldown': 900}
 SAID = decisions.Said('me@here', 'why not')
 
 
@@ -66,21 +68,21 @@ def what_waits_for_approval_is_not_claimed_and_holds_its_instance(store):
 def what_is_approved_begins_as_it_was_staggered_from_then_on(store):
     plan_id, tasks, _ = chain(store)
     then = NOW + 1000
-    assert {t.task_id for t in store.approve(plan_id, then, SAID, WITHIN)} == {
+    assert {t.task_id for t in store.approve(plan_id, then, SAID, **LIMITS)} == {
         t.task_id for t in tasks}
     assert [store.task(t.task_id).task.not_before - then for t in tasks] == [0, 0, 7]
     assert [store.task(t.task_id).task.deadline - then for t in tasks] == [1200] * 3
     assert claim(store, now=then).task.task_id == tasks[0].task_id
     assert claim(store, now=then) is None, 'one requires another, one waits for its time'
     assert claim(store, now=then + 7).task.task_id == tasks[2].task_id
-    assert not store.approve(plan_id, then, SAID, WITHIN), 'nobody approves twice'
+    assert not store.approve(plan_id, then, SAID, **LIMITS), 'nobody approves twice'
     (said,) = store.decisions(plan_id)
     assert said == decisions.Decision('approved', then, 'me@here', 3, 'why not')
 
 
 def a_phase_without_a_limit_has_as_long_as_any_task(store):
     plan_id, (task,), _ = save(store, [pending(phase=model.Phase.EVACUATE)])
-    store.approve(plan_id, NOW, SAID, WITHIN)
+    store.approve(plan_id, NOW, SAID, **LIMITS)
     assert store.task(task.task_id).task.deadline == NOW + rows.BEGIN_WITHIN
 
 
@@ -89,11 +91,11 @@ def single_moves_are_approved_with_those_they_require_or_not_at_all(store):
     before = dump(store)
     with pytest.raises(exception.StoreError, match=(
             f'{second.instance_uuid} requires those of {first.instance_uuid}.*approve these')):
-        store.approve(plan_id, NOW, decisions.Said('me', '', [second.instance_uuid]), WITHIN)
+        store.approve(plan_id, NOW, decisions.Said('me', '', [second.instance_uuid]), **LIMITS)
     assert dump(store) == before
-    store.approve(plan_id, NOW, decisions.Said('me', '', [first.instance_uuid]), WITHIN)
+    store.approve(plan_id, NOW, decisions.Said('me', '', [first.instance_uuid]), **LIMITS)
     assert states(store, (first, second, alone)) == ['queued', 'pending', 'pending']
-    store.approve(plan_id, NOW, decisions.Said('me', '', [second.instance_uuid]), WITHIN)
+    store.approve(plan_id, NOW, decisions.Said('me', '', [second.instance_uuid]), **LIMITS)
     assert states(store, (first, second, alone)) == ['queued', 'queued', 'pending']
     assert [d.tasks for d in store.decisions(plan_id)] == [1, 1]
     (waiting,) = store.waiting(NOW)
@@ -123,7 +125,7 @@ def of_a_rejected_plan_every_instance_cools(store):
 
 def what_was_approved_is_cancelled_and_not_rejected(store):
     plan_id, tasks, _ = chain(store)
-    store.approve(plan_id, NOW, SAID, WITHIN)
+    store.approve(plan_id, NOW, SAID, **LIMITS)
     assert not store.reject(plan_id, NOW, SAID, 900) and states(store, tasks) == ['queued'] * 3
     begun = claim(store, now=NOW)
     store.mark(begun.task.task_id, 'w', [begun.task.state], TaskState.SUBMITTING, NOW)
@@ -141,7 +143,7 @@ def a_plan_that_nobody_approved_lapses_whoever_looks_first(store):
     assert 'lapses at 2023-11-14T23:13' in str(waiting)
     assert store.waiting(NOW, 'red') == [] == store.waiting(NOW + 3600)
     assert store.lapse(lease_of(store), NOW + 3599) == []
-    assert not store.approve(plan_id, NOW + 3600, SAID, WITHIN)
+    assert not store.approve(plan_id, NOW + 3600, SAID, **LIMITS)
     assert states(store, tasks) == ['pending'] * 3
     assert {t.task_id for t in store.lapse(lease_of(store), NOW + 3600)} == {
         t.task_id for t in tasks}
@@ -171,7 +173,7 @@ def a_zombie_lapses_nothing(store):
 def of_approving_and_rejecting_at_once_one_wins_each_task(store):
     plan_id, tasks, _ = save(store, [pending(from_host=f'h{n}') for n in range(5)])
     approved, rejected = at_once(2, lambda n: (
-        store.approve(plan_id, NOW, SAID, WITHIN) if n == 0
+        store.approve(plan_id, NOW, SAID, **LIMITS) if n == 0
         else store.reject(plan_id, NOW, SAID, 900)))
     assert not isinstance(approved, Exception) and not isinstance(rejected, Exception)
     assert sorted([len(approved), len(rejected)]) == [0, 5]
@@ -187,7 +189,76 @@ def what_was_said_of_a_plan_is_forgotten_with_it(store):
     assert store.decisions(plan_id) == [] and store.plan(plan_id) is None
 
 
+def drains(store):
+    with store.engine.connect() as connection:
+        return plans.draining(connection, 'blue')
+
+
+def a_plan_that_waits_begins_no_drain_and_ends_none_that_goes_on(store):
+    save(store, 0, draining=['h7', 'h8'])
+    plan_id, _, _ = save(store, [pending(from_host='h1', phase=model.Phase.PACK)],
+                         draining=['h1', 'h7'])
+    assert drains(store) == {'h7'}, 'h8 is not drained any more'
+    store.reject(plan_id, NOW, SAID, 900)
+    assert drains(store) == {'h7'}
+
+
+def what_is_approved_is_drained_from_then_on_until_it_is_cancelled(store):
+    plan_id, _, _ = save(store, [pending(from_host='h1', phase=model.Phase.PACK)],
+                         draining=['h1'])
+    store.approve(plan_id, NOW, SAID, **LIMITS)
+    assert drains(store) == {'h1'}
+    store.cancel_plan(plan_id, NOW, SAID, 900)
+    assert drains(store) == set()
+
+
+def of_a_part_that_is_approved_only_its_hosts_are_drained(store):
+    plan_id, (one, _two), _ = save(
+        store, [pending(from_host=h, phase=model.Phase.PACK) for h in ('h1', 'h2')],
+        draining=['h1', 'h2'])
+    store.approve(plan_id, NOW, decisions.Said('me', '', [one.instance_uuid]), **LIMITS)
+    assert drains(store) == {'h1'}
+
+
+def cooldowns_begin_when_a_plan_is_approved(store):
+    plan_id, (task,), _ = save(store, [pending()])
+    store.approve(plan_id, NOW + 3500, SAID, **LIMITS)
+    history = store.history('blue', NOW + 3500)
+    assert history.scope_cooling == 600 and history.cooling == {task.instance_uuid: 900}
+
+
+def a_move_that_waits_no_more_refuses_those_that_are_named_beside_it(store):
+    plan_id, (first, _second, alone), _ = chain(store)
+    store.reject(plan_id, NOW, decisions.Said('me', 'no', [alone.instance_uuid]), 900)
+    before = dump(store)
+    with pytest.raises(exception.StoreError, match=f'of the moves of {alone.instance_uuid}'):
+        store.approve(plan_id, NOW, decisions.Said(
+            'me', '', [first.instance_uuid, alone.instance_uuid]), **LIMITS)
+    assert dump(store) == before
+
+
+def an_executor_says_as_well_that_nobody_approved_it(store):
+    _, (waits, queued), _ = save(store, [pending(), lambda p, s: make_task(
+        p, s, deadline=NOW + 3600)])
+    assert len(store.expire(None, NOW + 3600, 60)) == 2
+    assert store.task(waits.task_id).error == 'Nobody approved it in time.'
+    assert 'not begun in time' in store.task(queued.task_id).error
+
+
+def who_says_it_fits_its_column(store):
+    plan_id, _, _ = save(store, [pending()])
+    store.approve(plan_id, NOW, decisions.Said('x' * 300, 'why'), **LIMITS)
+    assert store.decisions(plan_id)[0].decided_by == 'x' * 255
+
+
 ALL = [
+    a_plan_that_waits_begins_no_drain_and_ends_none_that_goes_on,
+    what_is_approved_is_drained_from_then_on_until_it_is_cancelled,
+    of_a_part_that_is_approved_only_its_hosts_are_drained,
+    cooldowns_begin_when_a_plan_is_approved,
+    a_move_that_waits_no_more_refuses_those_that_are_named_beside_it,
+    an_executor_says_as_well_that_nobody_approved_it,
+    who_says_it_fits_its_column,
     what_waits_for_approval_is_not_claimed_and_holds_its_instance,
     what_is_approved_begins_as_it_was_staggered_from_then_on,
     a_phase_without_a_limit_has_as_long_as_any_task,

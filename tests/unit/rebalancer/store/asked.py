@@ -60,9 +60,21 @@ def what_an_engine_has_in_mind_meanwhile_is_fenced_and_it_goes_on_in_its_next_cy
     with pytest.raises(exception.LeaseLost):
         save(store, lease=lease)
     assert not store.renew(lease, 30) and dump(store) == before
-    again = lease_of(store)
+    again = store.retake(lease, 30)
     assert again.epoch == lease.epoch + 1, 'nobody else has had it'
+    assert store.renew(again, 30) and lease_of(store) == again
     save(store, lease=again)
+    assert store.retake(again, 30) is None, 'nothing came between'
+
+
+def a_lease_that_is_over_or_anothers_is_not_retaken(store):
+    lease = store.acquire_lease('blue', 'engine', 30, 'hash')
+    ask(store, store.seen())
+    later = store.now() + 31
+    store._clock = lambda: later
+    assert store.retake(lease, 30) is None
+    store.acquire_lease('blue', 'another', 30, 'other')
+    assert store.retake(lease, 30) is None
 
 
 def a_scope_that_nobody_has_planned_is_free_afterwards(store):
@@ -111,6 +123,7 @@ def a_busy_instance_refuses_the_whole(store):
 ALL = [
     a_plan_that_is_asked_for_begins_and_changes_nothing_else_of_the_scope,
     what_an_engine_has_in_mind_meanwhile_is_fenced_and_it_goes_on_in_its_next_cycle,
+    a_lease_that_is_over_or_anothers_is_not_retaken,
     a_scope_that_nobody_has_planned_is_free_afterwards,
     plans_made_meanwhile_in_any_scope_refuse_it,
     drains_begun_meanwhile_refuse_it_and_such_as_ended_do_not,

@@ -142,11 +142,12 @@ def what_is_late_is_cancelled_in_its_scope_alone(store):
     ids = crowd(store, deadline=NOW + 10)
     assert changed(store, lambda: store.expire(None, NOW + 9, 60)) == ([], {})
     gone, found = changed(store, lambda: store.expire(['blue'], NOW + 10, 60))
-    error = 'It was not begun in time: the plan is too old.'
+    errors = {TaskState.PENDING: 'Nobody approved it in time.',
+              TaskState.QUEUED: 'It was not begun in time: the plan is too old.'}
     ended = {'state': 'cancelled', 'active_instance': None, 'updated_at': NOW + 10,
-             'completed_at': NOW + 10, 'error': error, 'error_type': 'TaskExpired'}
-    assert found == {ids['blue', state]: ended for state in IDLE}
-    assert [task.task_id for task in gone] == sorted(found)
+             'completed_at': NOW + 10, 'error_type': 'TaskExpired'}
+    assert found == {ids['blue', state]: {**ended, 'error': errors[state]} for state in IDLE}
+    assert sorted(task.task_id for task in gone) == sorted(found)
     gone, found = changed(store, lambda: store.expire(['blue'], NOW + 60, 60))
     assert found.keys() == {ids['blue', TaskState.CLAIMED]}, 'its worker has gone silent'
     _, found = changed(store, lambda: store.expire(None, NOW + 60, 60))

@@ -137,7 +137,8 @@ def every_other_step_is_whole_too(store):
             lambda p, s: cases.make_task(p, s, requires=(first,), wave=1, deadline=NOW + 3600,
                                          state=TaskState.PENDING)])
         if verb == 'approve':
-            whole_or_nothing(store, lambda i=plan_id: store.approve(i, NOW, said, {}))
+            whole_or_nothing(store, lambda i=plan_id: store.approve(
+                i, NOW, said, begin_within={}, cooldown=60, instance_cooldown=60))
             store.cancel_plan(plan_id, NOW, said, 60)
         else:
             whole_or_nothing(store, lambda i=plan_id: store.reject(i, NOW, said, 60))
@@ -212,7 +213,7 @@ UNDER_A_CLAIM = {
         row.task, _result(row), TaskState.COMPLETED, NOW, worker='zombie',
         instance_cooldown=900, quarantine_seconds=-1)}
 #: These take what is free or silent, by compare-and-swap; whoever comes late gets none.
-TAKING = {'acquire_lease', 'claim', 'adopt', 'expire'}
+TAKING = {'acquire_lease', 'retake', 'claim', 'adopt', 'expire'}
 #: What people say, and the deletion of what has ended: nobody's turn.
 NOBODYS = {'pause', 'resume', 'lift', 'cancel', 'approve', 'reject', 'cancel_plan',
            'save_wanted', 'purge', 'upgrade'}

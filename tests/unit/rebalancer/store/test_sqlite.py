@@ -50,7 +50,7 @@ def test_on_sqlite(store, case):
 @pytest.mark.parametrize('module', [cases, faults, exact, approvals, asked],
                          ids=lambda module: module.__name__)
 def test_every_case_is_run(module):
-    helpers = {'chain', 'dump', 'fill', 'stored', 'table_of_tasks'}
+    helpers = {'chain', 'drains', 'dump', 'fill', 'stored', 'table_of_tasks'}
     written = {name for name, found in inspect.getmembers(module, inspect.isfunction)
                if found.__module__ == module.__name__ and not name.startswith('_')
                and list(inspect.signature(found).parameters) == ['store']}

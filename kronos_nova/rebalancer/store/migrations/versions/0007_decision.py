@@ -29,7 +29,8 @@ def upgrade() -> None:
         'decision',
         sa.Column('decision_id', sa.String(36), primary_key=True),
         sa.Column('plan_id', sa.String(36),
-                  sa.ForeignKey('plan.plan_id', name='decision_plan'), nullable=False),
+                  sa.ForeignKey('plan.plan_id', name='decision_plan', ondelete='CASCADE'),
+                  nullable=False),
         sa.Column('decided_at', sa.Double, nullable=False),
         sa.Column('decided_by', sa.Unicode(255).with_variant(
             mysql.VARCHAR(255, charset='utf8mb4', collation='utf8mb4_bin'), *_MYSQL),
