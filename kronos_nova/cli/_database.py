@@ -75,8 +75,8 @@ class ShowStored(DatabaseCommand, show.ShowOne):
             shown = self.look(store, parsed_args.uuid, nested)
             if shown is None:
                 raise exception.ConfigError(
-                    path=prog, field=parsed_args.uuid, problem=f'there is no such {self.kind}',
-                    remedy=self.remedy)
+                    path='command line', field=parsed_args.uuid,
+                    problem=f'there is no such {self.kind}', remedy=self.remedy)
             found.append(shown)
 
         self._run(prog, parsed_args, act)
@@ -133,5 +133,5 @@ def check_scope(prog: str, conf: Any, store: Any, scope: str) -> None:
     known = {*conf.engine.aggregates, *store.scopes(), model.UNASSIGNED}
     if scope not in known:
         raise exception.ConfigError(
-            path=prog, field='--scope', problem=f'no engine has planned {scope!r}',
+            path='command line', field='--scope', problem=f'no engine has planned {scope!r}',
             remedy=f'Known are: {", ".join(sorted(known))}')

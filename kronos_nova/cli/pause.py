@@ -76,7 +76,7 @@ class Resume(_database.DatabaseCommand):
             if not store.resume(scope, now):
                 paused = ', '.join(_what(p.scope) for p in store.pauses(now)) or 'nothing'
                 raise exception.ConfigError(
-                    path=prog, field='--scope', problem=f'{_what(scope)} is not paused',
+                    path='command line', field='--scope', problem=f'{_what(scope)} is not paused',
                     remedy=f'Paused is: {paused}')
             left = [p for p in store.pauses(now)
                     if p.scope is None or scope is None]
@@ -117,7 +117,7 @@ def _duration(prog: str, text: str | None) -> float | None:
     try:
         return moments.seconds(text)
     except ValueError as e:
-        raise exception.ConfigError(path=prog, field='--for', problem=str(e),
+        raise exception.ConfigError(path='command line', field='--for', problem=str(e),
                                     remedy='Leave it out to pause until kronos resume') from None
 
 

@@ -24,8 +24,10 @@ SHOWN = 20
 
 
 class ListPlans(_database.DatabaseCommand, lister.Lister):
-    """The newest plans, newest first. Of empty ones only those are kept that said
-    something new."""
+    """The newest plans, newest first.
+
+    Of empty ones only those are kept that said something new.
+    """
 
     def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
         parser = super().get_parser(prog_name)

@@ -69,7 +69,7 @@ class LiftQuarantine(_database.DatabaseCommand):
 
             if not store.lift(kind, name):
                 raise exception.ConfigError(
-                    path=prog, field=f'{kind} {name}', problem='it is not in quarantine',
+                    path='command line', field=f'{kind} {name}', problem='it is not in quarantine',
                     remedy='kronos quarantine list shows what is')
             sys.stdout.write(f'{kind} {name} is free again.\n')
 

@@ -118,7 +118,7 @@ class CancelTask(_database.DatabaseCommand):
             if ended is None:
                 row = store.task(parsed_args.task)
                 raise exception.ConfigError(
-                    path=prog, field=parsed_args.task, problem=(
+                    path='command line', field=parsed_args.task, problem=(
                         'there is no such task' if row is None else f'it is {row.task.state}'),
                     remedy='kronos task list shows what is not over. What Nova has been asked '
                            'for is aborted there: openstack server migration abort')
