@@ -21,6 +21,7 @@ What a program loads by itself, what a seed of hashing changes and what happens 
 import atexit
 import contextlib
 import functools
+import gc
 import importlib
 import json
 import os
@@ -103,6 +104,9 @@ def _serve() -> dict[str, Any]:
     _tool.native_threads()
     for name in LOADED:
         importlib.import_module(name)
+    _know_what_is_installed()
+    gc.collect()
+    gc.freeze()  # else each child looks at all of it when it ends
     answers = os.fdopen(os.dup(1), 'w')
     while line := sys.stdin.readline():
         request: dict[str, Any] = json.loads(line)
@@ -112,6 +116,15 @@ def _serve() -> dict[str, Any]:
             return request
         print(json.dumps(_ended(child, request['timeout'])), file=answers, flush=True)
     os._exit(0)
+
+
+def _know_what_is_installed() -> None:
+    """What stevedore and cliff would look up in every child anew."""
+    from cliff import commandmanager
+
+    made, _name, _rest = commandmanager.CommandManager('kronos_nova.cli').find_command(
+        ['plan', 'list'])
+    made(None, None).get_parser('kronos plan list')
 
 
 def _ended(child: int, timeout: float) -> int | None:

@@ -15,6 +15,7 @@
 import argparse
 from collections.abc import Callable
 import dataclasses
+import difflib
 import re
 import time
 from typing import Any
@@ -25,6 +26,7 @@ from kronos_nova.cli import _cloud
 from kronos_nova.cli import _drain
 from kronos_nova.rebalancer.clients import api
 from kronos_nova.rebalancer.clients import connection as connections
+from kronos_nova.rebalancer.clients import nova_api
 from kronos_nova.rebalancer.clients import switching
 from kronos_nova.rebalancer.store import api as store_api
 from kronos_nova.rebalancer.store import database
@@ -108,24 +110,43 @@ def watch(args: argparse.Namespace, tell: Callable[[list[Row]], None],
     database.must_exist(conf.database.connection)
     store = store_api.Store(conf)
     connection = connections.connect(conf)
+    nova = nova_api.NovaApi(connection)
     begun = time.time()
     try:
         store.check()
         while True:
             try:
-                here = switching.left_on(connection, args.host)
+                here = _left(nova, connection, args.host)
             except api.ApiError as e:
-                raise exception.ConfigError(path=WATCH, field=args.host, problem=str(e),
+                raise exception.ConfigError(path='command line', field=args.host, problem=str(e),
                                             remedy='See kronos-test-config.') from None
             rows = _rows(here, store.tasks_from(args.host, begun - args.since))
             tell(rows)
-            if not here:
+            # Nova-compute has its part until the last task from or to it is over.
+            if not here and not any(args.host in (f.from_host, f.to_host, *f.alternates)
+                                    for f in store.flights()):
                 return True, rows
             if time.time() - begun >= args.timeout:
                 return False, rows
             wait(min(args.interval, max(0.1, begun + args.timeout - time.time())))
     finally:
         store.close()
+
+
+def _left(nova: nova_api.NovaApi, connection: Any, host: str) -> list[str]:
+    """Before and after the list of servers Nova is asked for its services: it leaves out the
+    servers of a cell that is down, and of services it says so.
+
+    :raises ApiError: also when there is no such host.
+    """
+    services = nova.services()
+    if host not in services:
+        near = difflib.get_close_matches(host, list(services), 1, 0.8)
+        raise api.ApiError('Nova', 'compute services', 'there is no such compute host'
+                           + (f'; is {near[0]} meant?' if near else ''))
+    here = switching.left_on(connection, host)
+    nova.services()
+    return here
 
 
 def _rows(here: list[str], tasks: list[store_rows.TaskRow]) -> list[Row]:

@@ -363,6 +363,9 @@ class TestAgain(ToolsCase):
         done = self.drain('watch', 'host3', '--timeout', '0.1')
         self.assertEqual(1, done.returncode)
         self.assertIn('Host host3 is not empty yet.', done.stderr)
+        done = self.drain('watch', 'hots3')
+        self.assertEqual(1, done.returncode)
+        self.assertIn('there is no such compute host; is host3 meant?', done.stderr)
         self.conf.set_override('evacuate_disabled_hosts', True, 'engine')
         self.worker._settings = dataclasses.replace(self.worker._settings, instance_cooldown=0.0)
         with self.store.engine.begin() as connection:

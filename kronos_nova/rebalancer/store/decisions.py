@@ -25,6 +25,7 @@ from kronos_nova import exception
 from kronos_nova import model
 from kronos_nova.constraints import settling
 from kronos_nova.model import TaskState
+from kronos_nova.rebalancer.store import leases
 from kronos_nova.rebalancer.store import plans
 from kronos_nova.rebalancer.store import rows
 from kronos_nova.rebalancer.store import tables
@@ -128,6 +129,8 @@ def approve(connection: sa.Connection, plan_id: str, now: float, said: Said, *,
             approved.append(task)
             plans.cool(connection, plans.INSTANCE, task.instance_uuid, now + instance_cooldown)
     if approved:
+        # What an engine has in mind knows nothing of it, and would write other drains.
+        leases.overtake(connection, approved[0].aggregate)
         _begin(connection, approved, now, cooldown)
     note(connection, plan_id, now, APPROVED, said, len(approved))
     return approved
@@ -167,10 +170,13 @@ def end(connection: sa.Connection, plan_id: str, now: float, said: Said, verb: s
             instance_cooldown=instance_cooldown) or []
     if ended and verb == CANCELLED and said.instances is None:
         # What it began to empty goes on by no later plan; a disabled host's drain is ordered
-        # anew with each.
+        # anew with each. Others' drains go on.
         scope = ended[0].aggregate
+        leases.overtake(connection, scope)
+        left = {task.from_host for task in ended} - set(connection.scalars(
+            sa.select(_task.c.from_host).where(_task.c.active_instance.is_not(None))))
         plans.set_draining(connection, scope, plans.draining(connection, scope)
-                           - _drains(connection, plan_id), now)
+                           - (left & _drains(connection, plan_id)), now)
     note(connection, plan_id, now, verb, said, len(ended))
     return ended
 

@@ -102,7 +102,10 @@ def retake(connection: sa.Connection, clock: ColumnElement[float], lease: rows.L
 
 
 def release(connection: sa.Connection, clock: ColumnElement[float], lease: rows.Lease) -> None:
-    connection.execute(sa.update(_lease).where(*_held(lease, clock)).values(until=0.0))
+    # Also one that was overtaken and is ours still.
+    connection.execute(sa.update(_lease).where(
+        _lease.c.scope == lease.scope, _lease.c.owner == lease.owner,
+        _lease.c.epoch >= lease.epoch, _lease.c.until > clock).values(until=0.0))
 
 
 def fence(connection: sa.Connection, clock: ColumnElement[float], lease: rows.Lease) -> None:

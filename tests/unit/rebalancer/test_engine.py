@@ -217,7 +217,7 @@ def test_listeners_are_told_of_plans_that_have_moves_and_no_others(world, waits)
     assert [(m['instance_uuid'], m['from_host'], m['to_host'], m['phase'])
             for m in payload['moves']] == [(A0, 'a', 'b', 'spread')]
     assert payload['combined_after'] < payload['combined_before']
-    assert 'a0' not in json.dumps(payload), 'what tenants have named is not told'
+    assert '"a0"' not in json.dumps(payload), 'what tenants have named is not told'
     engine.run_cycle()
     assert len(told) == 1
 

@@ -251,7 +251,31 @@ def who_says_it_fits_its_column(store):
     assert store.decisions(plan_id)[0].decided_by == 'x' * 255
 
 
+def what_an_engine_has_in_mind_undoes_no_approval_and_no_cancelling(store):
+    plan_id, _, _ = save(store, [pending(from_host='h1', phase=model.Phase.PACK)],
+                         draining=['h1'])
+    for decide in (lambda: store.approve(plan_id, NOW, SAID, **LIMITS),
+                   lambda: store.cancel_plan(plan_id, NOW, SAID, 900)):
+        lease = lease_of(store)
+        decide()
+        known = drains(store)
+        with pytest.raises(exception.LeaseLost):
+            save(store, 0, lease=lease, reason='held', draining=['h9'])
+        assert drains(store) == known
+
+
+def cancelling_ends_no_drain_of_another_plan(store):
+    save(store, [lambda p, s: make_task(p, s, from_host='h7', phase=model.Phase.PACK)],
+         draining=['h7'])
+    spread, _, _ = save(store, [lambda p, s: make_task(p, s, from_host='h7'),
+                                lambda p, s: make_task(p, s, from_host='h2')], draining=['h7'])
+    store.cancel_plan(spread, NOW, SAID, 900)
+    assert drains(store) == {'h7'}
+
+
 ALL = [
+    what_an_engine_has_in_mind_undoes_no_approval_and_no_cancelling,
+    cancelling_ends_no_drain_of_another_plan,
     a_plan_that_waits_begins_no_drain_and_ends_none_that_goes_on,
     what_is_approved_is_drained_from_then_on_until_it_is_cancelled,
     of_a_part_that_is_approved_only_its_hosts_are_drained,

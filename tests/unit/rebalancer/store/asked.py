@@ -67,6 +67,16 @@ def what_an_engine_has_in_mind_meanwhile_is_fenced_and_it_goes_on_in_its_next_cy
     assert store.retake(again, 30) is None, 'nothing came between'
 
 
+def a_lease_that_was_overtaken_is_given_back_all_the_same(store):
+    lease = lease_of(store)
+    ask(store, store.seen())
+    store.release(lease)
+    assert store.leased() == frozenset()
+    again = store.acquire_lease('blue', 'another', 30, 'hash')
+    store.release(lease)
+    assert store.leased() == {'blue'} and again.epoch > lease.epoch, 'it is another one\'s now'
+
+
 def a_lease_that_is_over_or_anothers_is_not_retaken(store):
     lease = store.acquire_lease('blue', 'engine', 30, 'hash')
     ask(store, store.seen())
@@ -124,6 +134,7 @@ ALL = [
     a_plan_that_is_asked_for_begins_and_changes_nothing_else_of_the_scope,
     what_an_engine_has_in_mind_meanwhile_is_fenced_and_it_goes_on_in_its_next_cycle,
     a_lease_that_is_over_or_anothers_is_not_retaken,
+    a_lease_that_was_overtaken_is_given_back_all_the_same,
     a_scope_that_nobody_has_planned_is_free_afterwards,
     plans_made_meanwhile_in_any_scope_refuse_it,
     drains_begun_meanwhile_refuse_it_and_such_as_ended_do_not,
