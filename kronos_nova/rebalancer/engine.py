@@ -479,11 +479,12 @@ class Engine:
             max_retries=conf.executor.max_retries, new_id=uuidutils.generate_uuid,
             cooldown=conf.engine.cooldown, options=engine_conf.options(conf),
             approval_seconds=conf.engine.approval_seconds if waits else None)
-        self._store.save_plan(
+        draining = self._store.save_plan(
             lease, outcome.plan, rows, plan_id=plan_id, now=now, dry_run=dry_run,
             cooldown=conf.engine.cooldown, instance_cooldown=conf.engine.instance_cooldown)
         self._listeners.stored(
-            outcome, plan_id, now, model.TaskState.PENDING if waits else model.TaskState.QUEUED)
+            outcome, plan_id, now, model.TaskState.PENDING if waits else model.TaskState.QUEUED,
+            draining)
         if waits and rows:
             LOG.warning('Scope %s: plan %s waits for approval of its %d moves (kronos plan '
                         'approve)', outcome.plan.scope, plan_id, len(rows))

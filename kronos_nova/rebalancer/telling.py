@@ -98,20 +98,27 @@ class Listeners:
 
     def __init__(self, notify: Notify | None) -> None:
         self._notify = notify
+        self._draining: dict[str, frozenset[str]] = {}
 
     def stored(self, outcome: cycle.Outcome, plan_id: str, now: float,
-               state: model.TaskState) -> None:
-        """A plan of a cycle is in the database."""
+               state: model.TaskState, draining: frozenset[str]) -> None:
+        """A plan of a cycle is in the database.
+
+        :param draining: the hosts of the scope that are being emptied by now; drains that
+            wait for approval begin with it.
+        """
         if self._notify is None:
             return
         plan = outcome.plan
         if plan.moves:
             self._notify(messages.PLANNED, plan.scope,
                          messages.plan_payload(plan, plan_id, now, state))
-        before = outcome.request.history.draining & outcome.cluster.scope_hosts
+        before = self._draining.get(
+            plan.scope, outcome.request.history.draining & outcome.cluster.scope_hosts)
+        self._draining[plan.scope] = draining
         here = Counter(i.host for i in outcome.cluster.instances.values())
-        for host in sorted(before ^ plan.draining):
-            event = (messages.DRAINING if host in plan.draining else
+        for host in sorted(before ^ draining):
+            event = (messages.DRAINING if host in draining else
                      messages.UNDRAINED if here[host] else messages.DRAINED)
             self._notify(event, plan.scope,
                          messages.drain_payload(plan.scope, host, now, here[host]))

@@ -209,7 +209,7 @@ class Store:
 
     def save_plan(self, lease: Lease | None, plan: model.Plan, tasks: Sequence[model.Task], *,
                   plan_id: str, now: float, dry_run: bool, cooldown: float,
-                  instance_cooldown: float) -> None:
+                  instance_cooldown: float) -> frozenset[str]:
         """Plan, tasks, cooldowns, budget and draining hosts, under the lease.
 
         A plan without moves is stored only when its reason is not that of
@@ -218,18 +218,20 @@ class Store:
         only the plan's row is written, and no lease is needed. A task's ``deadline`` is the time by
         which it must have begun (None: rows.BEGIN_WITHIN from now).
 
+        :returns: the hosts of the scope that are being emptied from now on.
         :raises LeaseLost: nothing was written.
         :raises StoreError: an instance has a live task already, or a task
             does not belong here; nothing was written.
         """
-        def step(connection: sa.Connection) -> None:
+        def step(connection: sa.Connection) -> frozenset[str]:
             if not dry_run:
                 if lease is None:
                     raise TypeError('a plan that is carried out needs a lease')
                 leases.fence(connection, self._now(), lease)
-            plans.save(connection, lease, plan, tasks, plan_id=plan_id, now=now,
-                       dry_run=dry_run, cooldown=cooldown, instance_cooldown=instance_cooldown)
-        self._run(step)
+            return plans.save(connection, lease, plan, tasks, plan_id=plan_id, now=now,
+                              dry_run=dry_run, cooldown=cooldown,
+                              instance_cooldown=instance_cooldown)
+        return self._run(step)
 
     def seen(self) -> plans.Mark:
         """What :meth:`save_wanted` compares: taken before anything else is read."""

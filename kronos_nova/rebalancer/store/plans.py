@@ -65,14 +65,17 @@ def refuse_overtaken(connection: sa.Connection, known: Mark) -> None:
 
 def save(connection: sa.Connection, lease: rows.Lease | None, plan: model.Plan,
          tasks: Sequence[model.Task], *, plan_id: str, now: float, dry_run: bool,
-         cooldown: float, instance_cooldown: float) -> None:
-    """Write all of a plan; the caller has fenced the lease (dry run: any)."""
+         cooldown: float, instance_cooldown: float) -> frozenset[str]:
+    """Write all of a plan; the caller has fenced the lease (dry run: any).
+
+    :returns: the hosts of the scope that are being emptied from now on.
+    """
     if lease is not None:
         _refuse_unsound(lease, plan, tasks, plan_id)
     if plan.moves or tasks or _is_news(connection, plan, dry_run):
         _insert(connection, lease, plan, plan_id, now, dry_run)
     if dry_run:
-        return
+        return frozenset()
     if tasks:
         _begin(connection, plan, tasks, plan_id, now, instance_cooldown)
         outcomes.foresee(connection, plan, plan_id, now)
@@ -80,13 +83,23 @@ def save(connection: sa.Connection, lease: rows.Lease | None, plan: model.Plan,
             # Drains and repairs come when they must: under rolling maintenance
             # they would hold everything else for ever.
             cool(connection, SCOPE, plan.scope, now + cooldown)
-    if any(task.state is model.TaskState.PENDING for task in tasks):
-        set_draining(connection, plan.scope,
-                     plan.draining & draining(connection, plan.scope), now)
-    else:
-        set_draining(connection, plan.scope, plan.draining, now)
+    drained = plan.draining
+    if _waits(connection, plan.scope, now):
+        # No drain begins before somebody has approved what waits.
+        drained &= draining(connection, plan.scope)
+    set_draining(connection, plan.scope, drained, now)
     connection.execute(sa.update(tables.lease).where(tables.lease.c.scope == plan.scope)
                        .values(planned_at=now))
+    return drained
+
+
+def _waits(connection: sa.Connection, scope: str, now: float) -> bool:
+    """Whether a plan of the scope waits for approval."""
+    task = tables.task
+    return connection.execute(
+        sa.select(task.c.task_id).where(
+            task.c.scope == scope, task.c.state == model.TaskState.PENDING.value,
+            task.c.expires_at > now).limit(1)).first() is not None
 
 
 def save_wanted(connection: sa.Connection, lease: rows.Lease, plan: model.Plan,

@@ -248,6 +248,26 @@ def test_listeners_are_told_when_a_drain_begins_ends_or_is_stopped(world):
     assert cycle() == []
 
 
+def test_a_drain_that_waits_for_approval_begins_for_listeners_with_it(world):
+    approving(world, evacuate_disabled_hosts=True)
+    cluster = world.collector.cluster
+    world.collector.cluster = dataclasses.replace(cluster, services={
+        **cluster.services, 'a': dataclasses.replace(
+            cluster.services['a'], status='disabled', disabled_reason='a change')})
+    told = []
+    engine = world.engine(notify=lambda event, scope, payload: told.append(event))
+    engine.run_cycle()
+    engine.run_cycle()  # it waits: nothing else is planned, and nothing is drained yet
+    assert told == ['plan.created'] and world.store.draining() == frozenset()
+    (waiting,) = world.store.waiting(world.clock())
+    world.store.approve(waiting.plan_id, world.clock(), decisions.Said('me'),
+                        begin_within={}, cooldown=600, instance_cooldown=900)
+    assert world.store.draining() == {'a'}
+    engine.run_cycle()
+    engine.run_cycle()
+    assert told == ['plan.created', 'drain.started']
+
+
 @pytest.mark.parametrize(('mode', 'scopes', 'waits'), [
     ('auto', [], False), ('approve', [], True),
     ('auto', [f'{model.UNASSIGNED}:approve'], True),
