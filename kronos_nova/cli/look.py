@@ -16,81 +16,65 @@ import argparse
 from collections.abc import Iterable
 from typing import Any
 
-from cliff import lister
 from cliff import show
 
-Row = tuple[Any, ...]
+from kronos_nova.cli import _command
 
 
-class ListHosts(lister.Lister):
+class ListHosts(_command.Table):
     """Hosts with their scores by policy, the part that no instance explains, and their state.
 
     Reads the cloud as a planning cycle does, or a snapshot.
     """
 
+    columns = ('Host', 'Scope', 'State', 'Instances', 'Policies')
+    examples = ('--config-file /etc/kronos/kronos.conf', '--scope ssd -f json')
+
     def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
-        parser = _parser(super().get_parser(prog_name))
-        parser.add_argument('--scope', metavar='NAME',
-                            help='An aggregate, or _unassigned_. Default: all.')
+        parser = super().get_parser(prog_name)
+        _command.add_snapshot(parser)
+        _command.add_scope(parser)
         return parser
 
-    def take_action(self, parsed_args: argparse.Namespace) -> tuple[Row, list[Row]]:
+    def rows(self, args: argparse.Namespace) -> Iterable[_command.Row]:
+        from kronos_nova.cli import _look
         from kronos_nova.cmd import _tool
 
-        nested = parsed_args.formatter in ('json', 'yaml')
-        rows: list[Row] = []
-
-        def run() -> int:
-            from kronos_nova.cli import _look
-
-            for scope, found in _look.hosts(parsed_args):
-                for host in found:
-                    state = [_tool.shown(text) for text in host.state]
-                    rows.append((_tool.shown(host.name), _tool.shown(scope),
-                                 state if nested else ', '.join(state), host.instances,
-                                 _loads(host.loads, nested)))
-            return 0
-
-        if status := _tool.guarded('kronos host list', run):
-            raise SystemExit(status)
-        return ('Host', 'Scope', 'State', 'Instances', 'Policies'), rows
+        nested = _command.nested(args)
+        for scope, found in _look.hosts(args):
+            for host in found:
+                state = [_tool.shown(text) for text in host.state]
+                yield (_tool.shown(host.name), _tool.shown(scope),
+                       state if nested else ', '.join(state), host.instances,
+                       _loads(host.loads, nested))
 
 
-class ShowInstance(show.ShowOne):
+class ShowInstance(_command.Command, show.ShowOne):
     """An instance with its share of its host, what holds it, its server groups and its tasks.
 
     Reads the cloud as a planning cycle does, or a snapshot, which has no tasks.
     """
 
+    examples = ('UUID --config-file /etc/kronos/kronos.conf',)
+
     def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
-        parser = _parser(super().get_parser(prog_name))
+        parser = super().get_parser(prog_name)
         parser.add_argument('instance', metavar='UUID', help='Of the instance.')
+        _command.add_snapshot(parser)
         return parser
 
-    def take_action(self, parsed_args: argparse.Namespace) -> tuple[Row, Row]:
-        from kronos_nova.cmd import _tool
-
-        nested = parsed_args.formatter in ('json', 'yaml')
+    def take_action(
+        self, parsed_args: argparse.Namespace
+    ) -> tuple[tuple[str, ...], _command.Row]:
         shown: list[tuple[str, Any]] = []
 
-        def run() -> int:
+        def look() -> None:
             from kronos_nova.cli import _look
 
-            shown.extend(_fields(_look.instance(parsed_args), nested))
-            return 0
+            shown.extend(_fields(_look.instance(parsed_args), _command.nested(parsed_args)))
 
-        if status := _tool.guarded('kronos instance show', run):
-            raise SystemExit(status)
+        self.guarded(look)
         return tuple(name for name, _ in shown), tuple(value for _, value in shown)
-
-
-def _parser(parser: argparse.ArgumentParser) -> argparse.ArgumentParser:
-    parser.add_argument('--config-file', action='append', default=[], metavar='FILE',
-                        help='kronos.conf; repeatable.')
-    parser.add_argument('--snapshot', metavar='DIR',
-                        help='Of this one, not the cloud: as kronos-record or SIGUSR1 to '
-                             'kronos-engine wrote it.')
-    return parser
 
 
 def _loads(loads: Iterable[Any], nested: bool) -> Any:
