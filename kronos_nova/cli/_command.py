@@ -107,7 +107,8 @@ class Table(Command, lister.Lister):
 
     def take_action(self, parsed_args: argparse.Namespace) -> tuple[Row, list[Row]]:
         found: list[Row] = []
-        self.guarded(lambda: found.extend(self.rows(parsed_args)))
+        self.guarded(lambda: found.extend(
+            cells(parsed_args, row) for row in self.rows(parsed_args)))
         return self.columns, found
 
     def rows(self, args: argparse.Namespace) -> Iterable[Row]:
@@ -122,9 +123,23 @@ def shown(row: Iterable[object]) -> Row:
     return tuple(map(_tool.shown, row))
 
 
+def cells(args: argparse.Namespace, row: Iterable[Any]) -> Row:
+    """For people: nothing for what is not there, and no more digits than anybody reads."""
+    if nested(args):
+        return tuple(row)
+    return tuple(
+        '' if cell is None else f'{cell:.4f}' if isinstance(cell, float)
+        and args.formatter == 'table' else cell for cell in row)
+
+
 def nested(args: argparse.Namespace) -> bool:
     """Whether cells may be lists and mappings, for programs, or are lines of text."""
     return args.formatter in ('json', 'yaml')
+
+
+def counted(number: int, what: str) -> str:
+    """``1 move``, ``2 moves``."""
+    return f'{number} {what}{"s" * (number != 1)}'
 
 
 def add_snapshot(parser: argparse.ArgumentParser) -> None:

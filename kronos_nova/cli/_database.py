@@ -54,7 +54,7 @@ class DatabaseTable(DatabaseCommand, lister.Lister):
     ) -> tuple[tuple[str, ...], list[_command.Row]]:
         found: list[_command.Row] = []
         self._run(parsed_args, lambda conf, store: found.extend(
-            self.rows(conf, store, parsed_args)))
+            _command.cells(parsed_args, row) for row in self.rows(conf, store, parsed_args)))
         return self.columns, found
 
     def rows(self, conf: Any, store: Any, args: argparse.Namespace) -> Iterable[_command.Row]:
@@ -90,7 +90,8 @@ class ShowStored(DatabaseCommand, show.ShowOne):
             found.append(shown)
 
         self._run(parsed_args, act)
-        return found[0]
+        names, values = found[0]
+        return names, _command.cells(parsed_args, values)
 
     def look(self, store: Any, uuid: str, nested: bool) -> Shown | None:
         """:param nested: lists and mappings for programs, else lines of text."""

@@ -74,7 +74,8 @@ class ShowInstance(_command.Command, show.ShowOne):
             shown.extend(_fields(_look.instance(parsed_args), _command.nested(parsed_args)))
 
         self.guarded(look)
-        return tuple(name for name, _ in shown), tuple(value for _, value in shown)
+        return tuple(name for name, _ in shown), _command.cells(
+            parsed_args, (value for _, value in shown))
 
 
 def _loads(loads: Iterable[Any], nested: bool) -> Any:
@@ -92,7 +93,6 @@ def _loads(loads: Iterable[Any], nested: bool) -> Any:
 
 
 def _fields(found: Any, nested: bool) -> Iterable[tuple[str, Any]]:
-    from kronos_nova.cli import moments
     from kronos_nova.cmd import _tool
 
     portrait, of = found.portrait, found.portrait.instance
@@ -111,8 +111,9 @@ def _fields(found: Any, nested: bool) -> Iterable[tuple[str, Any]]:
     yield 'Held', [{'rule': no.rule, 'detail': _tool.shown(no.detail)} for no in portrait.held
                    ] if nested else '\n'.join(
         f'{no.rule}: {_tool.shown(no.detail)}' for no in portrait.held)
-    yield 'Next move', ('not before that is changed' if portrait.wait is None else
-                        moments.shown(found.now + portrait.wait) if portrait.wait else 'now')
+    yield 'Scope held', ([_tool.shown(text) for text in portrait.holds] if nested else
+                         '\n'.join(map(_tool.shown, portrait.holds)))
+    yield 'Next move', _next(portrait, found.now)
     yield 'Server groups', [
         {'uuid': uuid, 'policy': policy,
          'members': {_tool.shown(host): n for host, n in places.items()}}
@@ -123,6 +124,20 @@ def _fields(found: Any, nested: bool) -> Iterable[tuple[str, Any]]:
     yield 'Tasks', [_task(row) for row in found.tasks] if nested else '\n'.join(
         '{at} {from_host} to {to_host}: {phase}, {state}, task {task_id}'.format_map(_task(row))
         for row in found.tasks)
+
+
+def _next(portrait: Any, now: float) -> str:
+    """When it may be moved for balance's sake, as far as it depends on itself and its scope."""
+    from kronos_nova.cli import moments
+
+    if portrait.wait is None:
+        ends = {no.rule for no in portrait.held} <= {
+            'in-flight', 'cooling', 'just-booted', 'placement-refuses-everywhere'}
+        return ('not before that is over' if ends else 'not before that is changed')
+    if portrait.wait:
+        at = moments.shown(now + portrait.wait)
+        return f'{at}, if its scope is not held then' if portrait.holds else at
+    return 'when its scope is not held' if portrait.holds else 'now'
 
 
 def _task(row: Any) -> dict[str, Any]:

@@ -19,8 +19,6 @@ from typing import Any
 
 from kronos_nova.cli import _command
 
-SHOW = 'kronos policy preset show'
-
 
 class ListPresets(_command.Table):
     """List the policy files that are shipped, and what has to be scraped for them.
@@ -67,7 +65,7 @@ def _text(name: str) -> str:
         return presets.read(name)
     except KeyError:
         raise exception.ConfigError(
-            path=SHOW, field='NAME', problem=f'there is no preset {_tool.shown(name)!r}',
+            path='command line', field='NAME', problem=f'there is no preset {_tool.shown(name)!r}',
             remedy=f'There are: {", ".join(presets.names())}.') from None
 
 

@@ -56,8 +56,9 @@ class WhyNothing(_Planned):
 class WhatIf(_Planned):
     """The plan and the imbalance if things were otherwise, beside those of today.
 
-    Drains and hosts that are taken away have as many moves as they need; a cooldown holds
-    nothing.
+    Of both sides nothing holds the plan that is over by itself or by a word: cooldowns,
+    sustain_for, a pause, a plan that waits for approval. The row waits has what of that holds
+    the scope now. Drains and hosts that are taken away have as many moves as they need.
     """
 
     columns = ('Scope', 'What', 'Today', 'What if')
@@ -123,19 +124,21 @@ def _reasons(scope: Any) -> Iterator[tuple[str, str]]:
             f'imbalance {report.imbalance_before:.4f}, threshold {report.threshold:g}: '
             + ('above it' if report.imbalance_before > report.threshold else 'not above it'))
     for rule, number in plan.rejections.items():
-        yield f'rule {rule}', f'refused {number} moves'
+        yield f'rule {rule}', f'refused {_command.counted(number, "move")}'
     for kind, found in (('held', plan.held), ('undrained', plan.undrained)):
         for no in found:
             yield kind, no.detail
     for text in plan.warnings:
         yield 'warning', text
     yield 'conclusion', (
-        f'the next cycle would make {len(plan.moves)} moves' if plan.moves
+        f'the next cycle would make {_command.counted(len(plan.moves), "move")}' if plan.moves
         else f'nothing: {plan.reason}')
 
 
 def _beside(scope: Any) -> Iterator[Row]:
     """Today's and the other's, a row each."""
+    if scope.holds:
+        yield 'waits', '; '.join(scope.holds), ''
     if scope.supposed is None:
         yield 'policies', '', 'the file is not for this scope'
         return

@@ -19,7 +19,6 @@ import os
 import re
 import stat
 import subprocess
-import sys
 import time
 from typing import Any
 import uuid
@@ -28,6 +27,7 @@ import fixtures
 
 from kronos_nova import model
 from kronos_nova.rebalancer.snapshots import reader
+from tests import commands
 from tests.functional import test_first_light
 
 
@@ -64,19 +64,16 @@ placement_endpoint_override = {self.placement_api.url}
 ''')
 
     def run_tool(self, name: str, *arguments: str) -> 'subprocess.CompletedProcess[str]':
-        return subprocess.run(
-            [sys.executable, '-c', f'import sys; from kronos_nova.cmd import {name}; '
-                                   f'sys.exit({name}.main())',
-             '--config-file', self.config, *arguments],
-            capture_output=True, text=True, timeout=180, check=False)
+        return commands.main(f'kronos_nova.cmd.{name}', '--config-file', self.config, *arguments,
+                             timeout=180)
 
     def ask(self, *arguments: str) -> 'subprocess.CompletedProcess[str]':
         """A subcommand of kronos, for JSON."""
-        return subprocess.run(
-            [sys.executable, '-c', 'import sys; from kronos_nova.cli import app; '
-                                   'sys.exit(app.main(sys.argv[1:]))',
-             *arguments, '--config-file', self.config, '-f', 'json'],
-            capture_output=True, text=True, timeout=180, check=False)
+        return self.kronos(*arguments, '-f', 'json')
+
+    def kronos(self, *arguments: str) -> 'subprocess.CompletedProcess[str]':
+        return commands.main('kronos_nova.cli.app', *arguments, '--config-file', self.config,
+                             timeout=180)
 
 
 class TestRecordAndReplay(ToolsCase):
@@ -177,11 +174,7 @@ class TestWhyNot(ToolsCase):
 class TestReport(ToolsCase):
 
     def report(self) -> 'subprocess.CompletedProcess[str]':
-        return subprocess.run(
-            [sys.executable, '-c', 'import sys; from kronos_nova.cli import app; '
-                                   'sys.exit(app.main(sys.argv[1:]))',
-             'report', '-o', '-', '--config-file', self.config],
-            capture_output=True, text=True, timeout=180, check=False)
+        return self.kronos('report', '-o', '-')
 
     def test_the_live_cloud_is_shown_as_a_cycle_would_plan_it_and_stays_as_it_is(self) -> None:
         server = self.boot(host='host1')
@@ -330,11 +323,7 @@ class TestAgain(ToolsCase):
             f.write(text.replace('[engine]', '\n'.join(['[engine]', *lines])))
 
     def drain(self, *arguments: str) -> 'subprocess.CompletedProcess[str]':
-        return subprocess.run(
-            [sys.executable, '-c', 'import sys; from kronos_nova.cli import app; '
-                                   'sys.exit(app.main(sys.argv[1:]))',
-             'drain', *arguments, '--config-file', self.config],
-            capture_output=True, text=True, timeout=180, check=False)
+        return self.kronos('drain', *arguments)
 
     def status(self, host: str) -> tuple[str, str | None]:
         found = next(s for s in self.admin_api.get_services(binary='nova-compute')
