@@ -23,6 +23,8 @@ from kronos_nova.cmd.checks import base
 from kronos_nova.cmd.checks import coverage
 from kronos_nova.cmd.checks import survey
 from kronos_nova.cmd.checks import units
+from kronos_nova.conf import engine as engine_conf
+from kronos_nova.rebalancer import simulation
 
 #: How many names an item shows.
 SHOWN = 5
@@ -180,6 +182,19 @@ def scores(context: base.Context, policy: policies.Policy,
         if found.untrusted:
             yield base.failed(title, found.untrusted, 'Until then no instance moves by load.')
         else:
-            here = (s for h, s in found.hosts.items() if h in cluster.scope_hosts)
-            yield base.ok(title, f'imbalance {scoring.imbalance(here):.3f}, '
-                                 f'threshold {policy.threshold:g}')
+            yield base.ok(title, _imbalance(context, policy, cluster, found))
+
+
+def _imbalance(context: base.Context, policy: policies.Policy, cluster: model.Cluster,
+               found: model.PolicyScores) -> str:
+    """What an engine begins to plan with, of this policy alone."""
+    alone = policies.PolicySet(
+        policies=(policy.model_copy(update={'enabled': True, 'weight': 1.0}),))
+    simulated = simulation.Simulation(
+        cluster, model.Scores({policy.name: found}), alone, model.History(),
+        engine_conf.options(context.conf))
+    counted = int((simulated.givers | simulated.takers).sum())
+    hosts = len(cluster.scope_hosts)
+    return (f'imbalance {simulated.imbalances()[0]:.3f}'
+            + (f' of {counted} of {hosts} hosts' if counted < hosts else '')
+            + f', threshold {policy.threshold:g}')
