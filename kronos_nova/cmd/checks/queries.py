@@ -13,7 +13,9 @@
 
 """Every query of every enabled policy, run, and mapped to Nova's names."""
 
+from collections.abc import Iterable
 from collections.abc import Iterator
+import dataclasses
 import time
 
 from kronos_nova import model
@@ -34,8 +36,10 @@ def check(context: base.Context) -> Iterator[base.Item]:
     if context.policy_set is None or context.source is None:
         yield base.skipped('queries', 'there are no policies, or no source to ask')
         return
-    for policy in context.policy_set.enabled:
-        samples = context.source.fetch(policy)
+    for policy, samples in fetched(context, context.policy_set.enabled):
+        if isinstance(samples, base.Item):
+            yield dataclasses.replace(samples, name=f'queries: {policy.name}')
+            continue
         for field, result in answers(samples):
             one = _by_host if field in survey.HOST_FIELDS else _by_instance
             yield one(context, policy, field, result)
@@ -43,6 +47,23 @@ def check(context: base.Context) -> Iterator[base.Item]:
         yield from (item for item in coverage.check(context, policy, samples)
                     if item.status in (base.Status.WARNING, base.Status.FAILED))
         yield from scores(context, policy, samples)
+
+
+def fetched(context: base.Context, chosen: Iterable[policies.Policy]) -> Iterator[
+        tuple[policies.Policy, model.PolicySamples | base.Item]]:
+    """Each policy with what its queries say, or with why they were not asked: of a source
+    that answers no more each query would be waited for."""
+    lost = None
+    for policy in chosen:
+        if lost is not None:
+            yield policy, base.skipped('queries', f'not asked: {lost}')
+            continue
+        samples = context.source.fetch(policy)
+        if any(result.health is model.Health.UNREACHABLE for _field, result in answers(samples)):
+            # One query may just have taken too long.
+            health, text = context.source.health()
+            lost = text if health is model.Health.UNREACHABLE else None
+        yield policy, samples
 
 
 def answers(samples: model.PolicySamples) -> Iterator[tuple[str, model.QueryResult]]:

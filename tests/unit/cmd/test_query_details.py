@@ -85,7 +85,7 @@ def look(source, cluster=None, chosen=None, every=False):
     chosen = chosen or policy()
     cluster = cluster if cluster is not None else cloud()
     return {(row.field, row.item.name): row.item
-            for row in details.look(context(source, cluster, chosen), chosen, every)}
+            for row in details.look(context(source, cluster, chosen), [chosen], every)}
 
 
 def states(found):
@@ -156,7 +156,7 @@ def test_the_imbalance_is_the_one_that_an_engine_plans_with(fields, missing):
 def test_a_policy_that_is_disabled_is_judged_as_if_it_were_enabled():
     chosen = policy(enabled=True).model_copy(update={'enabled': False, 'weight': 0.25})
     there = context(Source(LOAD), cloud(), policy())
-    found = [d.item.text for d in details.look(there, chosen, False) if d.field == '']
+    found = [d.item.text for d in details.look(there, [chosen], False) if d.field == '']
     assert found == ['imbalance 0.400, threshold 0.15']
 
 
@@ -185,7 +185,7 @@ def test_only_hosts_that_the_file_is_for_are_missed():
     chosen = policy(**ABSOLUTE)
     there = context(Source({'h1': 0.5}, {f'h1-{n}': 3.0 for n in range(4)}), cluster, chosen)
     there.policy_set = policies.PolicySet(policies=(chosen,), aggregates=('fast', 'gone'))
-    found = {(d.field, d.item.name): d.item for d in details.look(there, chosen, False)}
+    found = {(d.field, d.item.name): d.item for d in details.look(there, [chosen], False)}
     assert found['imbalance_query', 'missing'].text == 'none of 1 hosts'
     assert found['vm_profile_query', 'missing'].text == 'none of 4 instances'
     (item, *_) = queries.check(there)
@@ -377,7 +377,7 @@ def test_without_instances_no_series_is_right():
 def test_without_nova_series_are_told_and_nothing_is_compared():
     chosen = policy()
     found = {(d.field, d.item.name): d.item for d in details.look(
-        context(Source(LOAD, USED), None, chosen), chosen, False)}
+        context(Source(LOAD, USED), None, chosen), [chosen], False)}
     assert found['imbalance_query', 'series'].text == '2 by host'
     assert found['imbalance_query', 'labels'].status == 'skipped'
 
@@ -388,6 +388,38 @@ def test_a_query_that_fails_says_why():
     assert found['imbalance_query', 'series'].text == 'parse error'
     assert found['imbalance_query', 'series'].status == 'failed'
     assert look(Source({}))['imbalance_query', 'series'].status == 'failed'
+
+
+class Hanging(Source):
+    """Its queries are not answered; ``health`` is what it says of itself."""
+
+    def __init__(self, health):
+        super().__init__(model.QueryResult('q', model.Health.UNREACHABLE, error='no answer'))
+        self.state, self.fetched = health, 0
+
+    def fetch(self, policy):
+        self.fetched += 1
+        return super().fetch(policy)
+
+    def health(self):
+        return self.state, 'it does not answer'
+
+
+@pytest.mark.parametrize(('health', 'asked'), [
+    (model.Health.UNREACHABLE, 1), (model.Health.HEALTHY, 3)])
+def test_a_source_that_answers_no_more_is_not_asked_for_the_other_policies(health, asked):
+    """A query that takes too long is no reason: others may not."""
+    chosen = [policy().model_copy(update={'name': name, 'weight': 1 / 3}) for name in 'abc']
+    source = Hanging(health)
+    there = context(source, cloud(), policy())
+    found = list(details.look(there, chosen, False))
+    assert source.fetched == asked
+    told = [d.policy for d in found if d.item.text == 'not asked: it does not answer']
+    assert told == ['b', 'c'][:3 - asked] and {d.policy for d in found} == {*'abc'}
+    there.policy_set = policies.PolicySet(policies=tuple(chosen))
+    source.fetched = 0
+    names = [i.name for i in queries.check(there) if i.status is base.Status.SKIPPED]
+    assert names == ['queries: b', 'queries: c'][:3 - asked] and source.fetched == asked
 
 
 def test_old_samples_fail():
