@@ -86,6 +86,14 @@ def test_a_panic_on_a_beginning_does_not_hide_what_is_wrong_with_the_whole():
     assert item.status is base.Status.FAILED and 'at [5m' in item.text
 
 
+def test_without_a_standard_error_a_query_is_parsed(monkeypatch):
+    def closed(number):
+        raise OSError(9, 'Bad file descriptor')
+
+    monkeypatch.setattr(_promql.os, 'dup', closed)
+    assert check('max by (host) (x)') == []
+
+
 def test_an_interruption_is_no_failure_of_the_parser(monkeypatch):
     def interrupted(query):
         raise KeyboardInterrupt
