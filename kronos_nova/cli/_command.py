@@ -95,7 +95,8 @@ class Command(command.Command):
             return 0
 
         status = _tool.guarded(self.prog, run)
-        sys.stderr.flush()
+        if sys.stderr is not None:  # it may be closed
+            sys.stderr.flush()
         if status:
             raise SystemExit(status)
 
