@@ -42,6 +42,8 @@ FOUND_SEEDS = [
     pytest.param(seed, frozenset(only), id=what) for seed, only, what in (
         (20, ['database fails over after the commit'],
          'doubt-after-a-lost-commit-was-not-spoken-of'),
+        (2238, ['migration is refused for what the instance is', 'Nova answers no JSON'],
+         'why-it-failed-was-not-read-and-another-host-was-asked'),
     )]
 
 

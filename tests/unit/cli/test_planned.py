@@ -16,11 +16,20 @@ operator runs them."""
 from collections import Counter
 import json
 from pathlib import Path
+import shutil
+import types
 
 import pytest
 import yaml
 
+from kronos_nova import exception
+from kronos_nova import model
+from kronos_nova.cli import _what_if
+from kronos_nova.conf import policies as policy_files
+from kronos_nova.rebalancer import checker
+from kronos_nova.rebalancer import draining
 from tests import commands
+from tests.unit import clouds
 
 EXAMPLE = Path(__file__).resolve().parents[3] / 'doc/examples/replay'
 
@@ -109,6 +118,78 @@ def test_a_host_taken_away_drains_no_other_and_a_drain_keeps_those_under_way(tmp
     both = moves('--drain', 'compute-06')
     assert both['compute-12'] == 4 and both['compute-06'] == 12
     assert moves('--remove-host', 'compute-06') == both
+
+
+@pytest.fixture
+def held(tmp_path):
+    """The example's cloud, where everything waits that can, and a configuration that drains
+    nothing."""
+    shutil.copytree(EXAMPLE, tmp_path, dirs_exist_ok=True)
+    path = tmp_path / 'snapshot/cooldowns.json'
+    history = json.loads(path.read_text())
+    instances = json.loads((tmp_path / 'snapshot/nova/instances.json').read_text())
+    uuids = [i['uuid'] for here in instances.values() for i in here]
+    path.write_text(json.dumps({
+        **history, 'instance_cooldowns': dict.fromkeys(uuids, 500.0),
+        'aggregate_cooldowns': {'fast-storage': 300.0, '_unassigned_': 300.0},
+        'paused': {'fast-storage': 'paused by somebody'},
+        'waiting': {'_unassigned_': 'the imbalance has to last'}}))
+    conf = tmp_path / 'kronos.conf'
+    conf.write_text(conf.read_text().replace(
+        'evacuate_disabled_hosts = true',
+        'evacuate_disabled_hosts = false\nmax_drain_fraction = 0.01\n'
+        'cooldown = 300\ninstance_cooldown = 500'))
+
+    def ask(*arguments):
+        done = commands.main('kronos_nova.cli.app', *arguments, '--config-file', 'kronos.conf',
+                             '--snapshot', 'snapshot', '-f', 'json', cwd=tmp_path)
+        assert done.returncode == 0, done.stderr
+        return [tuple(row.values()) for row in json.loads(done.stdout)]
+
+    return ask
+
+
+def test_what_is_over_by_itself_or_a_word_holds_neither_side(held):
+    found = {(scope, what): rest for scope, what, *rest in held('what-if')}
+    assert found['fast-storage', 'waits'][0].startswith('paused by somebody')
+    assert 'cools down' in found['_unassigned_', 'waits'][0]
+    for scope in ('fast-storage', '_unassigned_'):
+        today, other = found[scope, 'moves']
+        assert today == other and int(today) > 0
+    assert [what for scope, what, *_ in held('why-nothing') if what.startswith('move')] == []
+    conclusions = {scope: detail for scope, what, detail in held('why-nothing')
+                   if what == 'conclusion'}
+    assert conclusions['fast-storage'] == 'nothing: paused by somebody'
+
+
+def test_hosts_are_taken_away_whatever_the_configuration_says_of_drains(held):
+    found = held('what-if', '--remove-host', 'compute-03', '--remove-host', 'compute-04',
+                 '--add-host', '4=compute-01')
+    moves = [other for _, what, _, other in found if what.startswith('move ') and other]
+    gone = Counter(move.split()[0] for move in moves if 'evacuate' in move)
+    assert set(gone) == {'compute-03', 'compute-04'} and sum(gone.values()) > 20
+    drained = held('what-if', '--drain', 'compute-03')
+    assert not any('evacuate' in row[3] for row in drained if row[1].startswith('move '))
+
+
+def test_balance_has_its_usual_number_of_moves_beside_a_drain():
+    def balancing(*options):
+        return sum('spread' in other for scope, what, _, other in rows(
+            'what-if', '--scope', 'fast-storage', *options) if what.startswith('move '))
+
+    usual = policy_files.load(str(EXAMPLE / 'policies.yaml')).budget
+    assert 0 < balancing('--remove-host', 'compute-03', '--add-host', '4=compute-01') <= usual
+
+
+def test_a_plan_that_the_checker_refuses_is_not_shown(monkeypatch):
+    conf = types.SimpleNamespace(engine=types.SimpleNamespace(planning_deadline=30))
+    request = clouds.request(clouds.Knobs(7))
+    monkeypatch.setattr(checker, 'check', lambda *args: (
+        model.Rejection('claims', 'host h1 is full'),))
+    with pytest.raises(exception.PlanRefused, match='claims: host h1 is full'):
+        _what_if._side(conf, request.policies, request)
+    with pytest.raises(exception.PlanRefused, match='claims: host h1 is full'):
+        draining.empty(request, 'h1')
 
 
 def test_a_policy_file_that_is_for_other_scopes_says_so(tmp_path):

@@ -323,6 +323,28 @@ def test_flights_of_our_own_tasks_are_recorded_with_novas(tmp_path):
     assert found.cluster.flights == (model.Flight('u1', 'a', 'b', 'task'),)
 
 
+def test_a_task_that_ends_while_nova_is_read_is_recorded_as_under_way(tmp_path):
+    """Its instance may have been seen at either end."""
+    ending = model.Flight('u1', 'a', 'b', 'task')
+
+    class Cloud:
+        live = [(ending,), ()]
+
+        def collect(self, now):
+            assert len(self.live) == 1, 'tasks are read before Nova'
+            return dataclasses.replace(cluster(), flights=(), taken_at=now)
+
+        def history(self, scope, now, remembered):
+            return model.History()
+
+        def flights(self):
+            return self.live.pop(0)
+
+    cloud = Cloud()
+    seen = recorder.record(cloud, Mute(), cloud, policies(), ('ssd',), lambda: NOW)
+    assert seen.cluster.flights == (ending,)
+
+
 # Kronos 0.2.0's layout.
 
 def old(directory):

@@ -71,3 +71,9 @@ def test_a_stopped_instance_is_moved_cold(status, method):
     task, = tasks.from_plan(plan, cluster, (), plan_id='p', now=0.0, stagger_seconds=0,
                             max_retries=0, new_id=lambda: 'id')
     assert task.method == method
+
+
+def test_what_somebody_asks_for_waits_for_drains_alone():
+    order = sorted(tasks.PRIORITY, key=lambda phase: tasks.PRIORITY[phase])
+    assert order[:3] == [model.Phase.EVACUATE, model.Phase.REQUESTED, model.Phase.AFFINITY]
+    assert set(order) == set(model.Phase)

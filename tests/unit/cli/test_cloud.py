@@ -1,0 +1,158 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+
+"""What commands read of a cloud, beside what an engine does with the same database."""
+
+import shutil
+import types
+
+from oslo_config import cfg
+import pytest
+
+from kronos_nova import model
+from kronos_nova.cli import _again
+from kronos_nova.cli import _cloud
+from kronos_nova.cmd import _wiring
+from kronos_nova.conf import opts
+from kronos_nova.model import TaskState
+from kronos_nova.rebalancer.snapshots import recorder
+from kronos_nova.rebalancer.store import api
+from tests.unit import clouds
+from tests.unit.rebalancer.store import approvals
+from tests.unit.rebalancer.store import cases
+
+NOW = cases.NOW
+
+
+@pytest.fixture(scope='module')
+def template(tmp_path_factory):
+    path = tmp_path_factory.mktemp('cloud') / 'k.sqlite'
+    store = api.Store.from_url(f'sqlite:///{path}')
+    store.upgrade()
+    store.close()
+    return path
+
+
+@pytest.fixture
+def conf(tmp_path, template):
+    shutil.copy(template, tmp_path)
+    found = cfg.ConfigOpts()
+    opts.register(found)
+    found([])
+    found.set_override('connection', f'sqlite:///{tmp_path}/k.sqlite', 'database')
+    found.set_override('aggregates', ['blue'], 'engine')
+    found.set_override('mode', 'approve', 'engine')
+    found.set_override('dry_run', False, 'engine')
+    found.set_override('sustain_for', 600, 'engine')
+    return found
+
+
+@pytest.fixture
+def asked(conf, monkeypatch):
+    """(reads, read the cloud): a scope that has wanted to be balanced for a minute, and a plan
+    that waits."""
+    store = api.Store.from_url(conf.database.connection, clock=lambda: NOW)
+    lease = store.acquire_lease('blue', 'engine', 30, 'hash')
+    cases.save(store, [approvals.pending()], lease=lease)
+    store.wish(lease, NOW - 60)
+    store.close()
+    reads = []
+    monkeypatch.setattr(api.Store, 'now', lambda self: NOW)
+    monkeypatch.setattr(_wiring, 'collector', lambda conf: None)
+    monkeypatch.setattr(_wiring, 'source', lambda conf: types.SimpleNamespace(close=bool))
+
+    def record(collector, source, store, policy_set, scopes, clock):
+        reads.append('Nova')
+        return types.SimpleNamespace(
+            cluster=model.Cluster({}, {}, {}), samples={}, now=NOW,
+            histories={scope: store.history(scope, NOW, 0.0) for scope in scopes})
+
+    monkeypatch.setattr(recorder, 'record', record)
+    return reads, lambda **options: _cloud.live(
+        conf, clouds.request(clouds.Knobs(1)).policies, **options)
+
+
+def test_what_holds_engines_holds_what_commands_say(asked):
+    _, read = asked
+    history = read().histories['blue']
+    assert history.paused.startswith('plan ') and 'waits for approval' in history.paused
+    assert history.waiting == 'the imbalance has to last for another 540 s (sustain_for)'
+
+
+def test_a_dry_run_waits_neither_for_approval_nor_for_the_imbalance_to_last(asked, conf):
+    _, read = asked
+    conf.set_override('dry_run', True, 'engine')
+    seen = read()
+    assert (seen.histories['blue'].paused, seen.histories['blue'].waiting) == (None, None)
+    assert (seen.waiting, seen.sustain) == ({}, 0.0)
+
+
+def test_what_somebody_asks_for_does_not_wait_for_what_waits_for_approval(asked):
+    _, read = asked
+    seen = read(undecided=False)
+    assert seen.histories['blue'].paused is None and 'blue' in seen.waiting
+
+
+def test_a_freeze_window_is_told_before_a_plan_that_waits(asked, conf):
+    _, read = asked
+    conf.set_override('freeze_windows', ['* * * * * 1h'], 'engine')
+    assert 'freeze window' in read().histories['blue'].paused
+
+
+def test_an_imbalance_that_has_lasted_is_not_waited_for(asked, conf):
+    _, read = asked
+    conf.set_override('sustain_for', 60, 'engine')
+    assert read().histories['blue'].waiting is None
+
+
+def test_the_database_is_marked_before_nova_is_read(asked):
+    """Or what an engine has planned in between would not be noticed."""
+    reads, read = asked
+    read(before=lambda store: reads.append(store.seen() and 'mark'),
+         also=lambda store, scopes: reads.append('also'))
+    assert reads == ['mark', 'Nova', 'also']
+
+
+@pytest.mark.parametrize(('wished', 'moves', 'sustain', 'waits'), [
+    ({}, 1, 600.0, True), ({'blue': NOW}, 1, 600.0, False), ({}, 0, 600.0, False),
+    ({}, 1, 0.0, False)])
+def test_a_new_imbalance_has_to_last_as_well(wished, moves, sustain, waits):
+    seen = _cloud.Seen(model.Cluster({}, {}, {}), {}, ('blue',), {}, NOW, wished=wished,
+                       sustain=sustain)
+    plan = model.Plan('blue', (model.Move('i', 'a', 'b', model.Phase.SPREAD),) * moves)
+    assert (_cloud.new_wish(seen, plan) is not None) == waits
+    drain = model.Plan('blue', (model.Move('i', 'a', 'b', model.Phase.EVACUATE),))
+    assert _cloud.new_wish(seen, drain) is None
+
+
+def row(state, attempts=(), **task):
+    return types.SimpleNamespace(
+        task=cases.make_task('plan', state=state, **task),
+        attempts=[types.SimpleNamespace(to_host=host) for host in attempts])
+
+
+def test_what_failed_is_tried_first_where_it_has_not_been():
+    found = _again.once_more(row(TaskState.FAILED, ('h2', 'h4'), to_host='h4',
+                                 alternates=('h3', 'h5')))
+    assert (found.from_host, found.hosts) == ('h1', ('h3', 'h5', 'h4', 'h2'))
+    assert _again.once_more(row(TaskState.CANCELLED, to_host='h2')).hosts == ('h2', 'h3')
+
+
+@pytest.mark.parametrize('state', list(TaskState))
+def test_only_what_has_moved_is_reverted_and_what_ended_otherwise_retried(state):
+    assert (_again.back(row(state)) is not None) == (state is TaskState.COMPLETED)
+    assert (_again.once_more(row(state)) is not None) == (
+        state in (TaskState.FAILED, TaskState.CANCELLED))
+    if state is TaskState.COMPLETED:
+        found = _again.back(row(state, to_host='h9'))
+        assert (found.from_host, found.hosts) == ('h9', ('h1',))
