@@ -345,7 +345,9 @@ class Engine:
         lease = self._lease(scope, policy_set)
         now = self._clock()
         if lease is not None:
-            for task in self._store.lapse(lease, now):
+            lapsed = self._store.lapse(lease, now)
+            self._listeners.decided(scope, self._store, now, lapsed)
+            for task in lapsed:
                 LOG.warning('Instance %s: task %s of plan %s is cancelled: nobody approved it in '
                             'time', task.instance_uuid, task.task_id, task.plan_id)
         flights = self._store.flights()

@@ -39,6 +39,7 @@ METHOD = 'execute_migration'
 COMPLETED = 'migration.completed'
 FAILED = 'migration.failed'
 PLANNED = 'plan.created'
+LAPSED = 'lapsed'
 DRAINING, DRAINED, UNDRAINED = 'drain.started', 'drain.completed', 'drain.stopped'
 
 _COMPATIBLE = re.compile(r'1\.[0-9]{1,4}')
@@ -163,6 +164,18 @@ def plan_payload(plan: model.Plan, plan_id: str, created_at: float,
                    'to_host': m.to_host, 'phase': m.phase.value, 'wave': m.wave,
                    'requires': list(m.requires), 'alternates': list(m.alternates),
                    'improvement': m.improvement} for m in plan.moves]}
+
+
+def decided(verb: str) -> str:
+    """The event of what operators say of plans: ``plan.approved`` and the like."""
+    return f'plan.{verb}'
+
+
+def decision_payload(scope: str, plan_id: str, at: float, tasks: int, by: str = '',
+                     reason: str = '') -> dict[str, Any]:
+    """Of what was said of a plan; nobody said that it lapses."""
+    return {'version': VERSION, 'plan_id': plan_id, 'aggregate': scope, 'at': _iso(at),
+            'tasks': tasks, 'decided_by': by, 'reason': reason}
 
 
 def drain_payload(scope: str, host: str, at: float, instances: int) -> dict[str, Any]:

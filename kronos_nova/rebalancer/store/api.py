@@ -512,6 +512,10 @@ class Store:
         return self._run(lambda c: decisions.end(
             c, plan_id, now, said, decisions.CANCELLED, instance_cooldown))
 
+    def decided(self, scope: str, then: float) -> list[decisions.Decision]:
+        """What operators have said of the scope's plans since, oldest first."""
+        return self._read(lambda c: decisions.since(c, scope, then))
+
     def decisions(self, plan_id: str) -> list[decisions.Decision]:
         """What operators have said of a plan, oldest first."""
         return self._read(lambda c: decisions.of(c, plan_id))

@@ -54,6 +54,8 @@ class Decision:
     decided_by: str
     tasks: int
     reason: str
+    plan_id: str = ''
+    decision_id: str = ''
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -210,7 +212,19 @@ def note(connection: sa.Connection, plan_id: str, now: float, verb: str, said: S
 
 def of(connection: sa.Connection, plan_id: str) -> list[Decision]:
     """All that was said of a plan, oldest first."""
-    return [Decision(row.verb, row.decided_at, row.decided_by, row.tasks, row.reason)
+    return _found(connection, _decision.c.plan_id == plan_id)
+
+
+def since(connection: sa.Connection, scope: str, then: float) -> list[Decision]:
+    """What was said of the scope's plans, oldest first."""
+    return _found(connection, sa.and_(
+        _decision.c.decided_at >= then, _decision.c.plan_id.in_(
+            sa.select(tables.plan.c.plan_id).where(tables.plan.c.scope == scope))))
+
+
+def _found(connection: sa.Connection, which: sa.ColumnElement[bool]) -> list[Decision]:
+    return [Decision(row.verb, row.decided_at, row.decided_by, row.tasks, row.reason,
+                     row.plan_id, row.decision_id)
             for row in connection.execute(
-                sa.select(_decision).where(_decision.c.plan_id == plan_id)
+                sa.select(_decision).where(which)
                 .order_by(_decision.c.decided_at, _decision.c.decision_id))]

@@ -151,6 +151,8 @@ def held(tmp_path):
 
 def test_what_is_over_by_itself_or_a_word_holds_neither_side(held):
     found = {(scope, what): rest for scope, what, *rest in held('what-if')}
+    assert {scope for (scope, what), (today, _) in found.items()
+            if what.startswith('move ') and 'spread' in today} == {'fast-storage', '_unassigned_'}
     assert found['fast-storage', 'waits'][0].startswith('paused by somebody')
     assert 'cools down' in found['_unassigned_', 'waits'][0]
     for scope in ('fast-storage', '_unassigned_'):

@@ -265,7 +265,45 @@ def test_a_drain_that_waits_for_approval_begins_for_listeners_with_it(world):
     assert world.store.draining() == {'a'}
     engine.run_cycle()
     engine.run_cycle()
-    assert told == ['plan.created', 'drain.started']
+    assert told == ['plan.created', 'plan.approved', 'drain.started']
+
+
+def test_listeners_are_told_what_is_said_of_plans_once_and_by_whom(world):
+    approving(world)
+    told = []
+    engine = world.engine(notify=lambda event, scope, payload: told.append((event, payload)))
+    engine.run_cycle()
+    (waiting,) = world.store.waiting(world.clock())
+    said = decisions.Said('me@here', 'after a look')
+    world.store.approve(waiting.plan_id, world.clock(), said, begin_within={}, cooldown=600,
+                        instance_cooldown=900)
+    engine.run_cycle()
+    engine.run_cycle()
+    assert [event for event, _ in told] == ['plan.created', 'plan.approved']
+    payload = told[1][1]
+    assert (payload['plan_id'], payload['tasks'], payload['decided_by'], payload['reason'],
+            payload['aggregate'], payload['version']) == (
+        waiting.plan_id, 1, 'me@here', 'after a look', model.UNASSIGNED, '1.0')
+    world.store.cancel_plan(waiting.plan_id, world.clock(), said, 900)
+    successor = world.engine(notify=lambda event, scope, payload: told.append((event, payload)))
+    engine.run_cycle()
+    assert [event for event, _ in told[2:]] == ['plan.cancelled']
+    engine.stop()
+    successor.run_cycle()
+    assert [event for event, _ in told[3:]] == [], 'its predecessor has told'
+
+
+def test_listeners_are_told_that_nobody_approved_a_plan_in_time(world):
+    approving(world)
+    told = []
+    engine = world.engine(notify=lambda event, scope, payload: told.append((event, payload)))
+    engine.run_cycle()
+    (waiting,) = world.store.waiting(world.clock())
+    world.clock.now = waiting.until + 1
+    engine.run_cycle()
+    lapsed = [payload for event, payload in told if event == 'plan.lapsed']
+    assert [(p['plan_id'], p['tasks'], p['decided_by']) for p in lapsed] == [
+        (waiting.plan_id, 1, '')]
 
 
 @pytest.mark.parametrize(('mode', 'scopes', 'waits'), [
