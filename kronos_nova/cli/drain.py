@@ -132,7 +132,8 @@ class StartDrain(command.Command):
         parser.add_argument('--reason', required=True, type=_reason, metavar='TEXT',
                             help='Why; Nova keeps it as disabled_reason.')
         parser.add_argument('--force', action='store_true',
-                            help='Also when some instances would stay.')
+                            help='Also when some instances would stay, or the host is '
+                                 'disabled for another reason.')
         parser.set_defaults(snapshot=None, mode='auto', overbooking=False)
         return parser
 
@@ -165,7 +166,9 @@ def _reason(text: str) -> str:
 class WatchDrain(lister.Lister):
     """Look at a host until it is empty, and say what became of each instance.
 
-    The exit status is 1 when it is not empty after --timeout seconds.
+    On standard error it says why nothing begins: a pause, or a plan that waits for approval. It
+    bears with a Nova or a database that does not answer for five minutes. The exit status is 1
+    when the host is not empty after --timeout seconds, and at once when it is enabled again.
     """
 
     _status = 0
@@ -199,17 +202,21 @@ class WatchDrain(lister.Lister):
             gone = sum(row.state == 'completed' for row in found)
             line.show(f'{gone} of {len(found)} have left', gone / len(found) if found else 1.0)
 
-        def run() -> int:
-            from kronos_nova.cli import _draining
+        def say(text: str) -> None:
+            line.clear()
+            sys.stderr.write(_tool.shown(text) + '\n')
+            sys.stderr.flush()
 
-            empty, found = _draining.watch(parsed_args, tell)
+        def run() -> int:
+            from kronos_nova.cli import _watching
+
+            why, found = _watching.watch(parsed_args, tell, say)
             line.clear()
             rows.extend((r.instance_uuid, _tool.shown(r.to_host), r.state,
                          None if r.seconds is None else round(r.seconds, 1),
                          _tool.shown(r.error)) for r in found)
-            self._status = int(not empty)
-            sys.stderr.write(f'Host {_tool.shown(parsed_args.host)} '
-                             + ('is empty.\n' if empty else 'is not empty yet.\n'))
+            self._status = int(why is not None)
+            say(f'Host {parsed_args.host} ' + (why or 'is empty.'))
             return 0
 
         if status := _tool.guarded('kronos drain watch', run):

@@ -28,6 +28,7 @@ import fixtures
 
 from kronos_nova import model
 from kronos_nova.rebalancer.snapshots import reader
+from tests.functional import api
 from tests.functional import test_first_light
 
 
@@ -348,7 +349,8 @@ class TestAgain(ToolsCase):
         self.assertIn('evacuate_disabled_hosts: it is not set', done.stderr)
         self.engine_options('evacuate_disabled_hosts = true', 'drain_reason_regex = ^change-')
         done = self.drain('start', 'host3', '--reason', 'a change')
-        self.assertIn('does not match [engine] drain_reason_regex', done.stderr)
+        self.assertIn("--reason: engines would not drain it: its disabled_reason 'a change' does "
+                      "not match drain_reason_regex '^change-'", done.stderr)
         self.admin_api.post_server_action(self.server['id'], {'lock': None})
         done = self.drain('start', 'host3', '--reason', 'change-7')
         self.assertEqual(1, done.returncode)
@@ -365,7 +367,7 @@ class TestAgain(ToolsCase):
         self.assertIn('Host host3 is not empty yet.', done.stderr)
         done = self.drain('watch', 'hots3')
         self.assertEqual(1, done.returncode)
-        self.assertIn('there is no such compute host; is host3 meant?', done.stderr)
+        self.assertIn('hots3: there is no such compute host. Is host3 meant?', done.stderr)
         self.conf.set_override('evacuate_disabled_hosts', True, 'engine')
         self.worker._settings = dataclasses.replace(self.worker._settings, instance_cooldown=0.0)
         with self.store.engine.begin() as connection:
@@ -378,6 +380,41 @@ class TestAgain(ToolsCase):
         self.assertEqual((self.server['id'], 'completed', ''),
                          (row['Instance'], row['State'], row['Error']))
         self.assertEqual(self.host_of(self.server), row['To'])
+
+    def test_a_host_that_somebody_has_disabled_keeps_its_reason_unless_it_is_forced(self) -> None:
+        self.engine_options('evacuate_disabled_hosts = true')
+        service = next(s['id'] for s in self.admin_api.get_services(binary='nova-compute')
+                       if s['host'] == 'host1')
+        self.admin_api.put_service(service, {
+            'status': 'disabled', 'disabled_reason': 'disk broken, do not enable'})
+        done = self.drain('start', 'host1', '--reason', 'change 7')
+        self.assertEqual((1, ''), (done.returncode, done.stdout))
+        self.assertIn("it is disabled already, for the reason 'disk broken, do not enable'",
+                      done.stderr)
+        self.assertIn('--force', done.stderr)
+        self.assertEqual(('disabled', 'disk broken, do not enable'), self.status('host1'))
+        self.assertEqual([], self.written())
+        done = self.drain('start', 'host1', '--reason', 'disk broken, do not enable')
+        self.assertEqual(0, done.returncode, done.stderr)
+        self.assertIn('Host host1 is disabled; 1 instances are to leave it.', done.stdout)
+        self.assertEqual([], self.written(), 'a repeat has nothing to write')
+        done = self.drain('start', 'host1', '--reason', 'change 7', '--force')
+        self.assertEqual(0, done.returncode, done.stderr)
+        self.assertEqual(('disabled', 'change 7'), self.status('host1'))
+        self.assertEqual(1, len(self.written()))
+
+    def written(self) -> list[tuple[str, str]]:
+        """What our commands have asked Nova for, but to read."""
+        return [request for request in self.nova_api.door.requests
+                if request[0] not in api.READING and '/action' not in request[1]]
+
+    def test_a_drain_whose_answer_is_lost_is_looked_up(self) -> None:
+        self.work()
+        self.engine_options('evacuate_disabled_hosts = true')
+        self.nova_api.door.lose_answer_of = lambda method, path: method == 'PUT'
+        done = self.drain('start', 'host3', '--reason', 'change 7')
+        self.assertEqual(0, done.returncode, done.stderr)
+        self.assertEqual(('disabled', 'change 7'), self.status('host3'))
 
     def test_what_was_cancelled_is_tried_again(self) -> None:
         (row,) = self.store.tasks(self.plan_id)
