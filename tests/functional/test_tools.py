@@ -17,6 +17,7 @@ import dataclasses
 import json
 import os
 import re
+import shlex
 import stat
 import subprocess
 import sys
@@ -28,6 +29,7 @@ import fixtures
 
 from kronos_nova import model
 from kronos_nova.rebalancer.snapshots import reader
+from tests.docs import shown as docs
 from tests.functional import api
 from tests.functional import test_first_light
 
@@ -331,11 +333,75 @@ class TestAgain(ToolsCase):
             f.write(text.replace('[engine]', '\n'.join(['[engine]', *lines])))
 
     def drain(self, *arguments: str) -> 'subprocess.CompletedProcess[str]':
+        return self.kronos('drain', *arguments, '--config-file', self.config)
+
+    def kronos(self, *arguments: str) -> 'subprocess.CompletedProcess[str]':
         return subprocess.run(
             [sys.executable, '-c', 'import sys; from kronos_nova.cli import app; '
-                                   'sys.exit(app.main(sys.argv[1:]))',
-             'drain', *arguments, '--config-file', self.config],
+                                   'sys.exit(app.main(sys.argv[1:]))', *arguments],
             capture_output=True, text=True, timeout=180, check=False)
+
+    def test_a_drain_goes_as_the_blocks_of_the_documentation_show_it(self) -> None:
+        self.work()
+        self.engine_options('evacuate_disabled_hosts = true')
+        meant = {'compute-07': 'host3', '/etc/kronos/kronos.conf': self.config}
+        shown = [[meant.get(word, word) for word in shlex.split(command)[1:]]
+                 for _page, command in docs.blocks()
+                 if command.startswith(('kronos drain start ', 'kronos drain watch '))]
+        self.assertEqual(['start', 'watch'], [words[1] for words in shown])
+        for words in shown:
+            done = self.kronos(*words)
+            self.assertEqual(0, done.returncode, done.stderr)
+            if words[1] == 'start':
+                self.assertEqual(('disabled', words[words.index('--reason') + 1]),
+                                 self.status('host3'))
+                self.drain_by_an_engine()
+        self.assertRegex(done.stdout, rf'{self.server["id"]} \| host[12] +\| completed')
+        self.assertEqual('Host host3 is empty.\n', done.stderr)
+
+    def drain_by_an_engine(self) -> None:
+        self.conf.set_override('evacuate_disabled_hosts', True, 'engine')
+        self.worker._settings = dataclasses.replace(self.worker._settings, instance_cooldown=0.0)
+        with self.store.engine.begin() as connection:
+            connection.exec_driver_sql('DELETE FROM cooldown')
+        self.assertEqual(1, len(self.plan()['moves']))
+        self.work()
+
+    def test_what_holds_a_drain_is_told_by_check_and_watch(self) -> None:
+        self.engine_options('evacuate_disabled_hosts = true')
+        self.work()
+        server = self.boot(host='host1')
+        pause = self.store.pause(None, self.store.now(), seconds=3600, paused_by='me',
+                                 reason='a storm')
+        done = self.ask('drain', 'check', 'host1')
+        rows = [tuple(row.values()) for row in json.loads(done.stdout)]
+        self.assertEqual((1, 'waits'), (done.returncode, rows[-1][1]))
+        self.assertIn(('engines', 'refuse', str(pause)), rows)
+        self.assertIn((f'instance {server["id"]}', 'moves'), [row[:2] for row in rows])
+        done = self.drain('start', 'host1', '--reason', 'a change')
+        self.assertEqual(1, done.returncode)
+        self.assertIn('a storm', done.stderr)
+        done = self.drain('watch', 'host1')
+        self.assertEqual((1, 1), (done.returncode, done.stderr.count('\n')))
+        self.assertIn('Host host1 is enabled, and no engine empties it: 1 instances', done.stderr)
+        with self.disabled('host1'):
+            done = self.drain('watch', 'host1', '--timeout', '0.1')
+        self.assertEqual(f'Nothing begins now: {pause}\nHost host1 is not empty yet.\n',
+                         done.stderr)
+        self.store.resume(None, self.store.now())
+        self.conf.set_override('mode', 'approve', 'engine')
+        self.conf.set_override('evacuate_disabled_hosts', True, 'engine')
+        with self.disabled('host1'):
+            self.assertEqual(1, len(self.plan()['moves']))
+            (waits,) = self.store.waiting(self.store.now())
+            done = self.ask('drain', 'check', 'host1')
+            rows = [tuple(row.values()) for row in json.loads(done.stdout)]
+            self.assertEqual((1, 'waits'), (done.returncode, rows[-1][1]))
+            self.assertIn(('engines', 'refuse', str(waits)), rows)
+            done = self.drain('watch', 'host1', '--timeout', '0.1')
+        self.assertIn(waits.plan_id, str(waits))
+        self.assertEqual(f'Nothing begins now: {waits}\nHost host1 is not empty yet.\n',
+                         done.stderr)
 
     def status(self, host: str) -> tuple[str, str | None]:
         found = next(s for s in self.admin_api.get_services(binary='nova-compute')
@@ -368,12 +434,7 @@ class TestAgain(ToolsCase):
         done = self.drain('watch', 'hots3')
         self.assertEqual(1, done.returncode)
         self.assertIn('hots3: there is no such compute host. Is host3 meant?', done.stderr)
-        self.conf.set_override('evacuate_disabled_hosts', True, 'engine')
-        self.worker._settings = dataclasses.replace(self.worker._settings, instance_cooldown=0.0)
-        with self.store.engine.begin() as connection:
-            connection.exec_driver_sql('DELETE FROM cooldown')
-        self.assertEqual(1, len(self.plan()['moves']))
-        self.work()
+        self.drain_by_an_engine()
         done = self.drain('watch', 'host3', '-f', 'json')
         self.assertEqual(0, done.returncode, done.stderr)
         (row,) = json.loads(done.stdout)
