@@ -28,7 +28,7 @@ class CheckDrain(lister.Lister):
     """Whether a host can be emptied, in which order, and what is in the way.
 
     Reads the cloud as a planning cycle does, or a snapshot, and changes nothing. The exit
-    status is 1 when something would stay on the host.
+    status is 1 when something would stay on the host, or engines would not empty it now.
     """
 
     _status = 0
