@@ -150,7 +150,7 @@ class InstanceRefused(MigrationError):
     """Nova refuses the instance itself: no destination would do."""
 
     msg_fmt = ('Instance %(instance_uuid)s: Nova does not migrate it to any host: %(problem)s. '
-               'It is quarantined; correct that, or add it to [engine] pinned_instances')
+               'Correct that, or add it to [engine] pinned_instances.')
     code = 'kronos.migration.instance_refused'
     retriable = False
 

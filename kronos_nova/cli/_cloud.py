@@ -31,6 +31,7 @@ from kronos_nova.cmd import _tool
 from kronos_nova.conf import engine as engine_conf
 from kronos_nova.conf import opts
 from kronos_nova.conf import policies as policy_files
+from kronos_nova.constraints import metrics
 from kronos_nova.rebalancer import configured
 from kronos_nova.rebalancer import cycle
 from kronos_nova.rebalancer import planner
@@ -44,8 +45,9 @@ from kronos_nova.sources import snapshot as snapshot_source
 class Seen:
     """A cloud at a time; ``scopes`` in the order of precedence, ``histories`` by scope.
     ``warnings``: what could not be read of it. ``named``: the aggregates that are planned, by
-    whomever, in order. ``waiting``: by scope the plan that waits for approval. ``wished``: since
-    when a scope has wanted to be balanced."""
+    whomever, in order. ``waiting``: by scope the plan that waits for approval, and holds its
+    engine. ``wished``: since when a scope has wanted to be balanced; ``sustain``: for how many
+    seconds it must have. Of a snapshot neither is known, and in a dry run neither holds."""
 
     cluster: model.Cluster
     samples: dict[str, model.PolicySamples]
@@ -56,6 +58,7 @@ class Seen:
     named: Sequence[str] = ()
     waiting: Mapping[str, str] = dataclasses.field(default_factory=dict)
     wished: Mapping[str, float] = dataclasses.field(default_factory=dict)
+    sustain: float = 0.0
 
     def clusters(self) -> dict[str, model.Cluster]:
         """The cloud, of each scope that is there."""
@@ -88,10 +91,26 @@ def request(conf: cfg.ConfigOpts, policy_set: policy.PolicySet, seen: Seen,
     """
     settings = configured.settings(conf, policy_set)
     scores = cycle.score(cluster, seen.samples, settings, seen.now)
-    busy = sum(1 for f in cluster.flights
-               if f.source == 'task' and f.from_host in cluster.scope_hosts)
     return cycle.asked(cluster, scores, seen.histories[cluster.scope], settings, now=seen.now,
-                       busy=busy)
+                       busy=busy(cluster))
+
+
+def busy(cluster: model.Cluster) -> int:
+    """Tasks of its scope that are not over: they use up the budget."""
+    return sum(1 for f in cluster.flights
+               if f.source == 'task' and f.from_host in cluster.scope_hosts)
+
+
+def new_wish(seen: Seen, plan: model.Plan) -> str | None:
+    """Why moves for balance's sake wait that no cycle has wanted before; None: they do not."""
+    if seen.sustain <= 0 or plan.scope in seen.wished or not any(
+            m.phase in metrics.IMBALANCE for m in plan.moves):
+        return None
+    return _lasting(seen.sustain)
+
+
+def _lasting(left: float) -> str:
+    return f'the imbalance has to last for another {left:.0f} s (sustain_for)'
 
 
 def wanted(seen: Seen, scope: str | None) -> list[model.Cluster]:
@@ -154,10 +173,12 @@ def recorded(conf: cfg.ConfigOpts, policy_set: policy.PolicySet, directory: str)
         named=[s for s in scopes if s != model.UNASSIGNED])
 
 
-def live(conf: cfg.ConfigOpts, policy_set: policy.PolicySet,
+def live(conf: cfg.ConfigOpts, policy_set: policy.PolicySet, *, undecided: bool = True,
          before: Callable[[Any], None] = lambda store: None,
          also: Callable[[Any, Sequence[str]], None] = lambda store, scopes: None) -> Seen:
     """As the next cycle would see it; what Placement has told an engine it alone knows.
+
+    :param undecided: a plan that waits for approval holds its scope, as it holds engines.
 
     :param before: reads of the database, before Nova is read.
     :param also: reads more of the database, of these scopes.
@@ -180,8 +201,9 @@ def live(conf: cfg.ConfigOpts, policy_set: policy.PolicySet,
         # As an engine: a host in two aggregates belongs to the first that anybody plans.
         planned = {*scopes, *store.leased()}
         now = store.now()
-        waiting = {plan.scope: str(plan) for plan in reversed(store.waiting(now))}
-        wished = store.wished()
+        acts = not conf.engine.dry_run
+        waiting = {plan.scope: str(plan) for plan in reversed(store.waiting(now))} if acts else {}
+        wished = store.wished() if acts else {}
     finally:
         source.close()
         store.close()
@@ -190,11 +212,15 @@ def live(conf: cfg.ConfigOpts, policy_set: policy.PolicySet,
     if isinstance(found.histories, str):
         raise _unread('the database', found.histories)
     frozen = engine_conf.frozen(conf, now)
-    histories = {scope: dataclasses.replace(history, paused=history.paused or frozen)
-                 for scope, history in found.histories.items()}
+    sustain = float(conf.engine.sustain_for) if acts else 0.0
+    left = {scope: since + sustain - found.now for scope, since in wished.items()}
+    histories = {scope: dataclasses.replace(
+        history, paused=history.paused or frozen or (waiting.get(scope) if undecided else None),
+        waiting=_lasting(left[scope]) if left.get(scope, 0.0) > 0 else None)
+        for scope, history in found.histories.items()}
     return Seen(found.cluster, dict(found.samples), scopes, histories, found.now,
                 named=[n for n in conf.engine.aggregates if n in planned], waiting=waiting,
-                wished=wished)
+                wished=wished, sustain=sustain)
 
 
 def samples(conf: cfg.ConfigOpts,

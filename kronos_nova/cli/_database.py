@@ -15,40 +15,51 @@
 
 import argparse
 from collections.abc import Callable
+from collections.abc import Iterable
 from collections.abc import Iterator
 import contextlib
 import getpass
 import socket
 from typing import Any
 
-from cliff import command
+from cliff import lister
 from cliff import show
+
+from kronos_nova.cli import _command
 
 #: Names and values, as cliff shows them.
 Shown = tuple[tuple[str, ...], tuple[Any, ...]]
 
 
-class DatabaseCommand(command.Command):
+class DatabaseCommand(_command.Command):
     """Runs ``act`` on the database that kronos.conf names."""
 
-    def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
-        parser: argparse.ArgumentParser = super().get_parser(prog_name)
-        parser.add_argument(
-            '--config-file', action='append', default=[], metavar='FILE',
-            help='kronos.conf, for [database] and [engine] aggregates; repeatable.')
-        return parser
+    config = 'kronos.conf, for [database] and [engine] aggregates; repeatable.'
 
-    def _run(self, prog: str, args: argparse.Namespace,
-             act: Callable[[Any, Any], None]) -> None:
-        from kronos_nova.cmd import _tool
-
-        def run() -> int:
-            with _opened(prog, args.config_file) as (conf, store):
+    def _run(self, args: argparse.Namespace, act: Callable[[Any, Any], None]) -> None:
+        def run() -> None:
+            with _opened(self.prog, args.config_file) as (conf, store):
                 act(conf, store)
-            return 0
 
-        if status := _tool.guarded(prog, run):
-            raise SystemExit(status)
+        self.guarded(run)
+
+
+class DatabaseTable(DatabaseCommand, lister.Lister):
+    """Lists rows of the database: ``columns`` are their heads."""
+
+    columns: tuple[str, ...]
+
+    def take_action(
+        self, parsed_args: argparse.Namespace
+    ) -> tuple[tuple[str, ...], list[_command.Row]]:
+        found: list[_command.Row] = []
+        self._run(parsed_args, lambda conf, store: found.extend(
+            _command.cells(parsed_args, row) for row in self.rows(conf, store, parsed_args)))
+        return self.columns, found
+
+    def rows(self, conf: Any, store: Any, args: argparse.Namespace) -> Iterable[_command.Row]:
+        """What is not ours in a cell goes through ``_tool.shown``."""
+        raise NotImplementedError
 
 
 class ShowStored(DatabaseCommand, show.ShowOne):
@@ -57,6 +68,7 @@ class ShowStored(DatabaseCommand, show.ShowOne):
 
     kind: str
     remedy: str
+    examples = ('UUID --config-file /etc/kronos/kronos.conf', 'UUID -f json')
 
     def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
         parser = super().get_parser(prog_name)
@@ -67,20 +79,19 @@ class ShowStored(DatabaseCommand, show.ShowOne):
     def take_action(self, parsed_args: argparse.Namespace) -> Shown:
         from kronos_nova import exception
 
-        prog = f'kronos {self.kind} show'
-        nested = parsed_args.formatter in ('json', 'yaml')
         found: list[Shown] = []
 
         def act(conf: Any, store: Any) -> None:
-            shown = self.look(store, parsed_args.uuid, nested)
+            shown = self.look(store, parsed_args.uuid, _command.nested(parsed_args))
             if shown is None:
                 raise exception.ConfigError(
                     path='command line', field=parsed_args.uuid,
                     problem=f'there is no such {self.kind}', remedy=self.remedy)
             found.append(shown)
 
-        self._run(prog, parsed_args, act)
-        return found[0]
+        self._run(parsed_args, act)
+        names, values = found[0]
+        return names, _command.cells(parsed_args, values)
 
     def look(self, store: Any, uuid: str, nested: bool) -> Shown | None:
         """:param nested: lists and mappings for programs, else lines of text."""
@@ -122,7 +133,7 @@ def who() -> str:
     return f'{getpass.getuser()}@{socket.gethostname()}'
 
 
-def check_scope(prog: str, conf: Any, store: Any, scope: str) -> None:
+def check_scope(conf: Any, store: Any, scope: str) -> None:
     """A misspelt scope would be trusted: a pause of it holds nothing, a list is empty.
 
     :raises ConfigError: no engine has planned it, and none is to; the known ones are named.

@@ -61,7 +61,7 @@ def answer(args: argparse.Namespace) -> Answer:
         migrated.extend(store.migrated(MEASURED))
 
     seen = (_cloud.recorded(conf, policy_set, args.snapshot) if args.snapshot
-            else _cloud.live(conf, policy_set, also=also))
+            else _cloud.live(conf, policy_set, undecided=False, also=also))
     if args.host not in seen.cluster.hosts:
         raise _cloud.absent('HOST', args.host, seen.cluster.hosts, 'there is no such compute host')
     cluster = next((c for c in seen.clusters().values() if args.host in c.scope_hosts), None)

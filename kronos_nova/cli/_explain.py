@@ -51,7 +51,7 @@ def move(args: argparse.Namespace) -> Found:
         store.close()
     if row is None or plan is None:
         raise exception.ConfigError(
-            path=PROG, field=args.task, problem='there is no such task',
+            path='command line', field=args.task, problem='there is no such task',
             remedy='kronos task list shows what is not over, kronos plan show those of a plan.')
     found = Found(row, plan)
     return found if args.stored else _today(conf, policy_set, found)

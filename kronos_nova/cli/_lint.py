@@ -44,20 +44,30 @@ class Row:
 
 
 class Server:
-    """The Prometheus of kronos.conf, connected to when it is first asked."""
+    """The Prometheus of kronos.conf, connected to when it is first asked; one that does not
+    answer is not asked again, as each query would wait for it."""
 
     def __init__(self, files: list[str]) -> None:
         self._files = files
         self._source: Any = None
         self._read = False
+        #: Why nobody can be asked, and what to do.
+        self.away = 'no kronos.conf names a Prometheus'
+        self.remedy = 'Name a kronos.conf with --config-file to have its Prometheus asked.'
 
     def check(self, query: str) -> model.QueryResult | None:
-        """See ``Source.check_syntax``; None: there is no server to ask."""
+        """See ``Source.check_syntax``; None: there is no server that can tell."""
         if not self._read:
             self._read = True
             self._source = self._connect()
-        found: model.QueryResult | None = (
-            None if self._source is None else self._source.check_syntax(query))
+        if self._source is None:
+            return None
+        found: model.QueryResult = self._source.check_syntax(query)
+        if found.health is model.Health.UNREACHABLE:
+            self.away = f'the source of kronos.conf could not tell: {found.error}'
+            self.remedy = 'See that the Prometheus of kronos.conf answers.'
+            self.close()
+            return None
         return found
 
     def _connect(self) -> Any:
@@ -78,6 +88,7 @@ class Server:
     def close(self) -> None:
         if self._source is not None:
             self._source.close()
+            self._source = None
 
 
 def lint(args: argparse.Namespace) -> list[Row]:
@@ -104,24 +115,26 @@ def _file(path: str, server: Server, interval: float) -> Iterator[base.Item]:
     problems = policies.problems(document, path)
     yield from map(_failed, problems)
     found: list[base.Item] = []
-    number = unparsed = 0
+    unparsed: list[str] = []
+    number = 0
     for field, query, entry in _queries(document):
         number += 1
         items = _query(field, query, entry, server, interval)
-        unparsed += items is None
+        if items is None:
+            unparsed.append(field)
         found += items or ()
     yield from found
     if unparsed:
         yield base.Item(
-            'queries', base.Status.SKIPPED, f'PromQL of {unparsed} queries was not parsed: '
-            'promql-parser is not installed, and no kronos.conf names a Prometheus that answers',
-            f'Run pip install "{version.DISTRIBUTION}[promql]", or name a kronos.conf with '
-            '--config-file.')
+            'queries', base.Status.SKIPPED, f'PromQL of {len(unparsed)} queries was not parsed: '
+            f'promql-parser is not installed, and {server.away}. They are: {", ".join(unparsed)}',
+            f'Run pip install "{version.DISTRIBUTION}[promql]". {server.remedy}')
     if problems:
         return
     policy_set = policies.parse(document, path)
     yield from policies_check.risks(policy_set)
-    if not unparsed and not any(item.status is base.Status.FAILED for item in found):
+    if not unparsed and not any(item.status in (base.Status.FAILED, base.Status.SKIPPED)
+                                for item in found):
         yield base.ok('file', f'{policies_check.summary(policy_set)}; {number} queries parsed')
 
 
@@ -150,7 +163,7 @@ def _query(field: str, query: str, entry: Any, server: Server,
         if e.name != 'promql_parser':
             raise
         answer = server.check(query)
-        if answer is None or answer.health is model.Health.UNREACHABLE:
+        if answer is None:
             return None
         return [] if answer.error is None else [_refused(field, query, answer.error)]
     fault = _promql.fault(query)
@@ -161,15 +174,15 @@ def _query(field: str, query: str, entry: Any, server: Server,
         return [_found(field, finding) for finding in _promql_tree.findings(
             _promql.parse(query), label, unlabelled=name == 'age_query', interval=interval)]
     answer = server.check(query)
-    if answer is not None and answer.health is not model.Health.UNREACHABLE:
+    if answer is not None:
         # It has the last word: its PromQL may be newer, or another dialect.
         return [] if answer.error is None else [_refused(field, query, answer.error)]
     text = fault.problem
     if fault.offset is not None:
         text += f': {_promql.shown(query, fault.offset)}'
     if not fault.certain:
-        return [base.warning(field, text, 'Name a kronos.conf with --config-file to have its '
-                                          'Prometheus asked.')]
+        state = base.Status.WARNING if fault.parsed else base.Status.SKIPPED
+        return [base.Item(field, state, f'{text}; {server.away}', server.remedy)]
     return [base.failed(field, text, _VARIABLE if "'$'" in fault.problem else _CORRECT)]
 
 

@@ -75,5 +75,4 @@ def _rows(context: base.Context, chosen: list[policies.Policy],
             yield details.Detail('', '', item)
     if context.source is None:
         return
-    for policy in chosen:
-        yield from details.look(context, policy, every)
+    yield from details.look(context, chosen, every)

@@ -19,7 +19,9 @@ completes ends with the token that is wrong.
 
 from collections.abc import Iterable
 from collections.abc import Iterator
+import contextlib
 import dataclasses
+import os
 import re
 from typing import Any
 
@@ -35,6 +37,7 @@ _MATCHERS = ('', 'x="x"', '="x"', '"x"')
 #: How the parser begins what it says of the order of tokens, not of their meaning.
 _ORDER = ('invalid promql query', 'unexpected', 'unclosed', 'unterminated', 'bad number',
           'missing unit', 'unknown escape', 'no expression', 'expected string')
+_FAILED = 'promql-parser failed on it'
 _UNKNOWN = re.compile(r"unknown function with name '(\w+)'")
 _NAMED = re.compile(r"(?:function with name|call to(?: function)?) '(\w+)'")
 _OPERATOR = re.compile(r'[-+*/%^(<>]|==|!=|>=|<=|and|or|unless|atan2')
@@ -48,19 +51,51 @@ class Fault:
 
     ``offset``: in characters from its beginning, None when it is not known where.
     ``certain``: False where a server may know better: the parser does not know each function.
+    ``parsed``: False where the parser was not asked, or failed itself.
     """
 
     problem: str
     offset: int | None = None
     certain: bool = True
+    parsed: bool = True
+
+
+class ParserFailed(Exception):
+    """The parser itself did, on a query that may be right."""
 
 
 def parse(query: str) -> Any:
     """
     :returns: the root of its syntax tree.
     :raises ValueError: it is not PromQL; see :func:`fault`.
+    :raises ParserFailed: nobody knows.
     """
-    return promql_parser.parse(query)
+    try:
+        with _silence():
+            return promql_parser.parse(query)
+    except BaseException as e:
+        # A panic in Rust is no Exception, and its class can be imported from nowhere.
+        if type(e).__name__ != 'PanicException':
+            raise
+        problem = str(e)
+    raise ParserFailed(f'{_FAILED} ({problem})')
+
+
+@contextlib.contextmanager
+def _silence() -> Iterator[None]:
+    """Of a panic Rust itself writes to standard error, for developers."""
+    try:
+        kept = os.dup(2)
+    except OSError:  # there is none
+        yield
+        return
+    try:
+        with open(os.devnull, 'wb') as nowhere:
+            os.dup2(nowhere.fileno(), 2)
+        yield
+    finally:
+        os.dup2(kept, 2)
+        os.close(kept)
 
 
 def too_large(query: str) -> bool:
@@ -72,17 +107,19 @@ def too_large(query: str) -> bool:
 def fault(query: str) -> Fault | None:
     """What is wrong with the syntax; None when nothing is."""
     if too_large(query):
-        return Fault(f'it has more than {MOST_OPERATORS} operators', certain=False)
+        return Fault(f'it has more than {MOST_OPERATORS} operators', certain=False, parsed=False)
     found = _problem(query)
     if found is None:
         return None
+    if found.startswith(_FAILED):
+        return Fault(found, certain=False, parsed=False)
     return Fault(found, _place(query, found), certain=_UNKNOWN.match(found) is None)
 
 
 def _problem(query: str) -> str | None:
     try:
-        promql_parser.parse(query)
-    except ValueError as e:
+        parse(query)
+    except (ValueError, ParserFailed) as e:
         return ' '.join(str(e).split()) or 'it is not PromQL'
     return None
 

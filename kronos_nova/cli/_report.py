@@ -138,10 +138,14 @@ def _of_cloud(conf: cfg.ConfigOpts,
 
 
 def _pass(cluster: model.Cluster, seen: _cloud.Seen, settings: cycle.Settings) -> cycle.Outcome:
-    busy = sum(1 for f in cluster.flights
-               if f.source == 'task' and f.from_host in cluster.scope_hosts)
-    return cycle.run(cluster, seen.samples, seen.histories[cluster.scope], settings,
-                     now=seen.now, clock=time.monotonic, busy=busy)
+    def run(history: model.History) -> cycle.Outcome:
+        return cycle.run(cluster, seen.samples, history, settings, now=seen.now,
+                         clock=time.monotonic, busy=_cloud.busy(cluster))
+
+    history = seen.histories[cluster.scope]
+    outcome = run(history)
+    waits = _cloud.new_wish(seen, outcome.plan)
+    return outcome if waits is None else run(dataclasses.replace(history, waiting=waits))
 
 
 def _said(decision: Any) -> str:

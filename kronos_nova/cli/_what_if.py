@@ -65,7 +65,8 @@ def today(args: argparse.Namespace) -> list[Scope]:
 
 
 def compared(args: argparse.Namespace) -> list[Scope]:
-    """Each scope as it is beside what it would be."""
+    """Each scope as it is beside what it would be; of neither what ends by itself, or by a word,
+    holds the plan."""
     conf, policy_set, seen = _read(PROG, args)
     clusters = _cloud.wanted(seen, args.scope)
     other, other_set = seen, policy_set
@@ -76,9 +77,13 @@ def compared(args: argparse.Namespace) -> list[Scope]:
     named = {*args.drain, *args.remove_host, *(like for _, like in args.add_host)}
     for host in sorted(named - seen.cluster.hosts.keys()):
         raise _cloud.absent('HOST', host, seen.cluster.hosts, 'there is no such compute host')
-    return [dataclasses.replace(
-        _today(conf, policy_set, seen, cluster),
-        supposed=_supposed(args, conf, other_set, other, cluster.scope)) for cluster in clusters]
+    found = []
+    for cluster in clusters:
+        request = _cloud.request(conf, policy_set, seen, cluster)
+        found.append(Scope(
+            cluster.scope, _side(conf, policy_set, _at_once(request)), _holds(request),
+            _supposed(args, conf, other_set, other, cluster.scope)))
+    return found
 
 
 def _read(prog: str, args: argparse.Namespace) -> tuple[Any, policy.PolicySet, _cloud.Seen]:
@@ -100,26 +105,25 @@ def _today(conf: Any, policy_set: policy.PolicySet, seen: _cloud.Seen,
            cluster: model.Cluster) -> Scope:
     """As the next cycle does, with all that holds an engine but its own start."""
     request = _cloud.request(conf, policy_set, seen, cluster)
-    history = request.history
-    request = dataclasses.replace(request, history=dataclasses.replace(
-        history, paused=history.paused or seen.waiting.get(cluster.scope)))
-    side, waits = _sustained(conf, policy_set, seen, request)
-    holds = (planner.scope_hold(planner.begun(request)), gates.imbalance_hold(
-        cluster, request.scores, request.history, request.options), waits)
-    return Scope(cluster.scope, side, tuple(text for text in holds if text is not None))
-
-
-def _sustained(conf: Any, policy_set: policy.PolicySet, seen: _cloud.Seen,
-               request: planner.Request) -> tuple[Side, str | None]:
-    """The plan, and what its imbalance moves wait for (sustain_for)."""
     side = _side(conf, policy_set, request)
-    since = seen.wished.get(request.cluster.scope, request.now)
-    left = since + conf.engine.sustain_for - request.now
-    if left <= 0 or not any(m.phase in metrics.IMBALANCE for m in side.plan.moves):
-        return side, None
-    waits = f'the imbalance has to last for another {left:.0f} s (sustain_for)'
-    return _side(conf, policy_set, dataclasses.replace(request, history=dataclasses.replace(
-        request.history, waiting=waits))), waits
+    waits = _cloud.new_wish(seen, side.plan)
+    if waits is not None:
+        request = dataclasses.replace(request, history=dataclasses.replace(
+            request.history, waiting=waits))
+        side = _side(conf, policy_set, request)
+    return Scope(cluster.scope, side, _holds(request))
+
+
+def _holds(request: planner.Request) -> tuple[str, ...]:
+    found = (planner.scope_hold(planner.begun(request)), gates.imbalance_hold(
+        request.cluster, request.scores, request.history, request.options))
+    return tuple(text for text in found if text is not None)
+
+
+def _at_once(request: planner.Request) -> planner.Request:
+    """Nothing holds it that ends by itself or by a word: what is asked for is not now."""
+    return dataclasses.replace(request, history=dataclasses.replace(
+        request.history, cooling={}, fresh={}, scope_cooling=0.0, paused=None, waiting=None))
 
 
 def _supposed(args: argparse.Namespace, conf: Any, policy_set: policy.PolicySet,
@@ -128,7 +132,7 @@ def _supposed(args: argparse.Namespace, conf: Any, policy_set: policy.PolicySet,
     cluster = seen.clusters().get(scope)
     if cluster is None:
         return None
-    request = _cloud.request(conf, policy_set, seen, cluster)
+    request = _at_once(_cloud.request(conf, policy_set, seen, cluster))
     found = supposing.Supposed(cluster, request.scores)
     if args.multiplier is not None:
         found = found.loaded(args.multiplier)
@@ -149,10 +153,18 @@ def _supposed(args: argparse.Namespace, conf: Any, policy_set: policy.PolicySet,
     if cluster.scope_hosts.intersection((*args.drain, *args.remove_host)):
         drained = orders.drained_hosts(found.cluster, options)
     moving = sum(i.host in drained for i in cluster.instances.values())
+    request = dataclasses.replace(
+        request, cluster=found.cluster, scores=found.scores, options=options)
+    if not moving:
+        return _side(conf, policy_set, request)
+    # As many more moves as the drains take, and not one more for balance's sake.
+    whole = _side(conf, policy_set, dataclasses.replace(
+        request, budget=request.budget + 2 * moving))
+    others = sum(m.phase not in metrics.IMBALANCE for m in whole.plan.moves)
+    if len(whole.plan.moves) - others <= request.budget:
+        return whole
     return _side(conf, policy_set, dataclasses.replace(
-        request, cluster=found.cluster, scores=found.scores, options=options,
-        budget=request.budget + 2 * moving, history=dataclasses.replace(
-            request.history, cooling={}, scope_cooling=0.0, waiting=None)))
+        request, budget=request.budget + others))
 
 
 def _side(conf: Any, policy_set: policy.PolicySet, request: planner.Request) -> Side:

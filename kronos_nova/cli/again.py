@@ -13,26 +13,23 @@
 """``kronos plan revert`` and ``retry``: moves of a plan, undone or tried again."""
 
 import argparse
+from collections.abc import Iterable
 import sys
 from typing import Any
 
-from cliff import lister
-
+from kronos_nova.cli import _command
 from kronos_nova.cli import _database
 
 
-class Again(lister.Lister):
-    """Asks for moves of a stored plan. ``verb`` is what is done, ``past`` that it was."""
+class Again(_command.Table):
+    """Asks for moves of a stored plan. ``past``: that it was done."""
 
-    verb: str
     past: str
-    _status = 0
+    columns = ('Instance', 'From', 'To', 'Verdict', 'Task')
 
     def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
-        parser: argparse.ArgumentParser = super().get_parser(prog_name)
+        parser = super().get_parser(prog_name)
         parser.add_argument('plan', metavar='PLAN', help='Its UUID; see kronos plan list.')
-        parser.add_argument('--config-file', action='append', default=[], metavar='FILE',
-                            help='kronos.conf; repeatable.')
         parser.add_argument('--move', action='append', default=[], metavar='INSTANCE',
                             help='Only the move of the instance with this UUID; repeatable.')
         parser.add_argument('--partly', action='store_true',
@@ -43,37 +40,16 @@ class Again(lister.Lister):
                             help='Why; it is kept with the new plan.')
         return parser
 
-    def run(self, parsed_args: argparse.Namespace) -> int:
-        """1 as well when nothing was stored that should have been: the table says why."""
-        return int(super().run(parsed_args)) or self._status
+    def rows(self, args: argparse.Namespace) -> Iterable[_command.Row]:
+        from kronos_nova.cli import _again
+        from kronos_nova.rebalancer.store import decisions
 
-    def take_action(
-        self, parsed_args: argparse.Namespace
-    ) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
-        from kronos_nova.cmd import _tool
-
-        prog = f'kronos plan {self.verb}'
-        rows: list[tuple[str, ...]] = []
-
-        def run() -> int:
-            from kronos_nova.cli import _again
-            from kronos_nova.rebalancer.store import decisions
-
-            found = _again.ask(prog, parsed_args.config_file, _again.Asked(
-                _database.plain(parsed_args.plan),
-                [_database.plain(uuid) for uuid in parsed_args.move], decisions.Said(
-                    _database.who(), _database.plain(parsed_args.reason)),
-                carry_out=not parsed_args.dry_run, partly=parsed_args.partly),
-                self.wish(_again), self.past)
-            rows.extend(tuple(map(_tool.shown, (
-                r.instance_uuid, r.from_host, r.to_host, r.verdict, r.task_id)))
-                for r in found.rows)
-            self._say(found, parsed_args.dry_run)
-            return 0
-
-        if status := _tool.guarded(prog, run):
-            raise SystemExit(status)
-        return ('Instance', 'From', 'To', 'Verdict', 'Task'), rows
+        found = _again.ask(self.prog, args.config_file, _again.Asked(
+            args.plan, args.move, decisions.Said(_database.who(), _database.plain(args.reason)),
+            carry_out=not args.dry_run, partly=args.partly), self.wish(_again), self.past)
+        self._say(found, args.dry_run)
+        return [_command.shown((r.instance_uuid, r.from_host, r.to_host, r.verdict, r.task_id))
+                for r in found.rows]
 
     def _say(self, found: Any, dry_run: bool) -> None:
         """Beside the table, which programs read."""
@@ -83,7 +59,7 @@ class Again(lister.Lister):
                 'instances cool down afterwards; then the engine may plan them again (kronos '
                 'pause, [engine] pinned_instances).\n')
         elif not dry_run:
-            self._status = 1
+            self.status = 1
             sys.stderr.write('Nothing was stored: the rules refuse some of it. With --partly the '
                              'rest is done.\n')
 
@@ -98,7 +74,9 @@ class RevertPlan(Again):
     refuses. Cooldowns do not hold it. Without --partly it is all or nothing.
     """
 
-    verb, past = 'revert', 'reverted'
+    past = 'reverted'
+    examples = ('PLAN --reason "slower since" --dry-run',
+                'PLAN --move INSTANCE --reason "slower since"')
 
     def wish(self, again: Any) -> Any:
         return again.back
@@ -111,7 +89,8 @@ class RetryPlan(Again):
     tried last. Cooldowns do not hold it, a quarantine does.
     """
 
-    verb, past = 'retry', 'retried'
+    past = 'retried'
+    examples = ('PLAN --reason "the network is repaired"',)
 
     def wish(self, again: Any) -> Any:
         return again.once_more

@@ -28,7 +28,10 @@ def main(argv: list[str] | None = None) -> int:
     from cliff import app
     from cliff import commandmanager
 
-    kronos = app.App(
+    class Kronos(app.App):
+        NAME = 'kronos'  # whatever it was started as
+
+    kronos = Kronos(
         description='Inspect and steer kronos-nova.',
         version=version.release(),
         command_manager=commandmanager.CommandManager('kronos_nova.cli'),

@@ -20,9 +20,8 @@ from kronos_nova.cli import _database
 
 
 class Decide(_database.DatabaseCommand):
-    """Says something of a plan. ``verb`` is what is said, ``past`` that it was."""
+    """Says something of a plan. ``past``: that it was said."""
 
-    verb: str
     past: str
     #: Of which tasks it may be said.
     about = 'waits for approval'
@@ -38,13 +37,10 @@ class Decide(_database.DatabaseCommand):
         return parser
 
     def take_action(self, parsed_args: argparse.Namespace) -> None:
-        prog = f'kronos plan {self.verb}'
-
         def act(conf: Any, store: Any) -> None:
             from kronos_nova.rebalancer.store import decisions
 
-            plan = _database.plain(parsed_args.plan)
-            moves = [_database.plain(uuid) for uuid in parsed_args.move]
+            plan, moves = parsed_args.plan, parsed_args.move
             said = decisions.Said(
                 _database.who(), _database.plain(parsed_args.reason), moves or None)
             known = {row.task.instance_uuid for row in store.tasks(plan)}
@@ -60,7 +56,7 @@ class Decide(_database.DatabaseCommand):
                 sys.stdout.write(f'Task {task.task_id} of instance {task.instance_uuid} is '
                                  f'{self.past}.\n')
 
-        self._run(prog, parsed_args, act)
+        self._run(parsed_args, act)
 
     def decide(self, conf: Any, store: Any, plan: str, now: float, said: Any) -> list[Any]:
         raise NotImplementedError
@@ -73,7 +69,8 @@ class ApprovePlan(Decide):
     and Placement say then.
     """
 
-    verb, past, reason_help = 'approve', 'approved', None
+    past, reason_help = 'approved', None
+    examples = ('PLAN', 'PLAN --move INSTANCE --move INSTANCE')
 
     def decide(self, conf: Any, store: Any, plan: str, now: float, said: Any) -> list[Any]:
         from kronos_nova.rebalancer import tasks
@@ -91,7 +88,9 @@ class RejectPlan(Decide):
     cycle does not plan the same.
     """
 
-    verb, past = 'reject', 'rejected'
+    past = 'rejected'
+    examples = ('PLAN --reason "not in office hours"',
+                'PLAN --move INSTANCE --reason "its owner asked"')
 
     def decide(self, conf: Any, store: Any, plan: str, now: float, said: Any) -> list[Any]:
         found: list[Any] = store.reject(plan, now, said, conf.engine.instance_cooldown)
@@ -105,7 +104,8 @@ class CancelPlan(Decide):
     asked for is aborted in Nova; that is respected, too.
     """
 
-    verb, past = 'cancel', 'cancelled'
+    past = 'cancelled'
+    examples = ('PLAN --reason "the rack is being worked on"',)
     about = 'can be cancelled'
 
     def decide(self, conf: Any, store: Any, plan: str, now: float, said: Any) -> list[Any]:

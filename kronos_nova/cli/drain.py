@@ -14,33 +14,30 @@
 anybody disables it; disable it; and look until it is empty."""
 
 import argparse
+from collections.abc import Iterable
 from collections.abc import Iterator
 import sys
 from typing import Any
 
-from cliff import command
-from cliff import lister
+from kronos_nova.cli import _command
 
 MODES = ('auto', 'compact', 'scatter')
 
 
-class CheckDrain(lister.Lister):
+class CheckDrain(_command.Table):
     """Whether a host can be emptied, in which order, and what is in the way.
 
     Reads the cloud as a planning cycle does, or a snapshot, and changes nothing. The exit
     status is 1 when something would stay on the host, or engines would not empty it now.
     """
 
-    _status = 0
+    columns = ('What', 'Verdict', 'Detail')
+    examples = ('compute-07 --config-file /etc/kronos/kronos.conf', 'compute-07 --mode compact')
 
     def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
-        parser: argparse.ArgumentParser = super().get_parser(prog_name)
+        parser = super().get_parser(prog_name)
         parser.add_argument('host', metavar='HOST', help='Its name as a compute service.')
-        parser.add_argument('--config-file', action='append', default=[], metavar='FILE',
-                            help='kronos.conf; repeatable.')
-        parser.add_argument('--snapshot', metavar='DIR',
-                            help='Ask this one, not the cloud: as kronos-record or SIGUSR1 to '
-                                 'kronos-engine wrote it.')
+        _command.add_snapshot(parser)
         parser.add_argument('--mode', choices=MODES, default='auto',
                             help='auto: as engines drain, for the least imbalance. compact: fill '
                                  'one destination after the other. scatter: the emptiest each '
@@ -50,28 +47,13 @@ class CheckDrain(lister.Lister):
                                  'never above what Placement allows.')
         return parser
 
-    def run(self, parsed_args: argparse.Namespace) -> int:
-        """1 as well when the host would not become empty: the table says why."""
-        return int(super().run(parsed_args)) or self._status
+    def rows(self, args: argparse.Namespace) -> Iterable[_command.Row]:
+        from kronos_nova.cli import _drain
 
-    def take_action(
-        self, parsed_args: argparse.Namespace
-    ) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
-        from kronos_nova.cmd import _tool
-
-        rows: list[tuple[str, ...]] = []
-
-        def run() -> int:
-            from kronos_nova.cli import _drain
-
-            answer = _drain.answer(parsed_args)
-            rows.extend(tuple(map(_tool.shown, row)) for row in _rows(answer, parsed_args.host))
-            self._status = int(rows[-1][1] in ('blocked', 'waits'))
-            return 0
-
-        if status := _tool.guarded('kronos drain check', run):
-            raise SystemExit(status)
-        return ('What', 'Verdict', 'Detail'), rows
+        found = [_command.shown(row) for row in _rows(_drain.answer(args), args.host)]
+        # 1 when the host would not become empty: the table says why.
+        self.status = int(found[-1][1] in ('blocked', 'waits'))
+        return found
 
 
 def _rows(answer: Any, host: str) -> Iterator[tuple[str, str, str]]:
@@ -115,7 +97,7 @@ def _conclusion(answer: Any, host: str) -> tuple[str, str]:
     return 'possible', f'all {answer.here} instances can leave host {host}'
 
 
-class StartDrain(command.Command):
+class StartDrain(_command.Command):
     """Check that a host can be emptied, and disable it, so that engines do.
 
     The reason stands in Nova. Engines begin in their next cycle, where
@@ -124,11 +106,11 @@ class StartDrain(command.Command):
     the right to update services.
     """
 
+    examples = ('compute-07 --reason "new memory"',)
+
     def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
-        parser: argparse.ArgumentParser = super().get_parser(prog_name)
+        parser = super().get_parser(prog_name)
         parser.add_argument('host', metavar='HOST', help='Its name as a compute service.')
-        parser.add_argument('--config-file', action='append', default=[], metavar='FILE',
-                            help='kronos.conf; repeatable.')
         parser.add_argument('--reason', required=True, type=_reason, metavar='TEXT',
                             help='Why; Nova keeps it as disabled_reason.')
         parser.add_argument('--force', action='store_true',
@@ -138,21 +120,18 @@ class StartDrain(command.Command):
         return parser
 
     def take_action(self, parsed_args: argparse.Namespace) -> None:
+        self.guarded(lambda: self._start(parsed_args))
+
+    def _start(self, args: argparse.Namespace) -> None:
+        from kronos_nova.cli import _draining
         from kronos_nova.cmd import _tool
 
-        def run() -> int:
-            from kronos_nova.cli import _draining
-
-            answer = _draining.start(parsed_args)
-            time = ('' if answer.seconds is None else
-                    f' It takes about {answer.seconds:.0f} s at what was measured lately.')
-            sys.stdout.write(
-                f'Host {_tool.shown(parsed_args.host)} is disabled; {answer.here} instances are to '
-                f'leave it.{time} kronos drain watch shows how far it is.\n')
-            return 0
-
-        if status := _tool.guarded('kronos drain start', run):
-            raise SystemExit(status)
+        answer = _draining.start(args)
+        time = ('' if answer.seconds is None else
+                f' It takes about {answer.seconds:.0f} s at what was measured lately.')
+        sys.stdout.write(
+            f'Host {_tool.shown(args.host)} is disabled; {answer.here} instances are to leave it.'
+            f'{time} kronos drain watch shows how far it is.\n')
 
 
 def _reason(text: str) -> str:
@@ -163,7 +142,7 @@ def _reason(text: str) -> str:
     return found
 
 
-class WatchDrain(lister.Lister):
+class WatchDrain(_command.Table):
     """Look at a host until it is empty, and say what became of each instance.
 
     On standard error it says why nothing begins: a pause, or a plan that waits for approval. It
@@ -171,13 +150,12 @@ class WatchDrain(lister.Lister):
     when the host is not empty after --timeout seconds, and at once when it is enabled again.
     """
 
-    _status = 0
+    columns = ('Instance', 'To', 'State', 'Seconds', 'Error')
+    examples = ('compute-07 --timeout 7200',)
 
     def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
-        parser: argparse.ArgumentParser = super().get_parser(prog_name)
+        parser = super().get_parser(prog_name)
         parser.add_argument('host', metavar='HOST', help='Its name as a compute service.')
-        parser.add_argument('--config-file', action='append', default=[], metavar='FILE',
-                            help='kronos.conf; repeatable.')
         parser.add_argument('--interval', type=_seconds, default=10.0, metavar='SECONDS',
                             help='Between two looks; 10 unless told.')
         parser.add_argument('--timeout', type=_seconds, default=float(86400), metavar='SECONDS',
@@ -186,16 +164,11 @@ class WatchDrain(lister.Lister):
                             help='Tell of tasks that ended so long before; an hour unless told.')
         return parser
 
-    def run(self, parsed_args: argparse.Namespace) -> int:
-        return int(super().run(parsed_args)) or self._status
-
-    def take_action(
-        self, parsed_args: argparse.Namespace
-    ) -> tuple[tuple[str, ...], list[tuple[Any, ...]]]:
+    def rows(self, args: argparse.Namespace) -> Iterable[_command.Row]:
+        from kronos_nova.cli import _watching
         from kronos_nova.cli import progress
         from kronos_nova.cmd import _tool
 
-        rows: list[tuple[Any, ...]] = []
         line = progress.Progress(sys.stderr)
 
         def tell(found: list[Any]) -> None:
@@ -205,23 +178,13 @@ class WatchDrain(lister.Lister):
         def say(text: str) -> None:
             line.clear()
             sys.stderr.write(_tool.shown(text) + '\n')
-            sys.stderr.flush()
 
-        def run() -> int:
-            from kronos_nova.cli import _watching
-
-            why, found = _watching.watch(parsed_args, tell, say)
-            line.clear()
-            rows.extend((r.instance_uuid, _tool.shown(r.to_host), r.state,
-                         None if r.seconds is None else round(r.seconds, 1),
-                         _tool.shown(r.error)) for r in found)
-            self._status = int(why is not None)
-            say(f'Host {parsed_args.host} ' + (why or 'is empty.'))
-            return 0
-
-        if status := _tool.guarded('kronos drain watch', run):
-            raise SystemExit(status)
-        return ('Instance', 'To', 'State', 'Seconds', 'Error'), rows
+        why, found = _watching.watch(args, tell, say)
+        self.status = int(why is not None)
+        say(f'Host {args.host} ' + (why or 'is empty.'))
+        return [(r.instance_uuid, _tool.shown(r.to_host), r.state,
+                 None if r.seconds is None else round(r.seconds, 1), _tool.shown(r.error))
+                for r in found]
 
 
 def _seconds(text: str) -> float:

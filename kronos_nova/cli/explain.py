@@ -14,47 +14,36 @@
 say of it now."""
 
 import argparse
+from collections.abc import Iterable
 from collections.abc import Iterator
 from typing import Any
 
-from cliff import lister
-
-Rows = list[tuple[str, str, str]]
+from kronos_nova.cli import _command
 
 
-class ExplainMove(lister.Lister):
+class ExplainMove(_command.Table):
     """Why a move was planned, what it was to bring, and what the rules say of it now.
 
     What the plan found and foresaw is in the database. Then the cloud is read as a planning
     cycle does, and the move judged as kronos why-not does, if the instance is where it was.
     """
 
+    columns = ('What', 'Verdict', 'Detail')
+    examples = ('TASK --config-file /etc/kronos/kronos.conf', 'TASK --stored')
+
     def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
-        parser: argparse.ArgumentParser = super().get_parser(prog_name)
+        parser = super().get_parser(prog_name)
         parser.add_argument('task', metavar='TASK', help='Its UUID; see kronos task list and '
                                                          'kronos plan show.')
-        parser.add_argument('--config-file', action='append', default=[], metavar='FILE',
-                            help='kronos.conf; repeatable.')
         parser.add_argument('--stored', action='store_true',
                             help='What is in the database alone: the cloud is not read.')
         return parser
 
-    def take_action(self, parsed_args: argparse.Namespace) -> tuple[tuple[str, ...], Rows]:
-        from kronos_nova.cmd import _tool
+    def rows(self, args: argparse.Namespace) -> Iterable[_command.Row]:
+        from kronos_nova.cli import _explain
 
-        rows: Rows = []
-
-        def run() -> int:
-            from kronos_nova.cli import _explain
-
-            found = _explain.move(parsed_args)
-            for what, verdict, detail in (*_planned(found), *_today(found)):
-                rows.append((_tool.shown(what), _tool.shown(verdict), _tool.shown(detail)))
-            return 0
-
-        if status := _tool.guarded('kronos explain move', run):
-            raise SystemExit(status)
-        return ('What', 'Verdict', 'Detail'), rows
+        found = _explain.move(args)
+        return map(_command.shown, (*_planned(found), *_today(found)))
 
 
 def _planned(found: Any) -> Iterator[tuple[str, str, str]]:

@@ -13,59 +13,40 @@
 """``kronos policy lint``: what is wrong with policy files, before an engine reads them."""
 
 import argparse
-import sys
+from collections.abc import Iterable
 
-from cliff import lister
+from kronos_nova.cli import _command
 
 
-class Lint(lister.Lister):
+class Lint(_command.Table):
     """Check policy files: fields, weights, and the PromQL of every query.
 
     Every problem is shown with its file, field and remedy, and an error of syntax with its
     place. PromQL is parsed offline with the extra "promql", else by the Prometheus of
     kronos.conf. The exit status is 1 when something is wrong, and 2 when nothing is wrong but
-    PromQL could not be parsed. Example: kronos policy lint /etc/kronos/policies.yaml
+    PromQL could not be parsed.
     """
 
-    _status = 0
+    columns = ('File', 'Field', 'Status', 'What', 'What to do')
+    examples = ('/etc/kronos/policies.yaml',)
+    config = ('kronos.conf, for [prometheus]; repeatable. It is read only where PromQL cannot be '
+              'parsed offline.')
 
     def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
-        parser: argparse.ArgumentParser = super().get_parser(prog_name)
+        parser = super().get_parser(prog_name)
         parser.add_argument('files', nargs='+', metavar='FILE', help='A policy file; repeatable.')
-        parser.add_argument('--config-file', action='append', default=[], metavar='FILE',
-                            help='kronos.conf, for [prometheus]; repeatable. It is read only '
-                                 'where PromQL cannot be parsed offline.')
         parser.add_argument('--scrape-interval', type=_seconds, default=60.0, metavar='SECONDS',
                             help='How often exporters are scraped, for ranges that hold too few '
                                  'samples (default: 60).')
         return parser
 
-    def run(self, parsed_args: argparse.Namespace) -> int:
-        printed: int = super().run(parsed_args)
-        return printed or self._status
+    def rows(self, args: argparse.Namespace) -> Iterable[_command.Row]:
+        from kronos_nova.cli import _lint
 
-    def take_action(
-        self, parsed_args: argparse.Namespace
-    ) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
-        from kronos_nova.cmd import _tool
-
-        rows: list[tuple[str, ...]] = []
-
-        def run() -> int:
-            from kronos_nova.cli import _lint
-
-            found = _lint.lint(parsed_args)
-            self._status = _lint.status(found)
-            rows.extend(tuple(_tool.shown(cell) for cell in (
-                row.path, row.item.name, row.item.status, row.item.text, row.item.remedy))
-                for row in found)
-            return 0
-
-        status = _tool.guarded('kronos policy lint', run)
-        sys.stderr.flush()
-        if status:
-            raise SystemExit(status)
-        return ('File', 'Field', 'Status', 'What', 'What to do'), rows
+        found = _lint.lint(args)
+        self.status = _lint.status(found)
+        return [_command.shown((row.path, row.item.name, row.item.status, row.item.text,
+                                row.item.remedy)) for row in found]
 
 
 def _seconds(text: str) -> float:

@@ -16,81 +16,66 @@ import argparse
 from collections.abc import Iterable
 from typing import Any
 
-from cliff import lister
 from cliff import show
 
-Row = tuple[Any, ...]
+from kronos_nova.cli import _command
 
 
-class ListHosts(lister.Lister):
+class ListHosts(_command.Table):
     """Hosts with their scores by policy, the part that no instance explains, and their state.
 
     Reads the cloud as a planning cycle does, or a snapshot.
     """
 
+    columns = ('Host', 'Scope', 'State', 'Instances', 'Policies')
+    examples = ('--config-file /etc/kronos/kronos.conf', '--scope ssd -f json')
+
     def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
-        parser = _parser(super().get_parser(prog_name))
-        parser.add_argument('--scope', metavar='NAME',
-                            help='An aggregate, or _unassigned_. Default: all.')
+        parser = super().get_parser(prog_name)
+        _command.add_snapshot(parser)
+        _command.add_scope(parser)
         return parser
 
-    def take_action(self, parsed_args: argparse.Namespace) -> tuple[Row, list[Row]]:
+    def rows(self, args: argparse.Namespace) -> Iterable[_command.Row]:
+        from kronos_nova.cli import _look
         from kronos_nova.cmd import _tool
 
-        nested = parsed_args.formatter in ('json', 'yaml')
-        rows: list[Row] = []
-
-        def run() -> int:
-            from kronos_nova.cli import _look
-
-            for scope, found in _look.hosts(parsed_args):
-                for host in found:
-                    state = [_tool.shown(text) for text in host.state]
-                    rows.append((_tool.shown(host.name), _tool.shown(scope),
-                                 state if nested else ', '.join(state), host.instances,
-                                 _loads(host.loads, nested)))
-            return 0
-
-        if status := _tool.guarded('kronos host list', run):
-            raise SystemExit(status)
-        return ('Host', 'Scope', 'State', 'Instances', 'Policies'), rows
+        nested = _command.nested(args)
+        for scope, found in _look.hosts(args):
+            for host in found:
+                state = [_tool.shown(text) for text in host.state]
+                yield (_tool.shown(host.name), _tool.shown(scope),
+                       state if nested else ', '.join(state), host.instances,
+                       _loads(host.loads, nested))
 
 
-class ShowInstance(show.ShowOne):
+class ShowInstance(_command.Command, show.ShowOne):
     """An instance with its share of its host, what holds it, its server groups and its tasks.
 
     Reads the cloud as a planning cycle does, or a snapshot, which has no tasks.
     """
 
+    examples = ('UUID --config-file /etc/kronos/kronos.conf',)
+
     def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
-        parser = _parser(super().get_parser(prog_name))
+        parser = super().get_parser(prog_name)
         parser.add_argument('instance', metavar='UUID', help='Of the instance.')
+        _command.add_snapshot(parser)
         return parser
 
-    def take_action(self, parsed_args: argparse.Namespace) -> tuple[Row, Row]:
-        from kronos_nova.cmd import _tool
-
-        nested = parsed_args.formatter in ('json', 'yaml')
+    def take_action(
+        self, parsed_args: argparse.Namespace
+    ) -> tuple[tuple[str, ...], _command.Row]:
         shown: list[tuple[str, Any]] = []
 
-        def run() -> int:
+        def look() -> None:
             from kronos_nova.cli import _look
 
-            shown.extend(_fields(_look.instance(parsed_args), nested))
-            return 0
+            shown.extend(_fields(_look.instance(parsed_args), _command.nested(parsed_args)))
 
-        if status := _tool.guarded('kronos instance show', run):
-            raise SystemExit(status)
-        return tuple(name for name, _ in shown), tuple(value for _, value in shown)
-
-
-def _parser(parser: argparse.ArgumentParser) -> argparse.ArgumentParser:
-    parser.add_argument('--config-file', action='append', default=[], metavar='FILE',
-                        help='kronos.conf; repeatable.')
-    parser.add_argument('--snapshot', metavar='DIR',
-                        help='Of this one, not the cloud: as kronos-record or SIGUSR1 to '
-                             'kronos-engine wrote it.')
-    return parser
+        self.guarded(look)
+        return tuple(name for name, _ in shown), _command.cells(
+            parsed_args, (value for _, value in shown))
 
 
 def _loads(loads: Iterable[Any], nested: bool) -> Any:
@@ -108,7 +93,6 @@ def _loads(loads: Iterable[Any], nested: bool) -> Any:
 
 
 def _fields(found: Any, nested: bool) -> Iterable[tuple[str, Any]]:
-    from kronos_nova.cli import moments
     from kronos_nova.cmd import _tool
 
     portrait, of = found.portrait, found.portrait.instance
@@ -127,8 +111,9 @@ def _fields(found: Any, nested: bool) -> Iterable[tuple[str, Any]]:
     yield 'Held', [{'rule': no.rule, 'detail': _tool.shown(no.detail)} for no in portrait.held
                    ] if nested else '\n'.join(
         f'{no.rule}: {_tool.shown(no.detail)}' for no in portrait.held)
-    yield 'Next move', ('not before that is changed' if portrait.wait is None else
-                        moments.shown(found.now + portrait.wait) if portrait.wait else 'now')
+    yield 'Scope held', ([_tool.shown(text) for text in portrait.holds] if nested else
+                         '\n'.join(map(_tool.shown, portrait.holds)))
+    yield 'Next move', _next(portrait, found.now)
     yield 'Server groups', [
         {'uuid': uuid, 'policy': policy,
          'members': {_tool.shown(host): n for host, n in places.items()}}
@@ -139,6 +124,20 @@ def _fields(found: Any, nested: bool) -> Iterable[tuple[str, Any]]:
     yield 'Tasks', [_task(row) for row in found.tasks] if nested else '\n'.join(
         '{at} {from_host} to {to_host}: {phase}, {state}, task {task_id}'.format_map(_task(row))
         for row in found.tasks)
+
+
+def _next(portrait: Any, now: float) -> str:
+    """When it may be moved for balance's sake, as far as it depends on itself and its scope."""
+    from kronos_nova.cli import moments
+
+    if portrait.wait is None:
+        ends = {no.rule for no in portrait.held} <= {
+            'in-flight', 'cooling', 'just-booted', 'placement-refuses-everywhere'}
+        return ('not before that is over' if ends else 'not before that is changed')
+    if portrait.wait:
+        at = moments.shown(now + portrait.wait)
+        return f'{at}, if its scope is not held then' if portrait.holds else at
+    return 'when its scope is not held' if portrait.holds else 'now'
 
 
 def _task(row: Any) -> dict[str, Any]:

@@ -14,12 +14,12 @@
 """``kronos pause``, ``kronos pause list``, ``kronos resume``: stop and go on."""
 
 import argparse
+from collections.abc import Iterable
 import sys
 import time
 from typing import Any
 
-from cliff import lister
-
+from kronos_nova.cli import _command
 from kronos_nova.cli import _database
 
 
@@ -29,6 +29,8 @@ class Pause(_database.DatabaseCommand):
     Migrations that Nova has been asked for go on and are watched to their
     end. Engines go on looking and say why nothing moves.
     """
+
+    examples = ('--reason "network upgrade" --for 2h', '--scope ssd --reason "being moved"')
 
     def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
         parser = super().get_parser(prog_name)
@@ -41,23 +43,25 @@ class Pause(_database.DatabaseCommand):
         return parser
 
     def take_action(self, parsed_args: argparse.Namespace) -> None:
-        prog = 'kronos pause'
+        scope = parsed_args.scope
 
         def act(conf: Any, store: Any) -> None:
-            seconds = _duration(prog, parsed_args.duration)
-            if parsed_args.scope is not None:
-                _database.check_scope(prog, conf, store, parsed_args.scope)
+            seconds = _duration(parsed_args.duration)
+            if scope is not None:
+                _database.check_scope(conf, store, scope)
             found = store.pause(
-                parsed_args.scope, time.time(), seconds=seconds,
+                scope, time.time(), seconds=seconds,
                 paused_by=_database.who()[:255],
                 reason=_database.plain(parsed_args.reason))
             sys.stdout.write(f'{_what(found.scope)} is paused {_end(found.until)}.\n')
 
-        self._run(prog, parsed_args, act)
+        self._run(parsed_args, act)
 
 
 class Resume(_database.DatabaseCommand):
     """End a pause. What was queued before it goes on, unless it is too old."""
+
+    examples = ('', '--scope ssd')
 
     def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
         parser = super().get_parser(prog_name)
@@ -67,12 +71,12 @@ class Resume(_database.DatabaseCommand):
         return parser
 
     def take_action(self, parsed_args: argparse.Namespace) -> None:
-        prog = 'kronos resume'
+        scope = parsed_args.scope
 
         def act(conf: Any, store: Any) -> None:
             from kronos_nova import exception
 
-            scope, now = parsed_args.scope, time.time()
+            now = time.time()
             if not store.resume(scope, now):
                 paused = ', '.join(_what(p.scope) for p in store.pauses(now)) or 'nothing'
                 raise exception.ConfigError(
@@ -83,32 +87,25 @@ class Resume(_database.DatabaseCommand):
             sys.stdout.write(f'{_what(scope)} goes on.\n' + ''.join(
                 f'{_what(p.scope)} is still paused by {p.paused_by}: {p.reason}\n' for p in left))
 
-        self._run(prog, parsed_args, act)
+        self._run(parsed_args, act)
 
 
-class ListPauses(_database.DatabaseCommand, lister.Lister):
+class ListPauses(_database.DatabaseTable):
     """What is paused, by whom, why, and until when."""
 
-    def take_action(
-        self, parsed_args: argparse.Namespace
-    ) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
+    columns = ('Scope', 'Since', 'Until', 'By', 'Reason')
+    examples = ('--config-file /etc/kronos/kronos.conf',)
+
+    def rows(self, conf: Any, store: Any, args: argparse.Namespace) -> Iterable[_command.Row]:
         from kronos_nova.cli import moments
-        from kronos_nova.cmd import _tool
 
-        rows: list[tuple[str, ...]] = []
-
-        def act(conf: Any, store: Any) -> None:
-            rows.extend(
-                (_tool.shown('everything' if p.scope is None else p.scope),
-                 moments.shown(p.since), '' if p.until is None else moments.shown(p.until),
-                 _tool.shown(p.paused_by), _tool.shown(p.reason))
-                for p in store.pauses(time.time()))
-
-        self._run('kronos pause list', parsed_args, act)
-        return ('Scope', 'Since', 'Until', 'By', 'Reason'), rows
+        for p in store.pauses(time.time()):
+            yield _command.shown((
+                'everything' if p.scope is None else p.scope, moments.shown(p.since),
+                '' if p.until is None else moments.shown(p.until), p.paused_by, p.reason))
 
 
-def _duration(prog: str, text: str | None) -> float | None:
+def _duration(text: str | None) -> float | None:
     from kronos_nova import exception
     from kronos_nova.cli import moments
 

@@ -13,21 +13,25 @@
 """``kronos plan list`` and ``show``: what engines have decided, why, and what came of it."""
 
 import argparse
+from collections.abc import Iterable
 from collections.abc import Sequence
 from typing import Any
 
-from cliff import lister
-
+from kronos_nova.cli import _command
 from kronos_nova.cli import _database
 
 SHOWN = 20
 
 
-class ListPlans(_database.DatabaseCommand, lister.Lister):
+class ListPlans(_database.DatabaseTable):
     """The newest plans, newest first.
 
     Of empty ones only those are kept that said something new.
     """
+
+    columns = ('Plan', 'Scope', 'Created at', 'Dry run', 'Moves', 'Tasks', 'Imbalance before',
+               'Imbalance after', 'Reason')
+    examples = ('--config-file /etc/kronos/kronos.conf', '--scope ssd --limit 5 -f json')
 
     def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
         parser = super().get_parser(prog_name)
@@ -36,28 +40,18 @@ class ListPlans(_database.DatabaseCommand, lister.Lister):
                             help=f'At most so many; {SHOWN} unless told.')
         return parser
 
-    def take_action(
-        self, parsed_args: argparse.Namespace
-    ) -> tuple[tuple[str, ...], list[tuple[Any, ...]]]:
+    def rows(self, conf: Any, store: Any, args: argparse.Namespace) -> Iterable[_command.Row]:
         from kronos_nova.cli import _plans
         from kronos_nova.cli import moments
         from kronos_nova.cmd import _tool
 
-        rows: list[tuple[Any, ...]] = []
-
-        def act(conf: Any, store: Any) -> None:
-            plans = store.plans(parsed_args.limit, parsed_args.scope)
-            if not plans and parsed_args.scope is not None:
-                _database.check_scope('kronos plan list', conf, store, parsed_args.scope)
-            ended = _plans.states(store.tasks_of([p.plan_id for p in plans]))
-            rows.extend(
-                (p.plan_id, _tool.shown(p.plan.scope), moments.shown(p.created_at), p.dry_run,
+        plans = store.plans(args.limit, args.scope)
+        if not plans and args.scope is not None:
+            _database.check_scope(conf, store, args.scope)
+        ended = _plans.states(store.tasks_of([p.plan_id for p in plans]))
+        return [(p.plan_id, _tool.shown(p.plan.scope), moments.shown(p.created_at), p.dry_run,
                  len(p.plan.moves), ended.get(p.plan_id, ''), p.plan.combined_before,
-                 p.plan.combined_after, _tool.shown(p.plan.reason or '')) for p in plans)
-
-        self._run('kronos plan list', parsed_args, act)
-        return ('Plan', 'Scope', 'Created at', 'Dry run', 'Moves', 'Tasks', 'Imbalance before',
-                'Imbalance after', 'Reason'), rows
+                 p.plan.combined_after, _tool.shown(p.plan.reason or '')) for p in plans]
 
 
 def _positive(text: str) -> int:

@@ -16,7 +16,7 @@ import argparse
 from collections.abc import Iterator
 from importlib import metadata
 
-from cliff import lister
+from kronos_nova.cli import _command
 
 NAMESPACES = (
     'kronos_nova.filters',
@@ -27,14 +27,16 @@ NAMESPACES = (
 )
 
 
-class ListPlugins(lister.Lister):
+class ListPlugins(_command.Table):
     """List every installed filter, weigher, source, strategy and executor."""
 
-    def take_action(
-        self, parsed_args: argparse.Namespace
-    ) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
+    columns = ('Namespace', 'Name', 'Class', 'Distribution', 'Loads')
+    examples = ('',)
+    config = None
+
+    def rows(self, args: argparse.Namespace) -> Iterator[_command.Row]:
         """One row per entry point, in the order of NAMESPACES, then by name."""
-        return ('Namespace', 'Name', 'Class', 'Distribution', 'Loads'), list(_rows())
+        return _rows()
 
 
 def _rows() -> Iterator[tuple[str, ...]]:

@@ -13,29 +13,28 @@
 """``kronos policy test``: what each query says, beside what Nova knows."""
 
 import argparse
-import sys
+from collections.abc import Iterable
 
-from cliff import lister
+from kronos_nova.cli import _command
 
 
-class Test(lister.Lister):
+class Test(_command.Table):
     """Run the queries of policies and compare what they say with Nova.
 
     For each query: series, which label values are Nova's hosts or instances and which are
     nobody's, what is missing, duplicates and range; for each policy the age of its samples,
     what instances explain of their hosts' load, and the verdict of an engine. Likely mistakes
     in units are named. The exit status is 1 when something is wrong. It changes nothing.
-    Example: kronos policy test --config-file /etc/kronos/kronos.conf new.yaml --policy cpu
     """
 
-    _failed = False
+    columns = ('Policy', 'Query', 'Check', 'Status', 'What', 'What to do')
+    examples = ('--config-file /etc/kronos/kronos.conf', 'new.yaml --policy cpu')
+    config = 'kronos.conf, for [prometheus], [nova] and [engine]; repeatable.'
 
     def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
-        parser: argparse.ArgumentParser = super().get_parser(prog_name)
+        parser = super().get_parser(prog_name)
         parser.add_argument('file', nargs='?', metavar='FILE',
                             help='The policy file. Default: [engine] policies_file.')
-        parser.add_argument('--config-file', action='append', default=[], metavar='FILE',
-                            help='kronos.conf, for [prometheus], [nova] and [engine]; repeatable.')
         parser.add_argument('--policy', action='append', default=[], metavar='NAME',
                             help='Test this one alone, also when it is disabled; repeatable. '
                                  'Default: those that are enabled.')
@@ -43,30 +42,13 @@ class Test(lister.Lister):
                             help='Every name, not the first five.')
         return parser
 
-    def run(self, parsed_args: argparse.Namespace) -> int:
-        printed: int = super().run(parsed_args)
-        return printed or int(self._failed)
+    def rows(self, args: argparse.Namespace) -> Iterable[_command.Row]:
+        from kronos_nova.cli import _policy_test
+        from kronos_nova.cmd.checks import base
 
-    def take_action(
-        self, parsed_args: argparse.Namespace
-    ) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
-        from kronos_nova.cmd import _tool
-
-        rows: list[tuple[str, ...]] = []
-
-        def run() -> int:
-            from kronos_nova.cli import _policy_test
-            from kronos_nova.cmd.checks import base
-
-            for found in _policy_test.test(parsed_args):
-                item = found.item
-                self._failed |= item.status is base.Status.FAILED
-                rows.append(tuple(_tool.shown(cell) for cell in (
-                    found.policy, found.field, item.name, item.status, item.text, item.remedy)))
-            return 0
-
-        status = _tool.guarded('kronos policy test', run)
-        sys.stderr.flush()
-        if status:
-            raise SystemExit(status)
-        return ('Policy', 'Query', 'Check', 'Status', 'What', 'What to do'), rows
+        for found in _policy_test.test(args):
+            item = found.item
+            if item.status is base.Status.FAILED:
+                self.status = 1
+            yield _command.shown((found.policy, found.field, item.name, item.status, item.text,
+                                  item.remedy))

@@ -13,53 +13,46 @@
 """``kronos policy preset list|show``: the policy files that are shipped."""
 
 import argparse
+from collections.abc import Iterable
 import sys
 from typing import Any
 
-from cliff import command
-from cliff import lister
-
-SHOW = 'kronos policy preset show'
+from kronos_nova.cli import _command
 
 
-class ListPresets(lister.Lister):
+class ListPresets(_command.Table):
     """List the policy files that are shipped, and what has to be scraped for them.
 
-    Policies in parentheses are disabled in the file. Example: kronos policy preset list
+    Policies in parentheses are disabled in the file.
     """
 
-    def take_action(
-        self, parsed_args: argparse.Namespace
-    ) -> tuple[tuple[str, ...], list[tuple[Any, ...]]]:
+    columns = ('Name', 'For', 'Exporters', 'Policies')
+    examples = ('', '-f json')
+    config = None
+
+    def rows(self, args: argparse.Namespace) -> Iterable[_command.Row]:
         from kronos_nova import presets
 
-        nested = parsed_args.formatter in ('json', 'yaml')
-        return ('Name', 'For', 'Exporters', 'Policies'), [
-            (name, presets.about(name).purpose, _listed(presets.about(name).exporters, nested),
-             _listed(_policies(presets.read(name)), nested)) for name in presets.names()]
+        nested = _command.nested(args)
+        for name in presets.names():
+            about = presets.about(name)
+            yield (name, about.purpose, _listed(about.exporters, nested),
+                   _listed(_policies(presets.read(name)), nested))
 
 
-class ShowPreset(command.Command):
-    """Print a policy file that is shipped.
+class ShowPreset(_command.Command):
+    """Print a policy file that is shipped."""
 
-    Example: kronos policy preset show spread-inovex > /etc/kronos/policies.yaml
-    """
+    examples = ('spread-inovex > /etc/kronos/policies.yaml',)
+    config = None
 
     def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
-        parser: argparse.ArgumentParser = super().get_parser(prog_name)
+        parser = super().get_parser(prog_name)
         parser.add_argument('name', metavar='NAME', help='One of kronos policy preset list.')
         return parser
 
     def take_action(self, parsed_args: argparse.Namespace) -> None:
-        from kronos_nova.cmd import _tool
-
-        def run() -> int:
-            sys.stdout.write(_text(parsed_args.name))
-            sys.stdout.flush()
-            return 0
-
-        if status := _tool.guarded(SHOW, run):
-            raise SystemExit(status)
+        self.guarded(lambda: sys.stdout.write(_text(parsed_args.name)))
 
 
 def _text(name: str) -> str:
@@ -72,7 +65,7 @@ def _text(name: str) -> str:
         return presets.read(name)
     except KeyError:
         raise exception.ConfigError(
-            path=SHOW, field='NAME', problem=f'there is no preset {_tool.shown(name)!r}',
+            path='command line', field='NAME', problem=f'there is no preset {_tool.shown(name)!r}',
             remedy=f'There are: {", ".join(presets.names())}.') from None
 
 

@@ -14,18 +14,18 @@
 """``kronos quarantine list`` and ``lift``: what is left alone, and why."""
 
 import argparse
+from collections.abc import Iterable
 import sys
 import time
 from typing import Any
 
-from cliff import lister
-
+from kronos_nova.cli import _command
 from kronos_nova.cli import _database
 
 KINDS = ('instance', 'host', 'disks', 'cells')
 
 
-class ListQuarantines(_database.DatabaseCommand, lister.Lister):
+class ListQuarantines(_database.DatabaseTable):
     """Instances and hosts that are left alone, since when, until when, and why.
 
     Kind disks: off this host imbalance moves take no instance, because Nova
@@ -33,26 +33,21 @@ class ListQuarantines(_database.DatabaseCommand, lister.Lister):
     hosts nothing is moved, because Nova did not find the one from the other.
     """
 
-    def take_action(
-        self, parsed_args: argparse.Namespace
-    ) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
+    columns = ('Kind', 'Name', 'Since', 'Until', 'Reason')
+    examples = ('--config-file /etc/kronos/kronos.conf',)
+
+    def rows(self, conf: Any, store: Any, args: argparse.Namespace) -> Iterable[_command.Row]:
         from kronos_nova.cli import moments
-        from kronos_nova.cmd import _tool
 
-        rows: list[tuple[str, ...]] = []
-
-        def act(conf: Any, store: Any) -> None:
-            rows.extend(
-                (q.kind, _tool.shown(q.name), moments.shown(q.since),
-                 '' if q.until is None else moments.shown(q.until), _tool.shown(q.reason))
-                for q in store.quarantines(time.time()))
-
-        self._run('kronos quarantine list', parsed_args, act)
-        return ('Kind', 'Name', 'Since', 'Until', 'Reason'), rows
+        for q in store.quarantines(time.time()):
+            yield _command.shown((q.kind, q.name, moments.shown(q.since),
+                                  '' if q.until is None else moments.shown(q.until), q.reason))
 
 
 class LiftQuarantine(_database.DatabaseCommand):
     """End a quarantine: the next cycle may plan with the instance or host again."""
+
+    examples = ('instance UUID', 'host compute-07')
 
     def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
         parser = super().get_parser(prog_name)
@@ -62,7 +57,7 @@ class LiftQuarantine(_database.DatabaseCommand):
         return parser
 
     def take_action(self, parsed_args: argparse.Namespace) -> None:
-        prog, kind, name = 'kronos quarantine lift', parsed_args.kind, parsed_args.name
+        kind, name = parsed_args.kind, parsed_args.name
 
         def act(conf: Any, store: Any) -> None:
             from kronos_nova import exception
@@ -73,4 +68,4 @@ class LiftQuarantine(_database.DatabaseCommand):
                     remedy='kronos quarantine list shows what is')
             sys.stdout.write(f'{kind} {name} is free again.\n')
 
-        self._run(prog, parsed_args, act)
+        self._run(parsed_args, act)

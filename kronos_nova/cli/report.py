@@ -15,15 +15,10 @@
 import argparse
 import sys
 
-from cliff import command
-
-PROG = 'kronos report'
-EXAMPLE = '''example:
-  kronos report -o report.html --config-file /etc/kronos/kronos.conf
-  kronos report --snapshot DIR --scope ssd -o report.html --config-file kronos.conf'''
+from kronos_nova.cli import _command
 
 
-class Report(command.Command):
+class Report(_command.Command):
     """Write a report as one HTML file that needs nothing else, on a screen or on paper.
 
     Without --plan and --snapshot it reads the cloud as a planning cycle does,
@@ -33,10 +28,11 @@ class Report(command.Command):
     in it: what it is written to is readable by its owner alone.
     """
 
+    examples = ('-o report.html --config-file /etc/kronos/kronos.conf',
+                '--snapshot DIR --scope ssd -o report.html --config-file kronos.conf')
+
     def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
-        parser: argparse.ArgumentParser = super().get_parser(prog_name)
-        parser.epilog = EXAMPLE
-        parser.formatter_class = argparse.RawDescriptionHelpFormatter
+        parser = super().get_parser(prog_name)
         what = parser.add_mutually_exclusive_group()
         what.add_argument('--plan', metavar='UUID',
                           help='Of this stored plan and its tasks; see kronos plan list.')
@@ -49,25 +45,20 @@ class Report(command.Command):
                                  'there is replaced.')
         parser.add_argument('--force', action='store_true',
                             help='Replace a file that is no report of ours, too.')
-        parser.add_argument('--config-file', action='append', default=[], metavar='FILE',
-                            help='kronos.conf; repeatable.')
         return parser
 
     def take_action(self, parsed_args: argparse.Namespace) -> None:
-        from kronos_nova.cmd import _tool
+        self.guarded(lambda: _write(parsed_args))
 
-        def run() -> int:
-            from kronos_nova.cli import _html_file
-            from kronos_nova.cli import _report
 
-            if parsed_args.output != '-':
-                _html_file.refuse(parsed_args.output, parsed_args.force)
-            text = _report.text(parsed_args)
-            if parsed_args.output == '-':
-                sys.stdout.write(text)
-            else:
-                _html_file.write(parsed_args.output, text)
-            return 0
+def _write(args: argparse.Namespace) -> None:
+    from kronos_nova.cli import _html_file
+    from kronos_nova.cli import _report
 
-        if status := _tool.guarded(PROG, run):
-            raise SystemExit(status)
+    if args.output != '-':
+        _html_file.refuse(args.output, args.force)
+    text = _report.text(args)
+    if args.output == '-':
+        sys.stdout.write(text)
+    else:
+        _html_file.write(args.output, text)

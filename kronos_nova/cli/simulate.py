@@ -14,19 +14,19 @@
 
 import argparse
 import re
-import sys
 from typing import Any
 
 from cliff import lister
 
-PROG = 'kronos simulate'
+from kronos_nova.cli import _command
+
 #: SPECpower_ssj2008 of an HP ProLiant ML110 G5, the table that CloudSim uses.
 WATTS = '93.7,97,101,105,110,116,121,125,129,133,135'
 #: How much of a reason a table shows.
 REASON = 36
 
 
-class Simulate(lister.Lister):
+class Simulate(_command.Command, lister.Lister):
     """Run the real planner over past load and compare policy files.
 
     The cloud comes from Nova and Placement, or from a snapshot of
@@ -36,8 +36,12 @@ class Simulate(lister.Lister):
     moved instances, the same without any move.
     """
 
+    examples = ('--from -2d --policies new.yaml --config-file /etc/kronos/kronos.conf',
+                '--trace day.json --policies new.yaml --plot day.svg')
+    config = None
+
     def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
-        parser: argparse.ArgumentParser = super().get_parser(prog_name)
+        parser = super().get_parser(prog_name)
         # "-2d" is a time and no option.
         parser._negative_number_matcher = re.compile(r'-\d')
         add = parser.add_argument_group('simulation').add_argument
@@ -76,19 +80,14 @@ class Simulate(lister.Lister):
         return parser
 
     def take_action(self, parsed_args: argparse.Namespace) -> tuple[tuple[str, ...], list[Any]]:
-        from kronos_nova.cli import _simulation
-        from kronos_nova.cmd import _tool
-
         found: list[Any] = []
 
-        def run() -> int:
-            found.append(_simulation.run(parsed_args))
-            return 0
+        def run() -> None:
+            from kronos_nova.cli import _simulation
 
-        status = _tool.guarded(PROG, run)
-        sys.stderr.flush()
-        if status:
-            raise SystemExit(status)
+            found.append(_simulation.run(parsed_args))
+
+        self.guarded(run)
         names, rows = found[0]
         if parsed_args.formatter == 'table':
             rows = [(label, *(_cell(value) for value in values)) for label, *values in rows]

@@ -16,12 +16,10 @@
 import argparse
 import sys
 
-from cliff import command
-
-PROG = 'kronos snapshot anonymise'
+from kronos_nova.cli import _command
 
 
-class Anonymise(command.Command):
+class Anonymise(_command.Command):
     """Write a copy of a snapshot without a name in it.
 
     UUIDs, hosts, projects, aggregates, zones, names and labels are replaced
@@ -30,8 +28,11 @@ class Anonymise(command.Command):
     of policies, metrics and labels. The salt is not written anywhere.
     """
 
+    examples = ('SNAPSHOT OUTPUT_DIR --salt-file salt --policies policies.yaml',)
+    config = None
+
     def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
-        parser: argparse.ArgumentParser = super().get_parser(prog_name)
+        parser = super().get_parser(prog_name)
         parser.add_argument('snapshot', metavar='SNAPSHOT',
                             help='As kronos-record or SIGUSR1 to kronos-engine wrote it.')
         parser.add_argument('output_dir', metavar='OUTPUT_DIR',
@@ -48,9 +49,7 @@ class Anonymise(command.Command):
         return parser
 
     def take_action(self, parsed_args: argparse.Namespace) -> None:
-        from kronos_nova.cmd import _tool
-
-        def run() -> int:
+        def run() -> None:
             import yaml
 
             from kronos_nova.conf import policies
@@ -67,10 +66,9 @@ class Anonymise(command.Command):
             name = 'kronos-anonymised-' + ''.join(c for c in stamp[:19] if c.isalnum()) + 'Z'
             path = writer.publish(parsed_args.output_dir, found.documents, name, text)
             if parsed_args.keep_order and not found.ordered:
-                sys.stderr.write(f'{PROG}: the order is not wholly kept: names of hosts differ '
-                                 'in case, or in what follows their first part\n')
+                sys.stderr.write(
+                    f'{self.prog}: the order is not wholly kept: names of hosts differ in case, '
+                    'or in what follows their first part\n')
             sys.stdout.write(f'{path}\n')
-            return 0
 
-        if status := _tool.guarded(PROG, run):
-            raise SystemExit(status)
+        self.guarded(run)

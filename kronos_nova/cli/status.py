@@ -15,17 +15,14 @@ way, and what holds it."""
 
 import argparse
 from collections import Counter
+from collections.abc import Iterable
 from typing import Any
 
-from cliff import lister
-
+from kronos_nova.cli import _command
 from kronos_nova.cli import _database
 
-COLUMNS = ('Scope', 'Engine', 'Planned at', 'Dry run', 'Moves', 'Reason', 'Policies', 'Tasks',
-           'Overdue', 'Executors', 'Draining', 'Paused')
 
-
-class Status(_database.DatabaseCommand, lister.Lister):
+class Status(_database.DatabaseTable):
     """A row for each scope that engines plan, or have planned within a day.
 
     Engine has its lease; a dry run takes none. Moves, reason and policies are those of its
@@ -33,17 +30,12 @@ class Status(_database.DatabaseCommand, lister.Lister):
     Executors are those that have begun some of its tasks.
     """
 
-    def take_action(
-        self, parsed_args: argparse.Namespace
-    ) -> tuple[tuple[str, ...], list[tuple[Any, ...]]]:
-        rows: list[tuple[Any, ...]] = []
-        nested = parsed_args.formatter in ('json', 'yaml')
+    columns = ('Scope', 'Engine', 'Planned at', 'Dry run', 'Moves', 'Reason', 'Policies', 'Tasks',
+               'Overdue', 'Executors', 'Draining', 'Paused')
+    examples = ('--config-file /etc/kronos/kronos.conf', '-f json')
 
-        def act(conf: Any, store: Any) -> None:
-            rows.extend(_rows(conf, store, nested))
-
-        self._run('kronos status', parsed_args, act)
-        return COLUMNS, rows
+    def rows(self, conf: Any, store: Any, args: argparse.Namespace) -> Iterable[_command.Row]:
+        return _rows(conf, store, _command.nested(args))
 
 
 def _rows(conf: Any, store: Any, nested: bool) -> list[tuple[Any, ...]]:

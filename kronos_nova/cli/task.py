@@ -14,38 +14,32 @@
 tried, and what is not moved after all."""
 
 import argparse
+from collections.abc import Iterable
 import sys
 import time
 from typing import Any
 
-from cliff import lister
-
+from kronos_nova.cli import _command
 from kronos_nova.cli import _database
 
 
-class ListTasks(_database.DatabaseCommand, lister.Lister):
+class ListTasks(_database.DatabaseTable):
     """Tasks that are not over, in the order in which they begin."""
 
-    def take_action(
-        self, parsed_args: argparse.Namespace
-    ) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
+    columns = ('Task', 'Scope', 'Instance', 'From', 'To', 'Phase', 'Method', 'State',
+               'Not before', 'Error')
+    examples = ('--config-file /etc/kronos/kronos.conf',)
+
+    def rows(self, conf: Any, store: Any, args: argparse.Namespace) -> Iterable[_command.Row]:
         from kronos_nova.cli import moments
-        from kronos_nova.cmd import _tool
         from kronos_nova.rebalancer.store import rows as store_rows
 
-        rows: list[tuple[str, ...]] = []
-
-        def act(conf: Any, store: Any) -> None:
-            rows.extend(
-                (r.task.task_id, _tool.shown(r.task.aggregate), r.task.instance_uuid,
-                 _tool.shown(r.task.from_host), _tool.shown(r.task.to_host), str(r.task.phase),
-                 str(r.task.method), str(r.task.state), moments.shown(r.task.not_before),
-                 _tool.shown(r.error or ''))
-                for r in store.in_states(store_rows.LIVE))
-
-        self._run('kronos task list', parsed_args, act)
-        return ('Task', 'Scope', 'Instance', 'From', 'To', 'Phase', 'Method', 'State',
-                'Not before', 'Error'), rows
+        for row in store.in_states(store_rows.LIVE):
+            task = row.task
+            yield _command.shown((
+                task.task_id, task.aggregate, task.instance_uuid, task.from_host, task.to_host,
+                task.phase, task.method, row.task.state, moments.shown(task.not_before),
+                row.error or ''))
 
 
 class ShowTask(_database.ShowStored):
@@ -98,6 +92,8 @@ class CancelTask(_database.DatabaseCommand):
     Nova has been asked for is aborted in Nova; that is respected, too.
     """
 
+    examples = ('TASK --reason "after the weekend"',)
+
     def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
         parser = super().get_parser(prog_name)
         parser.add_argument('task', help='Its UUID; see kronos task list.')
@@ -106,19 +102,19 @@ class CancelTask(_database.DatabaseCommand):
         return parser
 
     def take_action(self, parsed_args: argparse.Namespace) -> None:
-        prog = 'kronos task cancel'
+        uuid = parsed_args.task
 
         def act(conf: Any, store: Any) -> None:
             from kronos_nova import exception
 
             ended = store.cancel(
-                parsed_args.task, time.time(), reason=_database.plain(parsed_args.reason),
+                uuid, time.time(), reason=_database.plain(parsed_args.reason),
                 cancelled_by=_database.who(),
                 instance_cooldown=conf.engine.instance_cooldown)
             if ended is None:
-                row = store.task(parsed_args.task)
+                row = store.task(uuid)
                 raise exception.ConfigError(
-                    path='command line', field=parsed_args.task, problem=(
+                    path='command line', field=uuid, problem=(
                         'there is no such task' if row is None else f'it is {row.task.state}'),
                     remedy='kronos task list shows what is not over. What Nova has been asked '
                            'for is aborted there: openstack server migration abort')
@@ -126,4 +122,4 @@ class CancelTask(_database.DatabaseCommand):
                 sys.stdout.write(f'Task {task.task_id} of instance {task.instance_uuid} is '
                                  'cancelled.\n')
 
-        self._run(prog, parsed_args, act)
+        self._run(parsed_args, act)

@@ -15,16 +15,14 @@
 
 import argparse
 import re
-import sys
 from typing import Any
 
 from cliff import lister
 
-EXPLAIN = 'kronos weigh explain'
-TUNE = 'kronos weigh tune'
+from kronos_nova.cli import _command
 
 
-class Explain(lister.Lister):
+class Explain(_command.Command, lister.Lister):
     """Show why nova-scheduler would choose a host for a request.
 
     Runs Nova's own filters and weighers, as nova.conf enables them, over the
@@ -34,8 +32,11 @@ class Explain(lister.Lister):
     nothing to any host are left out unless --long is given.
     """
 
+    examples = ('--flavor m1.large', '--flavor m1.large --set kronos_weight_multiplier=4')
+    config = None
+
     def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
-        parser: argparse.ArgumentParser = super().get_parser(prog_name)
+        parser = super().get_parser(prog_name)
         add = parser.add_argument_group('request').add_argument
         add('--flavor', required=True, metavar='FLAVOR', help='Its name or id.')
         add('--image', metavar='IMAGE',
@@ -67,24 +68,19 @@ class Explain(lister.Lister):
         return parser
 
     def take_action(self, parsed_args: argparse.Namespace) -> tuple[tuple[str, ...], list[Any]]:
-        from kronos_nova.cli import _weighing
-        from kronos_nova.cmd import _tool
-
         found: list[tuple[tuple[str, ...], list[Any]]] = []
 
-        def run() -> int:
+        def run() -> None:
+            from kronos_nova.cli import _weighing
+
             found.append(_weighing.explain(
                 parsed_args, bool(getattr(self.app_args, 'debug', False))))
-            return 0
 
-        status = _tool.guarded(EXPLAIN, run)
-        sys.stderr.flush()
-        if status:
-            raise SystemExit(status)
+        self.guarded(run)
         return found[0]
 
 
-class Tune(lister.Lister):
+class Tune(_command.Command, lister.Lister):
     """Replay recorded boots and load against several multipliers.
 
     What booted in the past is placed again by Nova's own weigher classes, as
@@ -94,8 +90,12 @@ class Tune(lister.Lister):
     makes later. Nothing is changed anywhere. The first row is history.
     """
 
+    examples = ('--from -7d --config-file /etc/kronos/kronos.conf',
+                '--trace week.json --multiplier 2 --multiplier 8')
+    config = None
+
     def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
-        parser: argparse.ArgumentParser = super().get_parser(prog_name)
+        parser = super().get_parser(prog_name)
         # "-2d" is a time and no option.
         parser._negative_number_matcher = re.compile(r'-[\d.]')
         add = parser.add_argument_group('replay').add_argument
@@ -135,17 +135,12 @@ class Tune(lister.Lister):
         return parser
 
     def take_action(self, parsed_args: argparse.Namespace) -> tuple[tuple[str, ...], list[Any]]:
-        from kronos_nova.cli import _tuning
-        from kronos_nova.cmd import _tool
-
         found: list[tuple[tuple[str, ...], list[Any]]] = []
 
-        def run() -> int:
-            found.append(_tuning.run(parsed_args, bool(getattr(self.app_args, 'debug', False))))
-            return 0
+        def run() -> None:
+            from kronos_nova.cli import _tuning
 
-        status = _tool.guarded(TUNE, run)
-        sys.stderr.flush()
-        if status:
-            raise SystemExit(status)
+            found.append(_tuning.run(parsed_args, bool(getattr(self.app_args, 'debug', False))))
+
+        self.guarded(run)
         return found[0]

@@ -14,42 +14,24 @@
 as they would be."""
 
 import argparse
+from collections.abc import Iterable
 from collections.abc import Iterator
 import math
 from typing import Any
 
-from cliff import lister
+from kronos_nova.cli import _command
 
 Row = tuple[str, ...]
-Rows = list[Row]
 
 
-class _Planned(lister.Lister):
+class _Planned(_command.Table):
     """Plans each scope and changes nothing."""
 
     def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
-        parser: argparse.ArgumentParser = super().get_parser(prog_name)
-        parser.add_argument('--config-file', action='append', default=[], metavar='FILE',
-                            help='kronos.conf; repeatable.')
-        parser.add_argument('--snapshot', metavar='DIR',
-                            help='Of this one, not the cloud: as kronos-record or SIGUSR1 to '
-                                 'kronos-engine wrote it.')
-        parser.add_argument('--scope', metavar='NAME',
-                            help='An aggregate, or _unassigned_. Default: all.')
+        parser = super().get_parser(prog_name)
+        _command.add_snapshot(parser)
+        _command.add_scope(parser)
         return parser
-
-    def _rows(self, prog: str, read: Any) -> Rows:
-        from kronos_nova.cmd import _tool
-
-        rows: Rows = []
-
-        def run() -> int:
-            rows.extend(tuple(map(_tool.shown, row)) for row in read())
-            return 0
-
-        if status := _tool.guarded(prog, run):
-            raise SystemExit(status)
-        return rows
 
 
 class WhyNothing(_Planned):
@@ -60,23 +42,27 @@ class WhyNothing(_Planned):
     out. The last row of a scope sums it up.
     """
 
-    def take_action(self, parsed_args: argparse.Namespace) -> tuple[Row, Rows]:
-        def read() -> Iterator[Row]:
-            from kronos_nova.cli import _what_if
+    columns = ('Scope', 'What', 'Detail')
+    examples = ('--config-file /etc/kronos/kronos.conf', '--scope ssd')
 
-            for scope in _what_if.today(parsed_args):
-                for what, detail in _reasons(scope):
-                    yield scope.name, what, detail
+    def rows(self, args: argparse.Namespace) -> Iterable[_command.Row]:
+        from kronos_nova.cli import _what_if
 
-        return ('Scope', 'What', 'Detail'), self._rows('kronos why-nothing', read)
+        for scope in _what_if.today(args):
+            for row in _reasons(scope):
+                yield _command.shown((scope.name, *row))
 
 
 class WhatIf(_Planned):
     """The plan and the imbalance if things were otherwise, beside those of today.
 
-    Drains and hosts that are taken away have as many moves as they need; a cooldown holds
-    nothing. Example: kronos what-if --add-host 2=compute-01 --drain compute-07
+    Of both sides nothing holds the plan that is over by itself or by a word: cooldowns,
+    sustain_for, a pause, a plan that waits for approval. The row waits has what of that holds
+    the scope now. Drains and hosts that are taken away have as many moves as they need.
     """
+
+    columns = ('Scope', 'What', 'Today', 'What if')
+    examples = ('--add-host 2=compute-01 --drain compute-07', '--multiplier 1.3 --policy new.yaml')
 
     def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
         parser = super().get_parser(prog_name)
@@ -100,15 +86,12 @@ class WhatIf(_Planned):
                                  'more.')
         return parser
 
-    def take_action(self, parsed_args: argparse.Namespace) -> tuple[Row, Rows]:
-        def read() -> Iterator[Row]:
-            from kronos_nova.cli import _what_if
+    def rows(self, args: argparse.Namespace) -> Iterable[_command.Row]:
+        from kronos_nova.cli import _what_if
 
-            for scope in _what_if.compared(parsed_args):
-                for row in _beside(scope):
-                    yield scope.name, *row
-
-        return ('Scope', 'What', 'Today', 'What if'), self._rows('kronos what-if', read)
+        for scope in _what_if.compared(args):
+            for row in _beside(scope):
+                yield _command.shown((scope.name, *row))
 
 
 def _hosts(text: str) -> tuple[int, str]:
@@ -141,19 +124,21 @@ def _reasons(scope: Any) -> Iterator[tuple[str, str]]:
             f'imbalance {report.imbalance_before:.4f}, threshold {report.threshold:g}: '
             + ('above it' if report.imbalance_before > report.threshold else 'not above it'))
     for rule, number in plan.rejections.items():
-        yield f'rule {rule}', f'refused {number} moves'
+        yield f'rule {rule}', f'refused {_command.counted(number, "move")}'
     for kind, found in (('held', plan.held), ('undrained', plan.undrained)):
         for no in found:
             yield kind, no.detail
     for text in plan.warnings:
         yield 'warning', text
     yield 'conclusion', (
-        f'the next cycle would make {len(plan.moves)} moves' if plan.moves
+        f'the next cycle would make {_command.counted(len(plan.moves), "move")}' if plan.moves
         else f'nothing: {plan.reason}')
 
 
 def _beside(scope: Any) -> Iterator[Row]:
     """Today's and the other's, a row each."""
+    if scope.holds:
+        yield 'waits', '; '.join(scope.holds), ''
     if scope.supposed is None:
         yield 'policies', '', 'the file is not for this scope'
         return

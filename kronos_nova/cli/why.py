@@ -13,15 +13,16 @@
 """``kronos why-not``: every rule with its verdict on a move that was not made."""
 
 import argparse
+from collections.abc import Iterable
 from collections.abc import Iterator
 from typing import Any
 
-from cliff import lister
+from kronos_nova.cli import _command
 
 PHASES = ('spread', 'pack', 'evacuate', 'affinity', 'requested')
 
 
-class WhyNot(lister.Lister):
+class WhyNot(_command.Table):
     """Why an instance is not moved to a host.
 
     Reads the cloud as a planning cycle does, or a snapshot, and changes nothing. Each rule
@@ -29,37 +30,24 @@ class WhyNot(lister.Lister):
     what would have to change for each rule that refuses. The last row sums it up.
     """
 
+    columns = ('What', 'Verdict', 'Detail')
+    examples = ('INSTANCE HOST --config-file /etc/kronos/kronos.conf',
+                'INSTANCE HOST --phase evacuate')
+
     def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
-        parser: argparse.ArgumentParser = super().get_parser(prog_name)
+        parser = super().get_parser(prog_name)
         parser.add_argument('instance', metavar='INSTANCE', help='Its UUID.')
         parser.add_argument('host', metavar='HOST', help='Its name as a compute service.')
-        parser.add_argument('--config-file', action='append', default=[], metavar='FILE',
-                            help='kronos.conf; repeatable.')
-        parser.add_argument('--snapshot', metavar='DIR',
-                            help='Ask this one, not the cloud: as kronos-record or SIGUSR1 to '
-                                 'kronos-engine wrote it.')
+        _command.add_snapshot(parser)
         parser.add_argument('--phase', choices=PHASES,
                             help='What it would be moved for; spread unless told, or pack where '
                                  'the policy file packs.')
         return parser
 
-    def take_action(
-        self, parsed_args: argparse.Namespace
-    ) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
-        from kronos_nova.cmd import _tool
+    def rows(self, args: argparse.Namespace) -> Iterable[_command.Row]:
+        from kronos_nova.cli import _why
 
-        rows: list[tuple[str, ...]] = []
-
-        def run() -> int:
-            from kronos_nova.cli import _why
-
-            answer = _why.answer(parsed_args)
-            rows.extend(tuple(_tool.shown(cell) for cell in row) for row in told(answer))
-            return 0
-
-        if status := _tool.guarded('kronos why-not', run):
-            raise SystemExit(status)
-        return ('What', 'Verdict', 'Detail'), rows
+        return map(_command.shown, told(_why.answer(args)))
 
 
 def told(answer: Any) -> Iterator[tuple[str, str, str]]:

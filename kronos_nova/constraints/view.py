@@ -29,6 +29,7 @@ from typing import Protocol
 from kronos_nova import model
 from kronos_nova.constraints import aggregate_metadata
 from kronos_nova.constraints import occupancy
+from kronos_nova.constraints import remembered
 from kronos_nova.constraints import settling
 
 
@@ -225,18 +226,7 @@ class ClusterView:
         return self.cluster.placement_known
 
     def held(self, uuid: str) -> model.Rejection | None:
-        if uuid in self.history.quarantined:
-            left = self.history.quarantined[uuid]
-            text = 'for ever' if left < 0 else f'for another {left:.0f} s'
-            return model.Rejection('quarantined', f'instance {uuid} is quarantined {text}')
-        if uuid in self.history.cooling:
-            return model.Rejection('cooling', f'instance {uuid} cools down for another '
-                                              f'{self.history.cooling[uuid]:.0f} s')
-        if uuid in self.history.refused_everywhere:
-            return model.Rejection('placement-refuses-everywhere',
-                                   'Placement has lately confirmed none of the hosts tried for '
-                                   f'instance {uuid}')
-        return None
+        return next(remembered.holding(self.history, uuid), None)
 
     def fresh(self, uuid: str) -> float:
         return self.history.fresh.get(uuid, 0.0)

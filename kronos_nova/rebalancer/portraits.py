@@ -12,14 +12,28 @@
 
 """A host or an instance as a cycle sees it: scores, shares, state, what holds it. Pure."""
 
+from collections.abc import Iterator
 from collections.abc import Mapping
 import dataclasses
 
 from kronos_nova import constraints
 from kronos_nova import model
+from kronos_nova.constraints import disks
+from kronos_nova.constraints import fresh
+from kronos_nova.constraints import instance as instances
+from kronos_nova.constraints import metrics
+from kronos_nova.constraints import remembered
 from kronos_nova.constraints import view as views
+from kronos_nova.rebalancer import gates
 from kronos_nova.rebalancer import planner
 from kronos_nova.rebalancer import simulation as sim
+
+#: What is asked of an instance alone, each reason by itself; the last three hold moves for
+#: balance's sake alone.
+OWN: tuple[constraints.Rule, ...] = (
+    *(rule for rule in constraints.ALONE if rule is not instances.history),
+    fresh.just_booted, disks.copies_disk, metrics.scored)
+UNTRUSTED = 'policy-untrusted'
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -58,12 +72,14 @@ class Share:
 @dataclasses.dataclass(frozen=True, slots=True)
 class InstancePortrait:
     """``held``: by rule, what keeps it wherever it might go; ``wait``: seconds until the last
-    of those that end by themselves is over, None where one does not. ``groups``: by server
-    group its policy, and how many members are on which host."""
+    of those is over, None where one does not end, or nobody knows when. ``holds``: why nothing
+    of its scope is moved now, or nothing for balance's sake. ``groups``: by server group its
+    policy, and how many members are on which host."""
 
     instance: model.Instance
     shares: tuple[Share, ...]
     held: tuple[model.Rejection, ...]
+    holds: tuple[str, ...]
     wait: float | None
     groups: Mapping[str, tuple[str, Mapping[str, int]]]
 
@@ -71,9 +87,12 @@ class InstancePortrait:
 def hosts(request: planner.Request) -> list[HostPortrait]:
     """Of the request's scope, by name."""
     cluster, history = request.cluster, request.history
+    there: dict[str, list[str]] = {}
+    for of in cluster.instances.values():
+        there.setdefault(of.host, []).append(of.uuid)
     found = []
     for name in sorted(cluster.scope_hosts):
-        here = [i.uuid for i in cluster.instances.values() if i.host == name]
+        here = there.get(name, [])
         found.append(HostPortrait(
             name, _state(cluster, history, name), len(here),
             tuple(_load(request.scores.policies[p.name], name, here)
@@ -111,12 +130,16 @@ def instance(request: planner.Request, uuid: str) -> InstancePortrait:
     view = views.ClusterView(cluster, request.options, request.history, request.scores,
                              sim.ceilings(request.policies, request.options),
                              draining=request.history.draining)
-    probe = model.Move(uuid, of.host, '', model.Phase(request.policies.mode))
-    held = tuple(no for rule in constraints.ALONE if (no := rule(view, probe)) is not None)
+    # To where it is: of the destination nothing is asked.
+    probe = model.Move(uuid, of.host, of.host, model.Phase(request.policies.mode))
+    held = tuple(_held(request, view, probe))
+    holds = (planner.scope_hold(request), gates.imbalance_hold(
+        cluster, request.scores, request.history, request.options))
     return InstancePortrait(
         of, tuple(_share(request.scores.policies[p.name], uuid, of.host)
                   for p in request.policies.enabled),
-        held, _wait(request.history, uuid, held),
+        held, tuple(text for text in holds if text is not None),
+        _wait(request.history, uuid, held),
         {g.uuid: (g.policy.value, _places(cluster, g)) for g in cluster.groups
          if uuid in g.members})
 
@@ -127,9 +150,20 @@ def _share(scores: model.PolicyScores, uuid: str, host: str) -> Share:
                  else None)
 
 
+def _held(request: planner.Request, view: views.ClusterView,
+          probe: model.Move) -> Iterator[model.Rejection]:
+    for rule in OWN:
+        no = rule(view, probe)
+        # Of one that is not trusted the scope's holds tell.
+        if no is not None and no.rule != UNTRUSTED:
+            yield no
+    yield from remembered.holding(request.history, probe.instance_uuid)
+
+
 def _wait(history: model.History, uuid: str,
           held: tuple[model.Rejection, ...]) -> float | None:
-    waits = {'cooling': history.cooling.get(uuid), 'quarantined': history.quarantined.get(uuid)}
+    waits = {'cooling': history.cooling.get(uuid), 'quarantined': history.quarantined.get(uuid),
+             'just-booted': history.fresh.get(uuid)}
     left = [waits.get(no.rule) for no in held]
     if any(seconds is None or seconds < 0 for seconds in left):
         return None
@@ -138,8 +172,8 @@ def _wait(history: model.History, uuid: str,
 
 def _places(cluster: model.Cluster, group: model.ServerGroup) -> dict[str, int]:
     found: dict[str, int] = {}
-    for member in sorted(group.members):
+    for member in group.members:
         if member in cluster.instances:
             host = cluster.instances[member].host
             found[host] = found.get(host, 0) + 1
-    return found
+    return dict(sorted(found.items()))

@@ -138,10 +138,14 @@ def this_host() -> str:
 
 
 class _Breaker:
-    """Leaves a broker alone that has just failed."""
+    """Leaves a broker alone that has just failed.
 
-    def __init__(self, clock: Callable[[], float]) -> None:
+    :param instead: what becomes of what it did not take, a clause.
+    """
+
+    def __init__(self, clock: Callable[[], float], instead: str) -> None:
         self._clock = clock
+        self._instead = instead
         self._until = float('-inf')
 
     def send(self, what: str, action: Callable[[], None]) -> bool:
@@ -151,12 +155,12 @@ class _Breaker:
         try:
             action()
         except oslo_messaging.MessageUndeliverable:
-            LOG.debug('%s: nobody listens; executors find it when they poll', what)
+            LOG.debug('%s: nobody listens; %s', what, self._instead)
             return False
         except Exception as e:
             self._until = self._clock() + PAUSE_SECONDS
-            LOG.warning('%s: the broker did not take it (%s). Executors poll the database, so '
-                        'nothing is lost. Check transport_url.', what, type(e).__name__)
+            LOG.warning('%s: the broker did not take it (%s); %s. Check transport_url.', what,
+                        type(e).__name__, self._instead)
             return False
         return True
 
@@ -167,7 +171,7 @@ class Caster:
     def __init__(self, transport: Any, clock: Callable[[], float] = time.monotonic,
                  retry: int = RETRY) -> None:
         self._transport = transport
-        self._breaker = _Breaker(clock)
+        self._breaker = _Breaker(clock, 'executors poll the database, so nothing is lost')
         self._retry = retry
         self._clients: dict[str, Any] = {}
 
@@ -188,52 +192,53 @@ class Caster:
         return self._clients[scope]
 
 
-class Notifier:
+class _Notifying:
+    """Publishes notifications of scopes, from each one's publisher on its own topic."""
+
+    def __init__(self, publisher: Callable[[str], str], topic: Callable[[str], str],
+                 transport: Any, clock: Callable[[], float], retry: int) -> None:
+        self._names = publisher, topic
+        self._transport = transport
+        self._breaker = _Breaker(clock, 'whoever listens misses it, kronos shows it')
+        self._retry = retry
+        self._notifiers: dict[str, Any] = {}
+
+    def _publish(self, what: str, scope: str, event: str, payload: dict[str, Any]) -> bool:
+        """Never raises; False: it was not published."""
+        return self._breaker.send(what, lambda: self._of(scope).info({}, event, payload))
+
+    def _of(self, scope: str) -> Any:
+        if scope not in self._notifiers:
+            publisher, topic = self._names
+            self._notifiers[scope] = oslo_messaging.Notifier(
+                self._transport, publisher(scope), driver='messagingv2', topics=[topic(scope)],
+                retry=self._retry)
+        return self._notifiers[scope]
+
+
+class Notifier(_Notifying):
     """Publishes results, as a worker's ``notify``."""
 
     def __init__(self, transport: Any, clock: Callable[[], float] = time.monotonic,
                  retry: int = RETRY) -> None:
-        self._transport = transport
-        self._breaker = _Breaker(clock)
-        self._retry = retry
-        self._notifiers: dict[str, Any] = {}
+        super().__init__(messages.publisher_id, messages.results_topic, transport, clock, retry)
 
     def __call__(self, event: str, result: model.Result) -> bool:
         """Never raises; False: it was not published."""
-        return self._breaker.send(
-            f'Result of task {result.task_id}',
-            lambda: self._notifier(result.aggregate).info(
-                {}, event, messages.to_payload(result)))
-
-    def _notifier(self, scope: str) -> Any:
-        if scope not in self._notifiers:
-            self._notifiers[scope] = oslo_messaging.Notifier(
-                self._transport, messages.publisher_id(scope), driver='messagingv2',
-                topics=[messages.results_topic(scope)], retry=self._retry)
-        return self._notifiers[scope]
+        return self._publish(f'Result of task {result.task_id}', result.aggregate, event,
+                             messages.to_payload(result))
 
 
-class PlanNotifier:
+class PlanNotifier(_Notifying):
     """Publishes what engines decide: (event, scope, payload)."""
 
     def __init__(self, transport: Any, clock: Callable[[], float] = time.monotonic,
                  retry: int = RETRY) -> None:
-        self._transport = transport
-        self._breaker = _Breaker(clock)
-        self._retry = retry
-        self._notifiers: dict[str, Any] = {}
+        super().__init__(messages.planner_id, messages.plans_topic, transport, clock, retry)
 
     def __call__(self, event: str, scope: str, payload: dict[str, Any]) -> bool:
         """Never raises; False: it was not published."""
-        return self._breaker.send(
-            f'{event} of scope {scope}', lambda: self._notifier(scope).info({}, event, payload))
-
-    def _notifier(self, scope: str) -> Any:
-        if scope not in self._notifiers:
-            self._notifiers[scope] = oslo_messaging.Notifier(
-                self._transport, messages.planner_id(scope), driver='messagingv2',
-                topics=[messages.plans_topic(scope)], retry=self._retry)
-        return self._notifiers[scope]
+        return self._publish(f'{event} of scope {scope}', scope, event, payload)
 
 
 #: Why a task that somebody sent is not one of ours, or None.

@@ -12,49 +12,98 @@
 
 """The page on policies: its commands print what it shows, its names are all there are."""
 
-from pathlib import Path
 import re
+import shutil
 
 import pytest
 
 from kronos_nova import presets
+from kronos_nova.cli import _promql
 from kronos_nova.cmd.checks import units
 from tests import commands
+from tests.docs import shown
+from tests.fixtures import watched_cloud
 
-TOP = Path(__file__).resolve().parents[2]
+TOP = shown.TOP
 PAGE = (TOP / 'doc/source/admin/policies.rst').read_text()
 EXAMPLES = TOP / 'doc/examples/policies'
-BLOCK = re.compile(r'^( *)\.\. code-block:: console\n\n((?:\1   .*\n|\n)+)', re.MULTILINE)
+#: Of the commands that find something wrong.
+STATUS = {'policy lint broken.yaml': 1}
 
 
 def _commands():
-    """(arguments, what is printed) of each command on the page."""
-    for indent, block in BLOCK.findall(PAGE):
-        lines = [line.removeprefix(indent + '   ') for line in block.rstrip().split('\n')]
-        for part in '\n'.join(lines).split('$ kronos ')[1:]:
+    """(command, what is shown below it) of each command of ``kronos policy`` on the page."""
+    for _, block in shown.BLOCK.findall(PAGE):
+        for part in re.split(r'^ *\$ kronos ', block, flags=re.MULTILINE)[1:]:
             command, _, printed = part.partition('\n')
-            yield command, printed.strip()
+            yield command, _normalised(printed)
 
 
-@pytest.mark.parametrize(('command', 'printed'), [
-    (c, p) for c, p in _commands() if p])
-def test_commands_print_what_the_page_shows(command, printed):
-    done = commands.main('kronos_nova.cli.app', *command.split(), cwd=EXAMPLES)
-    assert done.stdout.strip() == printed and not done.stderr
+def _normalised(text):
+    """Lines without what is around them, and without the age of a sample."""
+    lines = [line.strip() for line in text.splitlines()]
+    return re.sub(r'\d+ s old', 'N s old', '\n'.join(line for line in lines if line))
 
 
-def test_the_pages_commands_are_ones():
-    found = [command for command, _ in _commands()]
-    assert [c.split(' -')[0] for c in found] == [
+COMMANDS = list(_commands())
+
+
+@pytest.fixture(scope='module')
+def directory(tmp_path_factory):
+    """Where the page's commands are typed: broken.yaml, and kronos.conf of a small cloud."""
+    path = tmp_path_factory.mktemp('policies')
+    shutil.copy(EXAMPLES / 'broken.yaml', path)
+    told = watched_cloud.cloud()
+    with watched_cloud.apis(told) as (nova, placement), \
+            watched_cloud.prometheus(path, told) as prometheus:
+        (path / 'kronos.conf').write_text(f'''
+[prometheus]
+url = {prometheus}
+[nova]
+auth_type = admin_token
+endpoint = {nova}
+token = any
+endpoint_override = {nova}
+placement_endpoint_override = {placement}
+''')
+        yield path
+
+
+@pytest.fixture(scope='module')
+def printed(directory):
+    """What each command prints; one after the other, as the next may read what one writes."""
+    found = {}
+    for command, _ in COMMANDS:
+        words, _, file = command.partition(' > ')
+        arguments = ['kronos.conf' if word == '/etc/kronos/kronos.conf' else word
+                     for word in words.split()]
+        done = commands.main('kronos_nova.cli.app', *arguments, cwd=directory)
+        expected = next((s for begin, s in STATUS.items() if command.startswith(begin)), 0)
+        assert (done.returncode, done.stderr) == (expected, ''), (command, done.stdout)
+        if file:
+            (directory / file).write_text(done.stdout)
+        found[command] = '' if file else _normalised(done.stdout)
+    return found
+
+
+def test_each_command_prints_what_the_page_shows_below_it(printed):
+    assert [command for command, text in COMMANDS if text] == [
+        command for command, text in printed.items() if text]
+    for command, text in COMMANDS:
+        assert printed[command] == text, command
+
+
+def test_every_command_on_policies_that_any_page_shows_is_run_here():
+    assert [c.split(' -')[0] for c, _ in COMMANDS] == [
         'policy preset list', 'policy preset show spread-inovex > policies.yaml',
         'policy lint broken.yaml', 'policy test']
-    for command in found:
-        done = commands.main('kronos_nova.cli.app', *command.split()[:2], '--help') \
-            if 'preset' not in command else commands.main(
-                'kronos_nova.cli.app', *command.split()[:3], '--help')
-        assert done.returncode == 0
-        for option in re.findall(r' (--[\w-]+)', command):
-            assert option in done.stdout
+    assert {command.removeprefix('kronos ') for _page, command in shown.blocks()
+            if command.startswith('kronos policy ')} == {command for command, _ in COMMANDS}
+
+
+def test_what_the_text_says_of_the_tested_cloud_is_shown(printed):
+    text = next(out for command, out in printed.items() if command.startswith('policy test'))
+    assert '2 of 6 instances have no value' in text and 'of 3 of 4 hosts' in text
 
 
 def test_every_preset_is_explained():
@@ -68,3 +117,7 @@ def test_every_check_of_policy_test_is_explained():
         assert f'\n``{name}``\n' in text
     assert (units.LEAST, units.scoring.HIGH_COVERAGE, units.scoring.MAX_COVERAGE) == (0.1, 1.5, 3)
     assert all(f'{share} %' in text for share in (10, 150, 300))
+    assert (units.OFTEN, units.ONCE) == (2, 16)
+    assert 'no score is above 16 and half of them are not above 2' in text
+    lint = PAGE.split('What lint looks at')[1].split('What test looks at')[0]
+    assert f'more than {_promql.MOST_OPERATORS} operators' in lint

@@ -43,12 +43,21 @@ class Detail:
     item: base.Item
 
 
-def look(context: base.Context, policy: policies.Policy, every: bool) -> Iterator[Detail]:
+def look(context: base.Context, chosen: Iterable[policies.Policy],
+         every: bool) -> Iterator[Detail]:
     """
     :param context: with a source; without a cluster nothing is compared with Nova.
     :param every: all names, not the first ones.
     """
-    samples = context.source.fetch(policy)
+    for policy, samples in queries.fetched(context, chosen):
+        if isinstance(samples, base.Item):
+            yield Detail(policy.name, '', samples)
+        else:
+            yield from _policy(context, policy, samples, every)
+
+
+def _policy(context: base.Context, policy: policies.Policy, samples: model.PolicySamples,
+            every: bool) -> Iterator[Detail]:
     for field, result in queries.answers(samples):
         for item in _query(context, policy, field, result, every):
             yield Detail(policy.name, field, item)

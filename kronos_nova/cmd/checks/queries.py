@@ -13,7 +13,9 @@
 
 """Every query of every enabled policy, run, and mapped to Nova's names."""
 
+from collections.abc import Iterable
 from collections.abc import Iterator
+import dataclasses
 import time
 
 from kronos_nova import model
@@ -23,6 +25,8 @@ from kronos_nova.cmd.checks import base
 from kronos_nova.cmd.checks import coverage
 from kronos_nova.cmd.checks import survey
 from kronos_nova.cmd.checks import units
+from kronos_nova.conf import engine as engine_conf
+from kronos_nova.rebalancer import simulation
 
 #: How many names an item shows.
 SHOWN = 5
@@ -32,8 +36,10 @@ def check(context: base.Context) -> Iterator[base.Item]:
     if context.policy_set is None or context.source is None:
         yield base.skipped('queries', 'there are no policies, or no source to ask')
         return
-    for policy in context.policy_set.enabled:
-        samples = context.source.fetch(policy)
+    for policy, samples in fetched(context, context.policy_set.enabled):
+        if isinstance(samples, base.Item):
+            yield dataclasses.replace(samples, name=f'queries: {policy.name}')
+            continue
         for field, result in answers(samples):
             one = _by_host if field in survey.HOST_FIELDS else _by_instance
             yield one(context, policy, field, result)
@@ -41,6 +47,23 @@ def check(context: base.Context) -> Iterator[base.Item]:
         yield from (item for item in coverage.check(context, policy, samples)
                     if item.status in (base.Status.WARNING, base.Status.FAILED))
         yield from scores(context, policy, samples)
+
+
+def fetched(context: base.Context, chosen: Iterable[policies.Policy]) -> Iterator[
+        tuple[policies.Policy, model.PolicySamples | base.Item]]:
+    """Each policy with what its queries say, or with why they were not asked: of a source
+    that answers no more each query would be waited for."""
+    lost = None
+    for policy in chosen:
+        if lost is not None:
+            yield policy, base.skipped('queries', f'not asked: {lost}')
+            continue
+        samples = context.source.fetch(policy)
+        if any(result.health is model.Health.UNREACHABLE for _field, result in answers(samples)):
+            # One query may just have taken too long.
+            health, text = context.source.health()
+            lost = text if health is model.Health.UNREACHABLE else None
+        yield policy, samples
 
 
 def answers(samples: model.PolicySamples) -> Iterator[tuple[str, model.QueryResult]]:
@@ -180,6 +203,19 @@ def scores(context: base.Context, policy: policies.Policy,
         if found.untrusted:
             yield base.failed(title, found.untrusted, 'Until then no instance moves by load.')
         else:
-            here = (s for h, s in found.hosts.items() if h in cluster.scope_hosts)
-            yield base.ok(title, f'imbalance {scoring.imbalance(here):.3f}, '
-                                 f'threshold {policy.threshold:g}')
+            yield base.ok(title, _imbalance(context, policy, cluster, found))
+
+
+def _imbalance(context: base.Context, policy: policies.Policy, cluster: model.Cluster,
+               found: model.PolicyScores) -> str:
+    """What an engine begins to plan with, of this policy alone."""
+    alone = policies.PolicySet(
+        policies=(policy.model_copy(update={'enabled': True, 'weight': 1.0}),))
+    simulated = simulation.Simulation(
+        cluster, model.Scores({policy.name: found}), alone, model.History(),
+        engine_conf.options(context.conf))
+    counted = int((simulated.givers | simulated.takers).sum())
+    hosts = len(cluster.scope_hosts)
+    return (f'imbalance {simulated.imbalances()[0]:.3f}'
+            + (f' of {counted} of {hosts} hosts' if counted < hosts else '')
+            + f', threshold {policy.threshold:g}')

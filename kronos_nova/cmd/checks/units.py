@@ -31,6 +31,9 @@ from kronos_nova import scoring
 #: What instances explain when all is well; busy ones on hosts with little else about 0.7.
 LEAST, USUAL, MOST = 0.1, 0.7, 1.3
 KIB, MIB = 2.0**10, 2.0**20
+#: A ratio to a capacity that is overcommitted may be as high on most hosts, and on one of
+#: them: Nova's own cpu_allocation_ratio was 16.
+OFTEN, ONCE = 2.0, 16.0
 _COUNTER = re.compile(r'\w_total\b|\bceilometer_cpu\b')
 _CHANGE = re.compile(r'\b(?:i?rate|increase|i?delta|deriv)\s*\(')
 
@@ -49,9 +52,15 @@ def of_score(values: Iterable[float], cpus: float | None) -> Mistake | None:
 
     :param cpus: of the host with the most.
     """
-    highest = max(values, default=0.0)
+    found = list(values)
+    highest = max(found, default=0.0)
     if highest <= 1.0:
         return None
+    if highest <= ONCE and statistics.median(found) <= OFTEN:
+        return Mistake(1.0, 'the right unit, of a load that exceeds the capacity, as that of '
+                            'overcommitted hosts and a load average do',
+                       'Bound the query with clamp_max(..., 1), or divide it by the highest value '
+                       'that you allow. If it is percent, divide it by 100.')
     if highest <= 100.0:
         if cpus is not None and highest <= cpus:
             return Mistake(100.0, 'percent, or the number of busy CPUs',

@@ -13,6 +13,7 @@
 """What Nova's answers mean, for live and for cold migrations alike."""
 
 from collections.abc import Mapping
+import dataclasses
 import json
 from typing import Any
 
@@ -80,9 +81,9 @@ def moved(nova: nova_api.NovaApi, task: model.Task) -> model.Instance:
     return found
 
 
-def said(nova: nova_api.NovaApi, uuid: str, action: str) -> list[str]:
+def said(nova: nova_api.NovaApi, uuid: str, action: str) -> list[str] | None:
     """What Nova recorded about the newest action of this name, by event; may
-    be empty."""
+    be empty. None: it could not be read now, and may be later."""
     try:
         for found in nova.actions(uuid):
             if found.get('action') != action:
@@ -90,21 +91,34 @@ def said(nova: nova_api.NovaApi, uuid: str, action: str) -> list[str]:
             events = nova.action_events(uuid, str(found.get('request_id')))
             details = [text for e in events if (text := _said(e))]
             return details or [str(found['message'])] * bool(found.get('message'))
-    except api.ApiError:
-        return []
+    except api.ApiError as exc:
+        refused = exc.status is not None and 400 <= exc.status < 500
+        # A refusal is one the next time, too, but for 408 and 429: not yet.
+        return [] if refused and exc.status not in (408, 429) else None
     return []
 
 
 def failed(task: model.Task, migration: nova_api.Migration,
-           details: list[str]) -> base.Progress:
+           details: list[str] | None) -> base.Progress:
     """A migration that is over and has not moved the instance.
 
     :param details: see :func:`said`.
     """
-    fault, text = faults.judge(details, task.from_host)
+    fault, text = faults.judge(details or [], task.from_host)
     quoted = f': {api.printable(text)}' if text else ''
     return base.Progress(base.Stage.FAILED, f'Nova: migration {migration.status}{quoted}',
                          migration.uuid, fault=fault)
+
+
+def told(progress: base.Progress, details: list[str] | None) -> base.Progress:
+    """The failure; before Nova says why, it is not known whose it is.
+
+    :param details: see :func:`said`.
+    """
+    if details is not None:
+        return progress
+    return dataclasses.replace(progress, stage=base.Stage.UNTOLD,
+                               detail=f'{progress.detail}; why is not to be read')
 
 
 def _said(event: Mapping[str, Any]) -> str:

@@ -127,8 +127,8 @@ class ColdMigration:
             return base.Progress(
                 base.Stage.COMPLETED, f'the migration ended as {migration.status}, but the '
                                       f'instance is on {task.to_host}', migration.uuid)
-        found = answers.failed(task, migration, answers.said(
-            self._nova, task.instance_uuid, nova_api.MIGRATE))
+        details = answers.said(self._nova, task.instance_uuid, nova_api.MIGRATE)
+        found = answers.failed(task, migration, details)
         if server.status == answers.ERROR:
             return dataclasses.replace(found, broken=True)
         if settling.superseded(migration, migrations):
@@ -136,7 +136,7 @@ class ColdMigration:
         held = settling.left(self._nova, self._placement, task, migration)
         if held is not None:
             return base.Progress(base.Stage.SETTLING, held, migration.uuid)
-        return found
+        return answers.told(found, details)
 
     def confirm(self, task: model.Task) -> None:
         """:raises NovaClientError: not accepted; it is looked at again."""

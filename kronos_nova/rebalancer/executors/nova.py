@@ -290,7 +290,7 @@ class NovaExecutor(base.Executor):
                 base.Stage.COMPLETED, f'the migration ended as {migration.status}, but the '
                                       f'instance is on {task.to_host}', migration.uuid)
         details = answers.said(self._nova, task.instance_uuid, nova_api.LIVE_MIGRATION)
-        shared = next((text for text in details if NOT_SHARED in text), None)
+        shared = next((text for text in details or () if NOT_SHARED in text), None)
         if shared is not None and task.phase in metrics.IMBALANCE:
             return base.Progress(
                 base.Stage.FAILED,
@@ -308,7 +308,7 @@ class NovaExecutor(base.Executor):
             held = 'Nova still calls the instance migrating'
         if held is not None:
             return base.Progress(base.Stage.SETTLING, held, migration.uuid)
-        return found
+        return answers.told(found, details)
 
     def confirm(self, task: model.Task, marker: str) -> None:
         self._cold.confirm(task)

@@ -311,7 +311,7 @@ class Worker:
             case base.Stage.CANCELLED:
                 self._outcomes.end(row, TaskState.CANCELLED, outcomes.CANCELLED_TYPE,
                                    progress.detail or 'The migration was cancelled in Nova.')
-            case base.Stage.SETTLING:
+            case base.Stage.SETTLING | base.Stage.UNTOLD:
                 self._settling(row, progress)
             case base.Stage.ABSENT:
                 self._absent(row)
@@ -400,16 +400,19 @@ class Worker:
                 problem='Nova shows no migration for our request'))
 
     def _settling(self, row: rows.TaskRow, progress: base.Progress) -> None:
-        """It failed, and what it had taken is not given back: for a while. A
-        successor waits on, since the row says since when."""
-        now, since = self._clock(), _since(row, base.Stage.SETTLING)
+        """It failed, and what it had taken is not given back, or why cannot be
+        read: for a while. A successor waits on, since the row says since when."""
+        now, since = self._clock(), _since(row, progress.stage)
         if since is None:
             LOG.info('Instance %s: task %s: its migration to %s failed; before anything else, %s',
                      row.task.instance_uuid, row.task.task_id, row.task.to_host, progress.detail)
             self._mark(row, row.task.state, [row.task.state], doubt_since=now,
-                       doubt=_doubt(base.Stage.SETTLING, now), reference=progress.reference)
+                       doubt=_doubt(progress.stage, now), reference=progress.reference)
         elif now - since > self._settings.settling_seconds:
             row = dataclasses.replace(row, reference=progress.reference or row.reference)
+            if progress.stage is base.Stage.UNTOLD:
+                self._outcomes.failed(row, _why(row, progress))
+                return
             self._outcomes.failed(row, exception.AllocationsLeft(
                 instance_uuid=row.task.instance_uuid,
                 problem=f'its migration to {row.task.to_host} failed, and '

@@ -17,6 +17,9 @@ from pathlib import Path
 
 import pytest
 
+from kronos_nova import model
+from kronos_nova.cli import look
+from kronos_nova.rebalancer import portraits
 from tests import commands
 
 EXAMPLE = Path(__file__).resolve().parents[3] / 'doc/examples/replay'
@@ -50,8 +53,8 @@ def test_each_host_has_its_scope_state_and_load():
 
 def test_an_instance_has_its_shares_and_what_holds_it():
     shown = found('instance', 'show', MOVED)
-    assert (shown['Instance'], shown['Host'], shown['Next move'], shown['Held']) == (
-        MOVED, 'compute-02', 'now', [])
+    assert (shown['Instance'], shown['Host'], shown['Next move'], shown['Held'],
+            shown['Scope held']) == (MOVED, 'compute-02', 'now', [], [])
     assert shown['Usage'][0]['name'] == 'cpu' and 0 < shown['Usage'][0]['ratio'] < 1
     table = ask('instance', 'show', MOVED).stdout
     assert 'of the host' in table and 'not known' not in table
@@ -64,3 +67,18 @@ def test_what_is_not_there_is_one_clear_line(arguments, said):
     done = ask(*arguments)
     assert done.returncode == 1 and done.stdout == ''
     assert said in done.stderr and len(done.stderr.splitlines()) == 1
+
+
+@pytest.mark.parametrize(('held', 'wait', 'holds', 'said'), [
+    ((), 0.0, (), 'now'), ((), 0.0, ('paused',), 'when its scope is not held'),
+    (('cooling',), 60.0, (), '1970-01-01T00:17:40+00:00'),
+    (('cooling',), 60.0, ('paused',), '1970-01-01T00:17:40+00:00, if its scope is not held then'),
+    (('in-flight',), None, (), 'not before that is over'),
+    (('in-flight', 'cooling'), None, ('paused',), 'not before that is over'),
+    (('locked',), None, (), 'not before that is changed'),
+    (('quarantined',), None, (), 'not before that is changed'),
+    (('locked', 'cooling'), None, (), 'not before that is changed')])
+def test_when_an_instance_may_move_next_is_said_in_words(held, wait, holds, said):
+    portrait = portraits.InstancePortrait(
+        None, (), tuple(model.Rejection(rule, '') for rule in held), holds, wait, {})
+    assert look._next(portrait, 1000.0) == said

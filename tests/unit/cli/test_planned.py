@@ -164,7 +164,7 @@ def test_why_nothing_says_what_the_next_cycle_would_do_and_what_was_refused():
     for name, row in planned.items():
         of = [(what, detail) for scope, what, detail in found if scope == name]
         assert of[-1] == ('conclusion', f'the next cycle would make {len(row["moves"])} moves')
-        assert {(f'rule {rule}', f'refused {n} moves')
+        assert {(f'rule {rule}', f'refused {n} move{"s" * (n != 1)}')
                 for rule, n in row['rejections'].items()} <= set(of)
         cpu = next(detail for what, detail in of if what == 'policy cpu')
         assert cpu.endswith('threshold 0.15: above it')

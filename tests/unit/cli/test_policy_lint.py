@@ -13,8 +13,10 @@
 """``kronos policy lint``: every problem with its place, and nothing silently unchecked."""
 
 import json
+import socketserver
 import subprocess
 import sys
+import threading
 
 import pytest
 
@@ -149,6 +151,59 @@ def test_with_a_server_that_is_away_nothing_is_green(file):
     conf = file('[prometheus]\nurl = http://127.0.0.1:1\nmax_retries = 0\n', 'kronos.conf')
     rows, status = lint(file(BROKEN), '--config-file', conf, program=WITHOUT_PARSER)
     assert [r[1] for r in rows] == ['skipped'] and status == 2
+    assert 'http://127.0.0.1:1 cannot be reached' in rows[0][2]
+
+
+@pytest.fixture
+def hanging():
+    """(address of a server that takes requests and never answers, those that it has taken)"""
+    taken, ended = [], threading.Event()
+
+    class Handler(socketserver.BaseRequestHandler):
+        def handle(self):
+            taken.append(self.request.recv(9))
+            ended.wait(60)
+
+    with socketserver.ThreadingTCPServer(('127.0.0.1', 0), Handler) as server:
+        server.daemon_threads = True
+        threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
+        yield f'http://127.0.0.1:{server.server_address[1]}', taken
+        ended.set()
+        server.shutdown()
+
+
+def test_a_server_that_hangs_is_asked_once_for_all_files(file, hanging):
+    url, taken = hanging
+    conf = file(f'[prometheus]\nurl = {url}\nmax_retries = 0\ntimeout = 1\n', 'kronos.conf')
+    files = [file(BROKEN, f'{name}.yaml') for name in 'abc']
+    rows, status = lint(*files, '--config-file', conf, program=WITHOUT_PARSER)
+    assert [r[:2] for r in rows] == [('queries', 'skipped')] * 3 and status == 2
+    assert all('was not parsed' in r[2] and f'{url} did not answer' in r[2]
+               and 'policies[0] (cpu).imbalance_query, policies[0] (cpu).age_query' in r[2]
+               for r in rows)
+    assert len(taken) == 1
+    # The parser goes on without it.
+    doubtful = file(VALID.replace('(x)', '(frob(x))') + '    age_query: frob(x)\n')
+    rows, status = lint(doubtful, file(BROKEN, 'broken.yaml'), '--config-file', conf)
+    assert [r[1] for r in rows] == ['warning', 'warning', 'ok', 'failed'] and status == 1
+    assert all(f'{url} did not answer' in r[2] for r in rows[:2])
+    assert len(taken) == 2
+
+
+PANIC = VALID.replace('(x)', '(x offset Inf)')
+
+
+def test_a_query_that_the_parser_fails_on_is_not_green_and_no_traceback(file):
+    done = commands.main('kronos_nova.cli.app', 'policy', 'lint', '-f', 'json', file(PANIC))
+    (row,) = json.loads(done.stdout)
+    assert (row['Status'], done.returncode, done.stderr) == ('skipped', 2, '')
+    assert 'promql-parser failed on it' in row['What'] and '--config-file' in row['What to do']
+
+
+def test_a_query_with_too_many_operators_is_not_green(file):
+    rows, status = lint(file(VALID.replace('(x)', '(x' + '+x' * 1001 + ')')))
+    assert [r[:2] for r in rows] == [('policies[0] (cpu).imbalance_query', 'skipped')]
+    assert 'more than 1000 operators' in rows[0][2] and status == 2
 
 
 def test_without_parser_a_real_prometheus_is_asked(file, tmp_path):
@@ -163,6 +218,12 @@ def test_without_parser_a_real_prometheus_is_asked(file, tmp_path):
         rows, status = lint(file(VALID.replace('max by (node) (x)', 'x[5m]')),
                             '--config-file', conf, program=WITHOUT_PARSER)
         assert [r[1] for r in rows] == ['failed'] and status == 1
+        # It is asked of what the parser fails on, too.
+        rows, status = lint(file(PANIC), '--config-file', conf)
+        assert [r[1] for r in rows] == ['failed'] and 'parse error' not in rows[0][2]
+        rows, status = lint(file(VALID.replace('(x)', '(x' + '+x' * 1001 + ')')),
+                            '--config-file', conf)
+        assert [r[1] for r in rows] == ['ok'] and status == 0
         # With both, the server has the last word about what the parser refuses.
         rows, status = lint(file(VALID.replace('(x)', '(frob(x))')), '--config-file', conf)
         assert [r[1] for r in rows] == ['failed'] and 'unknown function' in rows[0][2]

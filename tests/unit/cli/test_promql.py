@@ -21,6 +21,7 @@ import pytest
 import requests
 
 from kronos_nova.cli import _promql
+from kronos_nova.cli import _promql_labels
 from kronos_nova.cli import _promql_tree
 from tests.fixtures import prometheus_server
 
@@ -81,6 +82,31 @@ def test_a_function_that_the_parser_does_not_know_may_be_one():
 def _findings(query, label='host', unlabelled=False, interval=60):
     return list(_promql_tree.findings(
         _promql.parse(query), label, unlabelled=unlabelled, interval=interval))
+
+
+@pytest.mark.parametrize('query', [
+    'x' + ' + x' * 1000, 'x' + ' ^ x' * 1000, 'x' + ' and x' * 1000, '-' * 1000 + 'x',
+    '(' * 1000 + 'x' + ')' * 1000, 'x' + ' + on (host) x' * 500, 'x' + ' * (x' * 500 + ')' * 500,
+    'max by (host) (' * 500 + 'x' + ')' * 500, 'vector(1)' + ' + vector(1)' * 499,
+    'x' + ''.join(f' or max by (host, l{n}) (x)' for n in range(333))])
+def test_as_many_operators_as_are_parsed_are_read_in_well_below_a_second(query):
+    assert not _promql.too_large(query)
+    tree = _promql.parse(query)
+    started = time.process_time()
+    found = list(_promql_tree.findings(tree, 'host', unlabelled=True, interval=60))
+    assert time.process_time() - started < 1.0
+    assert found == []
+
+
+def test_many_joins_on_many_labels_are_read_in_well_below_a_second():
+    joins = ''.join(f' * on (host, l{n}) group_left (m{n}) max by (host, l{n}) (x)'
+                    for n in range(250))
+    tree = _promql.parse('x' + joins)
+    started = time.process_time()
+    found = list(_promql_tree.findings(tree, 'host', unlabelled=False, interval=60))
+    assert time.process_time() - started < 1.0
+    assert len(found) == 250 and 'it takes m7 from the right side' in ' '.join(
+        f.problem for f in found)
 
 
 @pytest.mark.parametrize('query', [
@@ -177,14 +203,33 @@ def test_no_label_is_called_gone_that_a_real_prometheus_returns(ask):
         answer = ask(query)
         if answer.status_code != 200:
             continue  # such as many-to-many
-        tree = promql_parser.parse(query)
+        labels = _promql_labels.read(promql_parser.parse(query))[0].labels
         returned = {label for series in answer.json()['data']['result']
                     for label in series['metric']}
         missing = {label for label in ('a', 'b', 'c', 'instance')
-                   if not _promql_tree.carries(tree, label)}
+                   if label not in labels}
         assert not missing & returned, query
         gone += bool(missing) and bool(returned)
     assert gone > 100
+
+
+@pytest.mark.parametrize(('query', 'labels'), [
+    # The series of set operators are the left side's, whole; of "or" either side's.
+    ('m and n', 'abc'), ('sum by (a) (m) and on (a) n', 'a'),
+    ('m and on (a) sum by (a) (n)', 'abc'),
+    ('sum by (a) (m) and ignoring (b, c, instance, job) n', 'a'), ('sum(m) and on () n', ''),
+    ('m unless on (a) sum by (a) (n{a="x"})', 'abc'), ('sum by (a) (m) unless n', 'a'),
+    ('sum by (a, b) (m) unless on (a) n{a="x"}', 'ab'), ('sum(m) unless n', ''),
+    ('sum by (a) (m) or n', 'abc'), ('n or sum by (a) (m)', 'abc'),
+    ('sum by (a) (m) or sum by (c) (n)', 'ac'), ('sum by (a) (m) or on (a) n{b="x"}', 'a'),
+    ('sum by (a) (m) or (sum by (b) (m) and on () n)', 'ab')])
+def test_set_operators_return_the_labels_that_a_real_prometheus_does(query, labels, ask):
+    returned = {label for series in ask(query).json()['data']['result']
+                for label in series['metric']}
+    assert returned & {*'abc'} == {*labels}
+    told = _promql_labels.read(_promql.parse(query))[0].labels
+    # "or on (a)" drops what it has seen: that the metrics decide.
+    assert {label for label in 'abc' if label in told} == {*('abc' if 'or on' in query else labels)}
 
 
 def test_what_a_real_prometheus_accepts_is_not_called_wrong_and_places_agree(ask):

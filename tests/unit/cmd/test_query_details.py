@@ -23,7 +23,10 @@ from kronos_nova import policy as policies
 from kronos_nova.cmd.checks import base
 from kronos_nova.cmd.checks import details
 from kronos_nova.cmd.checks import queries
+from kronos_nova.cmd.checks import units
 from kronos_nova.conf import opts
+from kronos_nova.rebalancer import configured
+from kronos_nova.rebalancer import cycle
 
 GIB = 2**30
 CORES, MEMORY_MB = 32, 128 * 1024
@@ -82,7 +85,7 @@ def look(source, cluster=None, chosen=None, every=False):
     chosen = chosen or policy()
     cluster = cluster if cluster is not None else cloud()
     return {(row.field, row.item.name): row.item
-            for row in details.look(context(source, cluster, chosen), chosen, every)}
+            for row in details.look(context(source, cluster, chosen), [chosen], every)}
 
 
 def states(found):
@@ -111,6 +114,52 @@ def test_when_all_is_well_every_check_says_what_it_found():
     assert text['', '_unassigned_'] == 'imbalance 0.400, threshold 0.15'
 
 
+def changed(cluster, host, **fields):
+    return dataclasses.replace(cluster, services={
+        **cluster.services, host: dataclasses.replace(cluster.services[host], **fields)})
+
+
+UNEVEN = {'h1': 0.8, 'h2': 0.4, 'h3': 0.0, 'h4': 0.9, 'h5': 0.5}
+
+
+@pytest.mark.parametrize('fields', [
+    {'status': 'disabled'}, {'state': 'down'}, {'forced_down': True}])
+def test_a_host_that_gets_nothing_by_load_is_no_part_of_the_imbalance(fields):
+    cluster = changed(changed(cloud(tuple(UNEVEN)), 'h3', **fields), 'h4', **fields)
+    item = look(Source(UNEVEN), cluster)['', '_unassigned_']
+    assert item.text == 'imbalance 0.400 of 3 of 5 hosts, threshold 0.15'
+    items = queries.check(context(Source(UNEVEN), cluster, policy()))
+    assert [i.text for i in items if i.name.endswith('in _unassigned_')] == [item.text]
+
+
+def test_a_host_without_a_score_is_no_part_of_the_imbalance():
+    load = {h: v for h, v in UNEVEN.items() if h != 'h3'}
+    item = look(Source(load), cloud(tuple(UNEVEN)))['', '_unassigned_']
+    assert item.text == 'imbalance 0.500 of 4 of 5 hosts, threshold 0.15'
+
+
+@pytest.mark.parametrize('fields', [{'status': 'disabled'}, {'state': 'down'}, {}])
+@pytest.mark.parametrize('missing', ['', 'h1'])
+def test_the_imbalance_is_the_one_that_an_engine_plans_with(fields, missing):
+    cluster = changed(cloud(tuple(UNEVEN)), 'h4', **fields)
+    source = Source({h: v for h, v in UNEVEN.items() if h != missing})
+    chosen = policy()
+    there = context(source, cluster, chosen)
+    (scope,) = queries.scores(there, chosen, source.samples)
+    outcome = cycle.run(
+        cluster.scoped(model.UNASSIGNED, []), {'cpu': source.samples}, model.History(),
+        configured.settings(there.conf, there.policy_set), now=time.time(), clock=time.monotonic)
+    (report,) = outcome.plan.policies
+    assert scope.text.startswith(f'imbalance {report.imbalance_before:.3f}')
+
+
+def test_a_policy_that_is_disabled_is_judged_as_if_it_were_enabled():
+    chosen = policy(enabled=True).model_copy(update={'enabled': False, 'weight': 0.25})
+    there = context(Source(LOAD), cloud(), policy())
+    found = [d.item.text for d in details.look(there, [chosen], False) if d.field == '']
+    assert found == ['imbalance 0.400, threshold 0.15']
+
+
 def test_the_mapping_of_labels_is_told():
     load = {'h1.example.org': 0.8, 'stranger:9100': 0.1, **{f's{n}': 0.1 for n in range(8)}}
     found = look(Source(load))
@@ -136,7 +185,7 @@ def test_only_hosts_that_the_file_is_for_are_missed():
     chosen = policy(**ABSOLUTE)
     there = context(Source({'h1': 0.5}, {f'h1-{n}': 3.0 for n in range(4)}), cluster, chosen)
     there.policy_set = policies.PolicySet(policies=(chosen,), aggregates=('fast', 'gone'))
-    found = {(d.field, d.item.name): d.item for d in details.look(there, chosen, False)}
+    found = {(d.field, d.item.name): d.item for d in details.look(there, [chosen], False)}
     assert found['imbalance_query', 'missing'].text == 'none of 1 hosts'
     assert found['vm_profile_query', 'missing'].text == 'none of 4 instances'
     (item, *_) = queries.check(there)
@@ -192,6 +241,8 @@ def test_what_is_not_finite_is_told_by_its_label():
 
 @pytest.mark.parametrize(('load', 'said', 'remedy'), [
     ({'h1': 80.0, 'h2': 40.0}, 'percent', 'by 100'),
+    ({'h1': 1.2, 'h2': 0.4}, 'the right unit, of a load that exceeds the capacity, as that of '
+     'overcommitted hosts and a load average do', 'clamp_max'),
     ({'h1': 25.0, 'h2': 4.0}, 'percent, or the number of busy CPUs', 'number of CPUs'),
     ({'h1': 64.0 * GIB, 'h2': 1.0}, 'bytes', 'capacity'),
     ({'h1': 64_000.0, 'h2': 1.0}, 'an absolute amount', 'capacity')])
@@ -199,6 +250,30 @@ def test_a_score_that_is_no_ratio_fails_with_its_likely_unit(load, said, remedy)
     for item in (look(Source(load))['imbalance_query', 'range'], one_line(load)):
         assert item.status == 'failed'
         assert item.text.endswith(f': it is probably in {said}') and remedy in item.remedy
+
+
+@pytest.mark.parametrize(('load', 'said'), [
+    # A ratio of load to capacity may be above 1 where that is overcommitted.
+    ([1.2, 0.4], 'right unit'), ([1.01], 'right unit'), ([2.0, 2.0], 'right unit'),
+    ([3.0, 0.5, 0.6], 'right unit'), ([16.0, 0.1, 0.2], 'right unit'),
+    # No ratio is that high, or that high on most hosts.
+    ([2.1, 2.1], 'percent'), ([16.1, 0.1, 0.2], 'percent'), ([3.0, 2.5, 0.2], 'percent'),
+    ([100.0, 0.0, 0.1], 'percent'), ([100.1, 60.0], 'an absolute amount'),
+    ([100.1, 0.1, 0.1], 'an absolute amount')])
+def test_a_score_above_1_is_called_percent_only_where_no_ratio_is_that_high(load, said):
+    mistake = units.of_score(load, None)
+    assert said in mistake.unit
+    assert ('clamp_max' in mistake.remedy) is (said == 'right unit')
+
+
+def test_a_score_within_bounds_is_in_no_wrong_unit():
+    assert units.of_score([], None) is None
+    assert units.of_score([0.0, 1.0], 32) is None
+
+
+def test_the_number_of_busy_cpus_is_thought_of_up_to_the_number_there_are():
+    assert 'busy CPUs' in units.of_score([32.0, 20.0], 32).unit
+    assert units.of_score([32.1, 20.0], 32).unit == 'percent'
 
 
 def one_line(load):
@@ -302,7 +377,7 @@ def test_without_instances_no_series_is_right():
 def test_without_nova_series_are_told_and_nothing_is_compared():
     chosen = policy()
     found = {(d.field, d.item.name): d.item for d in details.look(
-        context(Source(LOAD, USED), None, chosen), chosen, False)}
+        context(Source(LOAD, USED), None, chosen), [chosen], False)}
     assert found['imbalance_query', 'series'].text == '2 by host'
     assert found['imbalance_query', 'labels'].status == 'skipped'
 
@@ -313,6 +388,38 @@ def test_a_query_that_fails_says_why():
     assert found['imbalance_query', 'series'].text == 'parse error'
     assert found['imbalance_query', 'series'].status == 'failed'
     assert look(Source({}))['imbalance_query', 'series'].status == 'failed'
+
+
+class Hanging(Source):
+    """Its queries are not answered; ``health`` is what it says of itself."""
+
+    def __init__(self, health):
+        super().__init__(model.QueryResult('q', model.Health.UNREACHABLE, error='no answer'))
+        self.state, self.fetched = health, 0
+
+    def fetch(self, policy):
+        self.fetched += 1
+        return super().fetch(policy)
+
+    def health(self):
+        return self.state, 'it does not answer'
+
+
+@pytest.mark.parametrize(('health', 'asked'), [
+    (model.Health.UNREACHABLE, 1), (model.Health.HEALTHY, 3)])
+def test_a_source_that_answers_no_more_is_not_asked_for_the_other_policies(health, asked):
+    """A query that takes too long is no reason: others may not."""
+    chosen = [policy().model_copy(update={'name': name, 'weight': 1 / 3}) for name in 'abc']
+    source = Hanging(health)
+    there = context(source, cloud(), policy())
+    found = list(details.look(there, chosen, False))
+    assert source.fetched == asked
+    told = [d.policy for d in found if d.item.text == 'not asked: it does not answer']
+    assert told == ['b', 'c'][:3 - asked] and {d.policy for d in found} == {*'abc'}
+    there.policy_set = policies.PolicySet(policies=tuple(chosen))
+    source.fetched = 0
+    names = [i.name for i in queries.check(there) if i.status is base.Status.SKIPPED]
+    assert names == ['queries: b', 'queries: c'][:3 - asked] and source.fetched == asked
 
 
 def test_old_samples_fail():

@@ -149,6 +149,26 @@ def test_novas_refusal_to_copy_disks_is_known_by_its_rule(
 
 
 @pytest.mark.parametrize('method', ['live', 'cold'])
+@pytest.mark.parametrize(('answer', 'stage'), [
+    (answers.Response({}, 500), 'untold'), (answers.Response({}, 503), 'untold'),
+    (answers.Response({}, 429), 'untold'), (b'no JSON', 'untold'),
+    (answers.Response({}, 403), 'failed'), (answers.Response({}, 404), 'failed')])
+@pytest.mark.parametrize('where', ['', '/req-1'])
+def test_why_it_failed_is_asked_again_unless_nova_refuses_to_say(
+        cloud: answers.Answers, method: str, where: str, answer: Any, stage: str) -> None:
+    actions = '/servers/vm/os-instance-actions'
+    cloud.answers[actions] = [{'instanceActions': [
+        {'action': 'live-migration' if method == 'live' else 'migrate', 'request_id': 'req-1'}]}]
+    cloud.answers[f'{actions}/req-1'] = [{'instanceAction': {'events': []}}]
+    cloud.answers[actions + where] = [answer]
+    if method == 'live':
+        found = look(cloud, [[answers.migration(6, status='failed')]], answers.server('vm'))
+    else:
+        found = look(cloud, [[cold(status='error')]], stopped(), COLD)
+    assert (found.stage, found.reference) == (stage, 'm6')
+
+
+@pytest.mark.parametrize('method', ['live', 'cold'])
 @pytest.mark.parametrize(('migration', 'instance', 'said'), [
     ({'node1': {'resources': {'VCPU': 2}}}, ['node2'], 'migration m6 still has'),
     ({}, ['node1', 'node2'], 'still has an allocation on resource provider node2, of host2'),

@@ -419,6 +419,31 @@ def test_the_next_destination_waits_until_the_failed_migration_has_settled(bench
     assert tried(bench.row())[0] == ('h2', 'MigrationFailed', M % 1)
 
 
+def untold():
+    return base.Progress(base.Stage.UNTOLD, 'migration error; why is not to be read', M % 1)
+
+
+def test_nothing_more_is_asked_before_nova_says_why_it_failed(bench):
+    bench.driver.answers['look'] = [
+        untold(), untold(),
+        base.Progress(base.Stage.FAILED, 'no', M % 1, fault=faults.Fault.INSTANCE)]
+    bench.plan()
+    bench.passes(8)
+    assert bench.steps('submit') == bench.steps('pre_flight') == ['h2']
+    assert bench.state is TaskState.FAILED
+    assert 'Nova does not migrate it to any host: no' in bench.row().error
+
+
+def test_why_a_migration_failed_that_nova_never_says_is_laid_to_its_destination(bench):
+    bench.driver.answers['look'] = [untold()]
+    bench.plan()
+    bench.passes(60)
+    assert bench.steps('submit')[:2] == ['h2', 'h3']
+    row = bench.row()
+    assert tried(row)[0] == ('h2', 'MigrationFailed', M % 1)
+    assert row.attempts[0].ended_at - row.attempts[0].started_at >= SETTINGS.settling_seconds
+
+
 def test_allocations_that_stay_end_the_task_and_nothing_more_is_asked(bench):
     bench.driver.answers['look'] = [settling()]
     bench.plan()

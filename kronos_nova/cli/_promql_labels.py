@@ -1,0 +1,163 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""Of each node of PromQL's syntax tree what it returns, and which labels its series may have.
+
+Labels that an aggregation has dropped are certainly gone; a selector may have any.
+"""
+
+from collections.abc import Iterator
+import dataclasses
+from typing import Any
+
+import promql_parser as pp
+
+#: They return some of the series that they are given, whole.
+_OF_SERIES = frozenset({'topk', 'bottomk', 'limitk', 'limit_ratio'})
+_LABELLING = frozenset({'label_replace', 'label_join'})
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Labels:
+    """A set of names: these, or all but these."""
+
+    names: frozenset[str] = frozenset()
+    but: bool = False
+
+    def __contains__(self, name: str) -> bool:
+        return (name in self.names) != self.but
+
+    def __invert__(self) -> 'Labels':
+        return Labels(self.names, not self.but)
+
+    def __or__(self, other: 'Labels') -> 'Labels':
+        if self.but:
+            return Labels(self.names & other.names if other.but else self.names - other.names,
+                          True)
+        return other | self if other.but else Labels(self.names | other.names)
+
+    def __and__(self, other: 'Labels') -> 'Labels':
+        return ~(~self | ~other)
+
+
+ANY = Labels(but=True)
+NONE = Labels()
+
+
+@dataclasses.dataclass(slots=True)
+class Node:
+    """``inner``: what it is made of, in order; of a binary operator the left and the right side.
+    ``kind``: ``vector``, ``matrix``, ``scalar`` or ``string``."""
+
+    expr: Any
+    inner: list['Node'] = dataclasses.field(default_factory=list)
+    kind: str = ''
+    labels: Labels = ANY
+
+
+def read(root: Any) -> list[Node]:
+    """All nodes, the root first. It does not recurse, and looks at each node once: a query may
+    be as deep as it is long."""
+    found = [Node(root)]
+    for node in found:  # it grows
+        node.inner = [Node(expr) for expr in _inner(node.expr)]
+        found += node.inner
+    for node in reversed(found):
+        node.kind = _kind(node)
+        node.labels = _labels(node)
+    return found
+
+
+def _inner(expr: Any) -> Iterator[Any]:
+    for name in ('lhs', 'rhs', 'expr', 'param'):
+        if isinstance(found := getattr(expr, name, None), pp.Expr):
+            yield found
+    yield from getattr(expr, 'args', ())
+
+
+def _kind(node: Node) -> str:
+    expr = node.expr
+    if isinstance(expr, pp.VectorSelector | pp.AggregateExpr):
+        return 'vector'
+    if isinstance(expr, pp.MatrixSelector | pp.SubqueryExpr):
+        return 'matrix'
+    if isinstance(expr, pp.NumberLiteral):
+        return 'scalar'
+    if isinstance(expr, pp.StringLiteral):
+        return 'string'
+    if isinstance(expr, pp.Call):
+        return str(expr.func.return_type).rpartition('.')[2].lower()
+    if isinstance(expr, pp.BinaryExpr):
+        return 'vector' if 'vector' in [side.kind for side in node.inner] else 'scalar'
+    return node.inner[0].kind
+
+
+def _labels(node: Node) -> Labels:
+    if isinstance(node.expr, pp.AggregateExpr):
+        return _of_aggregate(node)
+    if isinstance(node.expr, pp.BinaryExpr):
+        return _of_binary(node)
+    if isinstance(node.expr, pp.Call):
+        return _of_call(node)
+    return node.inner[0].labels if node.inner else ANY
+
+
+def _of_aggregate(node: Node) -> Labels:
+    operator, modifier, labels = str(node.expr.op), node.expr.modifier, node.inner[0].labels
+    if operator in _OF_SERIES:
+        return labels
+    kept = NONE
+    if modifier is not None:
+        kept = labels & _these(modifier.labels, modifier.type == pp.AggModifierType.By)
+    if operator == 'count_values':
+        kept |= _named(node.expr.param)
+    return kept
+
+
+def _of_binary(node: Node) -> Labels:
+    (left, right), modifier = node.inner, node.expr.modifier
+    vectors = [side.labels for side in node.inner if side.kind != 'scalar']
+    if len(vectors) < 2 or modifier is None:
+        return vectors[0] if vectors else NONE
+    card, matching = modifier.card, modifier.matching
+    if card == pp.VectorMatchCardinality.ManyToMany:
+        # "and" and "unless" return series of the left side, whole.
+        return left.labels | right.labels if str(node.expr.op) == 'or' else left.labels
+    if card == pp.VectorMatchCardinality.OneToOne:
+        return left.labels if matching is None else left.labels & matched(matching)
+    many, one = ((left, right) if card == pp.VectorMatchCardinality.ManyToOne
+                 else (right, left))
+    taken = Labels(frozenset(getattr(modifier, 'group_labels', None) or ()))
+    return many.labels & ~taken | one.labels & taken
+
+
+def _of_call(node: Node) -> Labels:
+    vectors = [a.labels for a in node.inner if a.kind in ('vector', 'matrix')]
+    # Of no vector, such as vector(1), the result has no labels.
+    labels = ANY if len(vectors) > 1 else [NONE, *vectors][-1]
+    if node.expr.func.name in _LABELLING and len(node.inner) > 1:
+        labels |= _named(node.inner[1].expr)
+    return labels
+
+
+def matched(matching: Any) -> Labels:
+    """What ``on (...)`` names, or ``ignoring (...)`` does not."""
+    return _these(matching.labels, matching.type == pp.LabelModifierType.Include)
+
+
+def _these(names: Any, included: bool) -> Labels:
+    return Labels(frozenset(names), not included)
+
+
+def _named(literal: Any) -> Labels:
+    name = getattr(literal, 'val', None)
+    return Labels(frozenset({name})) if isinstance(name, str) else NONE

@@ -1,0 +1,33 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+
+"""What has happened to an instance, and why it is therefore left alone."""
+
+from collections.abc import Iterator
+
+from kronos_nova import model
+
+
+def holding(history: model.History, uuid: str) -> Iterator[model.Rejection]:
+    """Every reason, the one that holds longest first."""
+    if uuid in history.quarantined:
+        left = history.quarantined[uuid]
+        text = 'for ever' if left < 0 else f'for another {left:.0f} s'
+        yield model.Rejection('quarantined', f'instance {uuid} is quarantined {text}')
+    if uuid in history.cooling:
+        yield model.Rejection('cooling', f'instance {uuid} cools down for another '
+                                         f'{history.cooling[uuid]:.0f} s')
+    if uuid in history.refused_everywhere:
+        yield model.Rejection(
+            'placement-refuses-everywhere',
+            f'Placement has lately confirmed none of the hosts tried for instance {uuid}')
