@@ -50,6 +50,8 @@ WATCH = frozenset(_ALL + name for name in (
 ACT = frozenset(_ALL + name for name in (
     'os-migrate-server:migrate:host', 'os-migrate-server:migrate_live:host',
     'servers:confirm_resize', 'servers:migrations:delete'))
+#: What no daemon needs: ``kronos drain start``. The rule remains an administrator's.
+OPTIONAL = _ALL + 'os-services:update'
 
 _PLACEMENT = 'placement:'
 PLACEMENT_READ = frozenset(_PLACEMENT + name for name in (
@@ -110,7 +112,14 @@ def nova(rules: Iterable[tuple[str, str]]) -> str:
     lines += ['', '# Neither: administrators alone, as ever.']
     lines += [_rule(name, _without(text)) for name, text in sorted(found.items())
               if 'context_is_admin' in text and not roles_of(name)
-              and name not in {'context_is_admin', *BASE}]
+              and name not in {'context_is_admin', OPTIONAL, *BASE}]
+    only = _without(found[OPTIONAL])
+    lines += ['', *_comment(
+        'Administrators alone, unless you take the second line in place of the first: kronos '
+        'drain start disables a host. No daemon needs it. It is left out because whoever has '
+        'it may also enable hosts and say that one is down (forced_down), after which its '
+        'instances can be rebuilt elsewhere while they still run there.'),
+        _rule(OPTIONAL, only), '# ' + _rule(OPTIONAL, f'{only} or role:{EXECUTOR}')]
     return '\n'.join(lines) + '\n'
 
 

@@ -34,11 +34,10 @@ MEASURED = 200
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Answer:
-    """``seconds`` to empty the host, by the median MiB/s of ``measured`` migrations; None
-    where none is known."""
+    """``seconds`` to empty the host, by the median MiB/s of ``measured`` migrations, each from
+    its request until an executor saw its end; None where none is known."""
 
     check: draining.Check
-    cluster: model.Cluster
     here: int
     measured: int = 0
     bandwidth: float | None = None
@@ -56,11 +55,10 @@ def answer(args: argparse.Namespace) -> Answer:
     """:raises KronosException: something cannot be read, or is not there."""
     conf, policy_set = _cloud.configuration(
         PROG, args.config_file, 'Says whether a host can be emptied.', live=not args.snapshot)
-    rates: list[float] = []
-    copies = disks.local(engine_conf.options(conf))
+    migrated: list[tuple[int, int, float]] = []
 
     def also(store: Any, scopes: Any) -> None:
-        rates.extend(_rates(store.migrated(MEASURED), copies))
+        migrated.extend(store.migrated(MEASURED))
 
     seen = (_cloud.recorded(conf, policy_set, args.snapshot) if args.snapshot
             else _cloud.live(conf, policy_set, undecided=False, also=also))
@@ -75,11 +73,25 @@ def answer(args: argparse.Namespace) -> Answer:
     request = _cloud.request(conf, policy_set, seen, cluster)
     check = draining.empty(request, args.host, draining.Mode(args.mode),
                            overbooking=args.overbooking)
+    if (waits := seen.waiting.get(cluster.scope)) is not None:
+        check = dataclasses.replace(check, obstacles=(*check.obstacles, waits))
     here = sum(i.host == args.host for i in cluster.instances.values())
-    rate = statistics.median(rates) if rates else None
-    return Answer(
-        check, cluster, here, len(rates), rate,
-        None if rate is None else _seconds(conf, check.plan, request, rate, copies))
+    return _estimated(conf, Answer(check, here), request, migrated)
+
+
+def _estimated(conf: Any, found: Answer, request: planner.Request,
+               migrated: list[tuple[int, int, float]]) -> Answer:
+    """With the time that it takes.
+
+    :param migrated: (MiB of memory, GiB of disks, seconds) of each that was measured.
+    """
+    if not migrated:
+        return found
+    copies = disks.local(engine_conf.options(conf))
+    rate = statistics.median(_rates(migrated, copies))
+    return dataclasses.replace(
+        found, measured=len(migrated), bandwidth=rate,
+        seconds=_seconds(conf, found.check.plan, request, rate, copies))
 
 
 def _rates(migrated: list[tuple[int, int, float]], copies: bool) -> list[float]:

@@ -10,156 +10,99 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""What ``kronos drain start`` and ``watch`` do: disable a host, and look until it is empty."""
+"""What ``kronos drain start`` does: disable a host that can be emptied."""
 
 import argparse
-from collections.abc import Callable
-import dataclasses
-import difflib
-import re
-import time
-from typing import Any
+import shlex
 
 from kronos_nova import exception
 from kronos_nova import model
 from kronos_nova.cli import _cloud
 from kronos_nova.cli import _drain
+from kronos_nova.conf import engine as engine_conf
 from kronos_nova.rebalancer.clients import api
 from kronos_nova.rebalancer.clients import connection as connections
-from kronos_nova.rebalancer.clients import nova_api
 from kronos_nova.rebalancer.clients import switching
-from kronos_nova.rebalancer.store import api as store_api
-from kronos_nova.rebalancer.store import database
-from kronos_nova.rebalancer.store import rows as store_rows
 from kronos_nova.rebalancer.strategies import orders
 
 START = 'kronos drain start'
-WATCH = 'kronos drain watch'
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class Row:
-    """An instance that was on the host, or is: its newest task, if it has one."""
-
-    instance_uuid: str
-    to_host: str
-    state: str
-    seconds: float | None
-    error: str
 
 
 def start(args: argparse.Namespace) -> _drain.Answer:
-    """Check, then disable the host.
+    """Check, then disable the host, unless it is disabled for that reason already.
 
-    :raises KronosException: it cannot be emptied, engines would not, or Nova refused.
+    :raises KronosException: it cannot be emptied, engines would not, somebody has disabled it
+        for another reason, or Nova refused; but for a lost answer nothing is changed then.
     """
     conf, _policies = _cloud.configuration(
         START, args.config_file, 'Drains a host.', live=True)
-    _drained_by_engines(conf, args.reason)
+    options = engine_conf.options(conf)
+    _drained_by_engines(options, args.reason)
     answer = _drain.answer(args)
-    staying = [b for b in answer.check.blocked if not b.later]
-    if not args.force and (staying or answer.held or answer.check.obstacles):
-        first = staying[0] if staying else None
-        raise exception.ConfigError(
-            path=START, field=args.host,
-            problem=(f'{len(staying)} instances would stay, the first {first.instance_uuid}: '
-                     f'{first.reason}' if first is not None else
-                     '; '.join(answer.check.obstacles) or answer.check.plan.reason),
-            remedy='kronos drain check has them all; --force disables the host all the same.')
+    connection = connections.connect(conf)
     try:
-        switching.disable(connections.connect(conf), args.host, args.reason)
+        uuid, service = switching.look(connection, args.host)
+        if not service.enabled and service.disabled_reason == args.reason:
+            return answer
+        if not args.force:
+            _refuse(args, answer, service, options)
+        switching.disable(connection, uuid, args.host, args.reason)
     except api.ApiError as e:
         raise exception.ConfigError(
-            path=START, field=args.host, problem=str(e),
-            remedy='Nothing is changed, unless the connection broke: see openstack compute '
-                   'service list. Or disable it yourself: openstack compute service set '
-                   f'--disable --disable-reason {args.reason!r}') from None
+            path='command line', field=args.host, problem=str(e).rstrip('.'),
+            remedy=_by_hand(args, changed=e.sent)) from None
     return answer
 
 
-def _drained_by_engines(conf: Any, reason: str) -> None:
+def _drained_by_engines(options: model.Options, reason: str) -> None:
     """:raises ConfigError: no engine of this configuration would empty the host."""
-    service = model.Service('', status='disabled', disabled_reason=reason)
-    if conf.engine.dry_run:
+    if options.dry_run:
         raise _wrong('[engine] dry_run', 'it is set, and then nothing is moved', 'Unset it.')
-    if not conf.engine.evacuate_disabled_hosts:
+    if not options.evacuate_disabled_hosts:
         raise _wrong('[engine] evacuate_disabled_hosts', 'it is not set: engines leave disabled '
                                                          'hosts alone', 'Set it for them, too.')
-    if (service.disabled_reason or '').startswith(orders.AUTOMATIC):
-        raise _wrong('--reason', f'{orders.AUTOMATIC} begins the reasons that Nova gives itself',
-                     'Give another one.')
-    if not re.search(conf.engine.drain_reason_regex, reason):
-        raise _wrong('--reason', 'it does not match [engine] drain_reason_regex '
-                                 f'{conf.engine.drain_reason_regex!r}', 'Give one that does.')
+    service = model.Service('', status='disabled', disabled_reason=reason)
+    if (why := orders.refusal(service, options)) is not None:
+        raise exception.ConfigError(
+            path='command line', field='--reason', problem=f'engines would not drain it: {why}',
+            remedy='Give a reason that [engine] drain_reason_regex matches and that does not '
+                   f'begin with {orders.AUTOMATIC}')
 
 
 def _wrong(field: str, problem: str, remedy: str) -> exception.ConfigError:
-    return exception.ConfigError(path=START, field=field, problem=problem, remedy=remedy)
+    return exception.ConfigError(path='kronos.conf', field=field, problem=problem, remedy=remedy)
 
 
-def watch(args: argparse.Namespace, tell: Callable[[list[Row]], None],
-          wait: Callable[[float], None] = time.sleep) -> tuple[bool, list[Row]]:
-    """Look until the host is empty, or ``args.timeout`` seconds are over.
+def _refuse(args: argparse.Namespace, answer: _drain.Answer, service: model.Service,
+            options: model.Options) -> None:
+    """:raises ConfigError: there is something that only --force may pass over."""
+    if not service.enabled:
+        for_what = ('without a reason' if not service.disabled_reason else
+                    f'for the reason {service.disabled_reason!r}')
+        drained = orders.refusal(service, options)
+        raise exception.ConfigError(
+            path='command line', field=args.host,
+            problem=f'it is disabled already, {for_what} (Nova does not keep since when or by '
+                    'whom), and engines ' + ('empty it' if drained is None else 'leave it alone'),
+            remedy='Nothing is changed; --force puts this reason in the place of that one.')
+    staying = [b for b in answer.check.blocked if not b.later]
+    if not (staying or answer.held or answer.check.obstacles):
+        return
+    raise exception.ConfigError(
+        path='command line', field=args.host,
+        problem=(f'{len(staying)} instances would stay, the first {staying[0].instance_uuid}: '
+                 f'{staying[0].reason}' if staying else
+                 '; '.join(answer.check.obstacles) or answer.check.plan.reason),
+        remedy='kronos drain check has them all; --force disables the host all the same.')
 
-    :param tell: told of each look.
-    :returns: whether it is empty, and the last look.
-    :raises KronosException: Nova or the database cannot be read at all.
+
+def _by_hand(args: argparse.Namespace, *, changed: bool) -> str:
+    """What to do when Nova has not done it.
+
+    :param changed: it may have all the same.
     """
-    conf, _policies = _cloud.configuration(
-        WATCH, args.config_file, 'Watches a drain.', live=True)
-    database.must_exist(conf.database.connection)
-    store = store_api.Store(conf)
-    connection = connections.connect(conf)
-    nova = nova_api.NovaApi(connection)
-    begun = time.time()
-    try:
-        store.check()
-        while True:
-            try:
-                here = _left(nova, connection, args.host)
-            except api.ApiError as e:
-                raise exception.ConfigError(path='command line', field=args.host, problem=str(e),
-                                            remedy='See kronos-test-config.') from None
-            rows = _rows(here, store.tasks_from(args.host, begun - args.since))
-            tell(rows)
-            # Nova-compute has its part until the last task from or to it is over.
-            if not here and not any(args.host in (f.from_host, f.to_host, *f.alternates)
-                                    for f in store.flights()):
-                return True, rows
-            if time.time() - begun >= args.timeout:
-                return False, rows
-            wait(min(args.interval, max(0.1, begun + args.timeout - time.time())))
-    finally:
-        store.close()
-
-
-def _left(nova: nova_api.NovaApi, connection: Any, host: str) -> list[str]:
-    """Before and after the list of servers Nova is asked for its services: it leaves out the
-    servers of a cell that is down, and of services it says so.
-
-    :raises ApiError: also when there is no such host.
-    """
-    services = nova.services()
-    if host not in services:
-        near = difflib.get_close_matches(host, list(services), 1, 0.8)
-        raise api.ApiError('Nova', 'compute services', 'there is no such compute host'
-                           + (f'; is {near[0]} meant?' if near else ''))
-    here = switching.left_on(connection, host)
-    nova.services()
-    return here
-
-
-def _rows(here: list[str], tasks: list[store_rows.TaskRow]) -> list[Row]:
-    newest: dict[str, store_rows.TaskRow] = {}
-    for row in tasks:  # oldest first
-        newest[row.task.instance_uuid] = row
-    found = []
-    for uuid in sorted({*here, *newest}):
-        if uuid not in newest:
-            found.append(Row(uuid, '', 'waits', None, ''))
-            continue
-        row = newest[uuid]
-        ended = None if row.completed_at is None or row.submitted_at is None else (
-            row.completed_at - row.submitted_at)
-        found.append(Row(uuid, row.task.to_host, str(row.task.state), ended, row.error or ''))
-    return found
+    command = ('openstack compute service set --disable --disable-reason '
+               f'{shlex.quote(args.reason)} {shlex.quote(args.host)} nova-compute')
+    return (('See openstack compute service list whether it is disabled now; if not, disable it '
+             'yourself: ' if changed else 'Nothing is changed. Or disable it yourself: ')
+            + command)

@@ -28,7 +28,7 @@ class CheckDrain(_command.Table):
     """Whether a host can be emptied, in which order, and what is in the way.
 
     Reads the cloud as a planning cycle does, or a snapshot, and changes nothing. The exit
-    status is 1 when something would stay on the host.
+    status is 1 when something would stay on the host, or engines would not empty it now.
     """
 
     columns = ('What', 'Verdict', 'Detail')
@@ -114,7 +114,8 @@ class StartDrain(_command.Command):
         parser.add_argument('--reason', required=True, type=_reason, metavar='TEXT',
                             help='Why; Nova keeps it as disabled_reason.')
         parser.add_argument('--force', action='store_true',
-                            help='Also when some instances would stay.')
+                            help='Also when some instances would stay, or the host is '
+                                 'disabled for another reason.')
         parser.set_defaults(snapshot=None, mode='auto', overbooking=False)
         return parser
 
@@ -144,7 +145,9 @@ def _reason(text: str) -> str:
 class WatchDrain(_command.Table):
     """Look at a host until it is empty, and say what became of each instance.
 
-    The exit status is 1 when it is not empty after --timeout seconds.
+    On standard error it says why nothing begins: a pause, or a plan that waits for approval. It
+    bears with a Nova or a database that does not answer for five minutes. The exit status is 1
+    when the host is not empty after --timeout seconds, and at once when it is enabled again.
     """
 
     columns = ('Instance', 'To', 'State', 'Seconds', 'Error')
@@ -162,7 +165,7 @@ class WatchDrain(_command.Table):
         return parser
 
     def rows(self, args: argparse.Namespace) -> Iterable[_command.Row]:
-        from kronos_nova.cli import _draining
+        from kronos_nova.cli import _watching
         from kronos_nova.cli import progress
         from kronos_nova.cmd import _tool
 
@@ -172,11 +175,13 @@ class WatchDrain(_command.Table):
             gone = sum(row.state == 'completed' for row in found)
             line.show(f'{gone} of {len(found)} have left', gone / len(found) if found else 1.0)
 
-        empty, found = _draining.watch(args, tell)
-        line.clear()
-        self.status = int(not empty)
-        sys.stderr.write(f'Host {_tool.shown(args.host)} '
-                         + ('is empty.\n' if empty else 'is not empty yet.\n'))
+        def say(text: str) -> None:
+            line.clear()
+            sys.stderr.write(_tool.shown(text) + '\n')
+
+        why, found = _watching.watch(args, tell, say)
+        self.status = int(why is not None)
+        say(f'Host {args.host} ' + (why or 'is empty.'))
         return [(r.instance_uuid, _tool.shown(r.to_host), r.state,
                  None if r.seconds is None else round(r.seconds, 1), _tool.shown(r.error))
                 for r in found]

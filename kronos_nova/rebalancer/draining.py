@@ -64,7 +64,7 @@ class Check:
     """``plan`` has the moves off the host, what makes room for them, and those off hosts that
     are drained already; ``missing``: what hosts are short of, by resource class, for those whom
     room keeps, and nothing else but load. ``obstacles``: why engines would not do it as they are
-    configured."""
+    configured, or do not do it now."""
 
     plan: model.Plan
     blocked: tuple[Blocked, ...]
@@ -97,7 +97,7 @@ def empty(request: planner.Request, host: str, mode: Mode = Mode.AUTO, *,
 
 def _ordered(request: planner.Request, host: str, overbooking: bool) -> planner.Request:
     """The host is disabled and drained beside those that are drained already; nothing else is
-    planned. Cooldowns end while it goes on."""
+    planned. Cooldowns end while it goes on; so do pauses, which are obstacles."""
     supposed = supposing.Supposed(request.cluster, request.scores).drained(
         host, supposing.REASON)
     options = dataclasses.replace(
@@ -109,14 +109,22 @@ def _ordered(request: planner.Request, host: str, overbooking: bool) -> planner.
         request, cluster=supposed.cluster, options=options,
         strategies=[s for s in request.strategies if type(s).__name__ == 'Evacuate'],
         budget=max(1, 2 * leaving), history=dataclasses.replace(
-            request.history, cooling={}, scope_cooling=0.0, waiting=None))
+            request.history, cooling={}, scope_cooling=0.0, waiting=None, paused=None))
 
 
 def _obstacles(request: planner.Request, host: str) -> tuple[str, ...]:
-    """Why engines would not empty the host as they are configured, were it disabled."""
+    """Why engines would not empty the host as they are configured, were it disabled; or do
+    not, where it is."""
     found = []
     if not request.options.evacuate_disabled_hosts:
         found.append('evacuate_disabled_hosts is not set: engines leave disabled hosts alone')
+    service = request.cluster.services.get(host)
+    if service is not None and not service.enabled:
+        why = orders.refusal(service, request.options)
+        if why is not None:
+            found.append(f'host {host} is disabled already and not drained: {why}')
+    if request.history.paused is not None:
+        found.append(request.history.paused)
     supposed = supposing.Supposed(request.cluster, request.scores).drained(
         host, supposing.REASON)
     outage = gates.outage(supposed.cluster, request.options)

@@ -22,6 +22,8 @@ import dataclasses
 import functools
 import json
 import pathlib
+import subprocess
+import sys
 import time
 from typing import Any
 
@@ -326,6 +328,86 @@ class ExecutorTestCase(Case):
 
         self.useFixture(fixtures.MockPatchObject(found.session, 'request', recorded))
         return bodies
+
+
+class DrainTestCase(Case):
+    """``kronos drain``, as a process, with the rights of either role."""
+
+    def kronos(self, role: str, *arguments: str) -> 'subprocess.CompletedProcess[str]':
+        found = self.as_role(role)
+        directory = pathlib.Path(self.useFixture(fixtures.TempDir()).path)
+        (directory / 'policies.yaml').write_text(
+            'policies: [{name: cpu, weight: 1.0, imbalance_query: cpu, host_label: host}]\n')
+        (directory / 'kronos.conf').write_text(f'''
+[engine]
+dry_run = false
+evacuate_disabled_hosts = true
+policies_file = {directory}/policies.yaml
+hypervisor_types = fake
+[prometheus]
+url = {self.closed_port()}
+max_retries = 0
+[database]
+connection = {self.store.engine.url.render_as_string(hide_password=False)}
+[nova]
+auth_type = admin_token
+endpoint = {found.compute.get_endpoint()}
+token = token
+endpoint_override = {found.compute.get_endpoint()}
+placement_endpoint_override = {found.placement.get_endpoint()}
+''')
+        return subprocess.run(
+            [sys.executable, '-c', 'import sys; from kronos_nova.cli import app; '
+                                   'sys.exit(app.main(sys.argv[1:]))',
+             'drain', *arguments, '--config-file', str(directory / 'kronos.conf')],
+            capture_output=True, text=True, timeout=180, check=False)
+
+    def service(self) -> tuple[str, str | None]:
+        found = self.admin_api.get_services(host='host1', binary='nova-compute')[0]
+        return found['status'], found['disabled_reason']
+
+    def test_a_host_is_disabled_by_who_is_granted_that_and_watched_by_both_roles(self) -> None:
+        self.store = self.new_store()
+        server = self.boot(host='host1')
+        start = ('start', 'host1', '--reason', "the owner's wish")
+        with self.subTest('as the file is shipped'):
+            for role in (ENGINE, EXECUTOR):
+                done = self.kronos(role, *start)
+                self.assertEqual((1, ''), (done.returncode, done.stdout))
+                self.assertIn('HTTP 403', done.stderr)
+                self.assertIn('the user of [nova] needs a role that policy '
+                              'os_compute_api:os-services:update allows. Nothing is changed. Or '
+                              'disable it yourself: openstack compute service set --disable '
+                              "--disable-reason 'the owner'\"'\"'s wish' host1 nova-compute\n",
+                              done.stderr)
+                self.assertEqual(1, done.stderr.count('\n'), done.stderr)
+        self.assertEqual(('enabled', None), self.service())
+        with self.subTest('with the line that it has for that'):
+            self.load(self.granted())
+            done = self.kronos(ENGINE, *start)
+            self.assertEqual(1, done.returncode)
+            done = self.kronos(EXECUTOR, *start)
+            self.assertEqual(0, done.returncode, done.stderr)
+            self.assertEqual(('disabled', "the owner's wish"), self.service())
+        self.load(str(NOVA_FILE))
+        with self.subTest('to watch it, what a cycle may read is enough'):
+            for role in (ENGINE, EXECUTOR):
+                done = self.kronos(role, 'watch', 'host1', '--timeout', '0.1', '-f', 'json')
+                self.assertEqual(1, done.returncode)
+                self.assertIn('Host host1 is not empty yet.', done.stderr)
+                self.assertEqual([server['id']],
+                                 [row['Instance'] for row in json.loads(done.stdout)])
+        done = self.kronos(NEITHER, 'watch', 'host1')
+        self.assertIn('policy os_compute_api:os-services:list allows', done.stderr)
+
+    def granted(self) -> str:
+        """The file, with the second line of its last two in the place of the first."""
+        *lines, one, other = NOVA_FILE.read_text().splitlines()
+        self.assertTrue(other.startswith('# "os_compute_api:os-services:update"'), other)
+        self.assertTrue(one.startswith('"os_compute_api:os-services:update"'), one)
+        path = pathlib.Path(self.useFixture(fixtures.TempDir()).join('policy.yaml'))
+        path.write_text('\n'.join([*lines, other.removeprefix('# '), '']))
+        return str(path)
 
 
 class AbortTestCase(Case):

@@ -17,6 +17,7 @@ import dataclasses
 import json
 import os
 import re
+import shlex
 import stat
 import subprocess
 import time
@@ -28,6 +29,8 @@ import fixtures
 from kronos_nova import model
 from kronos_nova.rebalancer.snapshots import reader
 from tests import commands
+from tests.docs import shown as docs
+from tests.functional import api
 from tests.functional import test_first_light
 
 
@@ -325,6 +328,68 @@ class TestAgain(ToolsCase):
     def drain(self, *arguments: str) -> 'subprocess.CompletedProcess[str]':
         return self.kronos('drain', *arguments)
 
+    def test_a_drain_goes_as_the_blocks_of_the_documentation_show_it(self) -> None:
+        self.work()
+        self.engine_options('evacuate_disabled_hosts = true')
+        shown = [['host3' if word == 'compute-07' else word for word in shlex.split(
+            command.replace(' --config-file /etc/kronos/kronos.conf', ''))[1:]]
+                 for _page, command in docs.blocks()
+                 if command.startswith(('kronos drain start ', 'kronos drain watch '))]
+        self.assertEqual(['start', 'watch'], [words[1] for words in shown])
+        for words in shown:
+            done = self.kronos(*words)
+            self.assertEqual(0, done.returncode, done.stderr)
+            if words[1] == 'start':
+                self.assertEqual(('disabled', words[words.index('--reason') + 1]),
+                                 self.status('host3'))
+                self.drain_by_an_engine()
+        self.assertRegex(done.stdout, rf'{self.server["id"]} \| host[12] +\| completed')
+        self.assertEqual('Host host3 is empty.\n', done.stderr)
+
+    def drain_by_an_engine(self) -> None:
+        self.conf.set_override('evacuate_disabled_hosts', True, 'engine')
+        self.worker._settings = dataclasses.replace(self.worker._settings, instance_cooldown=0.0)
+        with self.store.engine.begin() as connection:
+            connection.exec_driver_sql('DELETE FROM cooldown')
+        self.assertEqual(1, len(self.plan()['moves']))
+        self.work()
+
+    def test_what_holds_a_drain_is_told_by_check_and_watch(self) -> None:
+        self.engine_options('evacuate_disabled_hosts = true')
+        self.work()
+        server = self.boot(host='host1')
+        pause = self.store.pause(None, self.store.now(), seconds=3600, paused_by='me',
+                                 reason='a storm')
+        done = self.ask('drain', 'check', 'host1')
+        rows = [tuple(row.values()) for row in json.loads(done.stdout)]
+        self.assertEqual((1, 'waits'), (done.returncode, rows[-1][1]))
+        self.assertIn(('engines', 'refuse', str(pause)), rows)
+        self.assertIn((f'instance {server["id"]}', 'moves'), [row[:2] for row in rows])
+        done = self.drain('start', 'host1', '--reason', 'a change')
+        self.assertEqual(1, done.returncode)
+        self.assertIn('a storm', done.stderr)
+        done = self.drain('watch', 'host1')
+        self.assertEqual((1, 1), (done.returncode, done.stderr.count('\n')))
+        self.assertIn('Host host1 is enabled, and no engine empties it: 1 instances', done.stderr)
+        with self.disabled('host1'):
+            done = self.drain('watch', 'host1', '--timeout', '0.1')
+        self.assertEqual(f'Nothing begins now: {pause}\nHost host1 is not empty yet.\n',
+                         done.stderr)
+        self.store.resume(None, self.store.now())
+        self.conf.set_override('mode', 'approve', 'engine')
+        self.conf.set_override('evacuate_disabled_hosts', True, 'engine')
+        with self.disabled('host1'):
+            self.assertEqual(1, len(self.plan()['moves']))
+            (waits,) = self.store.waiting(self.store.now())
+            done = self.ask('drain', 'check', 'host1')
+            rows = [tuple(row.values()) for row in json.loads(done.stdout)]
+            self.assertEqual((1, 'waits'), (done.returncode, rows[-1][1]))
+            self.assertIn(('engines', 'refuse', str(waits)), rows)
+            done = self.drain('watch', 'host1', '--timeout', '0.1')
+        self.assertIn(waits.plan_id, str(waits))
+        self.assertEqual(f'Nothing begins now: {waits}\nHost host1 is not empty yet.\n',
+                         done.stderr)
+
     def status(self, host: str) -> tuple[str, str | None]:
         found = next(s for s in self.admin_api.get_services(binary='nova-compute')
                      if s['host'] == host)
@@ -337,7 +402,8 @@ class TestAgain(ToolsCase):
         self.assertIn('evacuate_disabled_hosts: it is not set', done.stderr)
         self.engine_options('evacuate_disabled_hosts = true', 'drain_reason_regex = ^change-')
         done = self.drain('start', 'host3', '--reason', 'a change')
-        self.assertIn('does not match [engine] drain_reason_regex', done.stderr)
+        self.assertIn("--reason: engines would not drain it: its disabled_reason 'a change' does "
+                      "not match drain_reason_regex '^change-'", done.stderr)
         self.admin_api.post_server_action(self.server['id'], {'lock': None})
         done = self.drain('start', 'host3', '--reason', 'change-7')
         self.assertEqual(1, done.returncode)
@@ -354,19 +420,49 @@ class TestAgain(ToolsCase):
         self.assertIn('Host host3 is not empty yet.', done.stderr)
         done = self.drain('watch', 'hots3')
         self.assertEqual(1, done.returncode)
-        self.assertIn('there is no such compute host; is host3 meant?', done.stderr)
-        self.conf.set_override('evacuate_disabled_hosts', True, 'engine')
-        self.worker._settings = dataclasses.replace(self.worker._settings, instance_cooldown=0.0)
-        with self.store.engine.begin() as connection:
-            connection.exec_driver_sql('DELETE FROM cooldown')
-        self.assertEqual(1, len(self.plan()['moves']))
-        self.work()
+        self.assertIn('hots3: there is no such compute host. Is host3 meant?', done.stderr)
+        self.drain_by_an_engine()
         done = self.drain('watch', 'host3', '-f', 'json')
         self.assertEqual(0, done.returncode, done.stderr)
         (row,) = json.loads(done.stdout)
         self.assertEqual((self.server['id'], 'completed', ''),
                          (row['Instance'], row['State'], row['Error']))
         self.assertEqual(self.host_of(self.server), row['To'])
+
+    def test_a_host_that_somebody_has_disabled_keeps_its_reason_unless_it_is_forced(self) -> None:
+        self.engine_options('evacuate_disabled_hosts = true')
+        service = next(s['id'] for s in self.admin_api.get_services(binary='nova-compute')
+                       if s['host'] == 'host1')
+        self.admin_api.put_service(service, {
+            'status': 'disabled', 'disabled_reason': 'disk broken, do not enable'})
+        done = self.drain('start', 'host1', '--reason', 'change 7')
+        self.assertEqual((1, ''), (done.returncode, done.stdout))
+        self.assertIn("it is disabled already, for the reason 'disk broken, do not enable'",
+                      done.stderr)
+        self.assertIn('--force', done.stderr)
+        self.assertEqual(('disabled', 'disk broken, do not enable'), self.status('host1'))
+        self.assertEqual([], self.written())
+        done = self.drain('start', 'host1', '--reason', 'disk broken, do not enable')
+        self.assertEqual(0, done.returncode, done.stderr)
+        self.assertIn('Host host1 is disabled; 1 instances are to leave it.', done.stdout)
+        self.assertEqual([], self.written(), 'a repeat has nothing to write')
+        done = self.drain('start', 'host1', '--reason', 'change 7', '--force')
+        self.assertEqual(0, done.returncode, done.stderr)
+        self.assertEqual(('disabled', 'change 7'), self.status('host1'))
+        self.assertEqual(1, len(self.written()))
+
+    def written(self) -> list[tuple[str, str]]:
+        """What our commands have asked Nova for, but to read."""
+        return [request for request in self.nova_api.door.requests
+                if request[0] not in api.READING and '/action' not in request[1]]
+
+    def test_a_drain_whose_answer_is_lost_is_looked_up(self) -> None:
+        self.work()
+        self.engine_options('evacuate_disabled_hosts = true')
+        self.nova_api.door.lose_answer_of = lambda method, path: method == 'PUT'
+        done = self.drain('start', 'host3', '--reason', 'change 7')
+        self.assertEqual(0, done.returncode, done.stderr)
+        self.assertEqual(('disabled', 'change 7'), self.status('host3'))
 
     def test_what_was_cancelled_is_tried_again(self) -> None:
         (row,) = self.store.tasks(self.plan_id)

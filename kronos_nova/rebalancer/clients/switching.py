@@ -10,44 +10,88 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""Disables a nova-compute: the one thing that ``kronos drain start`` asks of Nova."""
+"""Disables a nova-compute, the one thing that ``kronos drain start`` asks of Nova; and who is
+left on a host."""
 
 from typing import Any
 
+from kronos_nova import model
 from kronos_nova.rebalancer.clients import api
+from kronos_nova.rebalancer.clients import nova_api
+from kronos_nova.rebalancer.clients import records
 
-#: Services have UUIDs, and a PUT of one takes status and reason.
-VERSION = '2.53'
+#: As of all other reads; since 2.53 a PUT of a service takes status and reason.
+VERSION = '.'.join(map(str, nova_api.BASE))
 POLICY = 'os_compute_api:os-services:update'
 LISTED = 'os_compute_api:os-services:list'
 
 
-def disable(connection: Any, host: str, reason: str) -> None:
-    """Nova's scheduler sends nothing more to the host, and engines see the reason.
+def look(connection: Any, host: str) -> tuple[str, model.Service]:
+    """The nova-compute of a host as it is now, with its UUID.
 
-    :raises ApiError: there is no such service, or Nova refused or did not answer.
+    :raises ApiError: it is not listed, its cell is down, or Nova cannot be read.
     """
     nova = api.Api(connection, 'Nova', 'compute')
-    what = f'service nova-compute on {api.printable(host)}'
+    what = _service(host)
     body = nova.get('/os-services', what, LISTED, VERSION,
                     {'binary': 'nova-compute', 'host': host})
     found = [r for r in nova.records(body, 'services', what) if r.get('host') == host]
-    if len(found) != 1 or not isinstance(found[0].get('id'), str):
+    if len(found) != 1:
         raise api.ApiError('Nova', what, 'it is not listed')
-    response = nova.put(f'/os-services/{found[0]["id"]}', f'disable the {what}', VERSION,
-                        {'status': 'disabled', 'disabled_reason': reason})
-    if response.status_code != 200:
-        raise api.ApiError('Nova', f'disable the {what}', nova.refusal(response, POLICY),
-                           response.status_code)
+    service = nova_api.service(found[0])
+    return records.Record('Nova', 'compute service', found[0]).identity('id'), service
+
+
+def disable(connection: Any, uuid: str, host: str, reason: str) -> None:
+    """Nova's scheduler sends nothing more to the host, and engines see the reason.
+
+    :param uuid: of its service.
+    :raises ApiError: Nova refused; or its answer was lost, and the service is not disabled
+        for the reason, or cannot be looked up: then ``sent`` is true.
+    """
+    nova = api.Api(connection, 'Nova', 'compute')
+    what = f'disable the {_service(host)}'
+    try:
+        response = nova.put(f'/os-services/{uuid}', what, VERSION,
+                            {'status': 'disabled', 'disabled_reason': reason})
+    except api.ApiError as e:
+        if e.sent:
+            return _settle(connection, host, reason, e)
+        raise
+    if response.status_code == 200:
+        return None
+    error = api.ApiError('Nova', what, nova.refusal(response, POLICY), response.status_code)
+    if response.status_code >= 500:
+        return _settle(connection, host, reason, error)
+    raise error
+
+
+def _settle(connection: Any, host: str, reason: str, lost: api.ApiError) -> None:
+    """Nobody knows what became of the request: look."""
+    try:
+        _uuid, service = look(connection, host)
+    except api.ApiError as e:
+        raise api.ApiError(
+            'Nova', lost.what, f'{lost.problem}, and whether the host is disabled now cannot be '
+                               f'looked up ({e.problem})', lost.status, sent=True) from None
+    if service.enabled or service.disabled_reason != reason:
+        how = 'enabled' if service.enabled else 'disabled for another reason'
+        raise api.ApiError(
+            'Nova', lost.what, f'{lost.problem}; looked up after that, the host is still {how}',
+            lost.status, sent=True)
 
 
 def left_on(connection: Any, host: str) -> list[str]:
-    """UUIDs of all servers on the host.
+    """UUIDs of all servers on the host, by the rights that a planning cycle needs.
 
     :raises ApiError: they could not be read.
     """
     nova = api.Api(connection, 'Nova', 'compute')
     return sorted(str(r['id']) for r in nova.pages(
-        '/servers', 'servers', f'servers on {api.printable(host)}',
-        'os_compute_api:servers:index:get_all_tenants', VERSION,
+        '/servers/detail', 'servers', f'servers on {api.printable(host)}',
+        'os_compute_api:servers:detail:get_all_tenants', VERSION,
         {'all_tenants': '1', 'host': host}))
+
+
+def _service(host: str) -> str:
+    return f'service nova-compute on {api.printable(host)}'

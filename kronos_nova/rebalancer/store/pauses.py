@@ -14,6 +14,7 @@
 """Pauses: nothing is planned or begun in a scope, or anywhere."""
 
 import dataclasses
+import datetime
 
 import sqlalchemy as sa
 from sqlalchemy.sql.elements import ColumnElement
@@ -23,6 +24,8 @@ from kronos_nova.rebalancer.store import tables
 _pause = tables.pause
 SCOPE = 'scope'
 CLOUD = 'cloud'
+#: 9999-12-31, the last that a calendar can show.
+_LAST = 253402214400.0
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -38,7 +41,9 @@ class Pause:
     def __str__(self) -> str:
         what = 'everything' if self.scope is None else f'scope {self.scope}'
         how = 'kronos resume' + ('' if self.scope is None else ' --scope ...')
-        return f'{what} was paused by {self.paused_by}: {self.reason} ({how} ends it)'
+        until = '' if self.until is None else ' until ' + datetime.datetime.fromtimestamp(
+            min(self.until, _LAST), datetime.UTC).isoformat(timespec='minutes')
+        return f'{what} was paused by {self.paused_by}{until}: {self.reason} ({how} ends it)'
 
 
 def _key(scope: str | None) -> tuple[str, str]:

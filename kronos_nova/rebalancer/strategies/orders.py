@@ -28,7 +28,7 @@ def drained_hosts(cluster: model.Cluster, options: model.Options) -> list[str]:
     that ``drain_reason_regex`` matches."""
     return [host for host in sorted(cluster.scope_hosts)
             if (service := cluster.services.get(host)) is not None and not service.enabled
-            and _refusal(service, options) is None]
+            and refusal(service, options) is None]
 
 
 def waiting(cluster: model.Cluster, options: model.Options) -> list[str]:
@@ -55,14 +55,14 @@ def undrained(cluster: model.Cluster, options: model.Options,
         if service is None or service.enabled:
             continue
         why = ('evacuate_disabled_hosts is not set' if not options.evacuate_disabled_hosts
-               else _refusal(service, options) or (None if host in going_on else held))
+               else refusal(service, options) or (None if host in going_on else held))
         if why is not None:
             found.append(model.Rejection(
                 'not-drained', f'host {host} is disabled, not drained, because {why}'))
     return tuple(found)
 
 
-def _refusal(service: model.Service, options: model.Options) -> str | None:
+def refusal(service: model.Service, options: model.Options) -> str | None:
     """Why a disabled host is not to be drained."""
     reason = service.disabled_reason or ''
     if not service.up:

@@ -202,7 +202,30 @@ def test_an_instance_that_may_not_move_says_so_itself():
     assert blocked.reason == 'locked: instance i0 is locked by its owner' and not blocked.later
 
 
-def test_a_scope_that_is_paused_says_so():
+def test_a_scope_that_is_paused_says_so_and_the_plan_is_there_all_the_same():
+    request = dataclasses.replace(cloud(1024), history=model.History(paused='a change'),
+                                  options=model.Options(evacuate_disabled_hosts=True))
+    check = draining.empty(request, 'a')
+    assert check.obstacles == ('a change',) and check.plan.moves
+
+
+@pytest.mark.parametrize(('status', 'reason', 'state', 'said'), [
+    ('disabled', 'AUTO: libvirt', 'up', "its disabled_reason is 'AUTO: libvirt'"),
+    ('disabled', 'disk broken', 'up', "'disk broken' does not match drain_reason_regex '^change'"),
+    ('disabled', None, 'up', "'' does not match drain_reason_regex"),
+    ('disabled', 'change 7', 'down', 'its nova-compute is down'),
+    ('disabled', 'change 7', 'up', None),
+    ('enabled', 'AUTO: of old', 'up', None)])
+def test_a_host_that_is_disabled_for_a_reason_that_engines_leave_alone_says_so(
+        status, reason, state, said):
     request = cloud(1024)
-    request = dataclasses.replace(request, history=model.History(paused='a change'))
-    assert draining.empty(request, 'a').plan.reason == 'a change'
+    request = dataclasses.replace(
+        request, options=model.Options(evacuate_disabled_hosts=True,
+                                       drain_reason_regex='^change'),
+        cluster=dataclasses.replace(request.cluster, services={
+            **request.cluster.services, 'a': model.Service(
+                'a', status=status, disabled_reason=reason, state=state)}))
+    check = draining.empty(request, 'a')
+    told = [text for text in check.obstacles if 'is disabled already and not drained' in text]
+    assert len(told) == (said is not None)
+    assert said is None or said in told[0]

@@ -578,12 +578,16 @@ def a_pause_is_history_with_who_and_why(store):
     store.pause('blue', NOW, seconds=None, paused_by='me', reason='first')
     store.pause('blue', NOW, seconds=60, paused_by='you', reason='second')
     assert store.history('blue', NOW).paused == (
-        'scope blue was paused by you: second (kronos resume --scope ... ends it)')
+        'scope blue was paused by you until 2023-11-14T22:14+00:00: second '
+        '(kronos resume --scope ... ends it)')
     assert store.history('red', NOW).paused is None
     store.pause(None, NOW, seconds=30, paused_by='me', reason='all')
     assert [p.scope for p in store.pauses(NOW)] == [None, 'blue']
     assert store.history('red', NOW).paused == (
-        'everything was paused by me: all (kronos resume ends it)')
+        'everything was paused by me until 2023-11-14T22:13+00:00: all (kronos resume ends it)')
+    store.pause(None, NOW, seconds=1e12, paused_by='me', reason='all')
+    assert 'until 9999-12-31' in store.history('red', NOW).paused
+    store.pause(None, NOW, seconds=30, paused_by='me', reason='all')
     assert [p.scope for p in store.pauses(NOW + 30)] == ['blue']
     store.purge(NOW + 10**9)
     assert not store.pauses(NOW), 'it ended long before the database\'s clock'

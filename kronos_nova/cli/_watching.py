@@ -1,0 +1,209 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""What ``kronos drain watch`` does: look until a host is empty, and say why nothing happens."""
+
+import argparse
+from collections.abc import Callable
+import dataclasses
+import difflib
+import functools
+import time
+from typing import Any
+
+from kronos_nova import exception
+from kronos_nova import model
+from kronos_nova.cli import _cloud
+from kronos_nova.conf import engine as engine_conf
+from kronos_nova.rebalancer import configured
+from kronos_nova.rebalancer.clients import api
+from kronos_nova.rebalancer.clients import connection as connections
+from kronos_nova.rebalancer.clients import nova_api
+from kronos_nova.rebalancer.clients import switching
+from kronos_nova.rebalancer.store import api as store_api
+from kronos_nova.rebalancer.store import database
+from kronos_nova.rebalancer.store import rows as store_rows
+from kronos_nova.rebalancer.strategies import orders
+
+WATCH = 'kronos drain watch'
+#: Seconds in which no look succeeds, until it is given up.
+PATIENCE = 300.0
+#: Seconds between two looks meanwhile, at most.
+BLIND_INTERVAL = 30.0
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Row:
+    """An instance that was on the host, or is: its newest task, if it has one."""
+
+    instance_uuid: str
+    to_host: str
+    state: str
+    seconds: float | None
+    error: str
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Look:
+    """``left``: instances on the host. ``busy``: a task from or to it is not over. ``emptied``:
+    an engine empties it, disabled or not. ``holds``: why nothing begins now, or nothing."""
+
+    rows: list[Row]
+    left: int
+    busy: bool = False
+    enabled: bool = False
+    emptied: bool = True
+    holds: str = ''
+
+
+def watch(args: argparse.Namespace, tell: Callable[[list[Row]], None],
+          say: Callable[[str], None]) -> tuple[str | None, list[Row]]:
+    """Look until the host is empty or enabled, or ``args.timeout`` seconds are over.
+
+    :param tell: told of each look.
+    :param say: told once of what is new: why nothing begins, and that it cannot look.
+    :returns: why it is not empty, None when it is; and the last look.
+    :raises KronosException: Nova or the database cannot be read at first, or for too long.
+    """
+    conf, policies = _cloud.configuration(
+        WATCH, args.config_file, 'Watches a drain.', live=True)
+    scopes = configured.scopes(conf, policies)
+    database.must_exist(conf.database.connection)
+    store = store_api.Store(conf)
+    try:
+        store.check()
+        connection = connections.connect(conf)
+        return until_over(args, functools.partial(
+            look, conf, scopes, store, connection, args.host), tell, say)
+    finally:
+        store.close()
+
+
+def until_over(args: argparse.Namespace, seen_since: Callable[[float], Look],
+               tell: Callable[[list[Row]], None], say: Callable[[str], None],
+               wait: Callable[[float], None] = time.sleep,
+               clock: Callable[[], float] = time.time) -> tuple[str | None, list[Row]]:
+    """As :func:`watch`, with what it looks by."""
+    begun = clock()
+    last: Look | None = None
+    disabled, holds = False, ''
+    blind: float | None = None  # since then
+    while True:
+        try:
+            now = seen_since(begun - args.since)
+        except (api.ApiError, exception.StoreError) as e:
+            if last is None:
+                raise _unseen(args.host, str(e)) from None
+            if blind is None:
+                blind = clock()
+                say(f'Cannot look: {str(e).rstrip(".")}. It is tried again for {PATIENCE:.0f} s.')
+            elif clock() - blind >= PATIENCE:
+                raise _unseen(args.host, f'no look has succeeded for {clock() - blind:.0f} s: '
+                                         f'{e}') from None
+        else:
+            if blind is not None:
+                say('It can be looked at again.')
+            blind, last = None, now
+            tell(now.rows)
+            if not now.left and not now.busy:
+                return None, now.rows
+            disabled |= not now.enabled
+            if now.enabled and (disabled or not now.emptied):
+                return _over(now, disabled), now.rows
+            if now.holds != holds:
+                holds = now.holds
+                say(f'Nothing begins now: {holds}' if holds else 'Nothing holds it any longer.')
+        if clock() - begun >= args.timeout:
+            return 'is not empty yet.', last.rows
+        pause = args.interval if blind is None else min(args.interval, BLIND_INTERVAL)
+        wait(min(pause, max(0.1, begun + args.timeout - clock())))
+
+
+def _over(now: Look, disabled: bool) -> str:
+    if disabled:
+        return f'is enabled again: the drain is over, {now.left} instances are left.'
+    return (f'is enabled, and no engine empties it: {now.left} instances are on it. kronos drain '
+            'start disables it.')
+
+
+def _unseen(host: str, problem: str) -> exception.ConfigError:
+    return exception.ConfigError(path='command line', field=host, problem=problem.rstrip('.'),
+                                 remedy='See kronos-test-config.')
+
+
+def look(conf: Any, scopes: list[str], store: store_api.Store, connection: Any, host: str,
+         since: float) -> Look:
+    """Before and after the list of servers Nova is asked for its services: it leaves out the
+    servers of a cell that is down, and of services it says so.
+
+    :param scopes: that the configuration plans.
+    :param since: tasks that ended before are left out.
+    :raises ApiError: Nova cannot be read.
+    :raises StoreError: the database cannot be.
+    :raises ConfigError: there is no such host.
+    """
+    nova = nova_api.NovaApi(connection)
+    _of(nova.services(), host)
+    here = switching.left_on(connection, host)
+    service = _of(nova.services(), host)
+    # Nova-compute has its part until the last task from or to it is over.
+    busy = any(host in (f.from_host, f.to_host, *f.alternates) for f in store.flights())
+    return Look(
+        _rows(here, store.tasks_from(host, since)), len(here), busy, service.enabled,
+        host in store.draining(),
+        '; '.join(_holds(conf, store, service, _scope(conf, scopes, store, nova, host))))
+
+
+def _of(services: dict[str, model.Service], host: str) -> model.Service:
+    if host in services:
+        return services[host]
+    near = difflib.get_close_matches(host, list(services), 1, 0.8)
+    raise exception.ConfigError(
+        path='command line', field=host, problem='there is no such compute host',
+        remedy=f'Is {near[0]} meant?' if near else 'See openstack compute service list.')
+
+
+def _scope(conf: Any, scopes: list[str], store: store_api.Store, nova: nova_api.NovaApi,
+           host: str) -> str:
+    """As an engine has it: of several aggregates the first that anybody plans."""
+    of = {name for name, found in nova.aggregates().items() if host in found.hosts}
+    planned = {*scopes, *store.leased()} & of
+    return next((name for name in conf.engine.aggregates if name in planned), model.UNASSIGNED)
+
+
+def _holds(conf: Any, store: store_api.Store, service: model.Service,
+           scope: str) -> list[str]:
+    """Why engines begin nothing there."""
+    now, options = store.now(), engine_conf.options(conf)
+    refusal = None
+    if not service.enabled:
+        refusal = (orders.refusal(service, options) if options.evacuate_disabled_hosts
+                   else 'evacuate_disabled_hosts is not set')
+    held = [refusal and f'engines do not drain it: {refusal}', store.paused(scope, now),
+            engine_conf.frozen(conf, now), *store.waiting(now, scope)]
+    return [str(why) for why in held if why is not None]
+
+
+def _rows(here: list[str], tasks: list[store_rows.TaskRow]) -> list[Row]:
+    newest: dict[str, store_rows.TaskRow] = {}
+    for row in tasks:  # oldest first
+        newest[row.task.instance_uuid] = row
+    found = []
+    for uuid in sorted({*here, *newest}):
+        if uuid not in newest:
+            found.append(Row(uuid, '', 'waits', None, ''))
+            continue
+        row = newest[uuid]
+        ended = None if row.completed_at is None or row.submitted_at is None else (
+            row.completed_at - row.submitted_at)
+        found.append(Row(uuid, row.task.to_host, str(row.task.state), ended, row.error or ''))
+    return found

@@ -1,0 +1,229 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""``kronos drain check`` and ``start``: how long it takes, what is concluded, what is refused."""
+
+import argparse
+import dataclasses
+import json
+from pathlib import Path
+import shlex
+
+from oslo_config import cfg
+import pytest
+
+from kronos_nova import exception
+from kronos_nova import model
+from kronos_nova.cli import _drain
+from kronos_nova.cli import _draining
+from kronos_nova.cli import drain
+from kronos_nova.conf import opts
+from kronos_nova.rebalancer import draining
+from tests import commands
+from tests.unit.rebalancer import test_draining
+
+EXAMPLE = Path(__file__).resolve().parents[3] / 'doc/examples/replay'
+
+
+@pytest.fixture
+def conf():
+    found = cfg.ConfigOpts()
+    opts.register(found)
+    found([], default_config_files=[])
+    for name, value in {'stagger_seconds': 0, 'max_concurrent_migrations': 8,
+                        'max_concurrent_migrations_total': 8, 'max_concurrent_per_source': 8,
+                        'max_concurrent_per_destination': 8}.items():
+        found.set_override(name, value, 'executor')
+    found.set_override('evacuate_disabled_hosts', True, 'engine')
+    return found
+
+
+def plan_of(*moves):
+    return model.Plan(model.UNASSIGNED, tuple(
+        model.Move(uuid, 'a', to_host, model.Phase.EVACUATE) for uuid, to_host in moves))
+
+
+def estimated(conf, migrated, *moves, sizes=(1000, 1000), **fields):
+    request = test_draining.cloud(*sizes)
+    for uuid, change in fields.items():
+        request.cluster.instances[uuid] = dataclasses.replace(
+            request.cluster.instances[uuid], **change)
+    check = draining.Check(plan_of(*moves), (), {})
+    return _drain._estimated(conf, _drain.Answer(check, len(sizes)), request, migrated)
+
+
+def test_the_rate_is_the_median_so_that_one_odd_migration_counts_for_no_more_than_another(conf):
+    found = estimated(conf, [(1000, 0, 10.0), (1000, 0, 20.0), (100000, 0, 1.0)], ('i0', 'b'))
+    assert (found.bandwidth, found.measured) == (100.0, 3)
+    assert found.seconds == pytest.approx(10.0)
+
+
+def test_without_a_migration_on_record_no_time_is_told(conf):
+    found = estimated(conf, [], ('i0', 'b'))
+    assert (found.seconds, found.bandwidth, found.measured) == (None, None, 0)
+
+
+def test_disks_count_where_they_are_copied_and_nowhere_else(conf):
+    migrated = [(1024, 9, 100.0)]
+    disks = {'i0': {'disk_gb': 1, 'local_disk_gb': 1}}
+    shared = estimated(conf, migrated, ('i0', 'b'), sizes=(1024,), **disks)
+    assert shared.bandwidth == pytest.approx(10.24)
+    assert shared.seconds == pytest.approx(100.0)
+    conf.set_override('instance_storage', 'local', 'engine')
+    local = estimated(conf, migrated, ('i0', 'b'), sizes=(1024,), **disks)
+    assert local.bandwidth == pytest.approx(102.4), 'memory and disks, in as long'
+    own = test_draining.cloud(1024)
+    request = dataclasses.replace(
+        own, options=model.Options(instance_storage='local'), cluster=dataclasses.replace(
+            own.cluster, instances={'i0': dataclasses.replace(
+                own.cluster.instances['i0'], **disks['i0'])}))
+    check = draining.Check(plan_of(('i0', 'b')), (), {})
+    found = _drain._estimated(conf, _drain.Answer(check, 1), request, migrated)
+    assert found.seconds == pytest.approx(20.0), '1 GiB of memory and 1 of disk'
+
+
+@pytest.mark.parametrize(('limit', 'moves', 'seconds'), [
+    ('max_concurrent_per_source', [('i0', 'b'), ('i1', 'c')], 20.0),
+    ('max_concurrent_per_destination', [('i0', 'b'), ('i1', 'b')], 20.0),
+    ('max_concurrent_per_destination', [('i0', 'b'), ('i1', 'c')], 10.0),
+    ('max_concurrent_migrations', [('i0', 'b'), ('i1', 'c')], 20.0),
+    ('max_concurrent_migrations_total', [('i0', 'b'), ('i1', 'c')], 20.0)])
+def test_migrations_wait_for_each_other_as_executors_have_them(conf, limit, moves, seconds):
+    migrated = [(1000, 0, 10.0)]
+    assert estimated(conf, migrated, *moves).seconds == pytest.approx(10.0), 'all at once'
+    conf.set_override(limit, 1, 'executor')
+    assert estimated(conf, migrated, *moves).seconds == pytest.approx(seconds)
+
+
+def test_they_begin_one_after_the_other_as_executors_have_them(conf):
+    conf.set_override('stagger_seconds', 7, 'executor')
+    assert estimated(conf, [(1000, 0, 10.0)], ('i0', 'b'), ('i1', 'c')).seconds == (
+        pytest.approx(17.0))
+
+
+def answer(*, blocked=(), obstacles=(), moves=(('i0', 'b'),), reason=None, here=1):
+    plan = dataclasses.replace(plan_of(*moves), reason=reason)
+    return _drain.Answer(draining.Check(plan, tuple(blocked), {}, tuple(obstacles)), here)
+
+
+LATER = draining.Blocked('i0', 'it is migrating', later=True)
+STAYS = draining.Blocked('i1', 'it is locked')
+
+
+@pytest.mark.parametrize(('found', 'verdict'), [
+    (answer(), 'possible'), (answer(here=0, moves=()), 'empty'),
+    (answer(blocked=[LATER]), 'possible'), (answer(blocked=[LATER, STAYS], here=2), 'blocked'),
+    (answer(obstacles=['it is paused']), 'waits'),
+    (answer(blocked=[STAYS], obstacles=['it is paused']), 'blocked'),
+    (answer(moves=(), reason='an outage'), 'waits')])
+def test_what_is_concluded(found, verdict):
+    rows = list(drain._rows(found, 'a'))
+    assert rows[-1][:2] == ('conclusion', verdict)
+    assert [row[1] for row in rows if row[0] == 'instance i0' and 'migrating' in row[2]] == (
+        ['later'] if LATER in found.check.blocked else [])
+    assert [row[1] for row in rows if row[0] == 'instance i1'] == (
+        ['stays'] if STAYS in found.check.blocked else [])
+    assert [row[2] for row in rows if row[0] == 'engines'] == list(found.check.obstacles)
+
+
+def check_on_example(tmp_path, old, new, *arguments):
+    (tmp_path / 'kronos.conf').write_text((EXAMPLE / 'kronos.conf').read_text().replace(
+        'policies.yaml', str(EXAMPLE / 'policies.yaml')).replace(old, new))
+    done = commands.main(
+        'kronos_nova.cli.app', 'drain', 'check', *arguments, '--config-file',
+        tmp_path / 'kronos.conf', '--snapshot', 'snapshot', '-f', 'json', cwd=EXAMPLE)
+    assert 'Traceback' not in done.stderr and done.stdout, done.stderr
+    return done.returncode, [tuple(row.values()) for row in json.loads(done.stdout)]
+
+
+def test_a_host_that_engines_would_not_empty_is_exit_status_1(tmp_path):
+    status, rows = check_on_example(tmp_path, 'evacuate_disabled_hosts = true', '', 'compute-12')
+    assert (status, rows[-1][1]) == (1, 'waits')
+    assert ('engines', 'refuse', 'evacuate_disabled_hosts is not set: engines leave disabled '
+                                 'hosts alone') in rows
+
+
+def test_a_host_that_is_disabled_for_what_engines_leave_alone_is_exit_status_1(tmp_path):
+    """compute-12 is disabled in the example."""
+    status, rows = check_on_example(
+        tmp_path, 'evacuate_disabled_hosts = true',
+        'evacuate_disabled_hosts = true\ndrain_reason_regex = ^CHG-', 'compute-12')
+    assert (status, rows[-1][1]) == (1, 'waits')
+    (said,) = (detail for what, _verdict, detail in rows if what == 'engines')
+    assert said.startswith('host compute-12 is disabled already and not drained: its '
+                           'disabled_reason ')
+    assert "does not match drain_reason_regex '^CHG-'" in said
+
+
+def asked(**fields):
+    return argparse.Namespace(**{'host': 'h1', 'reason': 'change 7', 'force': False, **fields})
+
+
+def refused(found, service, **options):
+    with pytest.raises(exception.ConfigError) as caught:
+        _draining._refuse(asked(), found, service, model.Options(
+            evacuate_disabled_hosts=True, **options))
+    return str(caught.value)
+
+
+def disabled(reason):
+    return model.Service('h1', status='disabled', disabled_reason=reason)
+
+
+def test_a_host_that_somebody_has_disabled_is_refused_with_the_reason_and_what_engines_do():
+    said = refused(answer(), disabled('disk broken'))
+    assert "it is disabled already, for the reason 'disk broken'" in said
+    assert 'engines empty it' in said and 'Nothing is changed; --force' in said
+    said = refused(answer(), disabled('disk\x1b[31m'), drain_reason_regex='^change')
+    assert 'engines leave it alone' in said and '\x1b' not in said
+    assert 'without a reason' in refused(answer(), disabled(None))
+
+
+@pytest.mark.parametrize(('found', 'said'), [
+    (answer(blocked=[LATER, STAYS]), '1 instances would stay, the first i1: it is locked'),
+    (answer(obstacles=['one', 'two']), 'h1: one; two'),
+    (answer(moves=(), reason='an outage'), 'h1: an outage')])
+def test_what_check_finds_in_the_way_is_refused(found, said):
+    text = refused(found, model.Service('h1'))
+    assert said in text and '--force disables the host all the same' in text
+
+
+def test_what_only_leaves_later_is_not_refused():
+    _draining._refuse(asked(), answer(blocked=[LATER]), model.Service('h1'), model.Options())
+
+
+@pytest.mark.parametrize(('options', 'said'), [
+    ({'dry_run': True}, '[engine] dry_run: it is set'),
+    ({'evacuate_disabled_hosts': False}, '[engine] evacuate_disabled_hosts: it is not set'),
+    ({'drain_reason_regex': '^CHG'}, "'change 7' does not match drain_reason_regex '^CHG'")])
+def test_a_drain_that_engines_would_not_begin_is_refused(options, said):
+    found = model.Options(**{'evacuate_disabled_hosts': True, 'dry_run': False, **options})
+    with pytest.raises(exception.ConfigError) as caught:
+        _draining._drained_by_engines(found, 'change 7')
+    assert said in str(caught.value)
+
+
+def test_a_reason_as_nova_gives_itself_is_refused():
+    with pytest.raises(exception.ConfigError, match='--reason: .*nobody ordered it'):
+        _draining._drained_by_engines(
+            model.Options(evacuate_disabled_hosts=True, dry_run=False), 'AUTO: mine')
+
+
+@pytest.mark.parametrize('reason', ['change 7', "the owner's wish; rm -rf $HOME `x`", '--help'])
+def test_the_command_that_is_left_to_be_typed_is_whole_and_quoted(reason):
+    for changed in (True, False):
+        text = _draining._by_hand(asked(reason=reason, host='h 1'), changed=changed)
+        command = text[text.index('openstack compute service set'):]
+        assert shlex.split(command) == [
+            'openstack', 'compute', 'service', 'set', '--disable', '--disable-reason', reason,
+            'h 1', 'nova-compute']
+        assert text.startswith('Nothing is changed.') is not changed

@@ -1,0 +1,247 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""``kronos drain watch``: it bears with what passes, ends when it is over, and says what holds."""
+
+import argparse
+import functools
+
+from oslo_config import cfg
+import pytest
+
+from kronos_nova import exception
+from kronos_nova import model
+from kronos_nova.cli import _watching
+from kronos_nova.conf import opts
+from kronos_nova.rebalancer.clients import api as client_api
+from kronos_nova.rebalancer.store import api
+from tests.unit.rebalancer.clients import served
+from tests.unit.rebalancer.store import cases
+
+GONE = client_api.ApiError('Nova', 'compute services', 'HTTP 503', 503)
+NO_DATABASE = exception.StoreError(problem='does not answer', remedy='Start it.')
+ROW = _watching.Row('vm', '', 'waits', None, '')
+HERE = _watching.Look([ROW], 1)
+EMPTY = _watching.Look([], 0)
+
+
+class Watch:
+    """The loop on looks and a clock of ours; ``said`` with its times."""
+
+    def __init__(self, *looks, timeout=86400.0, interval=10.0):
+        self.looks, self.now = list(looks), 1000.0
+        self.args = argparse.Namespace(host='h1', timeout=timeout, interval=interval, since=60.0)
+        self.said, self.told, self.waited = [], [], []
+
+    def look(self, since):
+        assert since == 940.0
+        found = self.looks.pop(0) if len(self.looks) > 1 else self.looks[0]
+        if isinstance(found, Exception):
+            raise found
+        return found
+
+    def wait(self, seconds):
+        self.waited.append(seconds)
+        self.now += seconds
+
+    def run(self):
+        return _watching.until_over(self.args, self.look, self.told.append, self.said.append,
+                                    self.wait, lambda: self.now)
+
+
+def look(**fields):
+    return _watching.Look(**{'rows': [ROW], 'left': 1, **fields})
+
+
+def test_it_looks_until_the_host_is_empty_and_nothing_is_under_way():
+    watch = Watch(HERE, look(rows=[], left=0, busy=True), EMPTY)
+    assert watch.run() == (None, [])
+    assert watch.waited == [10.0, 10.0] and len(watch.told) == 3 and not watch.said
+
+
+def test_after_the_timeout_it_is_not_empty_yet():
+    watch = Watch(HERE, timeout=25.0)
+    assert watch.run() == ('is not empty yet.', [ROW])
+    assert watch.now == 1025.0
+
+
+@pytest.mark.parametrize('error', [GONE, NO_DATABASE])
+def test_the_first_look_must_succeed(error):
+    watch = Watch(error, EMPTY)
+    with pytest.raises(exception.ConfigError, match='command line: h1: .*(503|does not answer)'):
+        watch.run()
+    assert not watch.waited
+
+
+def test_looks_that_fail_for_a_while_are_borne_with_and_told_once():
+    watch = Watch(HERE, *[GONE] * 12, NO_DATABASE, HERE, GONE, EMPTY)
+    assert watch.run() == (None, [])
+    assert [text.split(':')[0] for text in watch.said] == [
+        'Cannot look', 'It can be looked at again.', 'Cannot look', 'It can be looked at again.']
+    assert 'Nova: compute services: HTTP 503. It is tried again for 300 s.' in watch.said[0]
+
+
+def test_looks_that_fail_for_too_long_end_it_with_what_was_the_matter():
+    watch = Watch(HERE, GONE)
+    with pytest.raises(exception.ConfigError, match='no look has succeeded for 300 s: .*HTTP 503'):
+        watch.run()
+    assert watch.now == pytest.approx(1310.0)
+
+
+def test_only_failures_without_a_break_count():
+    watch = Watch(*[HERE, *[GONE] * 20] * 5, EMPTY)
+    assert watch.run()[0] is None
+
+
+def test_while_it_cannot_look_it_tries_more_often_than_a_long_interval_says():
+    watch = Watch(HERE, GONE, GONE, EMPTY, interval=600.0)
+    assert watch.run()[0] is None
+    assert watch.waited == [600.0, 30.0, 30.0]
+
+
+def test_a_host_that_is_not_there_ends_it_at_any_time():
+    gone = exception.ConfigError(path='command line', field='h1', problem='none', remedy='')
+    with pytest.raises(exception.ConfigError, match='none'):
+        Watch(HERE, gone, EMPTY).run()
+
+
+def test_a_host_that_is_enabled_again_ends_it_at_once():
+    watch = Watch(HERE, look(enabled=True), EMPTY)
+    assert watch.run() == ('is enabled again: the drain is over, 1 instances are left.', [ROW])
+    assert len(watch.told) == 2
+
+
+def test_a_host_that_nobody_empties_ends_it_at_the_first_look():
+    why, _rows = Watch(look(enabled=True, emptied=False), EMPTY).run()
+    assert why.startswith('is enabled, and no engine empties it: 1 instances')
+    assert Watch(look(rows=[], left=0, enabled=True, emptied=False)).run() == (None, [])
+
+
+def test_a_host_that_pack_empties_is_enabled_and_watched_all_the_same():
+    assert Watch(look(enabled=True), look(enabled=True), EMPTY).run()[0] is None
+
+
+def test_what_holds_it_is_said_once_and_when_it_changes():
+    watch = Watch(HERE, look(holds='a pause'), look(holds='a pause'), look(holds='a plan'),
+                  look(holds='a plan'), HERE, HERE, EMPTY)
+    assert watch.run()[0] is None
+    assert watch.said == ['Nothing begins now: a pause', 'Nothing begins now: a plan',
+                          'Nothing holds it any longer.']
+
+
+# One look.
+
+
+@pytest.fixture
+def store(tmp_path):
+    found = api.Store.from_url(f'sqlite:///{tmp_path}/kronos.sqlite')
+    found.upgrade()
+    yield found
+    found.close()
+
+
+@pytest.fixture
+def conf():
+    found = cfg.ConfigOpts()
+    opts.register(found)
+    found([], default_config_files=[])
+    found.set_override('aggregates', ['red', 'blue', 'green'], 'engine')
+    found.set_override('evacuate_disabled_hosts', True, 'engine')
+    return found
+
+
+def aggregates(**hosts):
+    return [{'aggregates': [{'id': n, 'name': name, 'hosts': found, 'metadata': {}}
+                            for n, (name, found) in enumerate(hosts.items())]}]
+
+
+def seen(conf, store, *services, left=('vm',), scopes=('blue', '_unassigned_'), host='h1',
+         in_aggregates=None):
+    """A look at h1, a host of blue unless told."""
+    with served.serving({
+            'GET /os-services': [{'services': list(found)} for found in services],
+            'GET /servers/detail': [{'servers': [{'id': uuid} for uuid in left]}],
+            'GET /os-aggregates': aggregates(**(in_aggregates or {'blue': ['h1']}))}) as nova:
+        return functools.partial(_watching.look, conf, list(scopes), store, nova.connection)(
+            host, 0.0)
+
+
+DISABLED = served.service('h1', 'disabled', 'change 7')
+
+
+def test_a_look_has_who_is_there_and_nothing_holds(conf, store):
+    found = seen(conf, store, [DISABLED])
+    assert (found.left, found.busy, found.enabled, found.holds) == (1, False, False, '')
+    assert [(row.instance_uuid, row.state) for row in found.rows] == [('vm', 'waits')]
+
+
+def test_a_cell_that_is_down_is_no_empty_host(conf, store):
+    down = {'binary': 'nova-compute', 'host': 'h1', 'status': 'UNKNOWN'}
+    for services in ([down],), ([DISABLED], [down]):
+        with pytest.raises(client_api.ApiError, match='its cell does not answer'):
+            seen(conf, store, *services, left=())
+
+
+def test_a_host_that_nova_does_not_know_is_no_empty_host(conf, store):
+    with pytest.raises(exception.ConfigError, match='compute-10: there is no .* compute-01 meant'):
+        seen(conf, store, [served.service('compute-01')], host='compute-10')
+
+
+@pytest.mark.parametrize('scope', ['blue', None])
+def test_a_pause_holds_with_who_why_and_until(conf, store, scope):
+    store.pause(scope, store.now(), seconds=3600, paused_by='me', reason='a storm')
+    found = seen(conf, store, [DISABLED])
+    assert 'was paused by me until 2' in found.holds and 'a storm' in found.holds
+
+
+def test_the_pause_of_another_scope_does_not_hold(conf, store):
+    store.pause('red', store.now(), seconds=None, paused_by='me', reason='a storm')
+    both = {'red': ['h1'], 'blue': ['h1']}
+    assert seen(conf, store, [DISABLED], in_aggregates=both).holds == ''
+    assert seen(conf, store, [DISABLED], in_aggregates=both, scopes=('red', 'blue')).holds, (
+        'the first that is planned has it')
+    store.acquire_lease('red', 'another engine', 30, 'hash')
+    assert seen(conf, store, [DISABLED], in_aggregates=both).holds, 'planned by another engine'
+
+
+def test_a_host_of_no_aggregate_is_held_by_the_pause_of_those(conf, store):
+    store.pause('_unassigned_', store.now(), seconds=None, paused_by='me', reason='a storm')
+    assert 'a storm' in seen(conf, store, [DISABLED], in_aggregates={'blue': []}).holds
+
+
+def test_a_plan_that_waits_for_approval_holds_with_its_uuid_and_the_commands(conf, store):
+    now = store.now()
+    plan_id, _tasks, _plan = cases.save(store, [lambda p, s: cases.make_task(
+        p, s, state=model.TaskState.PENDING, created_at=now, deadline=now + 3600)], now=now)
+    found = seen(conf, store, [DISABLED])
+    assert f'plan {plan_id} waits for approval' in found.holds
+    assert 'kronos plan approve, or reject' in found.holds
+    assert found.busy, 'its task is from h1'
+
+
+@pytest.mark.parametrize(('options', 'reason', 'said'), [
+    ({'drain_reason_regex': '^CHG'}, 'change 7', 'does not match drain_reason_regex'),
+    ({}, 'AUTO: libvirt', 'nobody ordered it'),
+    ({'evacuate_disabled_hosts': False}, 'change 7', 'evacuate_disabled_hosts is not set'),
+    ({'freeze_windows': ['0 0 * * * 24h']}, 'change 7', 'freeze')])
+def test_what_engines_leave_alone_is_said(conf, store, options, reason, said):
+    for name, value in options.items():
+        conf.set_override(name, value, 'engine')
+    found = seen(conf, store, [served.service('h1', 'disabled', reason)])
+    assert said in found.holds
+
+
+def test_a_host_that_is_being_emptied_is_known(conf, store):
+    assert not seen(conf, store, [served.service('h1')]).emptied
+    cases.save(store, 1, now=store.now(), draining=['h1'])
+    found = seen(conf, store, [served.service('h1')])
+    assert found.emptied and found.enabled and found.busy
