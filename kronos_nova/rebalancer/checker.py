@@ -170,6 +170,9 @@ class _Replay:
         self._by_uuid = by_uuid
         self._mates = {u: {o for g in view.groups_of(u) for o in g.members
                            if o in by_uuid and o != u} for u in by_uuid}
+        self._named = {u: {o for others in instance.scheduler_hints.values() for o in others}
+                       if (instance := view.instance(u)) is not None else set()
+                       for u in by_uuid}
         self._flying = {f.instance_uuid for f in view.cluster.flights}
 
     def rejections(self) -> list[model.Rejection]:
@@ -214,9 +217,10 @@ class _Replay:
     @contextlib.contextmanager
     def _begun(self, move: model.Move) -> Iterator[None]:
         """What it requires has left its source; what waits for it is there
-        still. Only what shares a host or a group makes a difference."""
+        still. Only what shares a host or a group makes a difference, and what
+        it was booted beside or apart from."""
         uuid, ends = move.instance_uuid, {move.from_host, move.to_host}
-        mates = self._mates[uuid]
+        mates = self._mates[uuid] | self._named[uuid]
         landed = [m for u in sorted(self._needs[uuid])
                   if (m := self._by_uuid[u]).from_host in ends or u in mates]
         absent = [m for m in self._moves if uuid in self._needs[m.instance_uuid]

@@ -288,6 +288,23 @@ def _gaps(rng, scores):
         untrusted='samples are old' if rng.random() < 0.05 else None)
 
 
+def hinted(request, rng, share):
+    """The request with hints for about that share of the instances, which may be broken now."""
+    uuids = sorted(request.cluster.instances)
+
+    def hints():
+        wanted = {'different_host': share, 'same_host': share / 2}
+        return {name: tuple(rng.sample(uuids, min(len(uuids), rng.randint(1, 2))))
+                for name, part in wanted.items() if rng.random() < part}
+
+    return dataclasses.replace(
+        request, cluster=dataclasses.replace(request.cluster, instances={
+            u: dataclasses.replace(i, scheduler_hints=hints())
+            for u, i in request.cluster.instances.items()}),
+        options=dataclasses.replace(request.options, nova_enabled_filters=frozenset({
+            *request.options.nova_enabled_filters, 'DifferentHostFilter', 'SameHostFilter'})))
+
+
 def at(cluster, scores, before=None):
     """The scores that follow from where the instances are now.
 

@@ -17,12 +17,14 @@ import dataclasses
 import random
 
 import hypothesis
+from hypothesis import strategies as st
 import pytest
 
 from kronos_nova import model
 from kronos_nova.rebalancer import checker
 from kronos_nova.rebalancer import planner
 from kronos_nova.rebalancer import simulation as sim
+from kronos_nova.rebalancer import wanted
 from tests.unit import clouds
 
 
@@ -159,6 +161,7 @@ class World:
                 assert len(self.present(group, to, uuid)) < group.max_server_per_host
             if group.policy == 'affinity':
                 assert any(self.host.get(u) == to for u in group.members - {uuid})
+        self.assert_hints(instance, to)
         if self.cluster.placement_known:
             for c, amount in instance.claims.items():
                 if c != 'DISK_GB' or self.request.options.enforce_placement_disk:
@@ -171,6 +174,16 @@ class World:
                     continue
                 usage = scores.usages.get(uuid, 0.0) / scores.capacity[to]
                 assert self.fill(name, to) + usage <= limit + 1e-8
+
+
+    def assert_hints(self, instance, to):
+        enabled = self.request.options.nova_enabled_filters
+        if 'DifferentHostFilter' in enabled:
+            for u in instance.scheduler_hints.get('different_host', ()):
+                assert to not in (self.host.get(u), self.coming.get(u))
+        beside = instance.scheduler_hints.get('same_host', ())
+        if 'SameHostFilter' in enabled and beside:
+            assert any(self.host.get(u) == to and u not in self.flying for u in beside)
 
 
 def carry_out(rng, world, plan, failure):
@@ -210,6 +223,26 @@ def test_any_order_and_any_failure_keep_every_hard_rule(knobs):
     rng = random.Random(knobs.seed)
     for failure in (0.0, 0.0, 0.3, 0.3, 0.7):
         carry_out(rng, World(request), plan, failure)
+
+
+@clouds.examples(500)
+@hypothesis.given(knobs=clouds.knobs(), share=st.sampled_from([0.1, 0.3, 0.6]))
+def test_hints_refuse_no_whole_plan_and_hold_in_any_order(knobs, share):
+    """Of those that somebody asks for as well."""
+    rng = random.Random(knobs.seed)
+    request = clouds.hinted(clouds.request(knobs), rng, share)
+    request = dataclasses.replace(
+        request, history=dataclasses.replace(request.history, completed=()))
+    plan = planner.plan(request)
+    assert refusals(request, plan) == ()
+    uuids, hosts = sorted(request.cluster.instances), sorted(request.cluster.scope_hosts)
+    answer = wanted.plan(request, [
+        wanted.Wish(u, request.cluster.instances[u].host,
+                    tuple(rng.sample(hosts, min(3, len(hosts)))))
+        for u in rng.sample(uuids, min(10, len(uuids)))])
+    for found in (plan, answer.plan):
+        for failure in (0.0, 0.3, 0.7):
+            carry_out(rng, World(request), found, failure)
 
 
 @pytest.mark.parametrize('mode', ['spread', 'pack'])

@@ -12,6 +12,7 @@
 
 """Moves that somebody asks for: judged by every rule, in waves that the checker passes."""
 
+from collections import Counter
 import dataclasses
 
 import hypothesis
@@ -125,6 +126,16 @@ def test_a_plan_that_the_checker_refuses_is_no_plan(monkeypatch):
 def request(name='spread_waits_until_scores_show_the_last_move', **history):
     found = loader.load(loader.HERE / f'{name}.yaml').request
     return dataclasses.replace(found, history=dataclasses.replace(found.history, **history))
+
+
+def test_what_no_order_makes_safe_is_refused_and_not_counted(monkeypatch):
+    """None is known of which that is so."""
+    asked = request(completed=())
+    monkeypatch.setattr(wanted.ordering, 'order', lambda view, moves: wanted.ordering.Ordered(
+        (), Counter()))
+    answer = wanted.plan(asked, [wanted.Wish(A0, 'a', ('b',))])
+    assert answer.refused[A0].rule == 'no-order' and not answer.plan.moves
+    assert answer.plan.combined_after == answer.plan.combined_before
 
 
 def test_neither_cooldowns_nor_scores_that_settle_hold_what_somebody_asks_for():
