@@ -155,8 +155,9 @@ def _said(decision: Any) -> str:
 
 def _realised(store: Any, plans: Sequence[Any]) -> Mapping[str, float | None]:
     """By plan; of those alone that something was done of."""
-    return {row.plan_id: store.realised(row.plan_id) for row in plans
-            if row.plan.moves and not row.dry_run}
+    found: Mapping[str, float | None] = store.realised(
+        [row.plan_id for row in plans if row.plan.moves and not row.dry_run])
+    return found
 
 
 def _wrong(field: str, problem: str, remedy: str) -> exception.ConfigError:

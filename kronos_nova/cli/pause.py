@@ -112,7 +112,10 @@ def _duration(text: str | None) -> float | None:
     if text is None:
         return None
     try:
-        return moments.seconds(text)
+        seconds = moments.seconds(text)
+        if time.time() + seconds > moments.LAST:
+            raise ValueError(f'{text} from now is in no calendar')
+        return seconds
     except ValueError as e:
         raise exception.ConfigError(path='command line', field='--for', problem=str(e),
                                     remedy='Leave it out to pause until kronos resume') from None

@@ -69,7 +69,8 @@ class ShowPlan(_database.ShowStored):
     def look(self, store: Any, uuid: str, nested: bool) -> _database.Shown | None:
         row = store.plan(uuid)
         return None if row is None else _shown(
-            row, store.tasks_of([uuid]), store.realised(uuid), store.decisions(uuid), nested)
+            row, store.tasks_of([uuid]), store.realised([uuid]).get(uuid),
+            store.decisions(uuid), nested)
 
 
 def _shown(row: Any, tasks: Sequence[Any], realised: float | None, decisions: Sequence[Any],

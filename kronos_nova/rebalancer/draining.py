@@ -15,7 +15,6 @@
 from collections import Counter
 import dataclasses
 import enum
-import math
 
 from kronos_nova import constraints
 from kronos_nova import exception
@@ -26,6 +25,7 @@ from kronos_nova.rebalancer import checker
 from kronos_nova.rebalancer import gates
 from kronos_nova.rebalancer import ordering
 from kronos_nova.rebalancer import planner
+from kronos_nova.rebalancer import shortage
 from kronos_nova.rebalancer import simulation as sim
 from kronos_nova.rebalancer import supposing
 from kronos_nova.rebalancer.strategies import orders
@@ -218,18 +218,7 @@ def _somewhere(simulation: sim.Simulation, probe: model.Move,
         reasons[found[0].rule] += 1
         rules = {no.rule for no in found}
         if NO_ROOM in rules and rules <= {NO_ROOM, CEILING}:
-            short.append(_short(simulation, uuid, there))
+            short.append(shortage.short(simulation, uuid, there))
     return Blocked(uuid, 'no host may take it: ' + ', '.join(
         f'{rule} ({number} hosts)' for rule, number in sorted(reasons.items()))), min(
         short, key=lambda s: sum(s.values()), default={})
-
-
-def _short(simulation: sim.Simulation, uuid: str, host: str) -> dict[str, int]:
-    """What of the instance's claims the host has no room for, by resource class."""
-    room = simulation.cluster.hosts[host].capacities()
-    found = {}
-    for name, amount in simulation.cluster.instances[uuid].claims.items():
-        free = max(0.0, room.get(name, 0.0) - simulation.view.used(host, name))
-        if free < amount:
-            found[name] = math.ceil(amount - free)
-    return found

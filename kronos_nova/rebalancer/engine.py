@@ -187,8 +187,8 @@ class Engine:
                 continue
             again = self._store.retake(lease, LEASE_SECONDS)
             if again is not None:
-                LOG.info('Scope %s: a plan that somebody asked for came between; what was being '
-                         'planned is dropped', scope)
+                LOG.info('Scope %s: somebody has asked for moves; if a plan was being made, it is '
+                         'dropped', scope)
                 if self._leases.get(scope) is lease:
                     self._leases[scope] = again
             else:

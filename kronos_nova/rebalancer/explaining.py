@@ -13,6 +13,7 @@
 """Why an instance is not moved to a host: every rule with its verdict, what holds the
 scope, and what the move would do to each policy."""
 
+from collections.abc import Mapping
 import dataclasses
 
 from kronos_nova import constraints
@@ -21,6 +22,7 @@ from kronos_nova.constraints import metrics
 from kronos_nova.rebalancer import gates
 from kronos_nova.rebalancer import planner
 from kronos_nova.rebalancer import remedies
+from kronos_nova.rebalancer import shortage
 from kronos_nova.rebalancer import simulation as sim
 
 
@@ -51,7 +53,8 @@ class Effect:
 @dataclasses.dataclass(frozen=True, slots=True)
 class Answer:
     """``holds`` are reasons why nothing of the scope, or nothing for balance's sake, is
-    moved now. Without effects the move was not tried: the host is not of the scope."""
+    moved now. ``amounts``: by rule, of what there is too much or too little. Without effects
+    the move was not tried: the host is not of the scope."""
 
     move: model.Move
     holds: tuple[str, ...]
@@ -60,6 +63,7 @@ class Answer:
     combined_before: float | None
     combined_after: float | None
     over_threshold: bool
+    amounts: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
     @property
     def refused(self) -> tuple[Verdict, ...]:
@@ -69,7 +73,11 @@ class Answer:
     def changes(self) -> tuple[tuple[str, str | None], ...]:
         """The least that would have to change: by each rule that refuses, and all of it. None:
         nothing would make that rule allow it."""
-        return tuple((v.rule, remedies.REMEDIES.get(v.rule)) for v in self.refused)
+        found = []
+        for rule in (v.rule for v in self.refused):
+            remedy, amount = remedies.REMEDIES.get(rule), self.amounts.get(rule)
+            found.append((rule, f'{remedy}: {amount}' if remedy and amount else remedy))
+        return tuple(found)
 
     @property
     def conclusion(self) -> str:
@@ -107,10 +115,11 @@ def why_not(request: planner.Request, uuid: str, host: str, phase: model.Phase) 
                                          request.options))
     over, before = simulation.over_threshold(), simulation.combined()
     verdicts = _verdicts(simulation, move)
+    amounts = shortage.amounts(simulation, move) if len(verdicts) > 1 else {}
     effects = _effects(simulation, request, move)
     return Answer(
         move=move, holds=tuple(text for text in held if text is not None), verdicts=verdicts,
-        effects=effects, over_threshold=over,
+        effects=effects, over_threshold=over, amounts=amounts,
         combined_before=before if effects and simulation.trusted else None,
         combined_after=simulation.combined() if effects and simulation.trusted else None)
 

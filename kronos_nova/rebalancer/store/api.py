@@ -590,12 +590,13 @@ class Store:
         """Of the scope's plans since its breaker opened last, newest first."""
         return self._read(lambda c: outcomes.realised(c, scope, limit))
 
-    def realised(self, plan_id: str) -> float | None:
-        """The combined imbalance that scores showed after the plan; None where it is not
-        known, or not to be judged."""
+    def realised(self, plan_ids: Collection[str]) -> dict[str, float]:
+        """The combined imbalance that scores showed after each of the plans; those are left
+        out of which it is not known, or not to be judged."""
         outcome = tables.outcome
-        return self._read(lambda c: c.scalar(
-            sa.select(outcome.c.combined_realised).where(outcome.c.plan_id == plan_id)))
+        return self._read(lambda c: {row.plan_id: row.combined_realised for row in c.execute(
+            sa.select(outcome).where(outcome.c.plan_id.in_(sorted(plan_ids)),
+                                     outcome.c.combined_realised.is_not(None)))})
 
     def wish(self, lease: Lease, now: float) -> float:
         """The scope wants to be balanced; since when it has, without a break.

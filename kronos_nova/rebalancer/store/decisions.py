@@ -54,8 +54,8 @@ class Decision:
     decided_by: str
     tasks: int
     reason: str
-    plan_id: str = ''
-    decision_id: str = ''
+    plan_id: str = dataclasses.field(default='', compare=False)
+    decision_id: str = dataclasses.field(default='', compare=False)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

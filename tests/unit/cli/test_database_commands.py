@@ -79,8 +79,9 @@ def test_a_scope_that_nobody_plans_is_refused(run, store):
         assert run('pause', '--scope', known, '--reason', 'why')[0] == 0
 
 
-def test_a_duration_that_is_none_is_refused(run, store):
-    status, _, error = run('pause', '--for', 'a while', '--reason', 'why')
+@pytest.mark.parametrize('given', ['a while', '99999999w', '9' * 400 + 's'])
+def test_a_duration_that_is_none_is_refused(run, store, given):
+    status, _, error = run('pause', '--for', given, '--reason', 'why')
     assert status == 1 and '--for' in error and not store.pauses(0)
 
 

@@ -197,7 +197,7 @@ def test_a_plan_that_somebody_asks_for_costs_the_engine_no_lease(world, caplog):
         world.clock.now += 10
         engine.keep_leases()
     assert world.store.leased() == {scope}
-    assert 'a plan that somebody asked for came between' in caplog.text
+    assert 'somebody has asked for moves' in caplog.text
     assert 'held up' not in caplog.text
     assert engine.run_cycle()[0]['hosts'] is not None
 

@@ -68,6 +68,53 @@ def test_what_would_allow_a_move_is_told_by_each_rule_that_refuses_it():
     assert ('same-host', None) in answer.changes
 
 
+@clouds.examples(300)
+@hypothesis.given(clouds.knobs(tight=True, trees=False), st.randoms(use_true_random=False))
+def test_what_is_told_to_be_short_is_just_enough(knobs, rng):
+    """With so much more room, or room below the ceiling, that rule refuses no more; with one
+    less it does."""
+    request = planner.begun(clouds.request(knobs))
+    uuids, hosts = sorted(request.cluster.instances), sorted(request.cluster.scope_hosts)
+    hypothesis.assume(uuids)
+    uuid, host = rng.choice(uuids), rng.choice(hosts)
+    answer = explaining.why_not(request, uuid, host, model.Phase.EVACUATE)
+    refused = {v.rule for v in answer.refused}
+    assert answer.amounts.keys() <= refused | {'no-room'}
+    assert ('ceiling' in refused) == ('ceiling' in answer.amounts)
+    if 'no-room' not in refused or not request.cluster.hosts[host].provider:
+        return
+    missing = {name: int(amount) for amount, name in (
+        part.split() for part in answer.amounts['no-room'].split(', '))}
+    of = request.cluster.hosts[host]
+
+    def again(less):
+        inventories = {name: dataclasses.replace(
+            inventory, allocation_ratio=1.0, reserved=0, max_unit=2**31 - 1,
+            total=int(inventory.capacity) + (missing[name] - less if name in missing else 0))
+            for name, inventory in of.provider.inventories.items()}
+        cluster = dataclasses.replace(request.cluster, hosts={
+            **request.cluster.hosts, host: dataclasses.replace(
+                of, provider=dataclasses.replace(of.provider, inventories=inventories))})
+        return {v.rule for v in explaining.why_not(
+            dataclasses.replace(request, cluster=cluster), uuid, host,
+            model.Phase.EVACUATE).refused}
+
+    assert 'no-room' not in again(0)
+    assert 'no-room' in again(1)
+
+
+def test_the_change_that_is_told_has_its_amount():
+    found = explaining.Answer(
+        model.Move('i', 'a', 'b', model.Phase.SPREAD), (), (
+            explaining.Verdict('no-room', False), explaining.Verdict('locked', False),
+            explaining.Verdict('cell-differs', False)), (), None, None, False,
+        {'no-room': '2 VCPU', 'cell-differs': 'nothing'})
+    assert found.changes == (
+        ('no-room', 'as much as is short is freed on the host, or its allocation ratio is '
+                    'raised: 2 VCPU'),
+        ('locked', remedies.REMEDIES['locked']), ('cell-differs', None))
+
+
 @clouds.examples(200)
 @hypothesis.given(clouds.knobs(mode='spread', drains=False))
 def test_what_a_plan_of_one_move_does_is_what_was_foreseen_of_it(knobs):

@@ -613,7 +613,7 @@ def what_came_of_a_plan_is_kept_beside_what_it_foresaw(store):
     store.realise(lease_of(store), 0.3, NOW + 60)
     store.realise(lease_of(store), 0.9, NOW + 120)
     assert store.outcomes('blue', 9) == [breakers.Outcome(plan_id, 0.5, 0.2, 0.3)]
-    assert store.realised(plan_id) == 0.3
+    assert store.realised([plan_id, 'none']) == {plan_id: 0.3}
     assert store.outcomes('red', 9) == []
     second = spread(store, NOW + 200)
     store.realise(lease_of(store), 0.4, NOW + 260)
@@ -768,7 +768,7 @@ def the_newest_plan_of_each_scope_is_found_with_its_tasks(store):
     assert [row.task.task_id for row in store.tasks_of([blue, dry])] == [task.task_id]
     assert [row.plan_id for row in store.plans(1, 'blue')] == [blue]
     assert len(store.plans(scope='blue')) == 2 and len(store.plans()) == 3
-    assert store.realised(blue) is None
+    assert store.realised([blue]) == {} == store.realised([])
 
 
 ALL = [

@@ -1,0 +1,69 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+
+"""How much would have to change for a rule to allow a move, where that has an amount. Pure.
+
+What would have to change is in :mod:`remedies`.
+"""
+
+from collections.abc import Mapping
+import math
+
+from kronos_nova import model
+from kronos_nova.constraints import metrics
+from kronos_nova.rebalancer import simulation as sim
+
+
+def amounts(simulation: sim.Simulation, move: model.Move) -> Mapping[str, str]:
+    """By the name of the rule; none where nothing is short of it."""
+    found = {'no-room': _room(simulation, move), 'ceiling': _ceiling(simulation, move),
+             'anti-affinity': _members(simulation, move)}
+    return {rule: text for rule, text in found.items() if text}
+
+
+def short(simulation: sim.Simulation, uuid: str, host: str) -> dict[str, int]:
+    """What of the instance's claims the host has no room for, by resource class."""
+    room = simulation.cluster.hosts[host].capacities()
+    found = {}
+    for name, amount in simulation.cluster.instances[uuid].claims.items():
+        # Below zero where a ratio was lowered: that is freed first.
+        free = room.get(name, 0.0) - simulation.view.used(host, name)
+        if free < amount:
+            found[name] = math.ceil(amount - free)
+    return found
+
+
+def _room(simulation: sim.Simulation, move: model.Move) -> str:
+    if move.to_host not in simulation.cluster.hosts:
+        return ''
+    return ', '.join(f'{amount} {name}' for name, amount in sorted(
+        short(simulation, move.instance_uuid, move.to_host).items()))
+
+
+def _ceiling(simulation: sim.Simulation, move: model.Move) -> str:
+    source = (simulation.view.fills(move.from_host) if move.phase is model.Phase.SPREAD else {})
+    return ', '.join(
+        f'{fill - limit:.4f} of {name}' for name, (fill, ceiling) in
+        simulation.view.ceilings(move).items()
+        if fill > (limit := max(ceiling, source.get(name, ceiling))) + metrics.ROUNDING)
+
+
+def _members(simulation: sim.Simulation, move: model.Move) -> str:
+    found = []
+    for group in simulation.view.groups_of(move.instance_uuid):
+        here = sorted(set(simulation.view.members_on(group, move.to_host))
+                      - {move.instance_uuid})
+        too_many = len(here) + 1 - group.max_server_per_host
+        if group.policy is model.GroupPolicy.ANTI_AFFINITY and too_many > 0:
+            found.append(f'{too_many} of {", ".join(here)}')
+    return '; '.join(found)
