@@ -52,7 +52,7 @@ def test_a_command_does_not_look_through_all_installed_packages():
 from importlib import metadata
 import sys
 metadata.packages_distributions = lambda: sys.exit('looked')
-from tests import commands
+from kronos_nova.cli import app
 app.main(['policy', 'preset', 'list'])'''],
         capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
