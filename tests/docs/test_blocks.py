@@ -29,15 +29,15 @@ CLOUD = {
     'UUID': 'a2710295-df07-5b63-b4cb-6f9ff2de5c55', 'DIR': 'snapshot', 'ssd': 'fast-storage',
     'lazy.yaml': 'policies.yaml', '/etc/kronos/kronos.conf': 'kronos.conf'}
 _TOOLS = 'tests/functional/test_tools.py'
-#: By which test they are run, as the documentation shows them or with arguments of its own.
+#: By which test they are run as the documentation shows them.
 ELSEWHERE = {
-    'simulate': 'tests/docs/test_simulate.py', 'weigh explain': 'tests/unit/cli/test_weigh.py',
-    'weigh tune': 'tests/docs/test_tuning.py', 'drain start': _TOOLS, 'drain watch': _TOOLS,
+    'simulate': _TOOLS, 'weigh tune': _TOOLS, 'drain start': _TOOLS, 'drain watch': _TOOLS,
     'plan revert': _TOOLS, 'plan retry': _TOOLS, 'explain move': _TOOLS,
-    'policy test': _TOOLS, 'policy lint': 'tests/unit/cli/test_policy_lint.py',
-    'policy preset list': 'tests/unit/cli/test_policy_preset.py',
-    'policy preset show': 'tests/unit/cli/test_policy_preset.py',
-    'snapshot anonymise': 'tests/unit/rebalancer/test_anonymiser.py'}
+    'weigh explain': 'tests/functional/test_weigh_explain.py',
+    'policy test': 'tests/docs/test_policies.py', 'policy lint': 'tests/docs/test_policies.py',
+    'policy preset list': 'tests/docs/test_policies.py',
+    'policy preset show': 'tests/docs/test_policies.py',
+    'snapshot anonymise': 'tests/docs/test_replay.py'}
 
 
 def uses(name):

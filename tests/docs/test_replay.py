@@ -17,8 +17,11 @@ import json
 import os
 from pathlib import Path
 import re
+import shutil
 import subprocess
 import sys
+
+from tests import commands
 
 TOP = Path(__file__).resolve().parents[2]
 PAGE = (TOP / 'doc/source/reference/replay.rst').read_text()
@@ -64,3 +67,18 @@ def test_every_file_of_the_example_is_documented():
         name = str(path.relative_to(folder))
         general = re.sub(r'_(cpu|memory)\.json$', '_POLICY.json', name)
         assert {general, general.removeprefix('prometheus/')} & documented_files, name
+
+
+def test_a_case_is_anonymised_as_the_page_shows_it(tmp_path):
+    (block,) = re.findall(r'^   \$ (openssl rand .*)\n   \$ kronos (snapshot anonymise .*) \\\n'
+                          r' +(.*)\n   (/var/tmp/\S+)$', PAGE, re.MULTILINE)
+    salt, command, options, printed = block
+    subprocess.run(salt.split(), cwd=tmp_path, check=True)
+    snapshot = re.search(r'/var/tmp/kronos-engine-snapshot-\S+', command)[0]
+    shutil.copytree(TOP / 'doc/examples/replay/snapshot', tmp_path / Path(snapshot).name)
+    words = [word.replace('/var/tmp', str(tmp_path)).replace(
+        '/etc/kronos/policies.yaml', str(TOP / 'doc/examples/replay/policies.yaml'))
+        for word in f'{command} {options}'.split()]
+    done = commands.main('kronos_nova.cli.app', *words, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.strip() == printed.replace('/var/tmp', str(tmp_path))

@@ -13,6 +13,9 @@
 
 """The commands that come and go, as processes, against a real Nova."""
 
+from collections.abc import Iterator
+from collections.abc import Mapping
+from collections.abc import Sequence
 import dataclasses
 import json
 import os
@@ -20,6 +23,7 @@ import re
 import shlex
 import stat
 import subprocess
+import sys
 import time
 from typing import Any
 import uuid
@@ -28,6 +32,7 @@ import fixtures
 
 from kronos_nova import model
 from kronos_nova.rebalancer.snapshots import reader
+from kronos_nova.rebalancer.store import decisions
 from tests import commands
 from tests.docs import shown as docs
 from tests.functional import api
@@ -69,6 +74,33 @@ placement_endpoint_override = {self.placement_api.url}
     def run_tool(self, name: str, *arguments: str) -> 'subprocess.CompletedProcess[str]':
         return commands.main(f'kronos_nova.cmd.{name}', '--config-file', self.config, *arguments,
                              timeout=180)
+
+    def documented(self, names: Sequence[str], words: Mapping[str, str], but: str = '',
+                   ) -> Iterator[tuple[str, 'subprocess.CompletedProcess[str]']]:
+        """Run the commands of these names that blocks of the documentation show, in their
+        order.
+
+        :param words: what stands for a word of theirs.
+        :param but: those with this word are left out.
+        """
+        known = {'/etc/kronos/kronos.conf': self.config, **words}
+        found = [(name, arguments) for _page, command in docs.blocks()
+                 if command.startswith('kronos ')
+                 for name, arguments in [docs.split(command)]
+                 if name in names and but not in arguments]
+        self.assertEqual(set(names), {name for name, _ in found})
+        for name, arguments in found:
+            # A new interpreter: some of them load Nova.
+            done = subprocess.run(
+                [sys.executable, '-W', 'ignore', '-c',
+                 'import sys; from kronos_nova.cli.app import main; sys.exit(main())',
+                 *name.split(), *(known.get(word, word) for word in arguments)],
+                cwd=self.directory, timeout=180, capture_output=True, text=True, check=False,
+                env={'PYTHONPATH': str(docs.TOP), **{
+                    name: value for name, value in os.environ.items()
+                    if name != 'OS_NOVA_DISABLE_EVENTLET_PATCHING'}})
+            self.assertNotIn('Traceback', done.stderr)
+            yield name, done
 
     def ask(self, *arguments: str) -> 'subprocess.CompletedProcess[str]':
         """A subcommand of kronos, for JSON."""
@@ -272,6 +304,30 @@ class TestAgain(ToolsCase):
         self.assertEqual(('reverted', f'plan {self.plan_id}: it was better'),
                          (said.verb, said.reason))
         self.assertIsNotNone(self.plan(), 'the engine goes on')
+
+    def test_moves_are_asked_for_again_as_the_blocks_of_the_documentation_show_it(self) -> None:
+        self.work()
+        (row,) = self.store.tasks(self.plan_id)
+        self.load({'host1': 0.45, 'host2': 0.5, 'host3': 0.45}, {self.server['id']: 0.35})
+        said = [done for _name, done in self.documented(
+            ['plan revert'], {'UUID': self.plan_id})]
+        self.assertEqual([0, 0], [done.returncode for done in said], said[-1].stderr)
+        self.assertIn(f'{self.server["id"]} | host3 | host1 | wave 0', said[0].stdout)
+        self.assertIn('is stored; executors begin', said[1].stderr)
+        asked = self.store.plans()[0].plan_id
+        self.store.cancel_plan(asked, self.store.now(), decisions.Said('me', 'why not'), 0)
+        uuids = iter((asked, self.server['id']))
+        (shown,) = [arguments for _page, command in docs.blocks()
+                    if command.startswith('kronos plan retry')
+                    for _name, arguments in [docs.split(command)]]
+        done = commands.main('kronos_nova.cli.app', 'plan', 'retry', *(
+            next(uuids) if word == 'UUID' else self.config if word.startswith('/etc') else word
+            for word in shown))
+        self.assertEqual(0, done.returncode, done.stderr)
+        self.assertIn(f'{self.server["id"]} | host3 | host1', done.stdout)
+        ((_name, done),) = self.documented(['explain move'], {'UUID': row.task.task_id})
+        self.assertEqual(0, done.returncode, done.stderr)
+        self.assertIn('it has been made', done.stdout)
 
     def test_what_a_drain_would_take_is_told_by_what_was_measured(self) -> None:
         done = self.ask('drain', 'check', 'host1')
@@ -501,6 +557,18 @@ class TestSimulate(ToolsCase):
             (server['id'], 'host1', 'host3'),
             (moved['instance_uuid'], moved['from_host'], moved['to_host']))
         self.assertEqual('host1', self.host_of(server))
+
+    def test_a_week_is_simulated_as_the_blocks_of_the_documentation_show_it(self) -> None:
+        server = self.boot(host='host1')
+        self.load({'host1': 0.8, 'host2': 0.5, 'host3': 0.1}, {server['id']: 0.35})
+        ours = dict.fromkeys(('now.yaml', 'candidate.yaml', '/etc/kronos/policies.yaml'),
+                             self.policies_file)
+        # Of those in the example's own directory tests/docs compares what they print.
+        ran = list(self.documented(['simulate', 'weigh tune'], ours, but='kronos.conf'))
+        self.assertEqual(['simulate'] * 2 + ['weigh tune'] * 2, [name for name, _ in ran])
+        for _name, done in ran:
+            self.assertEqual(0, done.returncode, done.stderr)
+        self.assertTrue(os.path.exists(os.path.join(self.directory, 'week.svg')))
 
     def test_nova_that_is_away_is_one_clear_line(self) -> None:
         self.load({'host1': 0.8, 'host2': 0.5, 'host3': 0.1}, {})

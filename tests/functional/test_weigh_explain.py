@@ -39,6 +39,7 @@ from kronos_nova import exception
 from kronos_nova.cli import _weighing
 from kronos_nova.cli import weigh
 from kronos_nova.weighing import asking
+from tests.docs import shown as docs
 from tests.functional import api
 from tests.functional import scores
 
@@ -98,6 +99,21 @@ class ExplainTestCase(scores.ScoredTestCase):
 
     def wait(self):
         self.wait_for_scores(**self.scores)
+
+
+class DocumentedTestCase(ExplainTestCase):
+
+    def test_what_the_blocks_of_the_documentation_show_is_explained(self):
+        self.occupy()
+        shown = [arguments for _page, command in docs.blocks()
+                 if command.startswith('kronos weigh explain ')
+                 for _name, arguments in [docs.split(command)]]
+        self.assertEqual(3, len(shown))
+        for arguments in shown:
+            words = [self.policies_file.join(word.split('/etc/kronos/candidate.yaml'))
+                     for word in arguments[arguments.index('--flavor') + 2:]]
+            found, _said = self.explain(*words)
+            self.assertEqual(set(self.hosts), {row['host'] for row in found})
 
 
 class ParityTestCase(ExplainTestCase):
