@@ -26,8 +26,8 @@ import time
 from typing import Any
 
 from kronos_nova import model
+from kronos_nova.constraints import cluster_view
 from kronos_nova.constraints import involved
-from kronos_nova.constraints import view as views
 from kronos_nova.rebalancer import checker
 from kronos_nova.rebalancer import ordering
 
@@ -104,7 +104,7 @@ def measure(runs: int, cluster: model.Cluster, scores: model.Scores,
 
     def order() -> ordering.Ordered:
         part = involved.involved(cluster, moves, history)
-        view = views.ClusterView(part, options, history, scores, ceilings)
+        view = cluster_view.ClusterView(part, options, history, scores, ceilings)
         return ordering.order(view, moves, max_alternates=options.max_alternates)
 
     ordered, result = seconds(runs, order)

@@ -19,9 +19,9 @@ from kronos_nova import boot
 from kronos_nova import constraints
 from kronos_nova import model
 from kronos_nova import published
+from kronos_nova.constraints import cluster_view
 from kronos_nova.constraints import server_groups
 from kronos_nova.constraints import service_state
-from kronos_nova.constraints import view as views
 from kronos_nova.filters import base
 
 
@@ -61,7 +61,7 @@ class KronosPlacementFilter(base.KronosFilter):
         return hosts if moving and not legal else legal
 
 
-def _refused(suspects: list[Any], view: views.ClusterView, spec: Any,
+def _refused(suspects: list[Any], view: cluster_view.ClusterView, spec: Any,
              rule: constraints.Rule) -> set[int]:
     """Which HostState objects a rule refuses to the instance, by id."""
     uuid = spec.instance_uuid
@@ -81,16 +81,16 @@ def _group(spec: Any) -> Any:
     return group
 
 
-def _view(notice: published.Published) -> views.ClusterView:
+def _view(notice: published.Published) -> cluster_view.ClusterView:
     """What is published of hosts, as the rules want it."""
     cluster = model.Cluster(hosts={}, instances={}, services={})
-    return views.ClusterView(
+    return cluster_view.ClusterView(
         cluster, model.Options(), draining=notice.draining,
         history=model.History(quarantined_hosts=notice.quarantined))
 
 
 def _group_view(suspects: list[Any], group: Any, members: set[str],
-                flights: list[model.Flight]) -> views.ClusterView:
+                flights: list[model.Flight]) -> cluster_view.ClusterView:
     """A group's members and flights, as the rules want them."""
     instances: dict[str, model.Instance] = {}
     for host in suspects:
@@ -105,4 +105,4 @@ def _group_view(suspects: list[Any], group: Any, members: set[str],
                                 frozenset(members), int(limit)),)
     cluster = model.Cluster(hosts={}, instances=instances, services={}, groups=groups,
                             flights=tuple(flights))
-    return views.ClusterView(cluster, model.Options())
+    return cluster_view.ClusterView(cluster, model.Options())

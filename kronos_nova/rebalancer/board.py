@@ -28,9 +28,9 @@ import dataclasses
 
 from kronos_nova import constraints
 from kronos_nova import model
+from kronos_nova.constraints import cluster_view
 from kronos_nova.constraints import metrics
 from kronos_nova.constraints import server_groups
-from kronos_nova.constraints import view as views
 
 #: For alternates: whether members are in flight does not depend on the host.
 _RULES = tuple(r for r in constraints.RULES if r is not server_groups.group_in_flight)
@@ -43,7 +43,7 @@ class Board:
     the chain.
     """
 
-    def __init__(self, view: views.ClusterView, moves: Iterable[model.Move]) -> None:
+    def __init__(self, view: cluster_view.ClusterView, moves: Iterable[model.Move]) -> None:
         self.view = view
         self.moves: dict[str, model.Move] = {}
         self.needs: dict[str, set[str]] = {}
@@ -243,7 +243,7 @@ class Board:
         return move
 
 
-def crowded(view: views.ClusterView, move: model.Move,
+def crowded(view: cluster_view.ClusterView, move: model.Move,
             before: Mapping[str, float]) -> model.Rejection | None:
     """A spread lifts no host above its ceiling on the way either, unless its
     source was worse off when the plan was made.

@@ -28,11 +28,11 @@ import re
 
 from kronos_nova import constraints
 from kronos_nova import model
+from kronos_nova.constraints import cluster_view
 from kronos_nova.constraints import involved
 from kronos_nova.constraints import metrics
 from kronos_nova.constraints import server_groups
 from kronos_nova.constraints import settling
-from kronos_nova.constraints import view as views
 
 #: Judged here, on who really may be under way.
 _RULES = tuple(r for r in constraints.RULES if r is not server_groups.group_in_flight)
@@ -53,7 +53,8 @@ def check(plan: model.Plan, cluster: model.Cluster, options: model.Options,
     for move in plan.moves:
         found += _wanted(move, part, options, history)
     found += _unsettled(plan, part, options, history, scores)
-    view = views.ClusterView(part, options, history, scores, ceilings, draining=plan.draining)
+    view = cluster_view.ClusterView(part, options, history, scores, ceilings,
+                                    draining=plan.draining)
     return (*found, *_Replay(view, plan.moves).rejections())
 
 
@@ -157,7 +158,7 @@ class _Replay:
     in every state; only what is not is looked at more closely.
     """
 
-    def __init__(self, view: views.ClusterView, moves: Sequence[model.Move]) -> None:
+    def __init__(self, view: cluster_view.ClusterView, moves: Sequence[model.Move]) -> None:
         self._view = view
         self._moves = moves
         self._before = {m.from_host: view.fills(m.from_host) for m in moves}

@@ -19,8 +19,8 @@ import enum
 from kronos_nova import constraints
 from kronos_nova import exception
 from kronos_nova import model
+from kronos_nova.constraints import cluster_view
 from kronos_nova.constraints import involved
-from kronos_nova.constraints import view as views
 from kronos_nova.rebalancer import checker
 from kronos_nova.rebalancer import gates
 from kronos_nova.rebalancer import ordering
@@ -157,7 +157,7 @@ def _placed(request: planner.Request, host: str, mode: Mode) -> model.Plan:
                 simulation.apply(move)
                 moves.append(move)
                 break
-    view = views.ClusterView(
+    view = cluster_view.ClusterView(
         involved.involved(request.cluster, moves, request.history), request.options,
         request.history, request.scores, simulation.ceilings,
         draining=request.history.draining | {host})

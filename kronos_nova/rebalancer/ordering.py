@@ -34,7 +34,7 @@ import heapq
 
 from kronos_nova import constraints
 from kronos_nova import model
-from kronos_nova.constraints import view as views
+from kronos_nova.constraints import cluster_view
 from kronos_nova.rebalancer import board as boards
 
 #: So many hosts are tried for a move's alternates, and for a parking move.
@@ -51,7 +51,7 @@ class Ordered:
     parked: Mapping[str, model.Move] = dataclasses.field(default_factory=dict)
 
 
-def order(view: views.ClusterView, moves: Sequence[model.Move], *, max_alternates: int = 0,
+def order(view: cluster_view.ClusterView, moves: Sequence[model.Move], *, max_alternates: int = 0,
           improves: Callable[[model.Move], bool] | None = None,
           in_use: Callable[[str], bool] = lambda host: True) -> Ordered:
     """Give each move its requirements, wave and alternates.

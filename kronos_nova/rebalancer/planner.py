@@ -23,8 +23,8 @@ import dataclasses
 
 from kronos_nova import model
 from kronos_nova import policy as policies
+from kronos_nova.constraints import cluster_view
 from kronos_nova.constraints import involved
-from kronos_nova.constraints import view as views
 from kronos_nova.rebalancer import gates
 from kronos_nova.rebalancer import ordering
 from kronos_nova.rebalancer import simulation as sim
@@ -72,7 +72,7 @@ def plan(request: Request, expired: Callable[[], bool] = lambda: False) -> model
     if held is not None:
         simulation.notes.append(held)
     moves = _propose(request, simulation) if held is None else []
-    fresh = views.ClusterView(
+    fresh = cluster_view.ClusterView(
         involved.involved(cluster, moves, request.history), request.options, request.history,
         request.scores, simulation.ceilings, draining=simulation.view.draining)
     held_back = _held_back(request, simulation, len(moves)) if held is None else []
@@ -172,7 +172,7 @@ def _with_scores(simulation: sim.Simulation, moves: Sequence[model.Move],
     return tuple(found)
 
 
-def _ordered(request: Request, simulation: sim.Simulation, fresh: views.ClusterView,
+def _ordered(request: Request, simulation: sim.Simulation, fresh: cluster_view.ClusterView,
              moves: list[model.Move]) -> tuple[ordering.Ordered, list[model.Move]]:
     """The moves in order, and those that were to be ordered: without the drains
     that this plan begins and that no order lets end. Whole hosts or nothing: a

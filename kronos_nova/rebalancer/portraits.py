@@ -18,12 +18,12 @@ import dataclasses
 
 from kronos_nova import constraints
 from kronos_nova import model
+from kronos_nova.constraints import cluster_view
 from kronos_nova.constraints import disks
 from kronos_nova.constraints import fresh
 from kronos_nova.constraints import instance as instances
 from kronos_nova.constraints import metrics
 from kronos_nova.constraints import remembered
-from kronos_nova.constraints import view as views
 from kronos_nova.rebalancer import gates
 from kronos_nova.rebalancer import planner
 from kronos_nova.rebalancer import simulation as sim
@@ -127,9 +127,9 @@ def instance(request: planner.Request, uuid: str) -> InstancePortrait:
     """:param uuid: one of the request's scope."""
     cluster = request.cluster
     of = cluster.instances[uuid]
-    view = views.ClusterView(cluster, request.options, request.history, request.scores,
-                             sim.ceilings(request.policies, request.options),
-                             draining=request.history.draining)
+    view = cluster_view.ClusterView(cluster, request.options, request.history, request.scores,
+                                    sim.ceilings(request.policies, request.options),
+                                    draining=request.history.draining)
     # To where it is: of the destination nothing is asked.
     probe = model.Move(uuid, of.host, of.host, model.Phase(request.policies.mode))
     held = tuple(_held(request, view, probe))
@@ -150,7 +150,7 @@ def _share(scores: model.PolicyScores, uuid: str, host: str) -> Share:
                  else None)
 
 
-def _held(request: planner.Request, view: views.ClusterView,
+def _held(request: planner.Request, view: cluster_view.ClusterView,
           probe: model.Move) -> Iterator[model.Rejection]:
     for rule in OWN:
         no = rule(view, probe)

@@ -22,8 +22,8 @@ import dataclasses
 from kronos_nova import constraints
 from kronos_nova import exception
 from kronos_nova import model
+from kronos_nova.constraints import cluster_view
 from kronos_nova.constraints import involved
-from kronos_nova.constraints import view as views
 from kronos_nova.rebalancer import checker
 from kronos_nova.rebalancer import ordering
 from kronos_nova.rebalancer import planner
@@ -131,8 +131,8 @@ def _first_legal(simulation: sim.Simulation, wish: Wish) -> model.Move | model.R
 
 
 def _as_it_is(request: planner.Request, simulation: sim.Simulation,
-              moves: Sequence[model.Move]) -> views.ClusterView:
-    return views.ClusterView(
+              moves: Sequence[model.Move]) -> cluster_view.ClusterView:
+    return cluster_view.ClusterView(
         involved.involved(request.cluster, moves, request.history), request.options,
         request.history, request.scores, simulation.ceilings,
         draining=request.history.draining)

@@ -30,8 +30,8 @@ from kronos_nova import policy as policies
 from kronos_nova import scoreboard
 from kronos_nova import scorecard
 from kronos_nova.constraints import claims
+from kronos_nova.constraints import cluster_view
 from kronos_nova.constraints import server_groups
-from kronos_nova.constraints import view as views
 from kronos_nova.rebalancer.timetravel import journey
 from kronos_nova.rebalancer.timetravel import past as pasts
 from kronos_nova.rebalancer.timetravel import world as worlds
@@ -145,13 +145,13 @@ class Boots:
         """Numbers of the hosts that may take it."""
         now = world.cluster(0.0, ())
         # It is nowhere yet.
-        view = views.ClusterView(dataclasses.replace(now, instances={
+        view = cluster_view.ClusterView(dataclasses.replace(now, instances={
             **now.instances, known.uuid: dataclasses.replace(known, host='')}), OPTIONS)
         return [h for h, name in enumerate(self._past.hosts)
                 if self._kind[h] == self._kind[home] and self._admits(view, known, name)]
 
     @staticmethod
-    def _admits(view: views.ClusterView, known: model.Instance, name: str) -> bool:
+    def _admits(view: cluster_view.ClusterView, known: model.Instance, name: str) -> bool:
         service = view.service(name)
         if service is None or not service.available:
             return False

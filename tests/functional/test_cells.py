@@ -23,7 +23,7 @@ from oslo_utils import uuidutils
 from kronos_nova import constraints
 from kronos_nova import exception
 from kronos_nova import model
-from kronos_nova.constraints import view
+from kronos_nova.constraints import cluster_view
 from kronos_nova.rebalancer import collector
 from kronos_nova.rebalancer.executors import retry
 from kronos_nova.rebalancer.executors import worker
@@ -76,7 +76,7 @@ class TwoCellsTestCase(test_collector.CollectorCase, test_nova_executor.Executor
     def verdict(self, cluster: model.Cluster, server: dict[str, Any], to_host: str) -> str | None:
         """What an engine and an executor say to a move now."""
         move = model.Move(server['id'], self.host_of(server), to_host, model.Phase.SPREAD)
-        no = constraints.check(view.ClusterView(
+        no = constraints.check(cluster_view.ClusterView(
             cluster.scoped('mixed'), model.Options(dry_run=False),
             self.store.history('mixed', time.time())), move, constraints.PRE_FLIGHT)
         return None if no is None else no.rule

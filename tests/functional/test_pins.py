@@ -27,9 +27,9 @@ from kronos_nova import exception
 from kronos_nova import model
 from kronos_nova.conf import engine as engine_conf
 from kronos_nova.constraints import aggregates
+from kronos_nova.constraints import cluster_view
 from kronos_nova.constraints import hints
 from kronos_nova.constraints import prefilters
-from kronos_nova.constraints import view as views
 from kronos_nova.rebalancer.executors import base as executors
 from kronos_nova.rebalancer.executors import nova as nova_executor
 from tests.functional import test_collector
@@ -73,7 +73,7 @@ class PinsCase(test_collector.CollectorCase):
     def ours(self, uuid: str, host: str) -> str | None:
         """The rule that refuses the move, for the engine and for an executor."""
         cluster = self.collect().scoped('all')
-        view = views.ClusterView(cluster, engine_conf.options(self.conf))
+        view = cluster_view.ClusterView(cluster, engine_conf.options(self.conf))
         move = model.Move(uuid, cluster.instances[uuid].host, host, model.Phase.AFFINITY)
         no = constraints.check(view, move, constraints.PRE_FLIGHT)
         rule = None if no is None else no.rule

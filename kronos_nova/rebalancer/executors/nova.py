@@ -26,9 +26,9 @@ from kronos_nova import constraints
 from kronos_nova import exception
 from kronos_nova import model
 from kronos_nova.conf import engine as engine_conf
+from kronos_nova.constraints import cluster_view
 from kronos_nova.constraints import metrics
 from kronos_nova.constraints import statuses
-from kronos_nova.constraints import view
 from kronos_nova.rebalancer import collector
 from kronos_nova.rebalancer.clients import api
 from kronos_nova.rebalancer.clients import nova_api
@@ -119,8 +119,8 @@ class NovaExecutor(base.Executor):
         move = model.Move(task.instance_uuid, task.from_host, task.to_host, task.phase)
         cluster = dataclasses.replace(cluster, flights=(*cluster.flights, *known.flights))
         rejection = constraints.check(
-            view.ClusterView(cluster, engine_conf.options(self._conf), known.history,
-                             draining=known.draining), move, constraints.PRE_FLIGHT)
+            cluster_view.ClusterView(cluster, engine_conf.options(self._conf), known.history,
+                                     draining=known.draining), move, constraints.PRE_FLIGHT)
         if rejection is None:
             return
         kind = (exception.PlacementRejected if rejection.rule in NO_ROOM

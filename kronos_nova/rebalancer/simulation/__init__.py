@@ -29,11 +29,11 @@ import numpy as np
 from kronos_nova import constraints
 from kronos_nova import model
 from kronos_nova import policy as policies
+from kronos_nova.constraints import cluster_view
 from kronos_nova.constraints import disks
 from kronos_nova.constraints import live
 from kronos_nova.constraints import metrics
 from kronos_nova.constraints import statuses
-from kronos_nova.constraints import view as views
 from kronos_nova.rebalancer.simulation import arrays
 from kronos_nova.rebalancer.simulation import effects
 from kronos_nova.rebalancer.simulation import extremes
@@ -92,8 +92,8 @@ class Simulation:
         self.truncated = False
         self.policies = policy_set.enabled
         self.ceilings = ceilings(policy_set, options)
-        self.view = views.ClusterView(cluster, options, history, scores, self.ceilings,
-                                      draining=history.draining)
+        self.view = cluster_view.ClusterView(cluster, options, history, scores, self.ceilings,
+                                             draining=history.draining)
         self.hosts = tuple(sorted(cluster.scope_hosts))
         self.host_index = {name: i for i, name in enumerate(self.hosts)}
         here = self.host_index

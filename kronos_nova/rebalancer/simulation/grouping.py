@@ -19,7 +19,7 @@ import dataclasses
 import numpy as np
 
 from kronos_nova import model
-from kronos_nova.constraints import view as views
+from kronos_nova.constraints import cluster_view
 from kronos_nova.rebalancer.simulation import arrays
 
 
@@ -33,7 +33,7 @@ class Marks:
     awaiting: arrays.Bools
 
 
-def marks(view: views.ClusterView, index: Mapping[str, int]) -> Marks:
+def marks(view: cluster_view.ClusterView, index: Mapping[str, int]) -> Marks:
     """:param index: number of each instance."""
     found = Marks(*(np.zeros(len(index), dtype=np.bool_) for _ in range(3)))
     for group in view.cluster.groups:
@@ -65,7 +65,7 @@ def change(group: model.ServerGroup, here: int, there: int) -> int:
             return (there >= limit) - (here >= limit)
 
 
-def changes(view: views.ClusterView, index: Mapping[str, int], uuid: str,
+def changes(view: cluster_view.ClusterView, index: Mapping[str, int], uuid: str,
             source: str) -> tuple[arrays.Ints, arrays.Ints]:
     """The sums over an instance's hard and soft groups for every host: 2 x H.
 

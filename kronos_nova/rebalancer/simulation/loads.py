@@ -23,7 +23,7 @@ import numpy as np
 
 from kronos_nova import model
 from kronos_nova import policy as policies
-from kronos_nova.constraints import view as views
+from kronos_nova.constraints import cluster_view
 from kronos_nova.rebalancer.simulation import arrays
 
 
@@ -45,7 +45,7 @@ class Loads:
     frozen: arrays.Bools
 
 
-def read(view: views.ClusterView, scores: model.Scores, chosen: Sequence[policies.Policy],
+def read(view: cluster_view.ClusterView, scores: model.Scores, chosen: Sequence[policies.Policy],
          hosts: Sequence[str], uuids: Sequence[str], order: arrays.Ints) -> Loads:
     """The scores with what they do not show yet laid over them.
 

@@ -28,11 +28,11 @@ import numpy as np
 from kronos_nova import constraints
 from kronos_nova import model
 from kronos_nova.constraints import aggregates
+from kronos_nova.constraints import cluster_view
 from kronos_nova.constraints import hypervisor
 from kronos_nova.constraints import prefilters
 from kronos_nova.constraints import requests
 from kronos_nova.constraints import statuses
-from kronos_nova.constraints import view as views
 from kronos_nova.rebalancer.simulation import arrays
 
 #: Verdicts that are kept at most; what is asked for beyond them is permitted
@@ -50,7 +50,7 @@ class Pins:
     :param order: which of ``instances`` is number 0, 1, ...
     """
 
-    def __init__(self, view: views.ClusterView, hosts: Sequence[str],
+    def __init__(self, view: cluster_view.ClusterView, hosts: Sequence[str],
                  instances: Sequence[model.Instance], order: arrays.Ints) -> None:
         self._view = view
         self._hosts = hosts
@@ -109,7 +109,7 @@ def _traits(instances: Iterable[model.Instance]) -> frozenset[str]:
     return frozenset(t for specs in known.values() for t in requests.traits(specs))
 
 
-def _host_key(view: views.ClusterView, name: str, spoken: frozenset[str]) -> Hashable:
+def _host_key(view: cluster_view.ClusterView, name: str, spoken: frozenset[str]) -> Hashable:
     host = view.host(name)
     if host is None:
         return None

@@ -18,8 +18,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from kronos_nova import model
+from kronos_nova.constraints import cluster_view
 from kronos_nova.constraints import matching
-from kronos_nova.constraints import view as views
 from kronos_nova.rebalancer.simulation import arrays
 
 #: Resource classes and amounts.
@@ -41,7 +41,7 @@ class Room:
     :param order: which of ``instances`` is number 0, 1, ...
     """
 
-    def __init__(self, view: views.ClusterView, hosts: Sequence[str],
+    def __init__(self, view: cluster_view.ClusterView, hosts: Sequence[str],
                  instances: Sequence[model.Instance], order: arrays.Ints) -> None:
         # Instances are many, what they claim are a few flavors.
         kinds: dict[tuple[tuple[tuple[str, int], ...], Parts], int] = {}
@@ -81,7 +81,7 @@ class Room:
             (self._step[r] != 1).any() or self._most[r].min() < self._part[r].max()
             or self._least[r].max() > 1)]
 
-    def _read(self, view: views.ClusterView, h: int, name: str) -> None:
+    def _read(self, view: cluster_view.ClusterView, h: int, name: str) -> None:
         host = view.cluster.hosts.get(name)
         if host is None or host.provider is None:
             return

@@ -22,8 +22,8 @@ from collections.abc import Mapping
 import dataclasses
 
 from kronos_nova import model
+from kronos_nova.constraints import cluster_view
 from kronos_nova.constraints import matching
-from kronos_nova.constraints import view as views
 
 Amounts = dict[str, int]
 
@@ -34,7 +34,7 @@ class Holdings:
     def __init__(self, cluster: model.Cluster) -> None:
         self._cluster = cluster
         #: Whose demands, and on which spaces: nothing is laid over this view.
-        self._spaces = views.ClusterView(
+        self._spaces = cluster_view.ClusterView(
             dataclasses.replace(cluster, flights=(), groups=()), model.Options()).occupancy
         providers = [*cluster.sharing.values(), *(p for h in cluster.hosts.values()
                                                   for p in h.tree)]

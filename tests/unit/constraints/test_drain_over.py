@@ -16,7 +16,7 @@ import pytest
 
 from kronos_nova import constraints
 from kronos_nova import model
-from kronos_nova.constraints import view
+from kronos_nova.constraints import cluster_view
 
 
 def judged(status, phase, rules):
@@ -24,7 +24,7 @@ def judged(status, phase, rules):
         hosts={h: model.Host(h) for h in 'ab'}, instances={'i': model.Instance('i', 'a')},
         services={'a': model.Service('a', status=status), 'b': model.Service('b')},
         scope_hosts=frozenset('ab'), placement_known=False)
-    no = constraints.check(view.ClusterView(cluster, model.Options()),
+    no = constraints.check(cluster_view.ClusterView(cluster, model.Options()),
                            model.Move('i', 'a', 'b', phase), rules)
     return no.rule if no else None
 

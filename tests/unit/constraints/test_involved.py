@@ -15,8 +15,8 @@ import hypothesis
 
 from kronos_nova import constraints
 from kronos_nova import model
+from kronos_nova.constraints import cluster_view
 from kronos_nova.constraints import involved
-from kronos_nova.constraints import view as views
 from kronos_nova.rebalancer import planner
 from tests.unit import clouds
 
@@ -33,8 +33,8 @@ def test_every_rule_says_the_same_of_the_part_as_of_the_whole(knobs):
     assert len(part.instances) <= len(request.cluster.instances)
 
     def said(cluster):
-        view = views.ClusterView(cluster, request.options, request.history, request.scores,
-                                 {'cpu': 0.8})
+        view = cluster_view.ClusterView(cluster, request.options, request.history, request.scores,
+                                        {'cpu': 0.8})
         return [constraints.check_all(view, m) for m in moves]
 
     assert said(part) == said(request.cluster)

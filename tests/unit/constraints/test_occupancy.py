@@ -20,7 +20,7 @@ import pytest
 
 from kronos_nova import model
 from kronos_nova.constraints import claims
-from kronos_nova.constraints import view as views
+from kronos_nova.constraints import cluster_view
 from kronos_nova.rebalancer.executors import nova
 from tests.unit import clouds
 from tests.unit import trees
@@ -29,7 +29,7 @@ from tests.unit import trees
 def overlay(knobs, flights=True):
     r = clouds.request(knobs)
     cluster = r.cluster if flights else dataclasses.replace(r.cluster, flights=())
-    return views.ClusterView(cluster, dataclasses.replace(
+    return cluster_view.ClusterView(cluster, dataclasses.replace(
         r.options, enforce_placement_disk=None), r.history)
 
 
@@ -137,7 +137,7 @@ def cloud(*hosts, sharing=(), **instances):
     cluster = model.Cluster(
         known, found, {h: model.Service(h) for h in known}, scope_hosts=frozenset(known),
         sharing={p.uuid: holding(p) for p in sharing})
-    return views.ClusterView(cluster, model.Options())
+    return cluster_view.ClusterView(cluster, model.Options())
 
 
 def judge(view, uuid, to='b'):

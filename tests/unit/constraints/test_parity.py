@@ -38,10 +38,10 @@ from sqlalchemy import orm
 from kronos_nova import constraints
 from kronos_nova import model
 from kronos_nova.constraints import claims
+from kronos_nova.constraints import cluster_view
 from kronos_nova.constraints import server_groups
 from kronos_nova.constraints import service_state
 from kronos_nova.constraints import statuses
-from kronos_nova.constraints import view as views
 from tests.unit import clouds
 
 objects.register_all()
@@ -97,7 +97,7 @@ def test_server_group_rules_say_what_novas_filters_say(policy):
     verdicts = set()
     for _ in range(CASES):
         cluster = cluster_of(rng, policy)
-        view = views.ClusterView(cluster, model.Options())
+        view = cluster_view.ClusterView(cluster, model.Options())
         uuid = rng.choice(sorted(cluster.instances))
         spec = request_spec(cluster, uuid)
         for host in cluster.hosts:
@@ -123,7 +123,7 @@ def test_a_group_of_one_or_all_together_is_unmovable_for_nova_too():
             continue
         seen += 1
         uuid = next(u for u in sorted(cluster.groups[0].members) if u in cluster.instances)
-        view = views.ClusterView(cluster, model.Options())
+        view = cluster_view.ClusterView(cluster, model.Options())
         for host in set(cluster.hosts) - here:
             rejection = server_groups.affinity(
                 view, model.Move(uuid, next(iter(here)), host, model.Phase.EVACUATE))
@@ -148,7 +148,7 @@ def test_the_service_rule_says_what_novas_compute_filter_says():
                     {'a': model.Service('a'), 'b': model.Service(
                         'b', status=status, state=state, forced_down=forced_down)})
                 ours = service_state.service_state(
-                    views.ClusterView(cluster, model.Options()),
+                    cluster_view.ClusterView(cluster, model.Options()),
                     model.Move('i', 'a', 'b', model.Phase.SPREAD)) is None
                 assert ours == theirs.host_passes(host_state(cluster, 'b', record),
                                                   objects.RequestSpec()), record
@@ -222,7 +222,7 @@ def test_the_claims_rule_says_what_placement_says(placement):
             cluster = model.Cluster(
                 {'a': model.Host('a'), 'b': model.Host('b', provider=provider)},
                 {'i': model.Instance('i', 'a', claims=need)}, {})
-            view = views.ClusterView(cluster, model.Options(enforce_placement_disk=True))
+            view = cluster_view.ClusterView(cluster, model.Options(enforce_placement_disk=True))
             ours = claims.claims(view, model.Move('i', 'a', 'b', model.Phase.SPREAD)) is None
             assert ours == theirs, (provider, need)
             verdicts.append(ours)

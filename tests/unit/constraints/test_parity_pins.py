@@ -39,13 +39,13 @@ import pytest
 from kronos_nova import constraints
 from kronos_nova import model
 from kronos_nova.constraints import aggregates
+from kronos_nova.constraints import cluster_view
 from kronos_nova.constraints import extra_specs_ops
 from kronos_nova.constraints import hints
 from kronos_nova.constraints import image_properties
 from kronos_nova.constraints import live
 from kronos_nova.constraints import prefilters
 from kronos_nova.constraints import requests
-from kronos_nova.constraints import view as views
 from tests.unit import clouds
 
 objects.register_all()
@@ -70,7 +70,7 @@ def view(enabled=(), prefilters_=(), metadata=(), instance=None, **fields_):
     """Host a in no aggregate, b in each of these."""
     names = {f'agg{n}': dict(found) for n, found in enumerate(metadata)}
     instances = {UUID: model.Instance(UUID, 'a', **(instance or {}))}
-    return views.ClusterView(model.Cluster(
+    return cluster_view.ClusterView(model.Cluster(
         {h: model.Host(h) for h in 'ab'}, instances, {h: model.Service(h) for h in 'ab'},
         aggregates=fields_.pop('aggregates', dict.fromkeys(names, ('b',))),
         aggregate_metadata=names, scope_hosts=frozenset('ab'), **fields_), model.Options(
@@ -218,7 +218,7 @@ def test_hints_are_judged_as_by_novas_filters(kind, name, hint):
         cluster = model.Cluster(
             cluster.hosts, {**cluster.instances, **{u: model.Instance(u, h)
                                                     for u, h in at.items()}}, cluster.services)
-        ours = hints.hints(views.ClusterView(cluster, found.options), MOVE) is None
+        ours = hints.hints(cluster_view.ClusterView(cluster, found.options), MOVE) is None
         assert ours == expected, (at, hinted)
         verdicts.append(ours)
     assert 0.1 < sum(verdicts) / CASES < 0.9

@@ -21,10 +21,10 @@ from kronos_nova import constraints
 from kronos_nova import model
 from kronos_nova.constraints import aggregate_metadata
 from kronos_nova.constraints import aggregates
+from kronos_nova.constraints import cluster_view
 from kronos_nova.constraints import hints
 from kronos_nova.constraints import involved
 from kronos_nova.constraints import prefilters
-from kronos_nova.constraints import view as views
 from tests.unit import clouds
 from tests.unit.constraints import test_rules as rules
 
@@ -44,7 +44,7 @@ def judge(other=None, **case):
     hosts = {h: host(h) for h in 'abc'}
     instances = {rules.UUID: model.Instance(rules.UUID, 'a', **case['instance']),
                  OTHER: model.Instance(OTHER, other)}
-    view = views.ClusterView(
+    view = cluster_view.ClusterView(
         model.Cluster(hosts, instances, {h: model.Service(h) for h in hosts},
                       scope_hosts=frozenset(hosts)), model.Options(**case.get('options', {})))
     rejection = constraints.check(view, phase('evacuate'), constraints.PRE_FLIGHT[:-1])
@@ -231,8 +231,8 @@ def test_a_hint_holds_whatever_order_the_plan_is_carried_out_in():
     case = CASES['different-host']
     instances = {rules.UUID: model.Instance(rules.UUID, 'a', **case['instance']),
                  OTHER: model.Instance(OTHER, 'b')}
-    view = views.ClusterView(model.Cluster({h: host(h) for h in 'abc'}, instances, {}),
-                             model.Options(**case['options']))
+    view = cluster_view.ClusterView(model.Cluster({h: host(h) for h in 'abc'}, instances, {}),
+                                    model.Options(**case['options']))
     assert hints.hints(view, rules.MOVE) is not None
     view.land(model.Move(OTHER, 'b', 'c', model.Phase.SPREAD))
     assert hints.hints(view, rules.MOVE) is not None
@@ -247,25 +247,25 @@ def test_who_is_hinted_at_counts_wherever_it_may_end(flight):
     instances = {rules.UUID: model.Instance(rules.UUID, 'a', **case['instance']),
                  OTHER: model.Instance(OTHER, 'c')}
     cluster = model.Cluster({h: host(h) for h in 'abcd'}, instances, {}, flights=(flight,))
-    view = views.ClusterView(cluster, model.Options(**case['options']))
+    view = cluster_view.ClusterView(cluster, model.Options(**case['options']))
     assert hints.hints(view, rules.MOVE) is not None
     assert set(view.places(OTHER)) == {'c', flight.to_host, *flight.alternates}
     apart = dataclasses.replace(cluster, flights=())
-    assert hints.hints(views.ClusterView(apart, view.options), rules.MOVE) is None
+    assert hints.hints(cluster_view.ClusterView(apart, view.options), rules.MOVE) is None
 
 
 def test_who_is_hinted_at_and_has_departed_counts_at_both_ends():
     case = CASES['different-host']
     instances = {rules.UUID: model.Instance(rules.UUID, 'a', **case['instance']),
                  OTHER: model.Instance(OTHER, 'c')}
-    view = views.ClusterView(model.Cluster({h: host(h) for h in 'abc'}, instances, {}),
-                             model.Options(**case['options']))
+    view = cluster_view.ClusterView(model.Cluster({h: host(h) for h in 'abc'}, instances, {}),
+                                    model.Options(**case['options']))
     away = model.Move(OTHER, 'c', 'b', model.Phase.SPREAD)
-    with views.laid(view, [], [away]):
+    with cluster_view.laid(view, [], [away]):
         assert hints.hints(view, rules.MOVE) is not None
     assert hints.hints(view, rules.MOVE) is None and set(view.places(OTHER)) == {'c'}
 
 
 def test_an_unknown_instance_has_no_places():
-    view = views.ClusterView(model.Cluster({}, {}, {}), model.Options())
+    view = cluster_view.ClusterView(model.Cluster({}, {}, {}), model.Options())
     assert not view.places(OTHER)

@@ -18,8 +18,8 @@ import pytest
 
 from kronos_nova import constraints
 from kronos_nova import model
+from kronos_nova.constraints import cluster_view
 from kronos_nova.constraints import fresh
-from kronos_nova.constraints import view as views
 from tests.unit import clouds
 
 UUID = clouds.uuid_of('i')
@@ -39,8 +39,8 @@ def judge(move=MOVE, *, hosts=None, services=None, instance=None, options=None, 
         hosts, {UUID: dataclasses.replace(model.Instance(UUID, 'a', claims={'VCPU': 2}),
                                           **(instance or {}))},
         known, **({'scope_hosts': frozenset('abc')} | cluster))
-    view = views.ClusterView(whole, model.Options(**(options or {})), history,
-                             scores or trusted(), ceilings)
+    view = cluster_view.ClusterView(whole, model.Options(**(options or {})), history,
+                                    scores or trusted(), ceilings)
     rejection = constraints.check(view, move)
     return rejection.rule if rejection else None
 
@@ -94,7 +94,7 @@ def test_a_rule_says_no_by_its_name(rule):
     if rule == 'service-unknown':
         case['services'] = {}
         case['hosts'] = {}
-        view = views.ClusterView(
+        view = cluster_view.ClusterView(
             model.Cluster({h: host(h) for h in 'ab'}, {UUID: model.Instance(UUID, 'a')},
                           {'a': model.Service('a')}, scope_hosts=frozenset('ab')),
             model.Options())
@@ -186,7 +186,7 @@ def test_check_all_gives_every_rejection_but_stops_at_what_is_not_there():
     whole = model.Cluster({h: host(h) for h in 'ab'}, {
         UUID: model.Instance(UUID, 'a', locked=True, claims={'VCPU': 99})},
         {h: model.Service(h) for h in 'ab'}, scope_hosts=frozenset('ab'))
-    view = views.ClusterView(whole, model.Options())
+    view = cluster_view.ClusterView(whole, model.Options())
     assert [no.rule for no in constraints.check_all(view, MOVE)] == ['locked', 'no-room']
     gone = dataclasses.replace(MOVE, instance_uuid='x')
     assert [no.rule for no in constraints.check_all(view, gone)] == ['no-such-instance']

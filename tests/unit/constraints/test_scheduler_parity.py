@@ -35,10 +35,10 @@ import pytest
 
 from kronos_nova import constraints
 from kronos_nova import model
+from kronos_nova.constraints import cluster_view
 from kronos_nova.constraints import instance as instance_rules
 from kronos_nova.constraints import server_groups
 from kronos_nova.constraints import service_state
-from kronos_nova.constraints import view as views
 from kronos_nova.rebalancer.clients import nova_api
 from kronos_nova.rebalancer.simulation import grouping
 from tests.unit import clouds
@@ -125,7 +125,7 @@ def test_verdicts_on_groups_are_the_filters(policy):
     verdicts = set()
     for _ in range(clouds.many(1500)):
         cluster, theirs = random_cluster(rng, policy)
-        view = views.ClusterView(cluster, model.Options(), history_of(rng, cluster))
+        view = cluster_view.ClusterView(cluster, model.Options(), history_of(rng, cluster))
         for uuid in rng.sample(sorted(cluster.instances), min(3, len(cluster.instances))):
             for host in cluster.hosts:
                 move = model.Move(uuid, cluster.instances[uuid].host, host, model.Phase.EVACUATE)
@@ -158,7 +158,7 @@ def test_what_is_legal_beside_flights_nova_allows_before_and_after_they_land(pol
                         for u in flying)
         with_flights = model.Cluster(cluster.hosts, cluster.instances, {}, groups=cluster.groups,
                                      flights=flights)
-        view = views.ClusterView(with_flights, model.Options())
+        view = cluster_view.ClusterView(with_flights, model.Options())
         others = sorted(cluster.instances.keys() - set(flying))
         if not others:
             continue
@@ -186,7 +186,7 @@ def test_soft_costs_differ_between_destinations_as_the_weighers_weights_do(polic
     seen = set()
     for _ in range(clouds.many(1500)):
         cluster, theirs = random_cluster(rng, policy)
-        view = views.ClusterView(cluster, model.Options(), history_of(rng, cluster))
+        view = cluster_view.ClusterView(cluster, model.Options(), history_of(rng, cluster))
         uuid = rng.choice(sorted(cluster.instances))
         source = cluster.instances[uuid].host
         spec = spec_of(cluster, theirs, uuid)
@@ -210,7 +210,7 @@ def test_a_soft_cost_against_the_source_is_what_its_weight_would_be_without_the_
     for policy, weigher in SOFT.items():
         for _ in range(clouds.many(500)):
             cluster, theirs = random_cluster(rng, policy)
-            view = views.ClusterView(cluster, model.Options())
+            view = cluster_view.ClusterView(cluster, model.Options())
             uuid = rng.choice(sorted(cluster.instances))
             spec = spec_of(cluster, theirs, uuid)
             source = cluster.instances[uuid].host
@@ -248,7 +248,7 @@ def test_verdicts_on_services_are_the_compute_filters():
             {h: model.Host(h) for h in 'ab'}, {'i': model.Instance('i', 'a')},
             {'a': model.Service('a'), 'b': nova_api.service(record)})
         ours = service_state.service_state(
-            views.ClusterView(cluster, model.Options()),
+            cluster_view.ClusterView(cluster, model.Options()),
             model.Move('i', 'a', 'b', rng.choice(list(model.Phase)))) is None
         assert ours == theirs.host_passes(state_of(cluster, 'b', service),
                                           objects.RequestSpec()), record

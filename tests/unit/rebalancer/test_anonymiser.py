@@ -36,8 +36,8 @@ from kronos_nova import policy
 from kronos_nova.conf import opts
 from kronos_nova.conf import policies as policy_files
 from kronos_nova.constraints import aggregates
+from kronos_nova.constraints import cluster_view
 from kronos_nova.constraints import prefilters
-from kronos_nova.constraints import view as views
 from kronos_nova.rebalancer import replay
 from kronos_nova.rebalancer.snapshots import anonymiser
 from kronos_nova.rebalancer.snapshots import names as naming
@@ -212,7 +212,7 @@ def test_rules_about_flavors_images_and_projects_say_the_same(tmp_path):
         nova_enabled_filters=frozenset({aggregates.EXTRA_SPECS, aggregates.TENANTS,
                                         aggregates.IMAGES}),
         nova_prefilters=frozenset({prefilters.TENANTS, prefilters.ISOLATED}))
-    before, after = views.ClusterView(was, options), views.ClusterView(there, options)
+    before, after = cluster_view.ClusterView(was, options), cluster_view.ClusterView(there, options)
     verdicts = set()
     for instance, host in itertools.product(instances, hosts[1:]):
         move = model.Move(instance, 'source', host, model.Phase.SPREAD)

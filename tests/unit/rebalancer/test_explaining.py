@@ -20,7 +20,7 @@ import pytest
 
 from kronos_nova import constraints
 from kronos_nova import model
-from kronos_nova.constraints import view as views
+from kronos_nova.constraints import cluster_view
 from kronos_nova.rebalancer import explaining
 from kronos_nova.rebalancer import planner
 from kronos_nova.rebalancer import remedies
@@ -41,8 +41,9 @@ def test_each_rule_that_refuses_is_told_and_no_other(knobs, rng):
     answer = explaining.why_not(request, uuid, host, phase)
     ceilings = {p.name: p.capacity_threshold if request.policies.mode == 'pack' else 1.0
                 for p in request.policies.enabled}
-    view = views.ClusterView(request.cluster, request.options, request.history, request.scores,
-                             ceilings, draining=request.history.draining)
+    view = cluster_view.ClusterView(
+        request.cluster, request.options, request.history, request.scores, ceilings,
+        draining=request.history.draining)
     wrong = constraints.check_all(view, answer.move)
     assert [(v.rule, v.detail) for v in answer.refused] == [(no.rule, no.detail) for no in wrong]
     assert len(answer.verdicts) == len(constraints.RULES) or answer.verdicts[0].passed is False

@@ -18,7 +18,7 @@ import pytest
 
 from kronos_nova import constraints
 from kronos_nova import model
-from kronos_nova.constraints import view as views
+from kronos_nova.constraints import cluster_view
 from kronos_nova.rebalancer import board as boards
 from kronos_nova.rebalancer import ordering
 
@@ -37,7 +37,7 @@ def cloud(places, size=8, groups=()):
 
 
 def order(cluster, *moves, **options):
-    view = views.ClusterView(cluster, model.Options(), model.History())
+    view = cluster_view.ClusterView(cluster, model.Options(), model.History())
     return ordering.order(view, [model.Move(u, a, b, model.Phase.EVACUATE)
                                  for u, a, b in moves], **options)
 
@@ -85,7 +85,7 @@ def test_a_move_that_no_order_makes_legal_is_dropped_and_counted():
 
 def test_the_view_is_left_as_it_was():
     cluster = cloud({'i': ('a', 6), 'j': ('b', 6)})
-    view = views.ClusterView(cluster, model.Options(), model.History())
+    view = cluster_view.ClusterView(cluster, model.Options(), model.History())
     ordering.order(view, [model.Move('i', 'a', 'z', model.Phase.SPREAD)], max_alternates=2)
     assert view.host_of('i') == 'a' and not view.in_flight('i')
     assert view.used('z', 'VCPU') == 0 and view.used('a', 'VCPU') == 6
@@ -93,7 +93,7 @@ def test_the_view_is_left_as_it_was():
                                   model.Move('i', 'a', 'z', model.Phase.EVACUATE)])
     assert len(moved.moves) == 2
     cluster = cloud({'i': ('a', 1), 'j': ('b', 1), 'k': ('c', 1)})
-    view = views.ClusterView(cluster, model.Options(), model.History())
+    view = cluster_view.ClusterView(cluster, model.Options(), model.History())
     ordered = ordering.order(view, [model.Move('i', 'a', 'z', model.Phase.EVACUATE)],
                              max_alternates=2)
     assert ordered.moves[0].alternates == ('b', 'c')
@@ -241,7 +241,7 @@ def test_members_that_move_one_after_the_other_have_alternates():
 def test_a_repair_of_soft_groups_has_no_alternates():
     cluster = cloud({'i': ('a', 1), 'j': ('a', 1), 'k': ('c', 1)},
                     groups=[group('soft-anti-affinity', 'i', 'j')])
-    view = views.ClusterView(cluster, model.Options(), model.History())
+    view = cluster_view.ClusterView(cluster, model.Options(), model.History())
     for phase, count in ((model.Phase.AFFINITY, 0), (model.Phase.SPREAD, 1)):
         moves = ordering.order(view, [model.Move('i', 'a', 'z', phase)], max_alternates=3).moves
         assert len(moves[0].alternates) == count
@@ -249,7 +249,7 @@ def test_a_repair_of_soft_groups_has_no_alternates():
 
 def test_a_pack_falls_back_to_no_empty_host():
     cluster = cloud({'i': ('a', 1), 'j': ('b', 1), 'k': ('c', 1)})
-    view = views.ClusterView(cluster, model.Options(), model.History())
+    view = cluster_view.ClusterView(cluster, model.Options(), model.History())
     for phase, alternates in ((model.Phase.PACK, ('c',)), (model.Phase.EVACUATE, ('z', 'c'))):
         moves = ordering.order(view, [model.Move('i', 'a', 'b', phase)], max_alternates=3,
                                in_use=lambda host: host in 'abc').moves
@@ -267,7 +267,7 @@ def loaded(fills, places=()):
     scores = model.Scores({'cpu': model.PolicyScores(
         'cpu', hosts=hosts, fill=hosts, capacity=dict.fromkeys(hosts, 1.0),
         usages=dict.fromkeys(cluster.instances, 0.5))})
-    return views.ClusterView(cluster, model.Options(), model.History(), scores, {'cpu': 1.0})
+    return cluster_view.ClusterView(cluster, model.Options(), model.History(), scores, {'cpu': 1.0})
 
 
 def test_a_spread_does_not_overload_a_host_on_the_way():
@@ -318,7 +318,7 @@ def test_a_host_of_unknown_fill_is_no_alternate():
     fill = {'a': 0.5, 'c': 0.5, 'd': 2.0, 'z': 0.1}
     scores = model.Scores({'cpu': model.PolicyScores(
         'cpu', hosts=fill, fill=fill, capacity=dict.fromkeys('abcdz', 1.0), usages={})})
-    view = views.ClusterView(cluster, model.Options(), model.History(), scores, {'cpu': 9.0})
+    view = cluster_view.ClusterView(cluster, model.Options(), model.History(), scores, {'cpu': 9.0})
     moves = [model.Move('i', 'a', 'z', model.Phase.EVACUATE)]
     assert ordering.order(view, moves, max_alternates=5).moves[0].alternates == ('c', 'd')
 

@@ -21,7 +21,7 @@ import pytest
 
 from kronos_nova import constraints
 from kronos_nova import model
-from kronos_nova.constraints import view as views
+from kronos_nova.constraints import cluster_view
 from kronos_nova.rebalancer import masks
 from kronos_nova.rebalancer import simulation as sim
 from kronos_nova.rebalancer.strategies import base
@@ -197,7 +197,7 @@ def test_recall_restores_the_view(knobs):
     view = simulation.view
     before = picture(view, simulation.cluster)
     moves = list(some_moves(random.Random(knobs.seed), simulation, 6))
-    with views.laid(view, moves[:3], moves[3:]):
+    with cluster_view.laid(view, moves[:3], moves[3:]):
         for move in moves[:3]:
             assert view.host_of(move.instance_uuid) == move.to_host
             assert not view.in_flight(move.instance_uuid)

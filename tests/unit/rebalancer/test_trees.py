@@ -22,7 +22,7 @@ import numpy as np
 from kronos_nova import constraints
 from kronos_nova import model
 from kronos_nova.constraints import claims
-from kronos_nova.constraints import view as views
+from kronos_nova.constraints import cluster_view
 from kronos_nova.rebalancer import checker
 from kronos_nova.rebalancer import masks
 from kronos_nova.rebalancer import planner
@@ -115,7 +115,7 @@ def test_room_is_summed_over_a_tree_and_endless_where_a_pool_may_serve():
             'other': {'VCPU': 1}, 'other-card': {'VGPU': 2}, 'pool': {trees.POOL: 1}})},
         {h: model.Service(h) for h in ('h0', 'h1')}, scope_hosts=frozenset({'h0', 'h1'}),
         sharing={'pool': pool})
-    room = rooms.Room(views.ClusterView(cluster, model.Options()), ['h0', 'h1'],
+    room = rooms.Room(cluster_view.ClusterView(cluster, model.Options()), ['h0', 'h1'],
                       [cluster.instances['i']], np.array([0]))
     row = {name: n for n, name in enumerate(room.classes)}
     assert room.limit[:, 0].tolist() == [

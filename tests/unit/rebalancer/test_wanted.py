@@ -22,7 +22,7 @@ import pytest
 from kronos_nova import constraints
 from kronos_nova import exception
 from kronos_nova import model
-from kronos_nova.constraints import view as views
+from kronos_nova.constraints import cluster_view
 from kronos_nova.rebalancer import planner
 from kronos_nova.rebalancer import simulation as sim
 from kronos_nova.rebalancer import wanted
@@ -39,7 +39,7 @@ def undelayed(request):
 
 
 def view_of(request):
-    return views.ClusterView(
+    return cluster_view.ClusterView(
         request.cluster, request.options, request.history, request.scores,
         {p.name: p.capacity_threshold if request.policies.mode == 'pack' else 1.0
          for p in request.policies.enabled}, draining=request.history.draining)

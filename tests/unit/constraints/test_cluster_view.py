@@ -16,7 +16,7 @@ import pytest
 
 from kronos_nova import lookback
 from kronos_nova import model
-from kronos_nova.constraints import view as views
+from kronos_nova.constraints import cluster_view
 
 GROUP = model.ServerGroup('g', model.GroupPolicy.ANTI_AFFINITY, frozenset({'i'}))
 USAGE = 0.2
@@ -38,7 +38,7 @@ def view(*flights, at='a', completed=(), sampled_at=1000.0, used_b=0):
         usages={'i': USAGE}, age=0.0, score_look=RATE, fill_look=RATE)}, sampled_at)
     history = model.History(completed=tuple(
         (model.Move('i', 'a', 'b', model.Phase.SPREAD), when) for when in completed))
-    return views.ClusterView(cluster, model.Options(settle_seconds=300.0), history, scores)
+    return cluster_view.ClusterView(cluster, model.Options(settle_seconds=300.0), history, scores)
 
 
 def members(seen):
@@ -109,7 +109,7 @@ def three_hosts(*completed, at='c', **known):
     history = model.History(completed=tuple(
         (model.Move('i', source, to, model.Phase.SPREAD), 1000.0 - ago)
         for source, to, ago in completed))
-    return views.ClusterView(cluster, model.Options(settle_seconds=300.0), history, scores)
+    return cluster_view.ClusterView(cluster, model.Options(settle_seconds=300.0), history, scores)
 
 
 def test_an_instance_that_was_moved_twice_is_laid_where_samples_have_not_seen_it():
@@ -176,7 +176,7 @@ def test_held_and_closed_say_why():
     cluster = view().cluster
     history = model.History(cooling={'i': 60.0}, quarantined={'j': -1.0, 'k': 5.0},
                             quarantined_hosts=frozenset('a'))
-    seen = views.ClusterView(cluster, model.Options(), history, draining=('b',))
+    seen = cluster_view.ClusterView(cluster, model.Options(), history, draining=('b',))
     assert '60 s' in seen.held('i').detail
     assert 'for ever' in seen.held('j').detail and '5 s' in seen.held('k').detail
     assert seen.held('l') is None

@@ -1,0 +1,407 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""The overlay over a Cluster that answers what rules ask.
+
+The checker and the planner's simulation answer through :class:`ClusterView`, an executor's
+pre-flight through a ClusterView of freshly read data: one truth, three users.
+"""
+
+from collections import defaultdict
+from collections.abc import Collection
+from collections.abc import Iterator
+from collections.abc import Mapping
+from collections.abc import Sequence
+import contextlib
+import functools
+
+from kronos_nova import model
+from kronos_nova.constraints import aggregate_metadata
+from kronos_nova.constraints import occupancy
+from kronos_nova.constraints import remembered
+from kronos_nova.constraints import settling
+
+
+class ClusterView:
+    """A Cluster with moves laid over it. Mutable; one user at a time.
+
+    A move either lands at once (``land``, ``undo``: planning is sequential)
+    or departs (``depart``, ``recall``: while under way it counts at both
+    ends).
+
+    :param scores: completed moves that their samples do not show yet are laid
+        over them.
+    :param ceilings: highest fill of a destination by policy name.
+    """
+
+    def __init__(self, cluster: model.Cluster, options: model.Options,
+                 history: model.History | None = None, scores: model.Scores | None = None,
+                 ceilings: Mapping[str, float] | None = None,
+                 draining: Collection[str] = ()) -> None:
+        self.cluster = cluster
+        self.options = options
+        self.history = history or model.History()
+        self.draining = set(draining)
+        self._scores = scores.policies if scores is not None else {}
+        self._ceilings = dict(ceilings or {})
+        #: Only where it differs from the cluster: there are many instances and few moves.
+        self._moved: dict[str, str] = {}
+        self._on: dict[str, set[str]] | None = None
+        self._groups: dict[str, list[model.ServerGroup]] = defaultdict(list)
+        self._members: dict[str, dict[str, set[str]]] = {}
+        for group in cluster.groups:
+            placed: dict[str, set[str]] = defaultdict(set)
+            for uuid in group.members:
+                self._groups[uuid].append(group)
+                instance = cluster.instances.get(uuid)
+                if instance is not None:
+                    placed[instance.host].add(uuid)
+            self._members[group.uuid] = placed
+        self.occupancy = occupancy.Occupancy(cluster, options)
+        #: The highest that it may be.
+        self._fill = {name: dict(p.fill) for name, p in self._scores.items()}
+        #: How much lower it may be.
+        self._doubt: dict[str, dict[str, float]] = {
+            name: defaultdict(float) for name in self._scores}
+        #: Added to the scores: at least, at most.
+        self._unseen: dict[str, dict[str, settling.Unseen]] = {
+            name: {} for name in self._scores}
+        self._flying: dict[str, str | None] = {}
+        #: Where those in flight may end, alternates of tasks too.
+        self._ends: dict[str, set[str]] = defaultdict(set)
+        self._lay_flights()
+        if scores is not None:
+            self._lay_completed(scores.taken_at)
+        self._levels: dict[str, dict[str, float]] = {}
+        for name in self._scores:
+            self._level(name)
+
+    # What rules ask.
+
+    def instance(self, uuid: str) -> model.Instance | None:
+        return self.cluster.instances.get(uuid)
+
+    def host(self, name: str) -> model.Host | None:
+        return self.cluster.hosts.get(name)
+
+    def service(self, host: str) -> model.Service | None:
+        return self.cluster.services.get(host)
+
+    def in_scope(self, host: str) -> bool:
+        return host in self.cluster.scope_hosts
+
+    @functools.cached_property
+    def aggregates(self) -> aggregate_metadata.Aggregates:
+        return aggregate_metadata.Aggregates(
+            self.cluster.aggregates, self.cluster.aggregate_metadata)
+
+    def sharing(self, host: str) -> Collection[model.Provider]:
+        return [self.cluster.sharing[uuid] for uuid in sorted(self.cluster.hosts[host].sharing)
+                if uuid in self.cluster.sharing]
+
+    def host_of(self, uuid: str) -> str | None:
+        moved = self._moved.get(uuid)
+        if moved is not None:
+            return moved
+        instance = self.cluster.instances.get(uuid)
+        return instance.host if instance is not None else None
+
+    def places(self, uuid: str) -> Collection[str]:
+        now = self.host_of(uuid)
+        if now is None:
+            return ()
+        return {self.cluster.instances[uuid].host, now, *self._ends.get(uuid, ())}
+
+    def instances_on(self, host: str) -> Collection[str]:
+        if self._on is None:
+            self._on = defaultdict(set)
+            for uuid, instance in self.cluster.instances.items():
+                self._on[self._moved.get(uuid, instance.host)].add(uuid)
+        return self._on.get(host, ())
+
+    def in_flight(self, uuid: str) -> bool:
+        return uuid in self._flying
+
+    def groups_of(self, uuid: str) -> Collection[model.ServerGroup]:
+        return self._groups.get(uuid, ())
+
+    def members_on(self, group: model.ServerGroup, host: str) -> Collection[str]:
+        return self._members[group.uuid].get(host, ())
+
+    def spread_of(self, group: model.ServerGroup) -> Mapping[str, Collection[str]]:
+        """Members by host; hosts without one are left out."""
+        return {h: m for h, m in self._members[group.uuid].items() if m}
+
+    def used(self, host: str, resource_class: str) -> float:
+        return self.occupancy.used(self.cluster.hosts[host], resource_class)
+
+    def claims_known(self) -> bool:
+        return self.cluster.placement_known
+
+    def held(self, uuid: str) -> model.Rejection | None:
+        return next(remembered.holding(self.history, uuid), None)
+
+    def fresh(self, uuid: str) -> float:
+        return self.history.fresh.get(uuid, 0.0)
+
+    def refused(self, uuid: str, host: str) -> bool:
+        return host in self.history.refused.get(uuid, ())
+
+    def closed(self, host: str) -> model.Rejection | None:
+        if host in self.draining:
+            return model.Rejection('host-draining', f'host {host} is being emptied')
+        if host in self.history.quarantined_hosts:
+            return model.Rejection('host-quarantined', f'host {host} refused moves lately')
+        return None
+
+    def keeps_disks(self, host: str) -> bool:
+        return host in self.history.local_disk_hosts
+
+    def apart(self, one: str, other: str) -> bool:
+        return (min(one, other), max(one, other)) in self.history.other_cells
+
+    def unscored(self, move: model.Move) -> model.Rejection | None:
+        for name, policy in self._scores.items():
+            if policy.untrusted:
+                return model.Rejection('policy-untrusted', f'{name}: {policy.untrusted}')
+            for host in (move.from_host, move.to_host):
+                if not policy.knows(host):
+                    return _lacks_score(host, name)
+            if move.instance_uuid not in policy.usages:
+                return model.Rejection(
+                    'no-profile', f'instance {move.instance_uuid} has no usage in {name}')
+        return None
+
+    def frozen(self, host: str) -> model.Rejection | None:
+        if not self.trusted:
+            return None
+        return next((_lacks_score(host, name) for name, policy in self._scores.items()
+                     if not policy.knows(host)), None)
+
+    @property
+    def trusted(self) -> bool:
+        """There are scores to go by; without them claims decide."""
+        return bool(self._scores) and not any(p.untrusted for p in self._scores.values())
+
+    def fullness(self, host: str) -> float:
+        """The highest fill of a policy; without trusted scores, the highest
+        allocation ratio of a resource class. 0 where nothing is known."""
+        if self.trusted:
+            return max(self.fills(host).values(), default=0.0)
+        known = self.cluster.hosts.get(host)
+        return 0.0 if known is None else max(
+            (self.used(host, name) / capacity for name, capacity in known.capacities().items()
+             if capacity > 0), default=0.0)
+
+    def ceilings(self, move: model.Move) -> Mapping[str, tuple[float, float]]:
+        out = {}
+        for name, ceiling in self._ceilings.items():
+            policy = self._scores.get(name)
+            fill = self._fill.get(name, {}).get(move.to_host)
+            if policy is None or policy.untrusted or fill is None:
+                continue
+            out[name] = (fill + self.ratio(name, move.instance_uuid, move.to_host), ceiling)
+        return out
+
+    def fills(self, host: str) -> Mapping[str, float]:
+        """The host's fill by policy, where it is known."""
+        return {name: fill[host] for name, fill in self._fill.items() if host in fill}
+
+    def unseen(self, policy: str, host: str) -> settling.Unseen:
+        """What moves in flight or just completed add to the host's score, at
+        least and at most."""
+        return self._unseen[policy].get(host, _NOTHING)
+
+    def level(self, policy: str, host: str) -> float | None:
+        """The host's score with what is not shown yet; where only bounds of it
+        are known, what is nearest to the mean. None: the host is frozen."""
+        return self._levels[policy].get(host)
+
+    def doubt(self, policy: str, host: str) -> float:
+        """How much lower the host's fill may be: of the moves that have just
+        completed it is not known how much the samples show."""
+        return self._doubt[policy].get(host, 0.0)
+
+    def leaving(self, policy: str, host: str) -> float:
+        """What moves in flight will take from the host's score. It is still
+        there, so no rule counts on it; who levels loads must, or overshoots."""
+        return sum(self.ratio(policy, uuid, host) for uuid, to_host in self._flying.items()
+                   if to_host is not None and self.host_of(uuid) == host)
+
+    def ratio(self, policy: str, uuid: str, host: str) -> float:
+        """What the instance adds to the host's score; 0 when unknown."""
+        scores = self._scores[policy]
+        capacity = scores.capacity.get(host)
+        return scores.usages.get(uuid, 0.0) / capacity if capacity else 0.0
+
+    # What a planner or checker does.
+
+    def land(self, move: model.Move) -> None:
+        """The instance is at its destination and no longer at its source."""
+        self._shift(move.instance_uuid, move.from_host, move.to_host)
+
+    def undo(self, move: model.Move) -> None:
+        """Takes back the last ``land`` of this move."""
+        self._shift(move.instance_uuid, move.to_host, move.from_host)
+
+    def depart(self, move: model.Move) -> None:
+        """From now on the instance counts at both ends; departed to several
+        hosts (one move may end at any of them), it counts at each."""
+        self._depart(move.instance_uuid, move.to_host)
+
+    def recall(self, move: model.Move) -> None:
+        """Takes back ``depart``: once for each host departed to, and the
+        instance is at its source only."""
+        uuid = move.instance_uuid
+        self._flying.pop(uuid, None)
+        self._ends[uuid].discard(move.to_host)
+        self._come(uuid, move.to_host, -1)
+        self._leave(uuid, move.to_host)
+
+    def _depart(self, uuid: str, to_host: str | None, charged: bool = False) -> None:
+        """:param charged: Placement counts it at its destination already."""
+        self._flying[uuid] = to_host
+        if to_host is not None:
+            self._ends[uuid].add(to_host)
+            if charged:
+                self._load(uuid, to_host, 1)
+            else:
+                self._come(uuid, to_host, 1)
+            for group in self._groups.get(uuid, ()):
+                self._members[group.uuid][to_host].add(uuid)
+
+    def _leave(self, uuid: str, host: str) -> None:
+        for group in self._groups.get(uuid, ()):
+            self._members[group.uuid][host].discard(uuid)
+
+    def _shift(self, uuid: str, from_host: str, to_host: str) -> None:
+        self._moved[uuid] = to_host
+        if self._on is not None:
+            self._on[from_host].discard(uuid)
+            self._on[to_host].add(uuid)
+        self._leave(uuid, from_host)
+        for group in self._groups.get(uuid, ()):
+            self._members[group.uuid][to_host].add(uuid)
+        home = self.cluster.instances[uuid].host
+        for host, sign in ((from_host, -1), (to_host, 1)):
+            if host != home:
+                self._come(uuid, host, sign)
+            else:
+                self.occupancy.leave_home(uuid, -sign)
+                self._load(uuid, host, sign)
+
+    def _come(self, uuid: str, host: str, sign: int) -> None:
+        self.occupancy.come(uuid, host, sign)
+        self._load(uuid, host, sign)
+
+    def _load(self, uuid: str, host: str, factor: float) -> None:
+        for name, fill in self._fill.items():
+            if host in fill:
+                fill[host] += factor * self.ratio(name, uuid, host)
+
+    def _lay_flights(self) -> None:
+        """Moves already under way: Placement charges both ends for those that
+        Nova has scheduled; for a task that it has not, we do."""
+        scheduled = {f.instance_uuid: f.to_host for f in self.cluster.flights
+                     if f.source == 'nova' and f.to_host is not None}
+        planned = {f.instance_uuid: f.to_host for f in self.cluster.flights
+                   if f.to_host is not None}
+        alternates = {f.instance_uuid: f.alternates for f in self.cluster.flights
+                      if f.alternates}
+        for uuid in dict.fromkeys(f.instance_uuid for f in self.cluster.flights):
+            if uuid not in self.cluster.instances:
+                continue
+            to_host = scheduled.get(uuid, planned.get(uuid))
+            if to_host == self.cluster.instances[uuid].host:
+                to_host = None  # it has arrived, its record is still open
+            self._depart(uuid, to_host, charged=uuid in scheduled)
+            if to_host is not None:
+                for name in self._scores:
+                    added = self.ratio(name, uuid, to_host)
+                    self._add_unseen(name, to_host, added, added)
+            if to_host is not None:
+                self._lay_alternates(uuid, to_host, alternates.get(uuid, ()))
+
+    def _lay_alternates(self, uuid: str, to_host: str, hosts: Collection[str]) -> None:
+        """Where a task of ours may end besides; scores do not expect it there."""
+        ends = {to_host, self.cluster.instances[uuid].host}
+        for host in hosts:
+            if host not in ends and host in self.cluster.hosts:
+                self._ends[uuid].add(host)
+                self._come(uuid, host, 1)
+                for group in self._groups.get(uuid, ()):
+                    self._members[group.uuid][host].add(uuid)
+
+    def _lay_completed(self, sampled_at: float) -> None:
+        """Moves that the samples do not show yet, or only in part: those of an
+        instance that led, one after the other, to where it is."""
+        place: dict[str, str | None] = {}
+        chains: dict[str, list[tuple[model.Move, float]]] = defaultdict(list)
+        for move, completed_at in reversed(self.history.completed):
+            uuid = move.instance_uuid
+            if place.get(uuid, self.host_of(uuid)) != move.to_host:
+                place[uuid] = None  # somebody else has moved it since
+                continue
+            place[uuid] = move.from_host
+            chains[uuid].append((move, completed_at))
+        settle = self.options.settle_seconds
+        for uuid, moves in chains.items():
+            for name, policy in self._scores.items():
+                for share in settling.shares(moves, policy, policy.fill_look, sampled_at, settle):
+                    if share.host in policy.fill:
+                        usage = self.ratio(name, uuid, share.host)
+                        self._fill[name][share.host] += usage * share.most
+                        self._doubt[name][share.host] += usage * (share.most - share.least)
+                for share in settling.shares(moves, policy, policy.score_look, sampled_at,
+                                             settle):
+                    usage = self.ratio(name, uuid, share.host)
+                    self._add_unseen(name, share.host, usage * share.least, usage * share.most)
+
+    def _level(self, name: str) -> None:
+        """What is uncertain makes a host neither hot nor cold."""
+        policy = self._scores[name]
+        bounds = {}
+        for host in sorted(self.cluster.scope_hosts):
+            if policy.knows(host):
+                least, most = self.unseen(name, host)
+                bounds[host] = policy.hosts[host] + least, policy.hosts[host] + most
+        middle = sum(low + high for low, high in bounds.values()) / max(1, 2 * len(bounds))
+        self._levels[name] = {h: settling.towards(middle, low, high)
+                              for h, (low, high) in bounds.items()}
+
+    def _add_unseen(self, policy: str, host: str, least: float, most: float) -> None:
+        known = self.unseen(policy, host)
+        self._unseen[policy][host] = settling.Unseen(known.least + least, known.most + most)
+
+
+_NOTHING = settling.Unseen(0.0, 0.0)
+
+
+def _lacks_score(host: str, policy: str) -> model.Rejection:
+    return model.Rejection('host-frozen', f'host {host} has no score of {policy}')
+
+
+@contextlib.contextmanager
+def laid(view: ClusterView, landed: Sequence[model.Move],
+         flying: Sequence[model.Move]) -> Iterator[ClusterView]:
+    """The view with some moves done and others under way; restored after."""
+    for move in landed:
+        view.land(move)
+    for move in flying:
+        view.depart(move)
+    try:
+        yield view
+    finally:
+        for move in reversed(flying):
+            view.recall(move)
+        for move in reversed(landed):
+            view.undo(move)
