@@ -46,8 +46,9 @@ class Seen:
     """A cloud at a time; ``scopes`` in the order of precedence, ``histories`` by scope.
     ``warnings``: what could not be read of it. ``named``: the aggregates that are planned, by
     whomever, in order. ``waiting``: by scope the plan that waits for approval, and holds its
-    engine. ``wished``: since when a scope has wanted to be balanced; ``sustain``: for how many
-    seconds it must have. Of a snapshot neither is known, and in a dry run neither holds."""
+    engine; ``pending``: whom such plans move, who count as under way. ``wished``: since when a
+    scope has wanted to be balanced; ``sustain``: for how many seconds it must have. Of a
+    snapshot neither is known, and in a dry run neither holds."""
 
     cluster: model.Cluster
     samples: dict[str, model.PolicySamples]
@@ -57,6 +58,7 @@ class Seen:
     warnings: tuple[str, ...] = ()
     named: Sequence[str] = ()
     waiting: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    pending: frozenset[str] = frozenset()
     wished: Mapping[str, float] = dataclasses.field(default_factory=dict)
     sustain: float = 0.0
 
@@ -64,6 +66,13 @@ class Seen:
         """The cloud, of each scope that is there."""
         return {scope: self.cluster.scoped(scope, self.named) for scope in self.scopes
                 if scope == model.UNASSIGNED or scope in self.cluster.aggregates}
+
+    def undecided(self) -> 'Seen':
+        """As if no plan waited for approval."""
+        return dataclasses.replace(self, cluster=dataclasses.replace(
+            self.cluster, flights=tuple(f for f in self.cluster.flights
+                                        if f.source != 'task'
+                                        or f.instance_uuid not in self.pending)))
 
 
 def configuration(prog: str, files: Sequence[str], what: str, *,
@@ -204,6 +213,8 @@ def live(conf: cfg.ConfigOpts, policy_set: policy.PolicySet, *, undecided: bool 
         acts = not conf.engine.dry_run
         waiting = {plan.scope: str(plan) for plan in reversed(store.waiting(now))} if acts else {}
         wished = store.wished() if acts else {}
+        pending = frozenset(row.task.instance_uuid
+                            for row in store.in_states((model.TaskState.PENDING,)))
     finally:
         source.close()
         store.close()
@@ -220,7 +231,7 @@ def live(conf: cfg.ConfigOpts, policy_set: policy.PolicySet, *, undecided: bool 
         for scope, history in found.histories.items()}
     return Seen(found.cluster, dict(found.samples), scopes, histories, found.now,
                 named=[n for n in conf.engine.aggregates if n in planned], waiting=waiting,
-                wished=wished, sustain=sustain)
+                pending=pending, wished=wished, sustain=sustain)
 
 
 def samples(conf: cfg.ConfigOpts,

@@ -43,11 +43,13 @@ class Side:
 @dataclasses.dataclass(frozen=True, slots=True)
 class Scope:
     """``holds``: why nothing, or nothing for balance's sake, is moved as it is. ``today`` is
-    None where there is no such scope in the cloud."""
+    None where there is no such scope in the cloud. ``waits``: a plan of it waits for approval,
+    and counts as under way."""
 
     name: str
     today: Side | None
     holds: tuple[str, ...] = ()
+    waits: bool = False
     supposed: Side | None = None
 
 
@@ -68,6 +70,7 @@ def compared(args: argparse.Namespace) -> list[Scope]:
     """Each scope as it is beside what it would be; of neither what ends by itself, or by a word,
     holds the plan."""
     conf, policy_set, seen = _read(PROG, args)
+    seen = seen.undecided()
     clusters = _cloud.wanted(seen, args.scope)
     other, other_set = seen, policy_set
     if args.policy is not None:
@@ -82,7 +85,7 @@ def compared(args: argparse.Namespace) -> list[Scope]:
         request = _cloud.request(conf, policy_set, seen, cluster)
         found.append(Scope(
             cluster.scope, _side(conf, policy_set, _at_once(request)), _holds(request),
-            _supposed(args, conf, other_set, other, cluster.scope)))
+            supposed=_supposed(args, conf, other_set, other, cluster.scope)))
     return found
 
 
@@ -111,7 +114,7 @@ def _today(conf: Any, policy_set: policy.PolicySet, seen: _cloud.Seen,
         request = dataclasses.replace(request, history=dataclasses.replace(
             request.history, waiting=waits))
         side = _side(conf, policy_set, request)
-    return Scope(cluster.scope, side, _holds(request))
+    return Scope(cluster.scope, side, _holds(request), cluster.scope in seen.waiting)
 
 
 def _holds(request: planner.Request) -> tuple[str, ...]:

@@ -56,9 +56,10 @@ class WhyNothing(_Planned):
 class WhatIf(_Planned):
     """The plan and the imbalance if things were otherwise, beside those of today.
 
-    Of both sides nothing holds the plan that is over by itself or by a word: cooldowns,
-    sustain_for, a pause, a plan that waits for approval. The row waits has what of that holds
-    the scope now. Drains and hosts that are taken away have as many moves as they need.
+    Of both sides no cooldown, sustain_for, pause or plan that waits for approval holds the
+    plan; what is under way, quarantines and scores that do not show the last move yet do. The
+    row waits has what holds the scope now. Drains and hosts that are taken away have as many
+    moves as they need.
     """
 
     columns = ('Scope', 'What', 'Today', 'What if')
@@ -122,7 +123,8 @@ def _reasons(scope: Any) -> Iterator[tuple[str, str]]:
     for report in plan.policies:
         yield f'policy {report.name}', report.reason or (
             f'imbalance {report.imbalance_before:.4f}, threshold {report.threshold:g}: '
-            + ('above it' if report.imbalance_before > report.threshold else 'not above it'))
+            + ('above it' if report.imbalance_before > report.threshold else 'not above it')
+            + (', with the plan that waits' if scope.waits else ''))
     for rule, number in plan.rejections.items():
         yield f'rule {rule}', f'refused {_command.counted(number, "move")}'
     for kind, found in (('held', plan.held), ('undrained', plan.undrained)):

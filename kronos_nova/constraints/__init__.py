@@ -76,6 +76,7 @@ RULES: tuple[Rule, ...] = (
     server_groups.anti_affinity,
     server_groups.affinity,
     server_groups.group_in_flight,
+    hints.hint_in_flight,
     traits.cpu_traits,
     claims.claims,
     metrics.scored,

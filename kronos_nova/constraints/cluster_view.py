@@ -26,6 +26,7 @@ import functools
 
 from kronos_nova import model
 from kronos_nova.constraints import aggregate_metadata
+from kronos_nova.constraints import hints
 from kronos_nova.constraints import occupancy
 from kronos_nova.constraints import remembered
 from kronos_nova.constraints import settling
@@ -76,6 +77,7 @@ class ClusterView:
         self._unseen: dict[str, dict[str, settling.Unseen]] = {
             name: {} for name in self._scores}
         self._flying: dict[str, str | None] = {}
+        self._tied: dict[str, set[str]] | None = None
         #: Where those in flight may end, alternates of tasks too.
         self._ends: dict[str, set[str]] = defaultdict(set)
         self._lay_flights()
@@ -130,6 +132,14 @@ class ClusterView:
 
     def in_flight(self, uuid: str) -> bool:
         return uuid in self._flying
+
+    def unscheduled(self, uuid: str) -> bool:
+        return uuid in self._flying and self._flying[uuid] is None
+
+    def tied(self, uuid: str) -> Collection[str]:
+        if self._tied is None:
+            self._tied = hints.ties(self.cluster.instances, self.options.nova_enabled_filters)
+        return self._tied.get(uuid, ())
 
     def groups_of(self, uuid: str) -> Collection[model.ServerGroup]:
         return self._groups.get(uuid, ())

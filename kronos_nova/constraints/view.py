@@ -55,6 +55,13 @@ class View(Protocol):
 
     def in_flight(self, uuid: str) -> bool: ...
 
+    def unscheduled(self, uuid: str) -> bool:
+        """It is in flight, and nobody knows where to."""
+
+    def tied(self, uuid: str) -> Collection[str]:
+        """Whom its scheduler hints name, and whose hints name it, where their
+        filters are enabled."""
+
     def groups_of(self, uuid: str) -> Collection[model.ServerGroup]: ...
 
     def members_on(self, group: model.ServerGroup, host: str) -> Collection[str]:

@@ -15,7 +15,7 @@
 Every placed move is under way: it counts at its source, its destination and
 its alternates. To judge one of them, those that it requires are landed and
 those that wait for it taken back; only others that share a host or a server
-group with it, or that it was booted beside or apart from, make a difference.
+group with it, or that a scheduler hint ties to it, make a difference.
 """
 
 from collections import defaultdict
@@ -29,11 +29,13 @@ import dataclasses
 from kronos_nova import constraints
 from kronos_nova import model
 from kronos_nova.constraints import cluster_view
+from kronos_nova.constraints import hints
 from kronos_nova.constraints import metrics
 from kronos_nova.constraints import server_groups
 
-#: For alternates: whether members are in flight does not depend on the host.
-_RULES = tuple(r for r in constraints.RULES if r is not server_groups.group_in_flight)
+#: For alternates: whether others are in flight does not depend on the host.
+_RULES = tuple(r for r in constraints.RULES
+               if r not in (server_groups.group_in_flight, hints.hint_in_flight))
 
 
 class Board:
@@ -52,8 +54,6 @@ class Board:
         self._members: dict[str, list[str]] = defaultdict(list)
         self._leaving: dict[str, list[str]] = defaultdict(list)
         self._coming: dict[str, list[str]] = defaultdict(list)
-        #: By instance UUID those placed whose scheduler hints name it.
-        self._naming: dict[str, list[str]] = defaultdict(list)
 
     @contextlib.contextmanager
     def closing(self) -> Iterator['Board']:
@@ -70,19 +70,18 @@ class Board:
 
     def place(self, move: model.Move) -> model.Rejection | None:
         """Find the fewest moves that must have completed: those of the same
-        groups, then of those that free the destination, or that its hints
-        name, as many as it takes, then those that this one would stand in the
-        way of.
+        groups and hints, then of those that free the destination as many as it
+        takes, then those that this one would stand in the way of.
 
         :returns: why no order makes it legal; then nothing has changed.
         """
         uuid = move.instance_uuid
         self.groups[uuid] = frozenset(g.uuid for g in self.view.groups_of(uuid))
         mates = {u for group in self.groups[uuid] for u in self._members[group]}
+        mates |= self.moves.keys() & self.view.tied(uuid)
         required = self._with_needs(mates)
-        named = sorted(self._named(uuid) & self.moves.keys())
-        freeing = sorted((u for u in dict.fromkeys((*self._leaving[move.to_host], *named))
-                          if u not in required), key=lambda u: self.moves[u].wave)
+        freeing = sorted((u for u in self._leaving[move.to_host] if u not in required),
+                         key=lambda u: self.moves[u].wave)
         with self._started(move, required) as land:
             rejection = self._judge(move)
             for other in freeing:
@@ -104,18 +103,16 @@ class Board:
         return None
 
     def _hindered(self, move: model.Move, required: set[str]) -> set[str]:
-        """Earlier moves that would not be legal any more once this one has
-        begun, and all that they require: to the same host, where this one goes
-        into room that another one freed for it, and they may start before
-        that; and those of instances whose hints name this one."""
+        """Earlier moves to the same host that would not be legal any more once
+        this one has begun, and all that they require: this one goes into room
+        that another one freed for it, and they may start before that."""
         total = self.view.fills(move.to_host)
-        others = self._naming[move.instance_uuid]
-        if (any(self.moves[u].from_host == move.to_host for u in required)
-                or any(total[name] > limit
-                       for name, (_, limit) in self.view.ceilings(move).items())):
-            others = [*others, *self._coming[move.to_host]]
+        if (not any(self.moves[u].from_host == move.to_host for u in required)
+                and all(total[name] <= limit
+                        for name, (_, limit) in self.view.ceilings(move).items())):
+            return set()
         found: set[str] = set()
-        for uuid in reversed(others):  # the last may require the others
+        for uuid in reversed(self._coming[move.to_host]):  # the last may require the others
             if uuid not in required and uuid not in found and uuid != move.instance_uuid:
                 other = self.moves[uuid]
                 with self._started(other, self.needs[uuid]):
@@ -133,14 +130,14 @@ class Board:
         Yields a function that lands more of them, and returns them.
         """
         uuid, ends = move.instance_uuid, (move.from_host, move.to_host)
-        mine, named = self.groups[uuid], self._named(uuid)
+        mine, tied = self.groups[uuid], self.view.tied(uuid)
         landed: list[model.Move] = []
         absent: list[model.Move] = []
 
         def land(uuids: set[str]) -> set[str]:
             for need in sorted(uuids):
                 other = self.moves[need]
-                if (other.from_host in ends or need in named
+                if (other.from_host in ends or need in tied
                         or not mine.isdisjoint(self.groups[need])):
                     self.view.recall(other)
                     self.view.land(other)
@@ -167,12 +164,6 @@ class Board:
             return crowded(self.view, move, self._before[move.from_host])
         return rejection
 
-    def _named(self, uuid: str) -> set[str]:
-        """Whom its scheduler hints name."""
-        instance = self.view.instance(uuid)
-        return set() if instance is None else {
-            u for others in instance.scheduler_hints.values() for u in others}
-
     def _with_needs(self, uuids: Iterable[str]) -> set[str]:
         return {need for u in uuids for need in (u, *self.needs[u])}
 
@@ -186,8 +177,6 @@ class Board:
             self._members[group].append(uuid)
         self._leaving[move.from_host].append(uuid)
         self._coming[move.to_host].append(uuid)
-        for other in self._named(uuid):
-            self._naming[other].append(uuid)
         self.view.depart(move)
 
     def _remove(self, move: model.Move) -> None:
@@ -199,8 +188,6 @@ class Board:
             self._members[group].pop()
         self._leaving[move.from_host].pop()
         self._coming[move.to_host].pop()
-        for other in self._named(uuid):
-            self._naming[other].pop()
 
     def _recall(self, move: model.Move) -> None:
         for host in (move.to_host, *move.alternates):
@@ -210,12 +197,11 @@ class Board:
 
     def may_have_alternates(self, move: model.Move) -> bool:
         """Not where others of the plan count on where it lands: members of a
-        hard affinity group; not what needs something of a sharing provider,
-        which would count there once for each; not whom others were booted
-        beside or apart from; and a repair of soft groups is done at its
-        destination only."""
+        hard affinity group, and those that a hint ties together; not what needs
+        something of a sharing provider, which would count there once for each;
+        and a repair of soft groups is done at its destination only."""
         uuid = move.instance_uuid
-        if self.view.occupancy.pooled(uuid) or self._naming[uuid]:
+        if self.view.occupancy.pooled(uuid) or self.moves.keys() & self.view.tied(uuid):
             return False
         for group in self.view.groups_of(move.instance_uuid):
             if group.policy is model.GroupPolicy.AFFINITY and len(self._members[group.uuid]) > 1:

@@ -29,13 +29,15 @@ import re
 from kronos_nova import constraints
 from kronos_nova import model
 from kronos_nova.constraints import cluster_view
+from kronos_nova.constraints import hints
 from kronos_nova.constraints import involved
 from kronos_nova.constraints import metrics
 from kronos_nova.constraints import server_groups
 from kronos_nova.constraints import settling
 
 #: Judged here, on who really may be under way.
-_RULES = tuple(r for r in constraints.RULES if r is not server_groups.group_in_flight)
+_RULES = tuple(r for r in constraints.RULES
+               if r not in (server_groups.group_in_flight, hints.hint_in_flight))
 
 
 def check(plan: model.Plan, cluster: model.Cluster, options: model.Options,
@@ -171,9 +173,10 @@ class _Replay:
         self._by_uuid = by_uuid
         self._mates = {u: {o for g in view.groups_of(u) for o in g.members
                            if o in by_uuid and o != u} for u in by_uuid}
-        self._named = {u: {o for others in instance.scheduler_hints.values() for o in others}
-                       if (instance := view.instance(u)) is not None else set()
-                       for u in by_uuid}
+        #: Whom hints tie to it, of the movers, is a mate as well.
+        self._tied = hints.ties(view.cluster.instances, view.options.nova_enabled_filters)
+        for u in by_uuid:
+            self._mates[u] |= self._tied.get(u, set()) & by_uuid.keys()
         self._flying = {f.instance_uuid for f in view.cluster.flights}
 
     def rejections(self) -> list[model.Rejection]:
@@ -190,12 +193,19 @@ class _Replay:
             found.append(model.Rejection('in-flight', f'instance {uuid} is migrating already'))
         for other in sorted(self._mates[uuid] - self._needs[uuid] - waiting):
             found.append(model.Rejection(
-                'group-in-flight', f'instances {uuid} and {other} of one server group may be '
-                                   'under way at once'))
+                'group-in-flight', f'instances {uuid} and {other} of one server group, or tied by '
+                                   'a hint, may be under way at once'))
         for group in self._view.groups_of(uuid):
             for other in sorted(self._flying & group.members - {uuid}):
                 found.append(model.Rejection('group-in-flight', f'instance {other} of server '
                                                                 f'group {group.uuid} is migrating'))
+        instance = self._view.instance(uuid)
+        for other in sorted(self._flying & self._tied.get(uuid, set()) - {uuid}):
+            if instance is None or not hints.waits(
+                    instance, self._view.instance(other), self._view.unscheduled(other)):
+                continue
+            found.append(model.Rejection('hint-in-flight', f'instance {other}, to which a hint '
+                                                           f'ties {uuid}, is migrating'))
         for host in (move.to_host, *move.alternates):
             one = dataclasses.replace(move, to_host=host)
             if self._mates[uuid] or self._rules(one):
@@ -219,9 +229,9 @@ class _Replay:
     def _begun(self, move: model.Move) -> Iterator[None]:
         """What it requires has left its source; what waits for it is there
         still. Only what shares a host or a group makes a difference, and what
-        it was booted beside or apart from."""
+        a hint ties to it."""
         uuid, ends = move.instance_uuid, {move.from_host, move.to_host}
-        mates = self._mates[uuid] | self._named[uuid]
+        mates = self._mates[uuid]
         landed = [m for u in sorted(self._needs[uuid])
                   if (m := self._by_uuid[u]).from_host in ends or u in mates]
         absent = [m for m in self._moves if uuid in self._needs[m.instance_uuid]

@@ -37,7 +37,7 @@ CEILING = 'ceiling'
 #: The rule by which an instance that is leaving already is not moved.
 IN_FLIGHT = 'in-flight'
 #: Rules whose reasons end by themselves.
-WAITING = frozenset({IN_FLIGHT, 'task-state', 'group-in-flight'})
+WAITING = frozenset({IN_FLIGHT, 'task-state', 'group-in-flight', 'hint-in-flight'})
 
 
 class Mode(enum.StrEnum):

@@ -346,10 +346,10 @@ class Engine:
         now = self._clock()
         if lease is not None:
             lapsed = self._store.lapse(lease, now)
-            self._listeners.decided(scope, self._store, now, lapsed)
             for task in lapsed:
                 LOG.warning('Instance %s: task %s of plan %s is cancelled: nobody approved it in '
                             'time', task.instance_uuid, task.task_id, task.plan_id)
+            self._listeners.decided(lease, self._store, now, lapsed)
         flights = self._store.flights()
         under_way = {f.instance_uuid for f in flights}
         ended = tuple(f for f in live if f.instance_uuid not in under_way)

@@ -72,6 +72,7 @@ REMEDIES: dict[str, str | None] = {
     'affinity': 'a member of the server group is there first',
     'affinity-unmovable': None,
     'group-in-flight': 'the member that is migrating arrives first',
+    'hint-in-flight': 'the instance that is migrating arrives first',
     # Claims.
     'no-provider': 'nova-compute of the host reports to Placement',
     'no-inventory': 'the host has an inventory of the class',

@@ -32,6 +32,7 @@ from kronos_nova.rebalancer import messages
 from kronos_nova.rebalancer import report
 from kronos_nova.rebalancer import usages
 from kronos_nova.rebalancer.store import api as store_api
+from kronos_nova.rebalancer.store import rows as store_rows
 
 LOG = logging.getLogger(__name__)
 
@@ -39,8 +40,8 @@ LOG = logging.getLogger(__name__)
 LIVE = tuple(state for state in model.TaskState if not state.terminal)
 #: What waits for approval is under way nowhere: it holds no boot.
 DECIDED = tuple(state for state in LIVE if state is not model.TaskState.PENDING)
-#: A decision is looked for so long, seconds: longer than any cycle takes.
-LATE = 7200.0
+#: What was said of a plan is news for so long, in seconds.
+NEWS = 86400.0
 _SECONDS = re.compile(r'\b\d+ s\b')
 
 Notify = Callable[[str, str, dict[str, Any]], object]
@@ -101,7 +102,6 @@ class Listeners:
     def __init__(self, notify: Notify | None) -> None:
         self._notify = notify
         self._draining: dict[str, frozenset[str]] = {}
-        self._decided: dict[str, set[str]] = {}
 
     def stored(self, outcome: cycle.Outcome, plan_id: str, now: float,
                state: model.TaskState, draining: frozenset[str]) -> None:
@@ -127,24 +127,25 @@ class Listeners:
                          messages.drain_payload(plan.scope, host, now, here[host]))
 
 
-    def decided(self, scope: str, store: store_api.Store, now: float,
+    def decided(self, lease: store_rows.Lease, store: store_api.Store, now: float,
                 lapsed: Sequence[model.Task] = ()) -> None:
-        """What operators have said of the scope's plans since the last time, and whose time to
-        say it is over. Of what was said before the first time a predecessor has told.
+        """What operators have said of the scope's plans, and whose time to say it is over.
 
         :param lapsed: tasks that nobody approved in time.
         """
+        scope = lease.scope
         if self._notify is None:
             return
         for plan_id, number in Counter(task.plan_id for task in lapsed).items():
             self._notify(messages.decided(messages.LAPSED), scope,
                          messages.decision_payload(scope, plan_id, now, number))
-        # Those of commands that are slow to commit come late, with an earlier time.
-        found = {d.decision_id: d for d in store.decided(scope, now - LATE)}
-        told = self._decided.get(scope, found.keys())
-        self._decided[scope] = set(found)
-        for decision_id, d in found.items():
-            if decision_id not in told:
+        try:
+            found = store.tell(lease)
+        except exception.StoreError as e:
+            LOG.warning('%s Listeners are told of what is said of plans in the next cycle.', e)
+            return
+        for d in found:
+            if d.decided_at >= now - NEWS:
                 self._notify(messages.decided(d.verb), scope, messages.decision_payload(
                     scope, d.plan_id, d.decided_at, d.tasks, d.decided_by, d.reason))
 

@@ -79,9 +79,11 @@ class TestRecorded(test_tools.ToolsCase):
         for uuid in UUID.findall(text):
             self.names.setdefault(uuid, f'UUID{len(self.names)}')
         text = UUID.sub(lambda found: self.names[found[0]], text)
-        text = text.replace(self.directory, 'DIR').replace(
-            f'{getpass.getuser()}@{socket.gethostname()}', 'USER@HOST').replace(
-            socket.gethostname(), 'HOST').replace(self.policies_file, 'policies.yaml')
+        here = re.escape(socket.gethostname())
+        text = text.replace(self.directory, 'DIR').replace(self.policies_file, 'policies.yaml')
+        text = re.sub(rf'\b{re.escape(getpass.getuser())}@{here}(?![\w-])', 'USER@HOST', text)
+        # An engine's name, as it stands in its lease.
+        text = re.sub(rf'(?<![\w-]){here}(?=:UUID)', 'HOST', text)
         for varying, name in VARYING:
             text = varying.sub(name, text)
         return text
@@ -144,6 +146,7 @@ class TestRecorded(test_tools.ToolsCase):
         self.say('instance show INSTANCE')
         self.say('explain move TASK')
         self.say('drain check host1')
+        self.say('what-if --drain host1')
         self.say('plan approve PLAN --move OTHER')
         self.say('plan approve PLAN --reason "after a look"')
         self.say('plan approve PLAN')

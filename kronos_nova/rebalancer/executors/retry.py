@@ -46,7 +46,7 @@ FINAL = frozenset({
 #: Nor is there anything left to do.
 GONE = 'no-such-instance'
 #: Nor these, and waiting helps: the same destination is tried again.
-PASSING = frozenset({'group-in-flight'})
+PASSING = frozenset({'group-in-flight', 'hint-in-flight'})
 #: Nor this, and it is no failure at all: the task waits as for a slot of ours.
 WAITING = frozenset({'no-slot', 'just-left', 'just-came'})
 #: No wait between two passes is longer.

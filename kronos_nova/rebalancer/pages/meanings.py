@@ -91,6 +91,7 @@ MEANINGS = {
     'affinity': 'The group has no member there.',
     'affinity-unmovable': 'All members are on the source: Nova migrates them nowhere.',
     'group-in-flight': 'Another member of the group is migrating.',
+    'hint-in-flight': 'An instance that a hint ties to it is migrating.',
     'different-host': (
         'It was booted with the hint different_host, and one of those is there, or may come '
         'there by a move under way, also by an alternate of its task. With '

@@ -512,9 +512,15 @@ class Store:
         return self._run(lambda c: decisions.end(
             c, plan_id, now, said, decisions.CANCELLED, instance_cooldown))
 
-    def decided(self, scope: str, then: float) -> list[decisions.Decision]:
-        """What operators have said of the scope's plans since, oldest first."""
-        return self._read(lambda c: decisions.since(c, scope, then))
+    def tell(self, lease: Lease) -> list[decisions.Decision]:
+        """What operators have said of the scope's plans and no engine has told yet, oldest
+        first: whoever asks is to tell it.
+
+        :raises LeaseLost: nothing was written.
+        """
+        if not self._read(lambda c: decisions.untold(c, lease.scope)):
+            return []
+        return self._fenced(lease, lambda c: decisions.tell(c, lease.scope))
 
     def decisions(self, plan_id: str) -> list[decisions.Decision]:
         """What operators have said of a plan, oldest first."""

@@ -215,11 +215,20 @@ def of(connection: sa.Connection, plan_id: str) -> list[Decision]:
     return _found(connection, _decision.c.plan_id == plan_id)
 
 
-def since(connection: sa.Connection, scope: str, then: float) -> list[Decision]:
-    """What was said of the scope's plans, oldest first."""
+def untold(connection: sa.Connection, scope: str) -> list[Decision]:
+    """What was said of the scope's plans and nobody has been told of, oldest first."""
     return _found(connection, sa.and_(
-        _decision.c.decided_at >= then, _decision.c.plan_id.in_(
+        _decision.c.told.is_(sa.false()), _decision.c.plan_id.in_(
             sa.select(tables.plan.c.plan_id).where(tables.plan.c.scope == scope))))
+
+
+def tell(connection: sa.Connection, scope: str) -> list[Decision]:
+    """The same, and from now on they are told."""
+    found = untold(connection, scope)
+    if found:
+        connection.execute(sa.update(_decision).values(told=True).where(
+            _decision.c.decision_id.in_([d.decision_id for d in found])))
+    return found
 
 
 def _found(connection: sa.Connection, which: sa.ColumnElement[bool]) -> list[Decision]:

@@ -31,7 +31,7 @@ from kronos_nova.rebalancer.strategies import orders
 #: So many instances at least are placed together, whatever the budget.
 AHEAD = 64
 #: They end by themselves: a later cycle drains the instance.
-PASSING = frozenset({'cooling', 'in-flight', 'group-in-flight'})
+PASSING = frozenset({'cooling', 'in-flight', 'group-in-flight', 'hint-in-flight'})
 
 
 class Evacuate(base.Strategy):

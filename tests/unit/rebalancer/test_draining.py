@@ -71,7 +71,7 @@ def test_everybody_on_the_host_leaves_or_has_a_reason_that_is_true(knobs, mode, 
 
 
 #: What ends by itself, whatever the code says of it.
-PASSING = {'in-flight', 'group-in-flight', 'task-state'}
+PASSING = {'in-flight', 'group-in-flight', 'hint-in-flight', 'task-state'}
 
 
 def cloud(*sizes, host_memory=8192):

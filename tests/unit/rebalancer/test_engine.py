@@ -284,13 +284,65 @@ def test_listeners_are_told_what_is_said_of_plans_once_and_by_whom(world):
     assert (payload['plan_id'], payload['tasks'], payload['decided_by'], payload['reason'],
             payload['aggregate'], payload['version']) == (
         waiting.plan_id, 1, 'me@here', 'after a look', model.UNASSIGNED, '1.0')
+
+
+def test_listeners_are_told_by_whichever_engine_comes_next(world):
+    """Said while none planned, or one did in between: once, and by somebody."""
+    approving(world)
+    told = []
+
+    def another(name):
+        return world.engine(name, notify=lambda event, scope, payload: told.append((name, event)))
+
+    def give_way(engine):
+        for scope in tuple(engine._leases):
+            engine._give_back(scope)
+        world.clock.now += 30
+
+    one, two = another('one'), another('two')
+    one.run_cycle()
+    (waiting,) = world.store.waiting(world.clock())
+    give_way(one)
+    said = decisions.Said('me@here')
+    world.store.approve(waiting.plan_id, world.clock(), said, begin_within={}, cooldown=600,
+                        instance_cooldown=900)
+    two.run_cycle()
+    give_way(two)
+    one.run_cycle()
+    give_way(one)
     world.store.cancel_plan(waiting.plan_id, world.clock(), said, 900)
-    successor = world.engine(notify=lambda event, scope, payload: told.append((event, payload)))
+    another('three').run_cycle()
+    assert told == [('one', 'plan.created'), ('two', 'plan.approved'),
+                    ('three', 'plan.cancelled')]
+
+
+def test_what_was_said_long_ago_is_no_news(world):
+    approving(world)
+    told = []
+    engine = world.engine(notify=lambda event, scope, payload: told.append(event))
     engine.run_cycle()
-    assert [event for event, _ in told[2:]] == ['plan.cancelled']
-    engine.stop()
-    successor.run_cycle()
-    assert [event for event, _ in told[3:]] == [], 'its predecessor has told'
+    (waiting,) = world.store.waiting(world.clock())
+    world.store.reject(waiting.plan_id, world.clock(), decisions.Said('me'), 900)
+    world.clock.now += 90000
+    engine.run_cycle()
+    assert 'plan.rejected' not in told
+
+
+def test_a_database_that_fails_in_telling_fails_no_cycle(world, monkeypatch, caplog):
+    approving(world)
+    told = []
+    engine = world.engine(notify=lambda event, scope, payload: told.append(event))
+    engine.run_cycle()
+    (waiting,) = world.store.waiting(world.clock())
+    world.clock.now = waiting.until + 1
+
+    def broken(lease):
+        raise exception.StoreError(problem='is gone', remedy='Start it.')
+
+    with monkeypatch.context() as patch:
+        patch.setattr(world.store, 'tell', broken)
+        assert engine.run_cycle()[0]['hosts'] is not None
+    assert 'nobody approved it in time' in caplog.text and 'in the next cycle' in caplog.text
 
 
 def test_listeners_are_told_that_nobody_approved_a_plan_in_time(world):

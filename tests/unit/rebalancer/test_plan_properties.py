@@ -180,6 +180,7 @@ class World:
         enabled = self.request.options.nova_enabled_filters
         if 'DifferentHostFilter' in enabled:
             for u in instance.scheduler_hints.get('different_host', ()):
+                assert u not in self.flying or u in self.coming
                 assert to not in (self.host.get(u), self.coming.get(u))
         beside = instance.scheduler_hints.get('same_host', ())
         if 'SameHostFilter' in enabled and beside:

@@ -273,7 +273,25 @@ def cancelling_ends_no_drain_of_another_plan(store):
     assert drains(store) == {'h7'}
 
 
+def what_was_said_is_told_once_by_whoever_has_the_lease(store):
+    plan_id, _, _ = chain(store)
+    other, _, _ = save(store, [pending()], scope='red')
+    store.approve(plan_id, NOW, SAID, **LIMITS)
+    store.reject(other, NOW, SAID, 900)
+    lease = lease_of(store)
+    (said,) = store.tell(lease)
+    assert (said.verb, said.plan_id, said.tasks) == ('approved', plan_id, 3)
+    assert store.tell(lease) == []
+    store.release(lease)
+    store.cancel_plan(plan_id, NOW + 1, SAID, 900)
+    late = store.acquire_lease('blue', 'another', 30, 'hash')
+    with pytest.raises(exception.LeaseLost):
+        store.tell(lease)
+    assert [d.verb for d in store.tell(late)] == ['cancelled']
+
+
 ALL = [
+    what_was_said_is_told_once_by_whoever_has_the_lease,
     what_an_engine_has_in_mind_undoes_no_approval_and_no_cancelling,
     cancelling_ends_no_drain_of_another_plan,
     a_plan_that_waits_begins_no_drain_and_ends_none_that_goes_on,

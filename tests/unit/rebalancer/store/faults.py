@@ -198,6 +198,7 @@ UNDER_A_LEASE = {
     'realise': lambda store, lease: store.realise(lease, 0.9, NOW),
     'wish': lambda store, lease: store.wish(lease, NOW),
     'content': lambda store, lease: store.content(lease),
+    'tell': lambda store, lease: store.tell(lease),
     'lapse': lambda store, lease: store.lapse(lease, NOW + 3600),
     'trip': lambda store, lease: store.trip(lease, NOW, seconds=None, paused_by='it',
                                             reason='why'),
@@ -237,6 +238,7 @@ def a_zombie_writes_nothing(store):
     cases.save(store, [lambda p, s: cases.make_task(
         p, s, state=TaskState.PENDING, deadline=NOW + 3600)], lease=old)
     cases.save(store, lease=old)
+    store.cancel_plan(cases.save(store, lease=old)[0], NOW, decisions.Said('me'), 900)
     cases.claim(store, 'zombie', now=NOW)
     store.release(old)
     store.acquire_lease('blue', 'engine', 30, 'hash')
