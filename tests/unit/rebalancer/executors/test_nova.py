@@ -234,6 +234,20 @@ def test_what_a_later_migration_of_somebody_else_holds_is_not_waited_for(
     assert found.stage is base.Stage.FAILED
 
 
+@pytest.mark.parametrize('method', ['live', 'cold'])
+def test_a_later_migration_does_not_lay_the_failure_to_the_host_before_nova_says_why(
+        cloud: answers.Answers, method: str) -> None:
+    cloud.answers['/servers/vm/os-instance-actions'] = [answers.Response({}, 503)]
+    cloud.answers['/allocations/m6'] = [{'allocations': {'node1': {'resources': {'VCPU': 2}}}}]
+    if method == 'live':
+        later = answers.migration(7, dest_compute='host3')
+        found = look(cloud, [[answers.migration(6, status='error'), later]], answers.server('vm'))
+    else:
+        later = cold(7, status='migrating', dest_compute='host3')
+        found = look(cloud, [[cold(status='error'), later]], stopped(), COLD)
+    assert (found.stage, found.reference) == (base.Stage.UNTOLD, 'm6')
+
+
 def test_that_placement_cannot_be_read_is_no_end(cloud: answers.Answers) -> None:
     cloud.answers['/allocations/m6'] = [answers.Response({}, 503)]
     with pytest.raises(exception.NovaClientError, match='HTTP 503'):
