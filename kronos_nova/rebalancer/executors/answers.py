@@ -124,8 +124,7 @@ def told(progress: base.Progress, details: list[str] | None) -> base.Progress:
     """
     if details is not None:
         return progress
-    return dataclasses.replace(progress, stage=base.Stage.UNTOLD,
-                               detail=f'{progress.detail}; why is not to be read')
+    return dataclasses.replace(progress, stage=base.Stage.UNTOLD)
 
 
 def _said(event: Mapping[str, Any]) -> str:

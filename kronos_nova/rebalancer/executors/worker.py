@@ -400,23 +400,31 @@ class Worker:
                 problem='Nova shows no migration for our request'))
 
     def _settling(self, row: rows.TaskRow, progress: base.Progress) -> None:
-        """It failed, and what it had taken is not given back, or why cannot be
-        read: for a while. A successor waits on, since the row says since when."""
+        """It failed, and what it had taken is not given back, or Nova has not said
+        why: for a while. A successor waits on, since the row says since when."""
         now, since = self._clock(), _since(row, progress.stage)
         if since is None:
-            LOG.info('Instance %s: task %s: its migration to %s failed; before anything else, %s',
-                     row.task.instance_uuid, row.task.task_id, row.task.to_host, progress.detail)
+            self._tell_settling(row.task, progress)
             self._mark(row, row.task.state, [row.task.state], doubt_since=now,
                        doubt=_doubt(progress.stage, now), reference=progress.reference)
         elif now - since > self._settings.settling_seconds:
             row = dataclasses.replace(row, reference=progress.reference or row.reference)
             if progress.stage is base.Stage.UNTOLD:
-                self._outcomes.failed(row, _why(row, progress))
+                self._outcomes.failed(row, _untold(row, progress, now - since))
                 return
             self._outcomes.failed(row, exception.AllocationsLeft(
                 instance_uuid=row.task.instance_uuid,
                 problem=f'its migration to {row.task.to_host} failed, and '
                         f'{now - since:.0f} s later {progress.detail}'))
+
+    def _tell_settling(self, task: model.Task, progress: base.Progress) -> None:
+        if progress.stage is base.Stage.UNTOLD:
+            LOG.info('Instance %s: task %s: its migration to %s failed (%s), and Nova has not said '
+                     'why yet; it is asked again for up to %.0f s', task.instance_uuid,
+                     task.task_id, task.to_host, progress.detail, self._settings.settling_seconds)
+        else:
+            LOG.info('Instance %s: task %s: its migration to %s failed; before anything else, %s',
+                     task.instance_uuid, task.task_id, task.to_host, progress.detail)
 
     def _unsettled(self, row: rows.TaskRow, error: exception.MigrationError) -> None:
         """Nova says completed and the instance does not look it: for a while."""
@@ -467,3 +475,13 @@ def _why(row: rows.TaskRow, progress: base.Progress) -> exception.MigrationError
         kind = exception.MigrationTimeout
     return kind(instance_uuid=row.task.instance_uuid,
                 problem=progress.detail or 'the migration failed in Nova')
+
+
+def _untold(row: rows.TaskRow, progress: base.Progress,
+            seconds: float) -> exception.MigrationError:
+    """A failure that Nova has not explained for so long; after the deadline a timeout."""
+    if row.error_type == exception.MigrationTimeout.wire_type:
+        return _why(row, progress)
+    return exception.FailureUntold(
+        instance_uuid=row.task.instance_uuid, to_host=row.task.to_host, seconds=f'{seconds:.0f}',
+        problem=progress.detail)
