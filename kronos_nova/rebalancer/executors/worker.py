@@ -38,6 +38,7 @@ from kronos_nova.model import TaskState
 from kronos_nova.rebalancer import health as healths
 from kronos_nova.rebalancer import tally as tallies
 from kronos_nova.rebalancer.executors import base
+from kronos_nova.rebalancer.executors import doubts
 from kronos_nova.rebalancer.executors import faults
 from kronos_nova.rebalancer.executors import outcomes
 from kronos_nova.rebalancer.executors import retry
@@ -383,7 +384,7 @@ class Worker:
                  row.task.instance_uuid, row.task.task_id, row.task.to_host)
 
     def _absent(self, row: rows.TaskRow) -> None:
-        now, since = self._clock(), _since(row, base.Stage.ABSENT)
+        now, since = self._clock(), doubts.since(row, base.Stage.ABSENT)
         if since is None:
             state = row.task.state
             if state is TaskState.SUBMITTING:
@@ -393,7 +394,7 @@ class Worker:
                             row.task.instance_uuid, row.task.task_id,
                             self._settings.absent_seconds)
             self._mark(row, state, [row.task.state], doubt_since=now,
-                       doubt=_doubt(base.Stage.ABSENT, now))
+                       doubt=doubts.kept(base.Stage.ABSENT, now))
         elif now - since > self._settings.absent_seconds:
             self._outcomes.failed(row, exception.NovaClientError(
                 instance_uuid=row.task.instance_uuid,
@@ -402,11 +403,11 @@ class Worker:
     def _settling(self, row: rows.TaskRow, progress: base.Progress) -> None:
         """It failed, and what it had taken is not given back, or Nova has not said
         why: for a while. A successor waits on, since the row says since when."""
-        now, since = self._clock(), _since(row, progress.stage)
+        now, since = self._clock(), doubts.since(row, progress.stage)
         if since is None:
             self._tell_settling(row.task, progress)
             self._mark(row, row.task.state, [row.task.state], doubt_since=now,
-                       doubt=_doubt(progress.stage, now), reference=progress.reference)
+                       doubt=doubts.kept(progress.stage, now), reference=progress.reference)
         elif now - since > self._settings.settling_seconds:
             row = dataclasses.replace(row, reference=progress.reference or row.reference)
             if progress.stage is base.Stage.UNTOLD:
@@ -433,18 +434,6 @@ class Worker:
         if now - since > self._settings.absent_seconds:
             self._outcomes.end(row, TaskState.FAILED, error.wire_type, str(error),
                                quarantine=True)
-
-
-def _since(row: rows.TaskRow, doubt: base.Stage) -> float | None:
-    """When that doubt began; what was doubted before it does not count."""
-    if row.doubt_since is None or row.doubt != _doubt(doubt, row.doubt_since):
-        return None
-    return row.doubt_since
-
-
-def _doubt(stage: base.Stage, since: float) -> str:
-    """With its time: an executor of the release before sets that alone."""
-    return f'{stage}@{since:.0f}'
 
 
 def _asked(attempt: model.Attempt) -> bool:
