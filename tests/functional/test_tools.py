@@ -500,7 +500,8 @@ class TestAgain(ToolsCase):
         self.assertEqual([], self.written())
         done = self.drain('start', 'host1', '--reason', 'disk broken, do not enable')
         self.assertEqual(0, done.returncode, done.stderr)
-        self.assertIn('Host host1 is disabled; 1 instances are to leave it.', done.stdout)
+        self.assertIn('Host host1 was disabled already for this reason, and nothing was written; '
+                      '1 instances are to leave it.', done.stdout)
         self.assertEqual([], self.written(), 'a repeat has nothing to write')
         done = self.drain('start', 'host1', '--reason', 'change 7', '--force')
         self.assertEqual(0, done.returncode, done.stderr)
