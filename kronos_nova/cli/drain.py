@@ -157,8 +157,8 @@ def _reason(text: str) -> str:
 class WatchDrain(_command.Table):
     """Look at a host until it is empty, and say what became of each instance.
 
-    On standard error it says why nothing begins: a pause, or a plan that waits for approval. It
-    bears with a Nova or a database that does not answer for five minutes. The exit status is 1
+    On standard error it says why nothing begins: a pause, a plan that waits for approval, an
+    outage, a dry run, or that no engine plans it. It bears with a Nova or a database that does not answer for five minutes. The exit status is 1
     when the host is not empty after --timeout seconds, and at once when it is enabled again.
     """
 
