@@ -158,8 +158,9 @@ class WatchDrain(_command.Table):
     """Look at a host until it is empty, and say what became of each instance.
 
     On standard error it says why nothing begins: a pause, a plan that waits for approval, an
-    outage, a dry run, or that no engine plans it. It bears with a Nova or a database that does not answer for five minutes. The exit status is 1
-    when the host is not empty after --timeout seconds, and at once when it is enabled again.
+    outage, a dry run, or that no engine plans it. It bears with a Nova or a database that does
+    not answer for five minutes. The exit status is 1 when the host is not empty after --timeout
+    seconds, and at once when it is enabled again.
     """
 
     columns = ('Instance', 'To', 'State', 'Seconds', 'Error')
