@@ -90,12 +90,18 @@ def answer(args: argparse.Namespace) -> Answer:
     request = _cloud.request(conf, policy_set, seen, cluster)
     check = draining.empty(request, args.host, draining.Mode(args.mode),
                            overbooking=args.overbooking)
-    waits = seen.waiting.get(cluster.scope)
-    if waits is not None and not draining.idle(cluster, args.host):
-        check = dataclasses.replace(check, obstacles=(*check.obstacles, waits))
+    check = _waiting(check, cluster, args.host, seen.waiting.get(cluster.scope))
     here = sum(i.host == args.host for i in cluster.instances.values())
     coming = len(draining.coming(cluster, args.host))
     return _estimated(conf, Answer(check, here, coming), request, migrated)
+
+
+def _waiting(check: draining.Check, cluster: model.Cluster, host: str,
+             plan: str | None) -> draining.Check:
+    """With the plan that waits for approval, unless engines have nothing to do there."""
+    if plan is None or draining.idle(cluster, host):
+        return check
+    return dataclasses.replace(check, obstacles=(*check.obstacles, plan))
 
 
 def _estimated(conf: Any, found: Answer, request: planner.Request,

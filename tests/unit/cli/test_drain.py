@@ -162,6 +162,15 @@ def test_start_refuses_what_check_ends_with_1_for_and_nothing_else(found):
         _draining._refuse(asked(), found, model.Service('h1'), model.Options())
 
 
+def test_a_plan_that_waits_holds_no_host_that_is_empty_and_stays_so():
+    cluster, found = test_draining.cloud(1024).cluster, answer().check
+    coming = dataclasses.replace(cluster, flights=(model.Flight('i0', 'a', 'b'),))
+    for host, cloud, held in (('a', cluster, True), ('b', cluster, False), ('b', coming, True)):
+        for plan in ('a plan waits', None):
+            assert _drain._waiting(found, cloud, host, plan).obstacles == (
+                ('a plan waits',) if held and plan else ())
+
+
 def check_on_example(tmp_path, old, new, *arguments):
     (tmp_path / 'kronos.conf').write_text((EXAMPLE / 'kronos.conf').read_text().replace(
         'policies.yaml', str(EXAMPLE / 'policies.yaml')).replace(old, new))
