@@ -146,6 +146,16 @@ class MigrationFailed(MigrationError):
     code = 'kronos.migration.failed'
 
 
+class FailureUntold(MigrationError):
+    """A migration failed and Nova did not say why: the next destination is tried,
+    and no host is blamed."""
+
+    msg_fmt = ('Instance %(instance_uuid)s: its migration to %(to_host)s failed, and Nova did not '
+               'say why within %(seconds)s s (%(problem)s). See its events (openstack server '
+               'event list %(instance_uuid)s) and the logs of nova-api and nova-conductor')
+    code = 'kronos.migration.untold'
+
+
 class InstanceRefused(MigrationError):
     """Nova refuses the instance itself: no destination would do."""
 

@@ -159,8 +159,8 @@ def absent(field: str, given: str, known: Collection[str],
     near = difflib.get_close_matches(given, list(known), 1, 0.8)
     return exception.ConfigError(
         path='command line', field=field, problem=f'{given}: {problem}',
-        remedy=f'Is {near[0]} meant?' if near else 'Give the UUID of an instance and the name of '
-                                                   'its compute service\'s host.')
+        remedy=f'Is {near[0]} meant?' if near else 'kronos host list has the names of all hosts.'
+        if field == 'HOST' else 'Give the UUID of an instance.')
 
 
 def recorded(conf: cfg.ConfigOpts, policy_set: policy.PolicySet, directory: str) -> Seen:

@@ -16,6 +16,7 @@
 import argparse
 from collections.abc import Callable
 from collections.abc import Iterable
+from collections.abc import Iterator
 import sys
 from typing import Any
 
@@ -81,9 +82,8 @@ class Command(command.Command):
         """Neither databases nor Nova take what is no Unicode; a file's name may be."""
         from kronos_nova.cmd import _tool
 
-        for text in given if isinstance(given, list) else [given]:
-            if isinstance(text, str) and not text.isascii() and any(
-                    '\ud800' <= c <= '\udfff' for c in text):
+        for text in _texts(given):
+            if not text.isascii() and any('\ud800' <= c <= '\udfff' for c in text):
                 _tool.fail(self.prog, f'{action.metavar or action.dest}: {text} is no UTF-8')
 
     def guarded(self, act: Callable[[], Any]) -> None:
@@ -99,6 +99,15 @@ class Command(command.Command):
             sys.stderr.flush()
         if status:
             raise SystemExit(status)
+
+
+def _texts(given: object) -> Iterator[str]:
+    """What an argument has of text; a type of ours may have made it a part of a tuple."""
+    if isinstance(given, str):
+        yield given
+    elif isinstance(given, list | tuple):
+        for part in given:
+            yield from _texts(part)
 
 
 class Table(Command, lister.Lister):

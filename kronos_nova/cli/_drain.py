@@ -35,10 +35,12 @@ MEASURED = 200
 @dataclasses.dataclass(frozen=True, slots=True)
 class Answer:
     """``seconds`` to empty the host, by the median MiB/s of ``measured`` migrations, each from
-    its request until an executor saw its end; None where none is known."""
+    its request until an executor saw its end; None where none is known. ``coming``: so many are
+    not there yet, and may land there."""
 
     check: draining.Check
     here: int
+    coming: int = 0
     measured: int = 0
     bandwidth: float | None = None
     seconds: float | None = None
@@ -49,6 +51,21 @@ class Answer:
         plan = self.check.plan
         return bool(self.here and plan.reason is not None and not plan.moves
                     and not self.check.blocked)
+
+    @property
+    def arriving(self) -> str | None:
+        """What is said of those that come."""
+        if not self.coming:
+            return None
+        return ('1 is on its way to it' if self.coming == 1 else
+                f'{self.coming} are on their way to it')
+
+    @property
+    def in_the_way(self) -> tuple[str, ...]:
+        """Why the host would not become empty now, but for instances that stay."""
+        arriving = None if self.here else self.arriving
+        found = (*self.check.obstacles, *([] if arriving is None else [arriving]))
+        return found or ((str(self.check.plan.reason),) if self.held else ())
 
 
 def answer(args: argparse.Namespace) -> Answer:
@@ -73,10 +90,18 @@ def answer(args: argparse.Namespace) -> Answer:
     request = _cloud.request(conf, policy_set, seen, cluster)
     check = draining.empty(request, args.host, draining.Mode(args.mode),
                            overbooking=args.overbooking)
-    if (waits := seen.waiting.get(cluster.scope)) is not None:
-        check = dataclasses.replace(check, obstacles=(*check.obstacles, waits))
+    check = _waiting(check, cluster, args.host, seen.waiting.get(cluster.scope))
     here = sum(i.host == args.host for i in cluster.instances.values())
-    return _estimated(conf, Answer(check, here), request, migrated)
+    coming = len(draining.coming(cluster, args.host))
+    return _estimated(conf, Answer(check, here, coming), request, migrated)
+
+
+def _waiting(check: draining.Check, cluster: model.Cluster, host: str,
+             plan: str | None) -> draining.Check:
+    """With the plan that waits for approval, unless engines have nothing to do there."""
+    if plan is None or draining.idle(cluster, host):
+        return check
+    return dataclasses.replace(check, obstacles=(*check.obstacles, plan))
 
 
 def _estimated(conf: Any, found: Answer, request: planner.Request,

@@ -14,6 +14,7 @@
 
 import argparse
 import shlex
+from typing import Any
 
 from kronos_nova import exception
 from kronos_nova import model
@@ -28,9 +29,10 @@ from kronos_nova.rebalancer.strategies import orders
 START = 'kronos drain start'
 
 
-def start(args: argparse.Namespace) -> _drain.Answer:
+def start(args: argparse.Namespace) -> tuple[_drain.Answer, bool]:
     """Check, then disable the host, unless it is disabled for that reason already.
 
+    :returns: what the check found, and whether the host was disabled now.
     :raises KronosException: it cannot be emptied, engines would not, somebody has disabled it
         for another reason, or Nova refused; but for a lost answer nothing is changed then.
     """
@@ -39,11 +41,19 @@ def start(args: argparse.Namespace) -> _drain.Answer:
     options = engine_conf.options(conf)
     _drained_by_engines(options, args.reason)
     answer = _drain.answer(args)
-    connection = connections.connect(conf)
+    return answer, _disable(args, answer, options, connections.connect(conf))
+
+
+def _disable(args: argparse.Namespace, answer: _drain.Answer, options: model.Options,
+             connection: Any) -> bool:
+    """False: it is disabled already for the reason.
+
+    :raises ConfigError: something is in the way, or Nova refused.
+    """
     try:
         uuid, service = switching.look(connection, args.host)
         if not service.enabled and service.disabled_reason == args.reason:
-            return answer
+            return False
         if not args.force:
             _refuse(args, answer, service, options)
         switching.disable(connection, uuid, args.host, args.reason)
@@ -51,7 +61,7 @@ def start(args: argparse.Namespace) -> _drain.Answer:
         raise exception.ConfigError(
             path='command line', field=args.host, problem=str(e).rstrip('.'),
             remedy=_by_hand(args, changed=e.sent)) from None
-    return answer
+    return True
 
 
 def _drained_by_engines(options: model.Options, reason: str) -> None:
@@ -86,13 +96,13 @@ def _refuse(args: argparse.Namespace, answer: _drain.Answer, service: model.Serv
                     'whom), and engines ' + ('empty it' if drained is None else 'leave it alone'),
             remedy='Nothing is changed; --force puts this reason in the place of that one.')
     staying = [b for b in answer.check.blocked if not b.later]
-    if not (staying or answer.held or answer.check.obstacles):
+    if not (staying or answer.in_the_way):
         return
     raise exception.ConfigError(
         path='command line', field=args.host,
         problem=(f'{len(staying)} instances would stay, the first {staying[0].instance_uuid}: '
                  f'{staying[0].reason}' if staying else
-                 '; '.join(answer.check.obstacles) or answer.check.plan.reason),
+                 '; '.join(answer.in_the_way)),
         remedy='kronos drain check has them all; --force disables the host all the same.')
 
 

@@ -171,8 +171,10 @@ def _query(field: str, query: str, entry: Any, server: Server,
         name = field.rpartition('.')[2]
         label = entry.get(*(('vm_profile_label', 'instance_name') if name.startswith('vm_')
                             else ('host_label', 'host')))
+        # One that is no name is a problem already.
         return [_found(field, finding) for finding in _promql_tree.findings(
-            _promql.parse(query), label, unlabelled=name == 'age_query', interval=interval)]
+            _promql.parse(query), label if isinstance(label, str) else None,
+            unlabelled=name == 'age_query', interval=interval)]
     answer = server.check(query)
     if answer is not None:
         # It has the last word: its PromQL may be newer, or another dialect.

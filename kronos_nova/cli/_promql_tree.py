@@ -35,18 +35,20 @@ class Finding:
     wrong: bool
 
 
-def findings(root: Any, label: str, *, unlabelled: bool, interval: float) -> Iterator[Finding]:
+def findings(root: Any, label: str | None, *, unlabelled: bool,
+             interval: float) -> Iterator[Finding]:
     """
-    :param label: that every series of the result must carry.
+    :param label: that every series of the result must carry; None: it is not known.
     :param unlabelled: one series without it is allowed.
     :param interval: seconds between two scrapes.
     """
     nodes = _promql_labels.read(root)
     top = nodes[0]
     if top.kind != 'vector':
+        by = '' if label is None else f' by ({label})'
         yield Finding(f'it returns a {top.kind}, not an instant vector', 'Apply a function such as '
-                      f'rate() to it, or aggregate by ({label}).', True)
-    elif label not in top.labels and not unlabelled:
+                      f'rate() to it, or aggregate{by}.', True)
+    elif label is not None and label not in top.labels and not unlabelled:
         yield Finding(f'no series of its result can have the label {label}: it is aggregated '
                       'away', f'Aggregate by ({label}), or join it with group_left ({label}).',
                       True)

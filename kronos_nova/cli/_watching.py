@@ -25,6 +25,7 @@ from kronos_nova import model
 from kronos_nova.cli import _cloud
 from kronos_nova.conf import engine as engine_conf
 from kronos_nova.rebalancer import configured
+from kronos_nova.rebalancer import gates
 from kronos_nova.rebalancer.clients import api
 from kronos_nova.rebalancer.clients import connection as connections
 from kronos_nova.rebalancer.clients import nova_api
@@ -154,13 +155,14 @@ def look(conf: Any, scopes: list[str], store: store_api.Store, connection: Any, 
     nova = nova_api.NovaApi(connection)
     _of(nova.services(), host)
     here = switching.left_on(connection, host)
-    service = _of(nova.services(), host)
+    services = nova.services()
+    service = _of(services, host)
     # Nova-compute has its part until the last task from or to it is over.
     busy = any(host in (f.from_host, f.to_host, *f.alternates) for f in store.flights())
     return Look(
         _rows(here, store.tasks_from(host, since)), len(here), busy, service.enabled,
         host in store.draining(),
-        '; '.join(_holds(conf, store, service, _scope(conf, scopes, store, nova, host))))
+        '; '.join(_holds(conf, store, host, _cluster(conf, scopes, store, nova, services, host))))
 
 
 def _of(services: dict[str, model.Service], host: str) -> model.Service:
@@ -172,25 +174,46 @@ def _of(services: dict[str, model.Service], host: str) -> model.Service:
         remedy=f'Is {near[0]} meant?' if near else 'See openstack compute service list.')
 
 
-def _scope(conf: Any, scopes: list[str], store: store_api.Store, nova: nova_api.NovaApi,
-           host: str) -> str:
-    """As an engine has it: of several aggregates the first that anybody plans."""
-    of = {name for name, found in nova.aggregates().items() if host in found.hosts}
-    planned = {*scopes, *store.leased()} & of
-    return next((name for name in conf.engine.aggregates if name in planned), model.UNASSIGNED)
+def _cluster(conf: Any, scopes: list[str], store: store_api.Store, nova: nova_api.NovaApi,
+             services: dict[str, model.Service], host: str) -> model.Cluster | None:
+    """The host's scope, with services alone: of several aggregates the first that anybody plans,
+    as an engine has it. None: nobody plans any that it is in."""
+    aggregates = {name: tuple(found.hosts) for name, found in nova.aggregates().items()}
+    of = {name for name, hosts in aggregates.items() if host in hosts}
+    planned = {*scopes, *store.leased()}
+    named = [name for name in conf.engine.aggregates if name in planned and name in aggregates]
+    scope = next((name for name in named if name in of), model.UNASSIGNED)
+    if scope == model.UNASSIGNED and (of or scope not in planned):
+        return None
+    return model.Cluster({name: model.Host(name) for name in services}, {}, services,
+                         aggregates=aggregates).scoped(scope, named)
 
 
-def _holds(conf: Any, store: store_api.Store, service: model.Service,
-           scope: str) -> list[str]:
+def _holds(conf: Any, store: store_api.Store, host: str,
+           cluster: model.Cluster | None) -> list[str]:
     """Why engines begin nothing there."""
+    if cluster is None:
+        return [f'host {host} belongs to no scope that is planned: name an aggregate of it in '
+                '[engine] aggregates, or set include_unassigned_hosts']
+    scope, service = cluster.scope, cluster.services[host]
     now, options = store.now(), engine_conf.options(conf)
     refusal = None
     if not service.enabled:
         refusal = (orders.refusal(service, options) if options.evacuate_disabled_hosts
                    else 'evacuate_disabled_hosts is not set')
     held = [refusal and f'engines do not drain it: {refusal}', store.paused(scope, now),
-            engine_conf.frozen(conf, now), *store.waiting(now, scope)]
+            engine_conf.frozen(conf, now), *store.waiting(now, scope),
+            gates.outage(cluster, options), _unplanned(store, scope, options)]
     return [str(why) for why in held if why is not None]
+
+
+def _unplanned(store: store_api.Store, scope: str, options: model.Options) -> str | None:
+    """A dry run takes no lease."""
+    if options.dry_run:
+        return '[engine] dry_run is set, and then nothing is moved'
+    if scope in store.leased():
+        return None
+    return f'no engine plans scope {scope}: is kronos-engine running?'
 
 
 def _rows(here: list[str], tasks: list[store_rows.TaskRow]) -> list[Row]:

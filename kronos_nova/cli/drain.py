@@ -83,9 +83,16 @@ def _rows(answer: Any, host: str) -> Iterator[tuple[str, str, str]]:
 
 
 def _conclusion(answer: Any, host: str) -> tuple[str, str]:
+    verdict, text = _verdict(answer, host)
+    return verdict, f'{text}; {answer.arriving}' if answer.here and answer.arriving else text
+
+
+def _verdict(answer: Any, host: str) -> tuple[str, str]:
     check = answer.check
     if not answer.here:
-        return 'empty', f'host {host} has no instances'
+        text = f'host {host} has no instances'
+        return (('waits', f'{text}, but ' + '; '.join(answer.in_the_way)) if answer.in_the_way
+                else ('empty', text))
     if answer.held:
         return 'waits', check.plan.reason
     staying = [b for b in check.blocked if not b.later]
@@ -126,12 +133,17 @@ class StartDrain(_command.Command):
         from kronos_nova.cli import _draining
         from kronos_nova.cmd import _tool
 
-        answer = _draining.start(args)
-        time = ('' if answer.seconds is None else
-                f' It takes about {answer.seconds:.0f} s at what was measured lately.')
-        sys.stdout.write(
-            f'Host {_tool.shown(args.host)} is disabled; {answer.here} instances are to leave it.'
-            f'{time} kronos drain watch shows how far it is.\n')
+        answer, changed = _draining.start(args)
+        sys.stdout.write(_tool.shown(_started(args.host, answer, changed)) + '\n')
+
+
+def _started(host: str, answer: Any, changed: bool) -> str:
+    time = ('' if answer.seconds is None else
+            f' It takes about {answer.seconds:.0f} s at what was measured lately.')
+    done = ('is disabled' if changed else
+            'was disabled already for this reason, and nothing was written')
+    return (f'Host {host} {done}; {answer.here} instances are to leave it.{time} kronos drain '
+            'watch shows how far it is.')
 
 
 def _reason(text: str) -> str:
@@ -145,9 +157,10 @@ def _reason(text: str) -> str:
 class WatchDrain(_command.Table):
     """Look at a host until it is empty, and say what became of each instance.
 
-    On standard error it says why nothing begins: a pause, or a plan that waits for approval. It
-    bears with a Nova or a database that does not answer for five minutes. The exit status is 1
-    when the host is not empty after --timeout seconds, and at once when it is enabled again.
+    On standard error it says why nothing begins: a pause, a plan that waits for approval, an
+    outage, a dry run, or that no engine plans it. It bears with a Nova or a database that does
+    not answer for five minutes. The exit status is 1 when the host is not empty after --timeout
+    seconds, and at once when it is enabled again.
     """
 
     columns = ('Instance', 'To', 'State', 'Seconds', 'Error')

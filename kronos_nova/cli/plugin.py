@@ -36,6 +36,9 @@ class ListPlugins(_command.Table):
 
     def rows(self, args: argparse.Namespace) -> Iterator[_command.Row]:
         """One row per entry point, in the order of NAMESPACES, then by name."""
+        from kronos_nova.cmd import _tool
+
+        _tool.native_threads()  # a plug-in may load what chooses, and tells of it
         return _rows()
 
 

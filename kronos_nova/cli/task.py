@@ -24,7 +24,11 @@ from kronos_nova.cli import _database
 
 
 class ListTasks(_database.DatabaseTable):
-    """Tasks that are not over, in the order in which they begin."""
+    """Tasks that are not over, in the order in which they begin.
+
+    Error also has what an executor doubts of a task that Nova was asked for, and
+    since when.
+    """
 
     columns = ('Task', 'Scope', 'Instance', 'From', 'To', 'Phase', 'Method', 'State',
                'Not before', 'Error')
@@ -39,7 +43,7 @@ class ListTasks(_database.DatabaseTable):
             yield _command.shown((
                 task.task_id, task.aggregate, task.instance_uuid, task.from_host, task.to_host,
                 task.phase, task.method, row.task.state, moments.shown(task.not_before),
-                row.error or ''))
+                '; '.join(text for text in (row.error, _doubt(row)) if text)))
 
 
 class ShowTask(_database.ShowStored):
@@ -51,6 +55,14 @@ class ShowTask(_database.ShowStored):
     def look(self, store: Any, uuid: str, nested: bool) -> _database.Shown | None:
         row = store.task(uuid)
         return None if row is None else _shown(row, nested)
+
+
+def _doubt(row: Any) -> str:
+    from kronos_nova.cli import moments
+    from kronos_nova.rebalancer.executors import doubts
+
+    said = doubts.said(row)
+    return '' if said is None else f'{said}, since {moments.shown(row.doubt_since)}'
 
 
 def _shown(row: Any, nested: bool) -> _database.Shown:
@@ -78,10 +90,10 @@ def _shown(row: Any, nested: bool) -> _database.Shown:
             for a in attempts)
     return (
         'Task', 'Plan', 'Scope', 'Instance', 'From', 'To', 'Improvement', 'Alternates', 'Phase',
-        'Method', 'State', 'Retries', 'Error', 'Attempts'), (
+        'Method', 'State', 'Doubt', 'Retries', 'Error', 'Attempts'), (
         task.task_id, task.plan_id, _tool.shown(task.aggregate), task.instance_uuid,
         _tool.shown(task.from_host), _tool.shown(task.to_host), task.improvement, alternates,
-        str(task.phase), str(task.method), str(task.state),
+        str(task.phase), str(task.method), str(task.state), _doubt(row),
         f'{task.retry_count} of {task.max_retries}', _tool.shown(row.error or ''), attempts)
 
 

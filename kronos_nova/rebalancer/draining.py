@@ -95,6 +95,20 @@ def empty(request: planner.Request, host: str, mode: Mode = Mode.AUTO, *,
     return Check(plan, *_left(request, host, plan), obstacles=obstacles)
 
 
+def coming(cluster: model.Cluster, host: str) -> frozenset[str]:
+    """Instances that are not on the host and may land there: on their way to it, or with a task
+    that may end there instead."""
+    return frozenset(
+        f.instance_uuid for f in cluster.flights if host in (f.to_host, *f.alternates)
+        and ((found := cluster.instances.get(f.instance_uuid)) is None or found.host != host))
+
+
+def idle(cluster: model.Cluster, host: str) -> bool:
+    """Nothing is on the host, and nothing comes: engines have nothing to do there."""
+    return not coming(cluster, host) and not any(
+        i.host == host for i in cluster.instances.values())
+
+
 def _ordered(request: planner.Request, host: str, overbooking: bool) -> planner.Request:
     """The host is disabled and drained beside those that are drained already; nothing else is
     planned. Cooldowns end while it goes on; so do pauses, which are obstacles."""
@@ -123,7 +137,7 @@ def _obstacles(request: planner.Request, host: str) -> tuple[str, ...]:
         why = orders.refusal(service, request.options)
         if why is not None:
             found.append(f'host {host} is disabled already and not drained: {why}')
-    if request.history.paused is not None:
+    if request.history.paused is not None and not idle(request.cluster, host):
         found.append(request.history.paused)
     supposed = supposing.Supposed(request.cluster, request.scores).drained(
         host, supposing.REASON)

@@ -16,6 +16,8 @@ they read one, on a database that nobody has used where they read or change that
 What other tests run with what it needs is left out here, and named with the test that does.
 """
 
+import ast
+import re
 import shlex
 
 import pytest
@@ -113,8 +115,34 @@ def test_no_command_of_a_block_is_left_out_unless_a_test_that_runs_it_is_named()
     run_here = {name for name, _ in COMMANDS}
     assert named - run_here == set(ELSEWHERE)
     for name, path in ELSEWHERE.items():
-        text = (shown.TOP / path).read_text()
-        assert name.split()[-1] in text, (name, path)
+        assert runs((shown.TOP / path).read_text(), name), (name, path)
+
+
+#: What a test takes the commands of a page from.
+SHOWN = re.compile(r'\.blocks\(\)|\.documented\(|\bPAGE\b')
+
+
+def runs(text, name):
+    """Whether a test function of a file has the whole name, and takes commands as they are
+    shown."""
+    tests = (ast.get_source_segment(text, node) for node in ast.walk(ast.parse(text))
+             if isinstance(node, ast.FunctionDef) and node.name.startswith('test_'))
+    named = re.compile(rf"(?:['\"]|kronos \(?){re.escape(name)}(?=['\" ])")
+    return any(named.search(test) and SHOWN.search(test) for test in tests)
+
+
+@pytest.mark.parametrize(('text', 'run'), [
+    ("def test_it():\n    documented(['revert'])\n    docs.blocks()", False),
+    ("def test_it():\n    ask('plan revert')", False),
+    ("# 'plan revert' of docs.blocks()\ndef test_it():\n    pass", False),
+    ("def test_it():\n    ask('plan revert')\n\ndef test_more():\n    docs.blocks()", False),
+    ("def blocks():\n    'plan revert' in docs.blocks()", False),
+    ("def test_it():\n    'plan reverts' in docs.blocks()", False),
+    ("def test_it():\n    'kronos plan revert ' in docs.blocks()", True),
+    ("def test_it():\n    self.documented(['plan revert'])", True),
+    ("def test_it():\n    re.search('kronos (plan revert .*)', PAGE)", True)])
+def test_a_test_runs_a_command_when_it_has_its_whole_name_and_takes_it_from_a_page(text, run):
+    assert runs(text, 'plan revert') is run
 
 
 def test_commands_are_run_at_all():

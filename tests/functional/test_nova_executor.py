@@ -17,7 +17,9 @@ import time
 from typing import Any
 from unittest import mock
 
+import fixtures
 from nova import context
+from nova.compute import utils
 
 from kronos_nova import exception
 from kronos_nova import model
@@ -114,6 +116,29 @@ class MoveTestCase(ExecutorCase):
         self.assertEqual(self.migrations(server)[0]['uuid'], progress.reference)
         self.assertIn('No valid host', progress.detail)
         self.assertEqual('host1', self.host_of(server))
+
+    def test_why_it_was_refused_is_waited_for_until_nova_has_written_it(self) -> None:
+        """nova-conductor saves the migration's error first."""
+        looked: list[executors.Progress] = []
+        really = utils.EventReporter.__exit__
+
+        def leave(reporter: Any, *raised: Any) -> Any:
+            ours = reporter.event_name == 'conductor_live_migrate_instance'
+            if ours:
+                looked.append(self.executor.look(task, marker))
+            result = really(reporter, *raised)
+            if ours:
+                looked.append(self.executor.look(task, marker))
+            return result
+        self.useFixture(fixtures.MockPatchObject(utils.EventReporter, '__exit__', leave))
+        server = self.boot(host='host1')
+        task = self.task(server)
+        marker = self.pre_flight(task)
+        self.admin_api.put_service(self.service_id('host2'), {'status': 'disabled'})
+        self.executor.submit(task)
+        self.wait_for(lambda: len(looked) > 1, 'what the refusal looked like')
+        self.assertEqual([Stage.UNTOLD, Stage.FAILED], [found.stage for found in looked])
+        self.assertIn('No valid host', looked[1].detail)
 
     def test_an_instance_in_error_is_told_from_one_that_merely_stayed(self) -> None:
         def broken(server: dict[str, Any]) -> None:

@@ -424,6 +424,9 @@ class TestAgain(ToolsCase):
         done = self.drain('start', 'host1', '--reason', 'a change')
         self.assertEqual(1, done.returncode)
         self.assertIn('a storm', done.stderr)
+        done = self.ask('drain', 'check', 'host2')
+        rows = [tuple(row.values()) for row in json.loads(done.stdout)]
+        self.assertEqual((0, 'empty'), (done.returncode, rows[-1][1]), 'nothing is to be held')
         done = self.drain('watch', 'host1')
         self.assertEqual((1, 1), (done.returncode, done.stderr.count('\n')))
         self.assertIn('Host host1 is enabled, and no engine empties it: 1 instances', done.stderr)
@@ -500,7 +503,8 @@ class TestAgain(ToolsCase):
         self.assertEqual([], self.written())
         done = self.drain('start', 'host1', '--reason', 'disk broken, do not enable')
         self.assertEqual(0, done.returncode, done.stderr)
-        self.assertIn('Host host1 is disabled; 1 instances are to leave it.', done.stdout)
+        self.assertIn('Host host1 was disabled already for this reason, and nothing was written; '
+                      '1 instances are to leave it.', done.stdout)
         self.assertEqual([], self.written(), 'a repeat has nothing to write')
         done = self.drain('start', 'host1', '--reason', 'change 7', '--force')
         self.assertEqual(0, done.returncode, done.stderr)

@@ -83,13 +83,20 @@ def moved(nova: nova_api.NovaApi, task: model.Task) -> model.Instance:
 
 def said(nova: nova_api.NovaApi, uuid: str, action: str) -> list[str] | None:
     """What Nova recorded about the newest action of this name, by event; may
-    be empty. None: it could not be read now, and may be later."""
+    be empty. None: it is not told yet, or cannot be read now.
+
+    nova-conductor saves that a migration failed before its event says why, and an
+    event whose service died never does: who asks again has to stop some time.
+    Source: nova.conductor.manager, _live_migrate; nova.compute.utils, EventReporter.
+    """
     try:
         for found in nova.actions(uuid):
             if found.get('action') != action:
                 continue
             events = nova.action_events(uuid, str(found.get('request_id')))
             details = [text for e in events if (text := _said(e))]
+            if not details and not all(_ended(e) for e in events):
+                return None
             return details or [str(found['message'])] * bool(found.get('message'))
     except api.ApiError as exc:
         refused = exc.status is not None and 400 <= exc.status < 500
@@ -117,8 +124,7 @@ def told(progress: base.Progress, details: list[str] | None) -> base.Progress:
     """
     if details is not None:
         return progress
-    return dataclasses.replace(progress, stage=base.Stage.UNTOLD,
-                               detail=f'{progress.detail}; why is not to be read')
+    return dataclasses.replace(progress, stage=base.Stage.UNTOLD)
 
 
 def _said(event: Mapping[str, Any]) -> str:
@@ -128,6 +134,10 @@ def _said(event: Mapping[str, Any]) -> str:
         return str(event['details'])
     lines = str(event.get('traceback') or '').strip().splitlines()
     return lines[-1] if lines else ''
+
+
+def _ended(event: Mapping[str, Any]) -> bool:
+    return event.get('finish_time') is not None or event.get('result') is not None
 
 
 def newest_before(task: model.Task, marker: str) -> int:

@@ -38,7 +38,7 @@ class Stage(enum.StrEnum):
     UNCONFIRMED = 'unconfirmed'  # it has moved, and Nova waits for confirm()
     COMPLETED = 'completed'
     SETTLING = 'settling'  # failed, and Nova has not given back what it had taken
-    UNTOLD = 'untold'  # failed, and Nova does not say why at the moment
+    UNTOLD = 'untold'  # failed, and Nova has not said why yet
     FAILED = 'failed'
     CANCELLED = 'cancelled'  # by an operator, or nova-compute stopped
 

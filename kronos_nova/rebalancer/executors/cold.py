@@ -132,7 +132,7 @@ class ColdMigration:
         if server.status == answers.ERROR:
             return dataclasses.replace(found, broken=True)
         if settling.superseded(migration, migrations):
-            return found
+            return answers.told(found, details)
         held = settling.left(self._nova, self._placement, task, migration)
         if held is not None:
             return base.Progress(base.Stage.SETTLING, held, migration.uuid)

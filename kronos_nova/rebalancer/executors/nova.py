@@ -302,7 +302,7 @@ class NovaExecutor(base.Executor):
         if server.status == answers.ERROR:
             return dataclasses.replace(found, broken=True)
         if settling.superseded(migration, migrations):
-            return found
+            return answers.told(found, details)
         held = settling.left(self._nova, self._reader.placement, task, migration)
         if held is None and server.task_state == collector.MIGRATING:
             held = 'Nova still calls the instance migrating'

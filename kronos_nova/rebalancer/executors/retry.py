@@ -162,7 +162,8 @@ def after_failure(row: rows.TaskRow, error: exception.MigrationError, now: float
         return Verdict(again=False, retry_count=task.retry_count)
     passing = rule in PASSING
     changed = rule in NOT_THE_INSTANCE
-    elsewhere = refused or changed or isinstance(error, exception.PlacementRejected)
+    elsewhere = refused or changed or isinstance(
+        error, (exception.PlacementRejected, exception.FailureUntold))
     final = Verdict(
         again=False, refused=refused, retry_count=task.retry_count,
         quarantine=not (changed or passing or isinstance(error, exception.NovaClientError)))

@@ -38,6 +38,7 @@ from kronos_nova.model import TaskState
 from kronos_nova.rebalancer import health as healths
 from kronos_nova.rebalancer import tally as tallies
 from kronos_nova.rebalancer.executors import base
+from kronos_nova.rebalancer.executors import doubts
 from kronos_nova.rebalancer.executors import faults
 from kronos_nova.rebalancer.executors import outcomes
 from kronos_nova.rebalancer.executors import retry
@@ -383,7 +384,7 @@ class Worker:
                  row.task.instance_uuid, row.task.task_id, row.task.to_host)
 
     def _absent(self, row: rows.TaskRow) -> None:
-        now, since = self._clock(), _since(row, base.Stage.ABSENT)
+        now, since = self._clock(), doubts.since(row, base.Stage.ABSENT)
         if since is None:
             state = row.task.state
             if state is TaskState.SUBMITTING:
@@ -393,30 +394,38 @@ class Worker:
                             row.task.instance_uuid, row.task.task_id,
                             self._settings.absent_seconds)
             self._mark(row, state, [row.task.state], doubt_since=now,
-                       doubt=_doubt(base.Stage.ABSENT, now))
+                       doubt=doubts.kept(base.Stage.ABSENT, now))
         elif now - since > self._settings.absent_seconds:
             self._outcomes.failed(row, exception.NovaClientError(
                 instance_uuid=row.task.instance_uuid,
                 problem='Nova shows no migration for our request'))
 
     def _settling(self, row: rows.TaskRow, progress: base.Progress) -> None:
-        """It failed, and what it had taken is not given back, or why cannot be
-        read: for a while. A successor waits on, since the row says since when."""
-        now, since = self._clock(), _since(row, progress.stage)
+        """It failed, and what it had taken is not given back, or Nova has not said
+        why: for a while. A successor waits on, since the row says since when."""
+        now, since = self._clock(), doubts.since(row, progress.stage)
         if since is None:
-            LOG.info('Instance %s: task %s: its migration to %s failed; before anything else, %s',
-                     row.task.instance_uuid, row.task.task_id, row.task.to_host, progress.detail)
+            self._tell_settling(row.task, progress)
             self._mark(row, row.task.state, [row.task.state], doubt_since=now,
-                       doubt=_doubt(progress.stage, now), reference=progress.reference)
+                       doubt=doubts.kept(progress.stage, now), reference=progress.reference)
         elif now - since > self._settings.settling_seconds:
             row = dataclasses.replace(row, reference=progress.reference or row.reference)
             if progress.stage is base.Stage.UNTOLD:
-                self._outcomes.failed(row, _why(row, progress))
+                self._outcomes.failed(row, _untold(row, progress, now - since))
                 return
             self._outcomes.failed(row, exception.AllocationsLeft(
                 instance_uuid=row.task.instance_uuid,
                 problem=f'its migration to {row.task.to_host} failed, and '
                         f'{now - since:.0f} s later {progress.detail}'))
+
+    def _tell_settling(self, task: model.Task, progress: base.Progress) -> None:
+        if progress.stage is base.Stage.UNTOLD:
+            LOG.info('Instance %s: task %s: its migration to %s failed (%s), and Nova has not said '
+                     'why yet; it is asked again for up to %.0f s', task.instance_uuid,
+                     task.task_id, task.to_host, progress.detail, self._settings.settling_seconds)
+        else:
+            LOG.info('Instance %s: task %s: its migration to %s failed; before anything else, %s',
+                     task.instance_uuid, task.task_id, task.to_host, progress.detail)
 
     def _unsettled(self, row: rows.TaskRow, error: exception.MigrationError) -> None:
         """Nova says completed and the instance does not look it: for a while."""
@@ -425,18 +434,6 @@ class Worker:
         if now - since > self._settings.absent_seconds:
             self._outcomes.end(row, TaskState.FAILED, error.wire_type, str(error),
                                quarantine=True)
-
-
-def _since(row: rows.TaskRow, doubt: base.Stage) -> float | None:
-    """When that doubt began; what was doubted before it does not count."""
-    if row.doubt_since is None or row.doubt != _doubt(doubt, row.doubt_since):
-        return None
-    return row.doubt_since
-
-
-def _doubt(stage: base.Stage, since: float) -> str:
-    """With its time: an executor of the release before sets that alone."""
-    return f'{stage}@{since:.0f}'
 
 
 def _asked(attempt: model.Attempt) -> bool:
@@ -467,3 +464,13 @@ def _why(row: rows.TaskRow, progress: base.Progress) -> exception.MigrationError
         kind = exception.MigrationTimeout
     return kind(instance_uuid=row.task.instance_uuid,
                 problem=progress.detail or 'the migration failed in Nova')
+
+
+def _untold(row: rows.TaskRow, progress: base.Progress,
+            seconds: float) -> exception.MigrationError:
+    """A failure that Nova has not explained for so long; after the deadline a timeout."""
+    if row.error_type == exception.MigrationTimeout.wire_type:
+        return _why(row, progress)
+    return exception.FailureUntold(
+        instance_uuid=row.task.instance_uuid, to_host=row.task.to_host, seconds=f'{seconds:.0f}',
+        problem=progress.detail)

@@ -201,8 +201,9 @@ class Compute(_Proxy):
 
     def _action(self, params: dict[str, Any], uuid: str, request: str) -> Response:
         told = [m.told for m in self.cloud.migrations if m.instance_uuid == uuid]
-        return Response({'instanceAction': {'events': [
-            {'event': 'conductor_live_migrate_instance', 'details': told[-1] if told else ''}]}})
+        return Response({'instanceAction': {'events': [{
+            'event': 'conductor_live_migrate_instance', 'result': 'Error',
+            'details': told[-1] if told else ''}]}})
 
     _routes: list[tuple['re.Pattern[str]', Callable[..., Response]]] = [
         (re.compile('/os-services'), _services),

@@ -22,6 +22,7 @@ from kronos_nova import model
 from kronos_nova.cli import _plans
 from kronos_nova.cli import moments
 from kronos_nova.cli import task as task_commands
+from kronos_nova.rebalancer.executors import base
 from kronos_nova.rebalancer.store import api
 from tests import commands
 from tests.unit.rebalancer.store import cases
@@ -134,6 +135,46 @@ def test_tasks_are_listed_and_what_nova_was_asked_for_is_not_cancelled(run, stor
         status, _, error = run('task', 'cancel', other, '--reason', 'why')
         assert status == 1 and why in error and 'openstack server migration abort' in error
     assert store.task(begun.task_id).task.state is model.TaskState.SUBMITTING
+
+
+@pytest.mark.parametrize(('kept', 'said'), [
+    ('absent', 'Nova shows no migration of it'),
+    ('settling', 'its migration failed, and not all that it had taken is given back'),
+    ('untold', 'its migration failed, and Nova has not said why'),
+    ('untold@1', 'what Nova shows contradicts it'), (None, 'what Nova shows contradicts it')])
+@pytest.mark.parametrize('error', [None, 'It is late.'])
+def test_what_is_doubted_of_a_task_is_shown_with_since_when(run, store, kept, said, error):
+    now = time.time()
+    cases.save(store, [lambda p, s: cases.make_task(p, s, not_before=now)], now=now)
+    task = cases.claim(store, now=now).task
+
+    def shown():
+        listed, = json.loads(run('task', 'list', '-f', 'json')[1])
+        assert listed['State'] == 'submitted'
+        return listed['Error'], json.loads(run('task', 'show', task.task_id, '-f', 'json')[1])
+
+    assert store.mark(task.task_id, 'w', [task.state], model.TaskState.SUBMITTED, now, error=error)
+    errors, whole = shown()
+    assert (errors, whole['Doubt']) == (error or '', '')
+    doubt = f'{kept}@{now - 90:.0f}' if kept in list(base.Stage) else kept
+    assert store.mark(task.task_id, 'w', [model.TaskState.SUBMITTED], model.TaskState.SUBMITTED,
+                      now, doubt_since=now - 90, doubt=doubt)
+    errors, whole = shown()
+    said = f'{said}, since {moments.shown(now - 90)}'
+    assert whole['Doubt'] == said and whole['Error'] == (error or '')
+    assert errors == (said if error is None else f'{error}; {said}')
+
+
+def test_nothing_is_doubted_of_a_task_that_is_over(run, store):
+    now = time.time()
+    cases.save(store, [lambda p, s: cases.make_task(p, s, not_before=now)], now=now)
+    row = cases.claim(store, now=now)
+    task = row.task
+    assert store.mark(task.task_id, 'w', [task.state], model.TaskState.SUBMITTED, now,
+                      doubt_since=now, doubt=f'untold@{now:.0f}')
+    cases.end(store, row, model.TaskState.FAILED, now, error_type='MigrationFailed')
+    assert store.task(task.task_id).task.state is model.TaskState.FAILED
+    assert json.loads(run('task', 'show', task.task_id, '-f', 'json')[1])['Doubt'] == ''
 
 
 def test_a_task_is_shown_with_its_alternates_and_every_attempt(run, store):

@@ -30,7 +30,9 @@ from kronos_nova.conf import opts
 from kronos_nova.rebalancer import draining
 from tests import commands
 from tests.unit.rebalancer import test_draining
+from tests.unit.rebalancer.clients import served
 
+UUID = '6d1f8a3e-7a55-4d0e-9b0a-2f6c3a1c9e44'
 EXAMPLE = Path(__file__).resolve().parents[3] / 'doc/examples/replay'
 
 
@@ -110,9 +112,9 @@ def test_they_begin_one_after_the_other_as_executors_have_them(conf):
         pytest.approx(17.0))
 
 
-def answer(*, blocked=(), obstacles=(), moves=(('i0', 'b'),), reason=None, here=1):
+def answer(*, blocked=(), obstacles=(), moves=(('i0', 'b'),), reason=None, here=1, coming=0):
     plan = dataclasses.replace(plan_of(*moves), reason=reason)
-    return _drain.Answer(draining.Check(plan, tuple(blocked), {}, tuple(obstacles)), here)
+    return _drain.Answer(draining.Check(plan, tuple(blocked), {}, tuple(obstacles)), here, coming)
 
 
 LATER = draining.Blocked('i0', 'it is migrating', later=True)
@@ -124,7 +126,9 @@ STAYS = draining.Blocked('i1', 'it is locked')
     (answer(blocked=[LATER]), 'possible'), (answer(blocked=[LATER, STAYS], here=2), 'blocked'),
     (answer(obstacles=['it is paused']), 'waits'),
     (answer(blocked=[STAYS], obstacles=['it is paused']), 'blocked'),
-    (answer(moves=(), reason='an outage'), 'waits')])
+    (answer(moves=(), reason='an outage'), 'waits'),
+    (answer(here=0, moves=(), coming=1), 'waits'), (answer(coming=1), 'possible'),
+    (answer(here=0, moves=(), obstacles=['an outage']), 'waits')])
 def test_what_is_concluded(found, verdict):
     rows = list(drain._rows(found, 'a'))
     assert rows[-1][:2] == ('conclusion', verdict)
@@ -133,6 +137,38 @@ def test_what_is_concluded(found, verdict):
     assert [row[1] for row in rows if row[0] == 'instance i1'] == (
         ['stays'] if STAYS in found.check.blocked else [])
     assert [row[2] for row in rows if row[0] == 'engines'] == list(found.check.obstacles)
+
+
+@pytest.mark.parametrize(('found', 'said'), [
+    (answer(here=0, moves=(), coming=1), 'host a has no instances, but 1 is on its way to it'),
+    (answer(here=0, moves=(), coming=2, obstacles=['an outage']),
+     'host a has no instances, but an outage; 2 are on their way to it'),
+    (answer(coming=2), 'all 1 instances can leave host a; 2 are on their way to it'),
+    (answer(blocked=[STAYS], coming=1), '0 of 1 instances can leave host a, 1 stay; 1 is on its '
+                                        'way to it')])
+def test_those_that_are_on_their_way_are_counted(found, said):
+    assert list(drain._rows(found, 'a'))[-1][2] == said
+
+
+@pytest.mark.parametrize('found', [
+    answer(), answer(here=0, moves=()), answer(here=0, moves=(), coming=1), answer(coming=1),
+    answer(blocked=[LATER]), answer(blocked=[STAYS]), answer(obstacles=['it is paused']),
+    answer(here=0, moves=(), obstacles=['an outage']), answer(moves=(), reason='an outage')])
+def test_start_refuses_what_check_ends_with_1_for_and_nothing_else(found):
+    verdict = list(drain._rows(found, 'a'))[-1][1]
+    if verdict in ('blocked', 'waits'):
+        refused(found, model.Service('h1'))
+    else:
+        _draining._refuse(asked(), found, model.Service('h1'), model.Options())
+
+
+def test_a_plan_that_waits_holds_no_host_that_is_empty_and_stays_so():
+    cluster, found = test_draining.cloud(1024).cluster, answer().check
+    coming = dataclasses.replace(cluster, flights=(model.Flight('i0', 'a', 'b'),))
+    for host, cloud, held in (('a', cluster, True), ('b', cluster, False), ('b', coming, True)):
+        for plan in ('a plan waits', None):
+            assert _drain._waiting(found, cloud, host, plan).obstacles == (
+                ('a plan waits',) if held and plan else ())
 
 
 def check_on_example(tmp_path, old, new, *arguments):
@@ -199,6 +235,29 @@ def test_what_check_finds_in_the_way_is_refused(found, said):
 
 def test_what_only_leaves_later_is_not_refused():
     _draining._refuse(asked(), answer(blocked=[LATER]), model.Service('h1'), model.Options())
+
+
+def disabled_by(service, **fields):
+    """Whether it was disabled now, and how often Nova was asked to write."""
+    with served.serving({'GET /os-services': [{'services': [service]}],
+                         f'PUT /os-services/{UUID}': [{'service': service}]}) as nova:
+        changed = _draining._disable(asked(**fields), answer(), model.Options(
+            evacuate_disabled_hosts=True), nova.connection)
+        return changed, nova.number('PUT')
+
+
+def test_a_host_that_is_disabled_already_for_the_reason_is_told_of_and_nothing_is_written():
+    service = {**served.service('h1', 'disabled', 'change 7'), 'id': UUID}
+    assert disabled_by(service) == disabled_by(service, force=True) == (False, 0)
+    text = drain._started('h1', answer(here=3), False)
+    assert text.startswith('Host h1 was disabled already for this reason, and nothing was '
+                           'written; 3 instances are to leave it. kronos drain watch')
+
+
+def test_a_host_that_is_disabled_now_is_told_of():
+    assert disabled_by({**served.service('h1'), 'id': UUID}) == (True, 1)
+    assert drain._started('h1', answer(here=3), True).startswith(
+        'Host h1 is disabled; 3 instances are to leave it.')
 
 
 @pytest.mark.parametrize(('options', 'said'), [

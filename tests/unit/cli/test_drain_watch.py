@@ -156,6 +156,7 @@ def conf():
     found([], default_config_files=[])
     found.set_override('aggregates', ['red', 'blue', 'green'], 'engine')
     found.set_override('evacuate_disabled_hosts', True, 'engine')
+    found.set_override('dry_run', False, 'engine')
     return found
 
 
@@ -165,8 +166,10 @@ def aggregates(**hosts):
 
 
 def seen(conf, store, *services, left=('vm',), scopes=('blue', '_unassigned_'), host='h1',
-         in_aggregates=None):
-    """A look at h1, a host of blue unless told."""
+         in_aggregates=None, leased=('blue', '_unassigned_')):
+    """A look at h1, a host of blue unless told, that an engine plans."""
+    for scope in leased:
+        store.acquire_lease(scope, 'engine', 30, 'hash')
     with served.serving({
             'GET /os-services': [{'services': list(found)} for found in services],
             'GET /servers/detail': [{'servers': [{'id': uuid} for uuid in left]}],
@@ -207,10 +210,12 @@ def test_the_pause_of_another_scope_does_not_hold(conf, store):
     store.pause('red', store.now(), seconds=None, paused_by='me', reason='a storm')
     both = {'red': ['h1'], 'blue': ['h1']}
     assert seen(conf, store, [DISABLED], in_aggregates=both).holds == ''
-    assert seen(conf, store, [DISABLED], in_aggregates=both, scopes=('red', 'blue')).holds, (
+    assert 'a storm' in seen(
+        conf, store, [DISABLED], in_aggregates=both, scopes=('red', 'blue')).holds, (
         'the first that is planned has it')
     store.acquire_lease('red', 'another engine', 30, 'hash')
-    assert seen(conf, store, [DISABLED], in_aggregates=both).holds, 'planned by another engine'
+    assert 'a storm' in seen(conf, store, [DISABLED], in_aggregates=both).holds, (
+        'planned by another engine')
 
 
 def test_a_host_of_no_aggregate_is_held_by_the_pause_of_those(conf, store):
@@ -232,12 +237,64 @@ def test_a_plan_that_waits_for_approval_holds_with_its_uuid_and_the_commands(con
     ({'drain_reason_regex': '^CHG'}, 'change 7', 'does not match drain_reason_regex'),
     ({}, 'AUTO: libvirt', 'nobody ordered it'),
     ({'evacuate_disabled_hosts': False}, 'change 7', 'evacuate_disabled_hosts is not set'),
+    ({'dry_run': True}, 'change 7', '[engine] dry_run is set, and then nothing is moved'),
     ({'freeze_windows': ['0 0 * * * 24h']}, 'change 7', 'freeze')])
 def test_what_engines_leave_alone_is_said(conf, store, options, reason, said):
     for name, value in options.items():
         conf.set_override(name, value, 'engine')
     found = seen(conf, store, [served.service('h1', 'disabled', reason)])
     assert said in found.holds
+
+
+def others(*states):
+    return [served.service(f'o{n}', *state) for n, state in enumerate(states)]
+
+
+@pytest.mark.parametrize(('services', 'said'), [
+    (others(('disabled',), ('disabled',), ('enabled',)),
+     '3 of 4 hosts are disabled (h1, o0, o1), more than max_drain_fraction (0.3)'),
+    (others(('enabled', None, 'down'), ('enabled', None, 'down'), ('enabled',)),
+     '2 of 4 hosts are down (o0, o1), more than max_down_fraction (0.3)'),
+    (others(('enabled',), ('enabled',), ('enabled',)), '')])
+def test_an_outage_of_its_scope_holds_and_no_other(conf, store, services, said):
+    of = [found['host'] for found in services]
+    here = {'red': ['x'], 'blue': ['h1', *of]}
+    found = seen(conf, store, [DISABLED, *services], in_aggregates=here).holds
+    assert found.startswith(said) if said else found == ''
+    elsewhere = {'red': of, 'blue': ['h1', *(f'n{n}' for n in range(4))]}
+    news = [served.service(f'n{n}') for n in range(4)]
+    assert seen(conf, store, [DISABLED, *services, *news], in_aggregates=elsewhere).holds == ''
+
+
+def test_hosts_of_an_earlier_scope_do_not_count_for_an_outage(conf, store):
+    services = others(('disabled',), ('disabled',), ('enabled',), ('enabled',))
+    of = [found['host'] for found in services]
+    both = {'red': of[:2], 'blue': ['h1', *of]}
+    assert 'disabled' in seen(conf, store, [DISABLED, *services], in_aggregates=both).holds
+    store.acquire_lease('red', 'engine', 30, 'hash')
+    assert seen(conf, store, [DISABLED, *services], in_aggregates=both).holds == ''
+
+
+def test_a_scope_that_no_engine_plans_is_said(conf, store):
+    found = seen(conf, store, [DISABLED], leased=())
+    assert found.holds == 'no engine plans scope blue: is kronos-engine running?'
+    conf.set_override('dry_run', True, 'engine')
+    found = seen(conf, store, [DISABLED], leased=())
+    assert found.holds == '[engine] dry_run is set, and then nothing is moved', (
+        'a dry run takes no lease')
+
+
+def test_a_lease_that_is_over_is_none(conf, store):
+    store.acquire_lease('blue', 'engine', -1, 'hash')
+    assert 'no engine plans scope blue' in seen(conf, store, [DISABLED], leased=()).holds
+
+
+@pytest.mark.parametrize(('in_aggregates', 'scopes'), [
+    ({'purple': ['h1']}, ('blue', '_unassigned_')), ({'blue': []}, ('blue',))])
+def test_a_host_of_no_planned_scope_is_said(conf, store, in_aggregates, scopes):
+    found = seen(conf, store, [DISABLED], in_aggregates=in_aggregates, scopes=scopes,
+                 leased=('blue',))
+    assert 'host h1 belongs to no scope that is planned' in found.holds
 
 
 def test_a_host_that_is_being_emptied_is_known(conf, store):

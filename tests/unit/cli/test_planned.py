@@ -234,7 +234,8 @@ def test_more_load_makes_a_larger_imbalance():
 
 @pytest.mark.parametrize(('arguments', 'status', 'said'), [
     (('what-if', '--add-host', '2=compute-013'), 1, 'Is compute-03 meant?'),
-    (('what-if', '--drain', 'nowhere'), 1, 'nowhere: there is no such compute host'),
+    (('what-if', '--drain', 'nowhere'), 1, 'nowhere: there is no such compute host. kronos host '
+                                           'list has the names of all hosts'),
     (('what-if', '--add-host', 'compute-01'), 2, 'write how many'),
     (('what-if', '--add-host', '0=compute-01'), 2, 'write how many'),
     (('what-if', '--multiplier', '-1'), 2, 'is no number above 0'),
@@ -242,7 +243,8 @@ def test_more_load_makes_a_larger_imbalance():
     (('what-if', '--policy', 'nowhere.yaml'), 1, 'nowhere.yaml'),
     (('why-nothing', '--scope', 'slow'), 1, 'slow is not planned. Planned are: _unassigned_, '
                                             'fast-storage'),
-    (('drain', 'check', 'compute-013'), 1, 'Is compute-03 meant?')])
+    (('drain', 'check', 'compute-013'), 1, 'Is compute-03 meant?'),
+    (('drain', 'check', 'nowhere'), 1, 'kronos host list has the names of all hosts')])
 def test_what_is_not_there_or_no_number_is_one_clear_line(arguments, status, said):
     done = ask(*arguments)
     assert (done.returncode, done.stdout) == (status, '')

@@ -14,6 +14,8 @@
 
 from importlib import metadata
 import json
+import subprocess
+import sys
 
 import pytest
 
@@ -27,6 +29,14 @@ def test_list_shows_every_namespace():
     assert done.returncode == 0, done.stderr
     rows = json.loads(done.stdout)
     assert {row['Namespace'] for row in rows} == set(plugin.NAMESPACES)
+
+
+def test_what_plug_ins_load_does_not_tell_of_itself_on_standard_error():
+    # A new interpreter: one that is forked has chosen its backend already.
+    done = subprocess.run(
+        [sys.executable, '-c', 'from kronos_nova.cli import app; app.main(["plugin", "list"])'],
+        capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, '')
 
 
 @pytest.mark.parametrize(('value', 'expected'), [

@@ -60,6 +60,8 @@ def test_a_drain_asks_for_no_improvement():
 @pytest.mark.parametrize(('arguments', 'said'), [
     ((MOVED, 'compute-013'), 'HOST: compute-013: there is no such compute host. Is compute-03 '
                              'meant?'),
+    ((MOVED, 'nowhere'), 'HOST: nowhere: there is no such compute host. kronos host list has the '
+                         'names of all hosts'),
     (('nobody', 'compute-01'), 'INSTANCE: nobody: no host has such an instance. Give the UUID'),
     ((MOVED, 'compute-01', '--snapshot', 'nowhere'), 'nowhere')])
 def test_what_is_not_there_is_one_clear_line(arguments, said):

@@ -13,6 +13,8 @@
 
 """Policy files: a sound policy set, or one PolicyFileError."""
 
+import argparse
+import copy
 import math
 
 import hypothesis
@@ -23,6 +25,9 @@ import yaml
 from kronos_nova import exception
 from kronos_nova import lookback
 from kronos_nova import policy
+from kronos_nova import presets
+from kronos_nova.cli import _lint
+from kronos_nova.cmd.checks import base
 from kronos_nova.conf import policies
 from tests.unit.fuzz import junk
 
@@ -89,6 +94,56 @@ def test_no_structure_causes_another_error(directory, document):
     except (yaml.YAMLError, UnicodeEncodeError, ValueError):
         return
     load(directory, text)
+
+
+PRESETS = {name: yaml.safe_load(presets.read(name)) for name in presets.names()}
+
+
+def places(node, above=()):
+    """The keys that lead to each value of a document."""
+    for key, inner in node.items() if isinstance(node, dict) else enumerate(node):
+        yield (*above, key)
+        if isinstance(inner, dict | list):
+            yield from places(inner, (*above, key))
+
+
+@st.composite
+def with_one_value_replaced(draw):
+    document = copy.deepcopy(PRESETS[draw(st.sampled_from(sorted(PRESETS)))])
+    first = ('policies', 0)
+    *above, last = draw(st.sampled_from([
+        *places(document), (*first, 'host_label'), (*first, 'vm_profile_label'),
+        (*first, 'age_query')]))
+    node = document
+    for key in above:
+        node = node[key]
+    node[last] = draw(junk.values)
+    return document
+
+
+def linted(directory, document):
+    path = directory / 'p.yaml'
+    path.write_text(yaml.safe_dump(document), encoding='utf-8')
+    rows = _lint.lint(argparse.Namespace(config_file=[], files=[str(path)], scrape_interval=60.0))
+    assert rows
+    for row in rows:
+        assert row.item.text and (row.item.remedy or row.item.status is base.Status.OK)
+    return {row.item.name for row in rows if row.item.status is base.Status.FAILED}
+
+
+@junk.examples(150)
+@hypothesis.given(document=with_one_value_replaced())
+def test_lint_has_rows_for_whatever_stands_in_the_place_of_one_value(directory, document):
+    linted(directory, document)
+
+
+@pytest.mark.parametrize('value', [['a'], {'a': 1}, None, 7, True, [], ''])
+@pytest.mark.parametrize('label', ['host_label', 'vm_profile_label'])
+def test_lint_tells_of_a_label_that_is_no_name_and_of_all_else(directory, label, value):
+    document = copy.deepcopy(PRESETS['spread-inovex'])
+    document['policies'][0] |= {label: value, 'imbalance_query': 'x[5m]'}
+    name = f'policies[0] ({document["policies"][0]["name"]})'
+    assert {f'{name}.{label}', f'{name}.imbalance_query'} <= linted(directory, document)
 
 
 @pytest.mark.parametrize('value', [

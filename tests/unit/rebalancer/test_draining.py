@@ -229,3 +229,32 @@ def test_a_host_that_is_disabled_for_a_reason_that_engines_leave_alone_says_so(
     told = [text for text in check.obstacles if 'is disabled already and not drained' in text]
     assert len(told) == (said is not None)
     assert said is None or said in told[0]
+
+
+def test_a_host_that_is_empty_and_stays_so_is_not_held_by_a_pause():
+    """Engines have nothing to do there."""
+    request = dataclasses.replace(cloud(1024), history=model.History(paused='a storm'),
+                                  options=model.Options(evacuate_disabled_hosts=True))
+    assert draining.empty(request, 'b').obstacles == ()
+    assert draining.empty(request, 'a').obstacles == ('a storm',)
+
+
+@pytest.mark.parametrize(('flight', 'coming'), [
+    (model.Flight('i0', 'a', 'b'), {'i0'}),
+    (model.Flight('i0', 'a', 'c', 'task', ('b',)), {'i0'}),
+    (model.Flight('gone', 'z', 'b'), {'gone'}),
+    (model.Flight('i0', 'a', 'c'), set()),
+    (model.Flight('i0', 'a', None), set())])
+def test_a_host_that_something_is_on_its_way_to_is_held_by_a_pause(flight, coming):
+    request = cloud(1024)
+    request = dataclasses.replace(
+        request, history=model.History(paused='a storm'),
+        options=model.Options(evacuate_disabled_hosts=True),
+        cluster=dataclasses.replace(request.cluster, flights=(flight,)))
+    assert draining.coming(request.cluster, 'b') == coming
+    assert draining.empty(request, 'b').obstacles == (('a storm',) if coming else ())
+
+
+def test_what_has_landed_is_no_longer_on_its_way():
+    cluster = dataclasses.replace(cloud(1024).cluster, flights=(model.Flight('i0', 'c', 'a'),))
+    assert draining.coming(cluster, 'a') == set() and not draining.idle(cluster, 'a')

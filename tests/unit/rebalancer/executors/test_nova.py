@@ -168,6 +168,36 @@ def test_why_it_failed_is_asked_again_unless_nova_refuses_to_say(
     assert (found.stage, found.reference) == (stage, 'm6')
 
 
+RUNNING = {'event': 'conductor', 'finish_time': None, 'result': None, 'details': None}
+ENDED = RUNNING | {'event': 'check', 'finish_time': '2026-11-22T10:00:00.0', 'result': 'Error'}
+
+
+@pytest.mark.parametrize('method', ['live', 'cold'])
+@pytest.mark.parametrize(('events', 'stage', 'text'), [
+    ([RUNNING], 'untold', ''), ([ENDED, RUNNING], 'untold', ''), ([RUNNING, ENDED], 'untold', ''),
+    ([ENDED], 'failed', ': Error'), ([RUNNING | {'result': 'Error'}], 'failed', ': Error'),
+    ([RUNNING | {'finish_time': '2026-11-22T10:00:00.0'}], 'failed', ': Error'),
+    ([ENDED | {'details': 'no CPU'}, RUNNING], 'failed', ': no CPU'), ([], 'failed', ': Error')])
+def test_why_it_failed_is_not_known_before_novas_events_of_it_have_ended(
+        cloud: answers.Answers, method: str, events: list[dict[str, Any]], stage: str,
+        text: str) -> None:
+    """nova-conductor says that it failed first, and then why."""
+    actions = '/servers/vm/os-instance-actions'
+    name = 'live-migration' if method == 'live' else 'migrate'
+    cloud.answers[actions] = [{'instanceActions': [
+        {'action': name, 'request_id': 'req-1', 'message': 'Error'},
+        {'action': name, 'request_id': 'req-0', 'message': 'Error'}]}]
+    cloud.answers[f'{actions}/req-1'] = [{'instanceAction': {'events': events}}]
+    cloud.answers[f'{actions}/req-0'] = [{'instanceAction': {'events': [
+        ENDED | {'details': 'an older one'}]}}]
+    if method == 'live':
+        found = look(cloud, [[answers.migration(6, status='error')]], answers.server('vm'))
+    else:
+        found = look(cloud, [[cold(status='error')]], stopped(), COLD)
+    assert (found.stage, found.reference) == (stage, 'm6')
+    assert found.detail.startswith(f'Nova: migration error{text}')
+
+
 @pytest.mark.parametrize('method', ['live', 'cold'])
 @pytest.mark.parametrize(('migration', 'instance', 'said'), [
     ({'node1': {'resources': {'VCPU': 2}}}, ['node2'], 'migration m6 still has'),
@@ -202,6 +232,20 @@ def test_what_a_later_migration_of_somebody_else_holds_is_not_waited_for(
     found = look(cloud, [[answers.migration(6, status='error'), later]],
                  answers.server('vm', **{'OS-EXT-STS:task_state': 'migrating'}))
     assert found.stage is base.Stage.FAILED
+
+
+@pytest.mark.parametrize('method', ['live', 'cold'])
+def test_a_later_migration_does_not_lay_the_failure_to_the_host_before_nova_says_why(
+        cloud: answers.Answers, method: str) -> None:
+    cloud.answers['/servers/vm/os-instance-actions'] = [answers.Response({}, 503)]
+    cloud.answers['/allocations/m6'] = [{'allocations': {'node1': {'resources': {'VCPU': 2}}}}]
+    if method == 'live':
+        later = answers.migration(7, dest_compute='host3')
+        found = look(cloud, [[answers.migration(6, status='error'), later]], answers.server('vm'))
+    else:
+        later = cold(7, status='migrating', dest_compute='host3')
+        found = look(cloud, [[cold(status='error'), later]], stopped(), COLD)
+    assert (found.stage, found.reference) == (base.Stage.UNTOLD, 'm6')
 
 
 def test_that_placement_cannot_be_read_is_no_end(cloud: answers.Answers) -> None:

@@ -31,7 +31,8 @@ def row(attempt=0, retry_count=0, alternates=('h3',), **kw):
 
 
 def after(error, of=None):
-    return retry.after_failure(of or row(), error(instance_uuid='i', problem='p'), NOW, SETTINGS)
+    made = error(instance_uuid='i', problem='p', to_host='h2', seconds=300.0)
+    return retry.after_failure(of or row(), made, NOW, SETTINGS)
 
 
 @pytest.mark.parametrize('error', [exception.PreFlightError, exception.MigrationTimeout])
@@ -41,7 +42,8 @@ def test_what_waiting_cannot_change_is_final_and_quarantined(error):
 
 
 @pytest.mark.parametrize('error, refused', [
-    (exception.MigrationFailed, True), (exception.PlacementRejected, False)])
+    (exception.MigrationFailed, True), (exception.PlacementRejected, False),
+    (exception.FailureUntold, False)])
 def test_a_refusing_destination_gives_way_to_the_next_at_once(error, refused):
     assert after(error) == retry.Verdict(
         again=True, refused=refused, attempt=1, retry_count=0, not_before=NOW)
@@ -59,7 +61,8 @@ def test_max_attempts_bounds_the_destinations_of_a_pass():
 
 @pytest.mark.parametrize('error, quarantine', [
     (exception.MigrationFailed, True), (exception.PlacementRejected, True),
-    (exception.MigrationError, True), (exception.NovaClientError, False)])
+    (exception.FailureUntold, True), (exception.MigrationError, True),
+    (exception.NovaClientError, False)])
 def test_max_retries_bounds_the_passes_and_api_errors_never_quarantine(error, quarantine):
     verdict = after(error, row(retry_count=3, alternates=()))
     assert (verdict.again, verdict.quarantine) == (False, quarantine)

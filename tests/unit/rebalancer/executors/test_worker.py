@@ -420,7 +420,7 @@ def test_the_next_destination_waits_until_the_failed_migration_has_settled(bench
 
 
 def untold():
-    return base.Progress(base.Stage.UNTOLD, 'migration error; why is not to be read', M % 1)
+    return base.Progress(base.Stage.UNTOLD, 'Nova: migration error', M % 1)
 
 
 def test_nothing_more_is_asked_before_nova_says_why_it_failed(bench):
@@ -434,14 +434,44 @@ def test_nothing_more_is_asked_before_nova_says_why_it_failed(bench):
     assert 'Nova does not migrate it to any host: no' in bench.row().error
 
 
-def test_why_a_migration_failed_that_nova_never_says_is_laid_to_its_destination(bench):
+def test_a_host_is_not_blamed_for_a_failure_that_nova_never_explains(bench):
+    bench.driver.answers['look'] = [untold()]
+    for _ in range(3):  # as many refusals quarantine a host
+        bench.plan(lambda p, s: cases.make_task(p, s, alternates=('h3',), max_retries=0))
+        bench.passes(80)
+        row = bench.row()
+        assert [(host, kind) for host, kind, _ in tried(row)] == [
+            ('h2', 'MigrationFailed'), ('h3', 'MigrationFailed')]
+        assert row.attempts[0].ended_at - row.attempts[0].started_at >= SETTINGS.settling_seconds
+        assert 'its migration to h3 failed, and Nova did not say why within 3' in row.error
+    assert bench.steps('submit') == ['h2', 'h3'] * 3
+    assert {q.kind for q in bench.store.quarantines(row.completed_at)} == {'instance'}
+
+
+def test_a_failure_after_the_deadline_that_nova_never_explains_is_a_timeout(bench):
     bench.driver.answers['look'] = [untold()]
     bench.plan()
-    bench.passes(60)
-    assert bench.steps('submit')[:2] == ['h2', 'h3']
+    bench.passes(2)
     row = bench.row()
-    assert tried(row)[0] == ('h2', 'MigrationFailed', M % 1)
-    assert row.attempts[0].ended_at - row.attempts[0].started_at >= SETTINGS.settling_seconds
+    assert bench.store.mark(row.task.task_id, row.worker, [row.task.state], TaskState.UNKNOWN,
+                            bench.now, error='late', error_type='MigrationTimeout')
+    bench.passes(60)
+    assert (bench.state, bench.row().error_type) == (TaskState.FAILED, 'MigrationTimeout')
+    assert bench.steps('submit') == ['h2']
+
+
+def test_a_failure_that_is_not_explained_yet_is_logged_in_words_of_its_own(bench, caplog):
+    caplog.set_level('INFO')
+    bench.driver.answers['look'] = [untold(), untold(), settling(), untold()]
+    bench.plan()
+    bench.passes(6)
+    said = [r.message for r in caplog.records if ' failed' in r.message]
+    uuid, task_id = bench.tasks[0].instance_uuid, bench.tasks[0].task_id
+    assert said == [
+        f'Instance {uuid}: task {task_id}: its migration to h2 failed (Nova: migration error), '
+        'and Nova has not said why yet; it is asked again for up to 300 s',
+        f'Instance {uuid}: task {task_id}: its migration to h2 failed; before anything else, its '
+        'allocation is still there', said[0]]
 
 
 def test_allocations_that_stay_end_the_task_and_nothing_more_is_asked(bench):

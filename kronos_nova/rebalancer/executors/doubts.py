@@ -1,0 +1,41 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""What a look at a task in flight contradicts, as its row keeps it."""
+
+from kronos_nova.rebalancer.executors import base
+from kronos_nova.rebalancer.store import rows
+
+SAID = {base.Stage.ABSENT: 'Nova shows no migration of it',
+        base.Stage.SETTLING: 'its migration failed, and not all that it had taken is given back',
+        base.Stage.UNTOLD: 'its migration failed, and Nova has not said why'}
+#: Of a row that an executor of the release before has written.
+UNNAMED = 'what Nova shows contradicts it'
+
+
+def kept(stage: base.Stage, since: float) -> str:
+    """With its time: an executor of the release before sets that alone."""
+    return f'{stage}@{since:.0f}'
+
+
+def since(row: rows.TaskRow, stage: base.Stage) -> float | None:
+    """When that doubt began; what was doubted before it does not count."""
+    if row.doubt_since is None or row.doubt != kept(stage, row.doubt_since):
+        return None
+    return row.doubt_since
+
+
+def said(row: rows.TaskRow) -> str | None:
+    """What is doubted, as a clause; None: nothing, or the task is over."""
+    if row.doubt_since is None or row.task.state.terminal:
+        return None
+    return next((text for stage, text in SAID.items() if since(row, stage) is not None), UNNAMED)
