@@ -16,6 +16,7 @@ way, and what holds it."""
 import argparse
 from collections import Counter
 from collections.abc import Iterable
+import dataclasses
 from typing import Any
 
 from kronos_nova.cli import _command
@@ -25,13 +26,14 @@ from kronos_nova.cli import _database
 class Status(_database.DatabaseTable):
     """A row for each scope that engines plan, or have planned within a day.
 
-    Engine has its lease; a dry run takes none. Moves, reason and policies are those of its
-    newest plan; a cycle that decides nothing new stores none, and is seen in Planned at.
-    Executors are those that have begun some of its tasks.
+    Engine has its lease; a dry run takes none. Moves, reason and policies are those of the last
+    cycle that came to a plan, of a dry run those of the newest plan that said something new.
+    Failing has why cycles have failed since then. Executors are those that serve it and were
+    seen within three minutes, or have begun some of its tasks, with the number of these.
     """
 
-    columns = ('Scope', 'Engine', 'Planned at', 'Dry run', 'Moves', 'Reason', 'Policies', 'Tasks',
-               'Overdue', 'Executors', 'Draining', 'Paused')
+    columns = ('Scope', 'Engine', 'Planned at', 'Failing', 'Dry run', 'Moves', 'Reason',
+               'Policies', 'Tasks', 'Overdue', 'Executors', 'Draining', 'Paused')
     examples = ('--config-file /etc/kronos/kronos.conf', '-f json')
 
     def rows(self, conf: Any, store: Any, args: argparse.Namespace) -> Iterable[_command.Row]:
@@ -52,6 +54,10 @@ def _rows(conf: Any, store: Any, nested: bool) -> list[tuple[Any, ...]]:
     workers: dict[str, Counter[str]] = {}
     for row in store.in_states(store_rows.IN_FLIGHT):
         workers.setdefault(row.task.aggregate, Counter())[_tool.shown(row.worker or '')] += 1
+    for scope in {*conf.engine.aggregates, model.UNASSIGNED, *census.scopes}:
+        for name, served in census.executors.items():
+            if served is None or scope in served:
+                workers.setdefault(scope, Counter())[_tool.shown(name)] += 0
     configured = [*conf.engine.aggregates,
                   *[model.UNASSIGNED] * conf.engine.include_unassigned_hosts]
     # Of a scope that was removed long ago nothing is to be seen but its plans.
@@ -61,17 +67,39 @@ def _rows(conf: Any, store: Any, nested: bool) -> list[tuple[Any, ...]]:
         pause = next((p for p in census.pauses if p.scope in (None, scope)), None)
         at = (seen.planned_at if seen is not None and seen.planned_at is not None
               else plan.created_at if plan is not None else None)
+        last = _last(seen, plan)
         found.append((
             _tool.shown(scope), _tool.shown(seen.owner) if seen is not None and seen.leased else '',
-            '' if at is None else moments.shown(at),
+            '' if at is None else moments.shown(at), _failing(last),
             None if plan is None else plan.dry_run,
-            None if plan is None else len(plan.plan.moves),
-            _tool.shown((plan.plan.reason if plan is not None else '') or ''),
-            _plans.policies(() if plan is None else plan.plan.policies, nested),
+            None if last.at is None else last.moves, _tool.shown(last.reason or ''),
+            _plans.policies(last.policies, nested),
             _counted(tasks.get(scope, {}), nested), census.overdue.get(scope, 0),
             _counted(workers.get(scope, {}), nested), 0 if seen is None else seen.draining,
             '' if pause is None else _tool.shown(pause)))
     return found
+
+
+def _last(seen: Any, plan: Any) -> Any:
+    """What the last cycle found; where the newest plan is newer, as a dry run's is and one of a
+    release before, that."""
+    from kronos_nova.rebalancer.store import rows
+
+    cycle = rows.Cycle() if seen is None else seen.cycle
+    if plan is None or (cycle.at is not None and cycle.at >= plan.created_at):
+        return cycle
+    return dataclasses.replace(
+        cycle, at=plan.created_at, moves=len(plan.plan.moves), reason=plan.plan.reason,
+        policies=plan.plan.policies)
+
+
+def _failing(cycle: Any) -> str:
+    from kronos_nova.cli import moments
+    from kronos_nova.cmd import _tool
+
+    if cycle.error is None or cycle.failed_at is None:
+        return ''
+    return f'{moments.shown(cycle.failed_at)}: {_tool.shown(cycle.error)}'
 
 
 def _counted(numbers: Any, nested: bool) -> Any:

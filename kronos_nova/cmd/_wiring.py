@@ -218,6 +218,7 @@ def worker(conf: cfg.ConfigOpts, scopes: Sequence[str], tally: Any = None) -> tu
     from kronos_nova.rebalancer import transport
     from kronos_nova.rebalancer.executors import retry
     from kronos_nova.rebalancer.executors import worker as workers
+    from kronos_nova.rebalancer.store import owners
 
     driver = plugins.load(plugins.EXECUTORS, conf.engine.executor)
     chosen = retry.settings(conf)
@@ -229,10 +230,18 @@ def worker(conf: cfg.ConfigOpts, scopes: Sequence[str], tally: Any = None) -> tu
         LOG.warning('No engine has written to %s yet. Start kronos-engine on this host: SQLite '
                     'serves one host, and the tasks of an engine elsewhere are not seen here.',
                     opened.engine.url.database)
+    name = owners.name()
+
+    def present(there: bool) -> None:
+        if there:
+            opened.present(name, chosen.scopes)
+        else:
+            opened.leave(name)
+
     built = workers.Worker(
         opened, driver.create(conf, lambda: _connection(conf)), chosen,
         transport.Notifier(found, retry=transport.retries(conf)) if found is not None else None,
-        tally=tally)
+        tally=tally, name=name, present=None if conf.engine.dry_run else present)
     if found is None:
         return built, None
     heard = sorted(chosen.scopes or {*conf.engine.aggregates, model.UNASSIGNED})

@@ -513,7 +513,18 @@ class Engine:
             LOG.error('Scope %s: %s', scope, error)
             self._tally.failed(scope, error.code)
             self._troubles[scope] = str(error)
+            self._keep_failure(scope, error)
         return report.failed(scope, str(error))
+
+    def _keep_failure(self, scope: str, error: exception.KronosException) -> None:
+        """For kronos status. Where the database is what fails, its log has it alone."""
+        lease = self._leases.get(scope)
+        if lease is None or isinstance(error, exception.StoreError):
+            return
+        try:
+            self._store.fail(lease, str(error), self._clock())
+        except exception.StoreError as e:
+            LOG.debug('Scope %s: %s', scope, e)
 
 
 def _hash(policy_set: policies.PolicySet) -> str:

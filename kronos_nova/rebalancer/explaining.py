@@ -28,8 +28,8 @@ from kronos_nova.rebalancer import simulation as sim
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Verdict:
-    """Of one rule, by its name, or that of what it refuses; ``detail`` is empty where it
-    has nothing against the move."""
+    """Of one rule, by its name, or that of what it refuses; where it has nothing against the
+    move, ``detail`` is what there would be of what there may be, if it counts anything."""
 
     rule: str
     passed: bool
@@ -126,13 +126,16 @@ def why_not(request: planner.Request, uuid: str, host: str, phase: model.Phase) 
 
 def _verdicts(simulation: sim.Simulation, move: model.Move) -> tuple[Verdict, ...]:
     """Of each rule in order; after the first, what is not there cannot be judged."""
-    found = []
+    found: list[Verdict] = []
+    margins: Mapping[str, str] = {}
     for rule in constraints.RULES:
-        no = rule(simulation.view, move)
-        found.append(Verdict(rule.__name__.replace('_', '-'), True) if no is None
+        no, name = rule(simulation.view, move), rule.__name__.replace('_', '-')
+        found.append(Verdict(name, True, margins.get(name, '')) if no is None
                      else Verdict(no.rule, False, no.detail))
-        if no is not None and len(found) == 1:
-            break
+        if len(found) == 1:
+            if no is not None:
+                break
+            margins = shortage.margins(simulation, move)
     return tuple(found)
 
 

@@ -11,7 +11,8 @@
 # under the License.
 
 
-"""How much would have to change for a rule to allow a move, where that has an amount. Pure.
+"""How much would have to change for a rule to allow a move, where that has an amount, and how
+much is left where it allows it. Pure.
 
 What would have to change is in :mod:`remedies`.
 """
@@ -28,6 +29,13 @@ def amounts(simulation: sim.Simulation, move: model.Move) -> Mapping[str, str]:
     """By the name of the rule; none where nothing is short of it."""
     found = {'no-room': _room(simulation, move), 'ceiling': _ceiling(simulation, move),
              'anti-affinity': _members(simulation, move)}
+    return {rule: text for rule, text in found.items() if text}
+
+
+def margins(simulation: sim.Simulation, move: model.Move) -> Mapping[str, str]:
+    """By the name of a rule that allows the move: what there would be of what there may be."""
+    found = {'claims': _filled(simulation, move), 'anti-affinity': _mates(simulation, move, True),
+             'affinity': _mates(simulation, move, False)}
     return {rule: text for rule, text in found.items() if text}
 
 
@@ -66,4 +74,26 @@ def _members(simulation: sim.Simulation, move: model.Move) -> str:
         too_many = len(here) + 1 - group.max_server_per_host
         if group.policy is model.GroupPolicy.ANTI_AFFINITY and too_many > 0:
             found.append(f'{too_many} of {", ".join(here)}')
+    return '; '.join(found)
+
+
+def _filled(simulation: sim.Simulation, move: model.Move) -> str:
+    host = simulation.cluster.hosts.get(move.to_host)
+    if host is None or host.provider is None:
+        return ''
+    room = host.capacities()
+    return ', '.join(
+        f'{simulation.view.used(move.to_host, name) + amount:.0f} of {room[name]:.0f} {name}'
+        for name, amount in sorted(simulation.cluster.instances[move.instance_uuid].claims.items())
+        if amount and name in room)
+
+
+def _mates(simulation: sim.Simulation, move: model.Move, apart: bool) -> str:
+    found = []
+    for group in simulation.view.groups_of(move.instance_uuid):
+        here = len(set(simulation.view.members_on(group, move.to_host)) - {move.instance_uuid})
+        if apart and group.policy is model.GroupPolicy.ANTI_AFFINITY:
+            found.append(f'{here + 1} of {group.max_server_per_host} members of {group.uuid}')
+        elif not apart and group.policy is model.GroupPolicy.AFFINITY:
+            found.append(f'{here} other members of {group.uuid} are there')
     return '; '.join(found)

@@ -44,6 +44,7 @@ from kronos_nova.rebalancer.executors import outcomes
 from kronos_nova.rebalancer.executors import retry
 from kronos_nova.rebalancer.store import api
 from kronos_nova.rebalancer.store import owners
+from kronos_nova.rebalancer.store import presence
 from kronos_nova.rebalancer.store import rows
 
 LOG = logging.getLogger(__name__)
@@ -81,12 +82,14 @@ class Worker:
     :param clock: epoch seconds; executors' clocks must agree to well within
         ``claim_seconds``.
     :param tally: told what became of tasks.
+    :param present: says in the database that this executor runs, and False that it ends.
     """
 
     def __init__(self, store: api.Store, driver: base.Executor, settings: retry.Settings,
                  notify: outcomes.Notify | None = None, *, clock: Callable[[], float] = time.time,
                  wake: threading.Event | None = None, name: str | None = None,
-                 tally: tallies.Tally | None = None) -> None:
+                 tally: tallies.Tally | None = None,
+                 present: Callable[[bool], None] | None = None) -> None:
         self.name = name or owners.name()
         self.wake = wake or threading.Event()
         self._store = store
@@ -104,6 +107,8 @@ class Worker:
         self._frozen: str | None = None
         self._health: healths.Health | None = None
         self._pulse: healths.Pulse | None = None
+        self._present = present
+        self._said_at = float('-inf')
 
     # The loop.
 
@@ -117,6 +122,7 @@ class Worker:
         """Work until :meth:`stop`; a database that is away is waited for."""
         while not self._stopping.is_set():
             begun, problem = False, ''
+            self._say(True)
             if self._pulse is not None:
                 self._pulse.beat()
             try:
@@ -134,6 +140,19 @@ class Worker:
             if not begun:
                 self.wake.wait(self._pause())
                 self.wake.clear()
+
+        self._say(False)
+
+    def _say(self, there: bool) -> None:
+        """In the database, from time to time; for those who look."""
+        now = self._clock()
+        if self._present is None or there and 0 <= now - self._said_at < presence.BEAT:
+            return
+        self._said_at = now
+        try:
+            self._present(there)
+        except exception.StoreError as e:
+            LOG.debug('Executor %s: %s', self.name, e)
 
     def stop(self) -> None:
         """Claim nothing more; a request that was begun is finished and kept.

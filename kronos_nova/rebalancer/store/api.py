@@ -45,6 +45,7 @@ from kronos_nova.rebalancer.store import outcomes
 from kronos_nova.rebalancer.store import owners
 from kronos_nova.rebalancer.store import pauses
 from kronos_nova.rebalancer.store import plans
+from kronos_nova.rebalancer.store import presence
 from kronos_nova.rebalancer.store import quarantine
 from kronos_nova.rebalancer.store import rows
 from kronos_nova.rebalancer.store import schema
@@ -236,6 +237,21 @@ class Store:
     def seen(self) -> plans.Mark:
         """What :meth:`save_wanted` compares: taken before anything else is read."""
         return self._read(plans.mark)
+
+    def present(self, name: str, scopes: Collection[str] | None) -> None:
+        """An executor runs. See :func:`presence.present`."""
+        self._run(lambda c: presence.present(c, self._now(), name, scopes))
+
+    def leave(self, name: str) -> None:
+        """It does not any more."""
+        self._run(lambda c: presence.leave(c, name))
+
+    def fail(self, lease: Lease, error: str, now: float) -> None:
+        """A cycle of the scope has failed.
+
+        :raises LeaseLost: nothing was written.
+        """
+        self._fenced(lease, lambda c: plans.fail(c, lease.scope, error, now))
 
     def save_wanted(self, mark: plans.Mark, plan: model.Plan, tasks: Sequence[model.Task], *,
                     plan_id: str, now: float, instance_cooldown: float, said: decisions.Said,

@@ -24,7 +24,9 @@ from sqlalchemy.sql.elements import ColumnElement
 from kronos_nova.rebalancer import breakers
 from kronos_nova.rebalancer.store import leases
 from kronos_nova.rebalancer.store import pauses as pausing
+from kronos_nova.rebalancer.store import presence
 from kronos_nova.rebalancer.store import quarantine
+from kronos_nova.rebalancer.store import rows
 from kronos_nova.rebalancer.store import tables
 
 
@@ -32,7 +34,8 @@ from kronos_nova.rebalancer.store import tables
 class Scope:
     """A scope that some engine has leased of late: whether one has it now, how often it
     was leased anew, and the newest plan of which it is known what came of it. ``owner``
-    has it, or had it last; ``planned_at`` is when one last stored what it had decided."""
+    has it, or had it last; ``planned_at`` is when one last stored what it had decided, and
+    ``cycle`` what that was."""
 
     leased: bool
     epoch: int
@@ -41,13 +44,15 @@ class Scope:
     outcome: breakers.Outcome | None = None
     realised_at: float | None = None
     draining: int = 0
+    cycle: rows.Cycle = rows.Cycle()
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Census:
     """``tasks``: live ones by scope, phase and state; ``ages``: seconds since the
     oldest of them was planned, by scope and state; ``overdue``: how many are past
-    their deadline, by scope. ``quarantined``: by kind."""
+    their deadline, by scope. ``quarantined``: by kind. ``executors``: those that run, and the
+    scopes that they serve, None for all."""
 
     scopes: Mapping[str, Scope]
     tasks: Mapping[tuple[str, str, str], int]
@@ -55,6 +60,7 @@ class Census:
     overdue: Mapping[str, int]
     pauses: tuple[pausing.Pause, ...]
     quarantined: Mapping[str, int]
+    executors: Mapping[str, frozenset[str] | None]
 
 
 def take(connection: sa.Connection, clock: ColumnElement[float]) -> Census:
@@ -65,7 +71,8 @@ def take(connection: sa.Connection, clock: ColumnElement[float]) -> Census:
         scopes=_scopes(connection, now, {scope for scope, _ in ages}),
         tasks=tasks, ages=ages, overdue=overdue,
         pauses=tuple(pausing.lasting(connection, now)),
-        quarantined=Counter(held.kind for held in quarantine.lasting(connection, now)))
+        quarantined=Counter(held.kind for held in quarantine.lasting(connection, now)),
+        executors=presence.seen(connection, now))
 
 
 def _scopes(connection: sa.Connection, now: float, busy: Collection[str]) -> dict[str, Scope]:
@@ -85,6 +92,7 @@ def _scopes(connection: sa.Connection, now: float, busy: Collection[str]) -> dic
         found[row.scope] = Scope(
             leased=row.until > now, epoch=row.epoch, owner=row.owner,
             planned_at=row.planned_at, draining=draining.get(row.scope, 0),
+            cycle=rows.cycle(row.cycle),
             realised_at=None if last is None else last.realised_at,
             outcome=None if last is None else breakers.Outcome(
                 last.plan_id, last.combined_before, last.combined_foreseen,

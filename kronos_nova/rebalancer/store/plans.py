@@ -89,8 +89,17 @@ def save(connection: sa.Connection, lease: rows.Lease | None, plan: model.Plan,
         drained &= draining(connection, plan.scope)
     set_draining(connection, plan.scope, drained, now)
     connection.execute(sa.update(tables.lease).where(tables.lease.c.scope == plan.scope)
-                       .values(planned_at=now))
+                       .values(planned_at=now, cycle=rows.cycle_document(rows.Cycle(
+                           now, len(plan.moves), plan.reason, plan.policies))))
     return drained
+
+
+def fail(connection: sa.Connection, scope: str, error: str, now: float) -> None:
+    """A cycle of the scope came to no plan; what the last one found that did is kept."""
+    lease = tables.lease
+    known = rows.cycle(connection.scalar(sa.select(lease.c.cycle).where(lease.c.scope == scope)))
+    connection.execute(sa.update(lease).where(lease.c.scope == scope).values(
+        cycle=rows.cycle_document(dataclasses.replace(known, error=error, failed_at=now))))
 
 
 def _waits(connection: sa.Connection, scope: str, now: float) -> bool:

@@ -141,6 +141,33 @@ def task_row(row: sa.RowMapping) -> TaskRow:
             'doubt_since', 'doubt', 'updated_at', 'completed_at', 'error', 'error_type')})
 
 
+@dataclasses.dataclass(frozen=True, slots=True)
+class Cycle:
+    """The last one of a scope that came to a plan, at ``at``: how many moves, or why none, and
+    each policy's imbalance. ``error``: why those since then have failed, the last at
+    ``failed_at``."""
+
+    at: float | None = None
+    moves: int = 0
+    reason: str | None = None
+    policies: tuple[model.PolicyReport, ...] = ()
+    error: str | None = None
+    failed_at: float | None = None
+
+
+def cycle_document(cycle: Cycle) -> str:
+    """As JSON text."""
+    return json.dumps(dataclasses.asdict(cycle))
+
+
+def cycle(document: str | None) -> Cycle:
+    """Of what :func:`cycle_document` wrote."""
+    data = json.loads(document or '{}')
+    policies = tuple(model.PolicyReport(**_known(model.PolicyReport, policy))
+                     for policy in data.pop('policies', ()))
+    return Cycle(policies=policies, **_known(Cycle, data))
+
+
 def plan_document(plan: model.Plan) -> str:
     """A plan as JSON text."""
     return json.dumps({

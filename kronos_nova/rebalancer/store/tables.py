@@ -142,6 +142,16 @@ lease = table(
     sa.Column('until', sa.Double, nullable=False),
     sa.Column('policy_hash', sa.String(128), nullable=False),
     sa.Column('planned_at', sa.Double),
+    # rows.Cycle as JSON; an engine of the release before leaves it as it was.
+    sa.Column('cycle', text()),
+)
+
+#: Those that run, and which scopes they serve: a JSON list, none for all.
+executor = table(
+    'executor',
+    sa.Column('name', name(), primary_key=True),
+    sa.Column('scopes', text()),
+    sa.Column('seen_at', sa.Double, nullable=False),
 )
 
 #: What each plan has spent.

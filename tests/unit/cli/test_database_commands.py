@@ -222,6 +222,8 @@ def test_the_status_tells_of_each_scope_who_plans_it_and_what_holds_it(run, stor
     cases.save(store, 0, 'red\x1b[31m', now=now, reason='nothing to gain')
     store.release(cases.lease_of(store, 'red\x1b[31m'))
     store.pause('blue', now, seconds=None, paused_by='me', reason='a change')
+    store.present('idle', None)
+    store.present('elsewhere', ['green'])
     blue, red = listed(run, 'status')
     assert (blue['Engine'], blue['Moves'], blue['Dry run'], blue['Draining']) == (
         'engine', 2, False, 1)
@@ -229,13 +231,40 @@ def test_the_status_tells_of_each_scope_who_plans_it_and_what_holds_it(run, stor
         'name': 'cpu', 'imbalance_before': 0.4, 'imbalance_after': 0.1, 'threshold': 0.15,
         'skipped': False, 'reason': None, 'age_seconds': None}]
     assert blue['Tasks'] == {'claimed': 1, 'queued': 1} and blue['Overdue'] == 0
-    assert blue['Executors'] == {'ctl1:executor': 1} and claimed.task.task_id
+    assert blue['Executors'] == {'ctl1:executor': 1, 'idle': 0} and claimed.task.task_id
+    assert red['Executors'] == {'idle': 0}
     assert 'a change' in blue['Paused'] and 'me' in blue['Paused']
     assert (red['Scope'], red['Engine'], red['Reason'], red['Paused']) == (
         'red?[31m', '', 'nothing to gain', '')
     status, table, error = run('status')
     assert (status, '\x1b' in table) == (0, False), error
     assert 'cpu: 0.4000 to 0.1000 (threshold 0.15)' in table and '1 claimed, 1 queued' in table
+    assert '1 ctl1:executor, 0 idle' in table
+
+
+def test_the_status_has_what_the_last_cycle_found_and_why_later_ones_fail(run, store):
+    now = time.time()
+    lease = store.acquire_lease('blue', 'engine', 30, 'hash')
+
+    def cycle(at, imbalance):
+        store.save_plan(lease, model.Plan('blue', reason='enough', policies=(
+            model.PolicyReport('cpu', imbalance, imbalance, 0.15),)), [], plan_id=f'at {at}',
+            now=at, dry_run=False, cooldown=0, instance_cooldown=0)
+
+    cycle(now - 90, 0.02)
+    cycle(now - 60, 0.1)
+    (blue,) = listed(run, 'status')
+    assert blue['Policies'][0]['imbalance_before'] == 0.1, 'that of now, not of the first such'
+    assert (blue['Planned at'], blue['Failing']) == (moments.shown(now - 60), '')
+    store.fail(lease, 'Nova is away\x1b[31m', now)
+    (blue,) = listed(run, 'status')
+    assert blue['Failing'] == f'{moments.shown(now)}: Nova is away?[31m'
+    assert (blue['Planned at'], blue['Reason'], blue['Moves']) == (
+        moments.shown(now - 60), 'enough', 0)
+    store.save_plan(None, model.Plan('blue', reason='a dry run'), [], plan_id='dry', now=now + 1,
+                    dry_run=True, cooldown=0, instance_cooldown=0)
+    (blue,) = listed(run, 'status')
+    assert blue['Reason'] == 'a dry run'
 
 
 def test_plans_are_listed_newest_first_with_what_became_of_their_tasks(run, store):

@@ -316,6 +316,22 @@ def test_listeners_are_told_by_whichever_engine_comes_next(world):
                     ('three', 'plan.cancelled')]
 
 
+def test_why_cycles_fail_is_kept_until_one_comes_to_a_plan(world):
+    engine = world.engine()
+    engine.run_cycle()
+    cluster, world.collector.cluster = world.collector.cluster, exception.CollectError(
+        what='servers', service='Nova', problem='HTTP 503')
+    world.clock.now += 60
+    engine.run_cycle()
+    kept = world.store.census().scopes[model.UNASSIGNED].cycle
+    assert 'HTTP 503' in kept.error and kept.failed_at == world.clock()
+    assert kept.at == world.clock() - 60 and kept.policies
+    world.collector.cluster = cluster
+    world.clock.now += 60
+    engine.run_cycle()
+    assert world.store.census().scopes[model.UNASSIGNED].cycle.error is None
+
+
 def test_what_was_said_long_ago_is_no_news(world):
     approving(world)
     told = []

@@ -104,6 +104,31 @@ def test_what_is_told_to_be_short_is_just_enough(knobs, rng):
     assert 'no-room' in again(1)
 
 
+@clouds.examples(200)
+@hypothesis.given(clouds.knobs(trees=False), st.randoms(use_true_random=False))
+def test_a_rule_that_counts_tells_what_there_would_be_of_what_there_may_be(knobs, rng):
+    request = planner.begun(clouds.request(knobs))
+    uuids, hosts = sorted(request.cluster.instances), sorted(request.cluster.scope_hosts)
+    hypothesis.assume(uuids)
+    uuid, host = rng.choice(uuids), rng.choice(hosts)
+    answer = explaining.why_not(request, uuid, host, model.Phase.EVACUATE)
+    told = {v.rule: v.detail for v in answer.verdicts if v.passed}
+    of = request.cluster.instances[uuid]
+    if 'claims' in told and request.cluster.placement_known:
+        for part in filter(None, told['claims'].split(', ')):
+            there, _, may, name = part.split()
+            assert of.claims[name] <= int(there)
+            assert int(there) <= int(may) or name == 'DISK_GB'
+    groups = [g for g in request.cluster.groups if uuid in g.members]
+    if 'anti-affinity' in told:
+        apart = [g for g in groups if g.policy is model.GroupPolicy.ANTI_AFFINITY]
+        parts = [part for part in told['anti-affinity'].split('; ') if part]
+        assert len(parts) == len(apart)
+        for part in parts:
+            there, _, may, *_ = part.split()
+            assert 1 <= int(there) <= int(may)
+
+
 def test_the_change_that_is_told_has_its_amount():
     found = explaining.Answer(
         model.Move('i', 'a', 'b', model.Phase.SPREAD), (), (

@@ -1163,3 +1163,28 @@ def test_passes_are_told_and_a_database_that_is_away_makes_it_unready(bench, mon
     assert 'the database is away' in seen[1][0]
     assert seen[2] == ['pass: RuntimeError, a defect of ours; see the log']
     assert seen[3] == [] == health.alive()
+
+
+def test_an_executor_says_that_it_runs_from_time_to_time_and_that_it_ends(bench):
+    said = []
+
+    def present(there):
+        said.append((there, bench.now))
+        if len(said) == 2:
+            raise exception.StoreError(problem='is away', remedy='Start it.')
+
+    one = worker.Worker(bench.store, bench.driver, SETTINGS, clock=lambda: bench.now,
+                        present=present)
+    passes = []
+
+    def run_once(now):
+        passes.append(now)
+        bench.now += 25
+        if len(passes) == 7:
+            one.stop()
+        return True
+
+    one.run_once = run_once
+    one.run()
+    begun = passes[0]
+    assert said == [(True, begun), (True, begun + 75), (True, begun + 150), (False, begun + 175)]

@@ -17,6 +17,7 @@ Each function takes a store with an upgraded, empty database.
 """
 
 import collections
+import dataclasses
 import threading
 import time
 import uuid
@@ -30,6 +31,7 @@ from kronos_nova import exception
 from kronos_nova import model
 from kronos_nova.model import TaskState
 from kronos_nova.rebalancer import breakers
+from kronos_nova.rebalancer.store import presence
 from kronos_nova.rebalancer.store import tables
 
 NOW = 1_700_000_000.0
@@ -735,6 +737,48 @@ def a_census_counts_what_is_under_way(store):
     assert not store.census().scopes['blue'].leased
 
 
+def a_census_has_executors_that_have_spoken_of_late(store):
+    store.present('one', None)
+    store.present('two', ['blue', 'red'])
+    store.present('one', ['blue'])
+    store.present('three', [])
+    with store.engine.begin() as connection:
+        connection.execute(sa.update(tables.executor).where(tables.executor.c.name == 'three')
+                           .values(seen_at=tables.executor.c.seen_at - presence.SILENT - 1))
+    assert store.census().executors == {
+        'one': frozenset({'blue'}), 'two': frozenset({'blue', 'red'})}
+    with store.engine.begin() as connection:
+        connection.execute(sa.update(tables.executor).where(tables.executor.c.name == 'three')
+                           .values(seen_at=tables.executor.c.seen_at - presence.FORGOTTEN))
+    store.leave('one')
+    store.present('four', None)
+    assert store.census().executors == {'two': frozenset({'blue', 'red'}), 'four': None}
+    with store.engine.connect() as connection:
+        assert {row.name for row in connection.execute(sa.select(tables.executor))} == {
+            'two', 'four'}
+
+
+def a_census_has_what_the_last_cycle_found_and_why_later_ones_failed(store):
+    lease = lease_of(store)
+    report = model.PolicyReport('cpu', 0.02, 0.02, 0.15, age=3.0)
+    for now, imbalance in ((NOW, 0.02), (NOW + 60, 0.1)):
+        store.save_plan(
+            lease, model.Plan('blue', policies=(dataclasses.replace(
+                report, imbalance_before=imbalance, imbalance_after=imbalance),), reason='enough'),
+            [], plan_id=new_id(), now=now, dry_run=False, cooldown=0, instance_cooldown=0)
+    assert len(store.plans()) == 1, 'the second one says nothing new'
+    found = store.census().scopes['blue'].cycle
+    assert (found.at, found.moves, found.reason, found.error) == (NOW + 60, 0, 'enough', None)
+    assert [(p.name, p.imbalance_before, p.age) for p in found.policies] == [('cpu', 0.1, 3.0)]
+    store.fail(lease, 'Nova is away', NOW + 120)
+    failed = store.census().scopes['blue'].cycle
+    assert (failed.error, failed.failed_at) == ('Nova is away', NOW + 120)
+    assert dataclasses.replace(failed, error=None, failed_at=None) == found
+    store.save_plan(lease, model.Plan('blue', reason='enough'), [], plan_id=new_id(),
+                    now=NOW + 180, dry_run=False, cooldown=0, instance_cooldown=0)
+    assert store.census().scopes['blue'].cycle.error is None
+
+
 def a_census_tells_of_no_scope_that_is_gone(store):
     """Its lease stays for the sake of the epoch; what was being emptied, until it is
     planned again."""
@@ -772,6 +816,8 @@ def the_newest_plan_of_each_scope_is_found_with_its_tasks(store):
 
 
 ALL = [
+    a_census_has_executors_that_have_spoken_of_late,
+    a_census_has_what_the_last_cycle_found_and_why_later_ones_failed,
     the_newest_plan_of_each_scope_is_found_with_its_tasks,
     a_census_counts_what_is_under_way, a_census_tells_of_no_scope_that_is_gone,
     models_and_migration_agree, concurrent_upgrades_are_safe,

@@ -199,6 +199,7 @@ UNDER_A_LEASE = {
     'wish': lambda store, lease: store.wish(lease, NOW),
     'content': lambda store, lease: store.content(lease),
     'tell': lambda store, lease: store.tell(lease),
+    'fail': lambda store, lease: store.fail(lease, 'why', NOW),
     'lapse': lambda store, lease: store.lapse(lease, NOW + 3600),
     'trip': lambda store, lease: store.trip(lease, NOW, seconds=None, paused_by='it',
                                             reason='why'),
@@ -218,6 +219,8 @@ TAKING = {'acquire_lease', 'retake', 'claim', 'adopt', 'expire'}
 #: What people say, and the deletion of what has ended: nobody's turn.
 NOBODYS = {'pause', 'resume', 'lift', 'cancel', 'approve', 'reject', 'cancel_plan',
            'save_wanted', 'purge', 'upgrade'}
+#: Of itself, for those who look.
+ITS_OWN = {'present', 'leave'}
 #: News about a host, told after a step that is fenced (Outcomes.failed).
 AFTER_A_FENCED_STEP = {'refused', 'keeps_disks', 'other_cells'}
 
@@ -230,7 +233,8 @@ def writing_methods():
 
 
 def a_zombie_writes_nothing(store):
-    known = UNDER_A_LEASE.keys() | UNDER_A_CLAIM.keys() | TAKING | NOBODYS | AFTER_A_FENCED_STEP
+    known = (UNDER_A_LEASE.keys() | UNDER_A_CLAIM.keys() | TAKING | NOBODYS
+             | AFTER_A_FENCED_STEP | ITS_OWN)
     assert writing_methods() == known, 'say what keeps a zombie from the new one'
     old = store.acquire_lease('blue', 'zombie', 30, 'hash')
     cases.spread(store, NOW, lease=old)

@@ -11,10 +11,12 @@
 # under the License.
 
 
-"""Whether listeners have been told what an operator said of a plan."""
+"""Whether listeners have been told what an operator said of a plan; what the last cycle of a
+scope found; which executors there are."""
 
 from alembic import op
 import sqlalchemy as sa
+from sqlalchemy.dialects import mysql
 
 revision = '0008'
 down_revision = '0007'
@@ -27,4 +29,15 @@ def upgrade() -> None:
     # says nothing of it, and is told.
     op.add_column('decision', sa.Column('told', sa.Boolean, nullable=False,
                                         server_default=sa.false()))
+    op.add_column('lease', sa.Column('cycle', sa.UnicodeText().with_variant(
+        mysql.MEDIUMTEXT(), 'mysql', 'mariadb')))
+    op.create_table(
+        'executor',
+        sa.Column('name', sa.Unicode(255).with_variant(
+            mysql.VARCHAR(255, charset='utf8mb4', collation='utf8mb4_bin'), 'mysql', 'mariadb'),
+            primary_key=True),
+        sa.Column('scopes', sa.UnicodeText().with_variant(
+            mysql.MEDIUMTEXT(), 'mysql', 'mariadb')),
+        sa.Column('seen_at', sa.Double, nullable=False),
+        mysql_engine='InnoDB', mysql_charset='utf8mb4')
     op.execute(sa.text('UPDATE decision SET told = :told').bindparams(told=True))

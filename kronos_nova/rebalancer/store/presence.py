@@ -1,0 +1,55 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+
+"""Which executors run, as they say themselves."""
+
+from collections.abc import Collection
+import json
+
+import sqlalchemy as sa
+from sqlalchemy.sql.elements import ColumnElement
+
+from kronos_nova.rebalancer.store import tables
+
+#: Seconds between two times that an executor says so; who was silent for three of
+#: them is not there any more.
+BEAT = 60.0
+SILENT = 3 * BEAT
+#: Who was silent for so long is forgotten.
+FORGOTTEN = 86400.0
+
+_executor = tables.executor
+
+
+def present(connection: sa.Connection, clock: ColumnElement[float], name: str,
+            scopes: Collection[str] | None) -> None:
+    """An executor runs, and serves these scopes; None: all."""
+    values = {'scopes': None if scopes is None else json.dumps(sorted(scopes)), 'seen_at': clock}
+    done = connection.execute(
+        sa.update(_executor).where(_executor.c.name == name).values(values))
+    if not done.rowcount:
+        connection.execute(sa.insert(_executor).values(name=name, **values))
+        connection.execute(sa.delete(_executor).where(
+            _executor.c.seen_at < clock - FORGOTTEN))
+
+
+def leave(connection: sa.Connection, name: str) -> None:
+    """It does not any more."""
+    connection.execute(sa.delete(_executor).where(_executor.c.name == name))
+
+
+def seen(connection: sa.Connection, now: float) -> dict[str, frozenset[str] | None]:
+    """Those that run, and what they serve; None: all scopes."""
+    return {row.name: None if row.scopes is None else frozenset(json.loads(row.scopes))
+            for row in connection.execute(
+                sa.select(_executor).where(_executor.c.seen_at > now - SILENT))}
