@@ -218,7 +218,7 @@ def of(connection: sa.Connection, plan_id: str) -> list[Decision]:
 def untold(connection: sa.Connection, scope: str) -> list[Decision]:
     """What was said of the scope's plans and nobody has been told of, oldest first."""
     return _found(connection, sa.and_(
-        _decision.c.told.is_(sa.false()), _decision.c.plan_id.in_(
+        _decision.c.told.is_not(sa.true()), _decision.c.plan_id.in_(
             sa.select(tables.plan.c.plan_id).where(tables.plan.c.scope == scope))))
 
 

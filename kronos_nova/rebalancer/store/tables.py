@@ -213,8 +213,8 @@ decision = table(
     sa.Column('verb', sa.String(16), nullable=False),
     sa.Column('tasks', sa.Integer, nullable=False),
     sa.Column('reason', text(), nullable=False),
-    # Listeners know of it; an engine of the release before leaves it out.
-    sa.Column('told', sa.Boolean, nullable=False, server_default=sa.false()),
+    # Listeners know of it; without a value, as commands write it, they do not.
+    sa.Column('told', sa.Boolean),
     sa.Index('decision_plan_id', 'plan_id'),
 )
 

@@ -27,8 +27,7 @@ depends_on = None
 def upgrade() -> None:
     # What was said before is nobody's news any more; a command of the release before
     # says nothing of it, and is told.
-    op.add_column('decision', sa.Column('told', sa.Boolean, nullable=False,
-                                        server_default=sa.false()))
+    op.add_column('decision', sa.Column('told', sa.Boolean))
     op.add_column('lease', sa.Column('cycle', sa.UnicodeText().with_variant(
         mysql.MEDIUMTEXT(), 'mysql', 'mariadb')))
     op.create_table(
