@@ -91,7 +91,9 @@ MEANINGS = {
     'affinity': 'The group has no member there.',
     'affinity-unmovable': 'All members are on the source: Nova migrates them nowhere.',
     'group-in-flight': 'Another member of the group is migrating.',
-    'hint-in-flight': 'An instance that a hint ties to it is migrating.',
+    'hint-in-flight': 'An instance is migrating that a hint ties to it: one of its project whose '
+                      'different_host or same_host hint names it; or one that its own hint names, '
+                      'and Nova has not said where to. With the filter of the hint.',
     'different-host': (
         'It was booted with the hint different_host, and one of those is there, or may come '
         'there by a move under way, also by an alternate of its task. With '
