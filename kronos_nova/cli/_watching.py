@@ -15,7 +15,6 @@
 import argparse
 from collections.abc import Callable
 import dataclasses
-import difflib
 import functools
 import time
 from typing import Any
@@ -168,10 +167,7 @@ def look(conf: Any, scopes: list[str], store: store_api.Store, connection: Any, 
 def _of(services: dict[str, model.Service], host: str) -> model.Service:
     if host in services:
         return services[host]
-    near = difflib.get_close_matches(host, list(services), 1, 0.8)
-    raise exception.ConfigError(
-        path='command line', field=host, problem='there is no such compute host',
-        remedy=f'Is {near[0]} meant?' if near else 'See openstack compute service list.')
+    raise _cloud.absent('HOST', host, services, 'there is no such compute host')
 
 
 def _cluster(conf: Any, scopes: list[str], store: store_api.Store, nova: nova_api.NovaApi,

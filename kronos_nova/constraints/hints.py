@@ -53,11 +53,10 @@ def hints(view: views.View, move: model.Move) -> model.Rejection | None:
 def hint_in_flight(view: views.View, move: model.Move) -> model.Rejection | None:
     """Nobody overtakes an instance on its way whose hint names it; and beside
     or apart from one that Nova has not scheduled yet nobody can be put."""
-    instance = view.instance(move.instance_uuid)
-    if instance is None:
-        return None
     for uuid in view.tied(move.instance_uuid):
-        if view.in_flight(uuid) and waits(instance, view.instance(uuid), view.unscheduled(uuid)):
+        instance = view.instance(move.instance_uuid)
+        if instance is not None and view.in_flight(uuid) and waits(
+                instance, view.instance(uuid), view.unscheduled(uuid)):
             return model.Rejection('hint-in-flight', f'instance {uuid}, to which a scheduler hint '
                                                      'ties it, is migrating')
     return None

@@ -174,9 +174,8 @@ class _Replay:
         self._mates = {u: {o for g in view.groups_of(u) for o in g.members
                            if o in by_uuid and o != u} for u in by_uuid}
         #: Whom hints tie to it, of the movers, is a mate as well.
-        self._tied = hints.ties(view.cluster.instances, view.options.nova_enabled_filters)
         for u in by_uuid:
-            self._mates[u] |= self._tied.get(u, set()) & by_uuid.keys()
+            self._mates[u] |= by_uuid.keys() & view.tied(u)
         self._flying = {f.instance_uuid for f in view.cluster.flights}
 
     def rejections(self) -> list[model.Rejection]:
@@ -200,7 +199,7 @@ class _Replay:
                 found.append(model.Rejection('group-in-flight', f'instance {other} of server '
                                                                 f'group {group.uuid} is migrating'))
         instance = self._view.instance(uuid)
-        for other in sorted(self._flying & self._tied.get(uuid, set()) - {uuid}):
+        for other in sorted(self._flying.intersection(self._view.tied(uuid))):
             if instance is None or not hints.waits(
                     instance, self._view.instance(other), self._view.unscheduled(other)):
                 continue

@@ -137,6 +137,9 @@ placement_endpoint_override = {self.placement_api.url}
             self.wait_for(lambda: os.path.isdir(self.snapshots) and os.listdir(self.snapshots),
                           'a snapshot')
             self.assertIsNone(engine.poll())
+            self.assertEqual([None], list(self.store.census().executors.values()),
+                             'it serves every scope')
+        self.assertEqual({}, dict(self.store.census().executors), 'it has said that it ends')
         name = os.listdir(self.snapshots)[0]
         self.assertRegex(name, r'^kronos-engine-snapshot-\d{8}T\d{6}Z$')
         with open(os.path.join(self.snapshots, name, 'nova', 'instances.json')) as f:

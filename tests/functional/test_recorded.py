@@ -94,6 +94,7 @@ class TestRecorded(test_tools.ToolsCase):
         self.decide()
         self.stop_and_go_on()
         self.undo()
+        self.fail_for_once()
         said = '\n'.join(self.said)
         if os.environ.get('KRONOS_RECORD'):
             RECORDED.write_text(said)
@@ -175,3 +176,10 @@ class TestRecorded(test_tools.ToolsCase):
         self.say('plan show UNDONE', UNDONE=plan.plan_id, BACK=row.task.task_id)
         self.say('task cancel BACK --reason "it is faster again"')
         self.say('plan list')
+
+    def fail_for_once(self) -> None:
+        """Nova has no such aggregate: cycles of the scope come to no plan."""
+        self.conf.set_override('aggregates', ['ghost'], 'engine')
+        self.store.present('executor-1', ['ghost'])
+        self.engine.run_cycle()
+        self.say('status')
