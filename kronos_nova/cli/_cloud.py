@@ -14,12 +14,9 @@
 
 from collections.abc import Callable
 from collections.abc import Collection
-from collections.abc import Mapping
 from collections.abc import Sequence
-import dataclasses
 import difflib
 import os
-import time
 from typing import Any
 
 from oslo_config import cfg
@@ -28,51 +25,19 @@ from kronos_nova import exception
 from kronos_nova import model
 from kronos_nova import policy
 from kronos_nova.cmd import _tool
-from kronos_nova.conf import engine as engine_conf
 from kronos_nova.conf import opts
 from kronos_nova.conf import policies as policy_files
 from kronos_nova.constraints import metrics
 from kronos_nova.rebalancer import configured
-from kronos_nova.rebalancer import cycle
-from kronos_nova.rebalancer import planner
+from kronos_nova.rebalancer import looking
 from kronos_nova.rebalancer import replay
 from kronos_nova.rebalancer.snapshots import reader
 from kronos_nova.rebalancer.snapshots import schema
 from kronos_nova.sources import snapshot as snapshot_source
 
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class Seen:
-    """A cloud at a time; ``scopes`` in the order of precedence, ``histories`` by scope.
-    ``warnings``: what could not be read of it. ``named``: the aggregates that are planned, by
-    whomever, in order. ``waiting``: by scope the plan that waits for approval, and holds its
-    engine; ``pending``: whom such plans move, who count as under way. ``wished``: since when a
-    scope has wanted to be balanced; ``sustain``: for how many seconds it must have. Of a
-    snapshot neither is known, and in a dry run neither holds."""
-
-    cluster: model.Cluster
-    samples: dict[str, model.PolicySamples]
-    scopes: Sequence[str]
-    histories: dict[str, model.History]
-    now: float
-    warnings: tuple[str, ...] = ()
-    named: Sequence[str] = ()
-    waiting: Mapping[str, str] = dataclasses.field(default_factory=dict)
-    pending: frozenset[str] = frozenset()
-    wished: Mapping[str, float] = dataclasses.field(default_factory=dict)
-    sustain: float = 0.0
-
-    def clusters(self) -> dict[str, model.Cluster]:
-        """The cloud, of each scope that is there."""
-        return {scope: self.cluster.scoped(scope, self.named) for scope in self.scopes
-                if scope == model.UNASSIGNED or scope in self.cluster.aggregates}
-
-    def undecided(self) -> 'Seen':
-        """As if no plan waited for approval."""
-        return dataclasses.replace(self, cluster=dataclasses.replace(
-            self.cluster, flights=tuple(f for f in self.cluster.flights
-                                        if f.source != 'task'
-                                        or f.instance_uuid not in self.pending)))
+Seen = looking.Seen
+request = looking.request
+busy = looking.busy
 
 
 def configuration(prog: str, files: Sequence[str], what: str, *,
@@ -92,34 +57,12 @@ def configuration(prog: str, files: Sequence[str], what: str, *,
     return conf, policy_files.load(conf.engine.policies_file)
 
 
-def request(conf: cfg.ConfigOpts, policy_set: policy.PolicySet, seen: Seen,
-            cluster: model.Cluster) -> planner.Request:
-    """What the next cycle would plan a scope from.
-
-    :param cluster: with its scope set.
-    """
-    settings = configured.settings(conf, policy_set)
-    scores = cycle.score(cluster, seen.samples, settings, seen.now)
-    return cycle.asked(cluster, scores, seen.histories[cluster.scope], settings, now=seen.now,
-                       busy=busy(cluster))
-
-
-def busy(cluster: model.Cluster) -> int:
-    """Tasks of its scope that are not over: they use up the budget."""
-    return sum(1 for f in cluster.flights
-               if f.source == 'task' and f.from_host in cluster.scope_hosts)
-
-
 def new_wish(seen: Seen, plan: model.Plan) -> str | None:
     """Why moves for balance's sake wait that no cycle has wanted before; None: they do not."""
     if seen.sustain <= 0 or plan.scope in seen.wished or not any(
             m.phase in metrics.IMBALANCE for m in plan.moves):
         return None
-    return _lasting(seen.sustain)
-
-
-def _lasting(left: float) -> str:
-    return f'the imbalance has to last for another {left:.0f} s (sustain_for)'
+    return looking.lasting(seen.sustain)
 
 
 def wanted(seen: Seen, scope: str | None) -> list[model.Cluster]:
@@ -193,11 +136,10 @@ def live(conf: cfg.ConfigOpts, policy_set: policy.PolicySet, *, undecided: bool 
     :param also: reads more of the database, of these scopes.
     """
     from kronos_nova.cmd import _wiring
-    from kronos_nova.rebalancer.snapshots import recorder
     from kronos_nova.rebalancer.store import api
     from kronos_nova.rebalancer.store import database
 
-    scopes = configured.scopes(conf, policy_set)
+    configured.scopes(conf, policy_set)
     # Whoever asks neither makes the database nor brings its schema up.
     database.must_exist(conf.database.connection)
     store = api.Store(conf)
@@ -205,33 +147,11 @@ def live(conf: cfg.ConfigOpts, policy_set: policy.PolicySet, *, undecided: bool 
     try:
         store.check()
         before(store)
-        found = recorder.record(collector, source, store, policy_set, scopes, time.time)
-        also(store, scopes)
-        # As an engine: a host in two aggregates belongs to the first that anybody plans.
-        planned = {*scopes, *store.leased()}
-        now = store.now()
-        acts = not conf.engine.dry_run
-        waiting = {plan.scope: str(plan) for plan in reversed(store.waiting(now))} if acts else {}
-        wished = store.wished() if acts else {}
-        pending = frozenset(row.task.instance_uuid
-                            for row in store.in_states((model.TaskState.PENDING,)))
+        return looking.look(conf, policy_set, store, collector, source, undecided=undecided,
+                            also=also)
     finally:
         source.close()
         store.close()
-    if isinstance(found.cluster, str):
-        raise _unread('Nova and Placement', found.cluster)
-    if isinstance(found.histories, str):
-        raise _unread('the database', found.histories)
-    frozen = engine_conf.frozen(conf, now)
-    sustain = float(conf.engine.sustain_for) if acts else 0.0
-    left = {scope: since + sustain - found.now for scope, since in wished.items()}
-    histories = {scope: dataclasses.replace(
-        history, paused=history.paused or frozen or (waiting.get(scope) if undecided else None),
-        waiting=_lasting(left[scope]) if left.get(scope, 0.0) > 0 else None)
-        for scope, history in found.histories.items()}
-    return Seen(found.cluster, dict(found.samples), scopes, histories, found.now,
-                named=[n for n in conf.engine.aggregates if n in planned], waiting=waiting,
-                pending=pending, wished=wished, sustain=sustain)
 
 
 def samples(conf: cfg.ConfigOpts,
@@ -245,8 +165,3 @@ def samples(conf: cfg.ConfigOpts,
     finally:
         source.close()
 
-
-def _unread(what: str, problem: str) -> exception.ConfigError:
-    return exception.ConfigError(
-        path='kronos.conf', field=what, remedy='See kronos-test-config.',
-        problem=problem.removesuffix('Nothing is moved this cycle.').strip().rstrip('.'))

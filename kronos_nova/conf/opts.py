@@ -22,11 +22,13 @@ from kronos_nova.conf import database
 from kronos_nova.conf import engine
 from kronos_nova.conf import executor
 from kronos_nova.conf import messaging
+from kronos_nova.conf import migfra
 from kronos_nova.conf import monitoring
+from kronos_nova.conf import mqtt
 from kronos_nova.conf import nova
 from kronos_nova.conf import prometheus
 
-_MODULES = (engine, prometheus, executor, messaging, monitoring, nova)
+_MODULES = (engine, prometheus, executor, messaging, monitoring, mqtt, migfra, nova)
 
 
 def register(conf: cfg.ConfigOpts) -> None:

@@ -19,39 +19,14 @@ file can stand for gigabytes), tags, duplicate keys, a second document.
 import os
 from typing import Any
 
-import yaml
-
 from kronos_nova import exception
 from kronos_nova import policy
+from kronos_nova.conf import plain_yaml
 
 MAX_BYTES = 1024 * 1024
 MAX_DEPTH = 20
 #: Keys, values and lists; hundreds of policies have less.
 MAX_NODES = 20_000
-
-
-class _Loader(yaml.SafeLoader):
-    """SafeLoader that refuses what a policy file has no use for."""
-
-
-def _mapping(loader: _Loader, node: yaml.MappingNode) -> dict[Any, Any]:
-    seen: dict[Any, int] = {}
-    out = {}
-    for key_node, value_node in node.value:
-        if not isinstance(key_node, yaml.ScalarNode):
-            raise yaml.constructor.ConstructorError(
-                None, None, 'a key must be plain text', key_node.start_mark)
-        key = loader.construct_object(key_node)
-        if key in seen:
-            raise yaml.constructor.ConstructorError(
-                None, None, f'key {key!r} is written twice (first on line {seen[key]})',
-                key_node.start_mark)
-        seen[key] = key_node.start_mark.line + 1
-        out[key] = loader.construct_object(value_node, deep=True)
-    return out
-
-
-_Loader.add_constructor(yaml.resolver.BaseResolver.DEFAULT_MAPPING_TAG, _mapping)
 
 
 def load(path: str) -> policy.PolicySet:
@@ -92,46 +67,9 @@ def _read(path: str) -> str:
 
 
 def _document(path: str, text: str) -> Any:
-    loader: _Loader | None = None
     try:
-        depth = nodes = 0
-        for event in yaml.parse(text, Loader=yaml.SafeLoader):
-            if isinstance(event, yaml.AliasEvent) or getattr(event, 'anchor', None):
-                raise yaml.YAMLError(_Marked('anchors and aliases are not allowed', event))
-            if getattr(event, 'tag', None) is not None:
-                raise yaml.YAMLError(_Marked('tags are not allowed', event))
-            nodes += isinstance(event, yaml.NodeEvent)
-            if nodes > MAX_NODES:
-                raise yaml.YAMLError(_Marked(f'it holds more than {MAX_NODES} values', event))
-            if isinstance(event, yaml.CollectionStartEvent):
-                depth += 1
-                if depth > MAX_DEPTH:
-                    raise yaml.YAMLError(_Marked('it is nested too deeply', event))
-            elif isinstance(event, yaml.CollectionEndEvent):
-                depth -= 1
-        loader = _Loader(text)
-        return loader.get_single_data()
-    except (yaml.YAMLError, ValueError, OverflowError, RecursionError) as e:
-        line, problem = _where(e)
+        return plain_yaml.load(text, depth=MAX_DEPTH, nodes=MAX_NODES)
+    except plain_yaml.PlainYamlError as e:
         raise exception.PolicyFileError(
-            path=path, field=f'line {line}' if line else 'document', problem=problem,
+            path=path, field=f'line {e.line}' if e.line else 'document', problem=e.problem,
             remedy='Correct the YAML there.') from None
-    finally:
-        if loader is not None:
-            loader.dispose()
-
-
-class _Marked:
-    """A problem with its place, carried by a YAMLError."""
-
-    def __init__(self, problem: str, event: Any) -> None:
-        self.problem = problem
-        self.line = event.start_mark.line + 1
-
-
-def _where(error: Exception) -> tuple[int | None, str]:
-    if error.args and isinstance(error.args[0], _Marked):
-        return error.args[0].line, error.args[0].problem
-    mark = getattr(error, 'problem_mark', None)
-    problem = getattr(error, 'problem', None) or str(error).splitlines()[0]
-    return (mark.line + 1 if mark is not None else None), str(problem)

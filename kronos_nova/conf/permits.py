@@ -1,0 +1,89 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""What may be asked for over MQTT: operations x projects x scopes. Nothing, unless it is named."""
+
+from collections.abc import Sequence
+import dataclasses
+from typing import Any
+
+from oslo_config import types
+
+ANY = '*'
+#: The tasks of migfra, with hyphens for their spaces.
+OPERATIONS = ('start-vm', 'stop-vm', 'suspend-vm', 'resume-vm', 'migrate-vm', 'evacuate-node',
+              'repin-vm')
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Permit:
+    """``operations`` for instances of ``projects`` in ``scopes``; of the last two None is any."""
+
+    operations: frozenset[str]
+    projects: frozenset[str] | None
+    scopes: frozenset[str] | None
+
+    def covers(self, operation: str, scope: str) -> bool:
+        return operation in self.operations and (self.scopes is None or scope in self.scopes)
+
+
+class PermitType(types.ConfigType):
+    """``OPERATIONS:PROJECTS:SCOPES``, each of them names with commas between, or ``*``; a
+    scope's name may have colons of its own."""
+
+    def __init__(self, type_name: str = 'permit') -> None:
+        super().__init__(type_name)
+
+    def __call__(self, value: Any) -> Permit:
+        if isinstance(value, Permit):
+            return value
+        parts = str(value).split(':', 2)
+        if len(parts) != 3 or not all(part.strip(' ,') for part in parts):
+            raise ValueError(f'{value!r} permits nothing; write OPERATIONS:PROJECTS:SCOPES, such '
+                             f'as migrate-vm,repin-vm:{ANY}:rack-1')
+        operations, projects, scopes = (_names(part) for part in parts)
+        if operations is not None and (unknown := operations.difference(OPERATIONS)):
+            raise ValueError(f'{min(unknown)!r} is no operation; there are '
+                             f'{", ".join(OPERATIONS)}, and {ANY} for all')
+        return Permit(frozenset(OPERATIONS) if operations is None else operations,
+                      projects, scopes)
+
+    def __repr__(self) -> str:
+        return 'Permit'
+
+    def __eq__(self, other: object) -> bool:
+        return type(self) is type(other)
+
+    def __hash__(self) -> int:
+        return hash(type(self))
+
+    def _formatter(self, value: Any) -> str:
+        if not isinstance(value, Permit):
+            return str(value)
+        return ':'.join(ANY if names is None else ','.join(sorted(names))
+                        for names in (value.operations, value.projects, value.scopes))
+
+
+def _names(text: str) -> frozenset[str] | None:
+    names = frozenset(name.strip() for name in text.split(',')) - {''}
+    return None if ANY in names else names
+
+
+def projects(permits: Sequence[Permit], operation: str, scope: str) -> frozenset[str] | None:
+    """Whose instances the operation may be about in the scope; None: anybody's."""
+    found: frozenset[str] = frozenset()
+    for permit in permits:
+        if permit.covers(operation, scope):
+            if permit.projects is None:
+                return None
+            found |= permit.projects
+    return found

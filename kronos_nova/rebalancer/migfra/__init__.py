@@ -1,0 +1,20 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""migfra, the protocol in which schedulers of HPC clusters ask for virtual machines to be
+started, stopped and moved, spoken over MQTT on top of Nova.
+
+``protocol`` reads tasks, ``replies`` writes results, ``broker`` carries both. ``permits`` says
+what may be asked for, ``names`` finds the server that is meant. ``power`` starts, stops, pauses
+and unpauses, ``moves`` makes plans of requests; ``service`` keeps all of it in the database and
+goes on with it, whoever asked first and whoever died since.
+"""

@@ -1,0 +1,300 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""migfra's tasks as they come over MQTT: read, checked, and nothing else. Pure but for YAML.
+
+The field names are the protocol's, with hyphens; see doc/source/admin/migfra.rst for what
+each means and what becomes of it. Unknown fields are refused: a misspelt ``destination`` must
+not become a migration to anywhere.
+"""
+
+import enum
+import json
+import re
+from typing import Annotated, Any, Literal
+
+import pydantic
+
+from kronos_nova import exception
+from kronos_nova.conf import plain_yaml
+
+MAX_BYTES = 256 * 1024
+MAX_DEPTH = 8
+MAX_NODES = 20_000
+#: Instances that one task may name.
+MAX_LIST = 1000
+
+#: What a name in a topic must not have: MQTT's separators and wildcards.
+_ID = r'[A-Za-z0-9._-]{1,64}'
+_HOST = re.compile(r'[^/+#\x00-\x20\x7f]{1,255}')
+
+
+class Kind(enum.StrEnum):
+    """What is asked for, as it stands in ``task``."""
+
+    START = 'start vm'
+    STOP = 'stop vm'
+    SUSPEND = 'suspend vm'
+    RESUME = 'resume vm'
+    MIGRATE = 'migrate vm'
+    EVACUATE = 'evacuate node'
+    REPIN = 'repin vm'
+
+
+class MigrationType(enum.StrEnum):
+    LIVE = 'live'
+    WARM = 'warm'  # paused while it is migrated
+    OFFLINE = 'offline'  # shut down, moved, and started again
+
+
+class Mode(enum.StrEnum):
+    """How the instances of a node are given to destinations."""
+
+    AUTO = 'auto'
+    COMPACT = 'compact'
+    SCATTER = 'scatter'
+
+
+def host_name(text: str) -> str:
+    """:raises ValueError: it cannot be part of a topic."""
+    if not _HOST.fullmatch(text):
+        raise ValueError('is no name of a host')
+    return text
+
+
+def _printable(text: str) -> str:
+    if not text.isprintable():
+        raise ValueError('has characters that cannot be printed')
+    return text
+
+
+def _device(value: object) -> object:
+    """YAML reads 0x15b3 as a number, and '15b3' as text."""
+    if isinstance(value, str):
+        if not re.fullmatch(r'(0x)?[0-9a-fA-F]{1,4}', value):
+            raise ValueError('is no PCI identifier such as 0x15b3')
+        return int(value, 16)
+    return value
+
+
+def _hyphenated(name: str) -> str:
+    return name.replace('_', '-')
+
+
+Host = Annotated[str, pydantic.AfterValidator(host_name)]
+Name = Annotated[str, pydantic.StringConstraints(min_length=1, max_length=255),
+                 pydantic.AfterValidator(_printable)]
+Processes = Annotated[int, pydantic.Field(ge=0, le=65535)]
+Device = Annotated[int, pydantic.BeforeValidator(_device), pydantic.Field(ge=0, le=0xffff)]
+#: Of each vCPU the processors of the host that it may run on.
+VcpuMap = Annotated[
+    tuple[Annotated[tuple[Annotated[int, pydantic.Field(ge=0, le=65535)], ...],
+                    pydantic.Field(min_length=1, max_length=4096)], ...],
+    pydantic.Field(min_length=1, max_length=4096)]
+
+
+class _Part(pydantic.BaseModel):
+    model_config = pydantic.ConfigDict(
+        extra='forbid', frozen=True, strict=True, alias_generator=_hyphenated)
+
+
+class PciId(_Part):
+    """A kind of device, as ``lspci -nn`` names it."""
+
+    vendor: Device
+    device: Device
+
+
+class Configuration(_Part):
+    """One instance to start. ``memory`` in KiB."""
+
+    vm_name: Name | None = None
+    xml: str | None = None
+    memory: Annotated[int, pydantic.Field(ge=1, le=2**63)] | None = None
+    vcpus: Annotated[int, pydantic.Field(ge=1, le=65535)] | None = None
+    pci_ids: tuple[PciId, ...] = ()
+    transient: bool = False
+
+    @pydantic.model_validator(mode='after')
+    def _one_of_both(self) -> 'Configuration':
+        if (self.vm_name is None) == (self.xml is None):
+            raise ValueError('needs vm-name or xml, not both')
+        return self
+
+
+class Named(_Part):
+    vm_name: Name
+
+
+class Stopped(Named):
+    """None: as the task says."""
+
+    force: bool | None = None
+    undefine: bool | None = None
+
+
+class Partner(Named):
+    """Who comes here in exchange."""
+
+    pscom_hook_procs: Processes = 0
+    vcpu_map: VcpuMap | None = None
+
+
+class _Way(_Part):
+    """How migrations are made. ``retry_counter`` None: as [executor] max_retries."""
+
+    retry_counter: Annotated[int, pydantic.Field(ge=0, le=100)] | None = None
+    migration_type: MigrationType = MigrationType.LIVE
+    rdma_migration: bool = False
+    pscom_hook_procs: Processes = 0
+
+
+class Parameter(_Way):
+    vcpu_map: VcpuMap | None = None
+    swap_with: Partner | None = None
+
+
+class NodeParameter(_Way):
+    mode: Mode = Mode.AUTO
+    overbooking: bool = False
+
+
+def _list(item: Any) -> Any:
+    return Annotated[tuple[item, ...], pydantic.Field(min_length=1, max_length=MAX_LIST)]
+
+
+class _Task(_Part):
+    """``id`` is the publisher's: a second message that bears it is the same task."""
+
+    id: Annotated[str, pydantic.StringConstraints(
+        pattern=f'^{_ID}$')]
+    host: Host | None = None
+
+
+class StartVm(_Task):
+    task: Literal[Kind.START]
+    vm_configurations: _list(Configuration)  # type: ignore[valid-type]
+
+
+class StopVm(_Task):
+    task: Literal[Kind.STOP]
+    list: _list(Stopped)  # type: ignore[valid-type]
+    force: bool = False
+    undefine: bool = False
+
+
+class SuspendVm(_Task):
+    task: Literal[Kind.SUSPEND]
+    list: _list(Named)  # type: ignore[valid-type]
+
+
+class ResumeVm(_Task):
+    task: Literal[Kind.RESUME]
+    list: _list(Named)  # type: ignore[valid-type]
+
+
+class MigrateVm(_Task):
+    task: Literal[Kind.MIGRATE]
+    vm_name: Name
+    destination: Host
+    time_measurement: bool = False
+    parameter: Parameter = Parameter()
+
+
+class EvacuateNode(_Task):
+    task: Literal[Kind.EVACUATE]
+    destinations: _list(Host)  # type: ignore[valid-type]
+    time_measurement: bool = False
+    parameter: NodeParameter = NodeParameter()
+
+
+class RepinVm(_Task):
+    task: Literal[Kind.REPIN]
+    vm_name: Name
+    vcpu_map: VcpuMap
+
+
+Task = StartVm | StopVm | SuspendVm | ResumeVm | MigrateVm | EvacuateNode | RepinVm
+
+_KINDS: dict[str, type[Task]] = {
+    'start vm': StartVm, 'stop vm': StopVm, 'suspend vm': SuspendVm, 'resume vm': ResumeVm,
+    'migrate vm': MigrateVm, 'evacuate node': EvacuateNode, 'repin vm': RepinVm}
+
+
+class Refused(exception.KronosException):
+    """A message that is no task of ours. ``request_id`` and ``kind`` are those that it bears,
+    None where they cannot be read."""
+
+    msg_fmt = '%(field)s: %(problem)s'
+    code = 'kronos.migfra.refused'
+
+    def __init__(self, field: str, problem: str, request_id: str | None = None,
+                 kind: Kind | None = None) -> None:
+        super().__init__(field=field, problem=problem)
+        self.request_id = request_id
+        self.kind = kind
+
+
+def parse(payload: bytes, host: str) -> Task:
+    """The task that a message of ``fast/migfra/<host>/task`` bears.
+
+    :raises Refused: it bears none; nothing may be done.
+    """
+    data = _document(payload)
+    if not isinstance(data, dict):
+        raise Refused('message', 'it is no mapping of fields')
+    request_id, kind = data.get('id'), data.get('task')
+    known = _KINDS.get(kind) if isinstance(kind, str) else None
+    said = (request_id if isinstance(request_id, str) and re.fullmatch(_ID, request_id) else None,
+            None if known is None else Kind(str(kind)))
+    if known is None:
+        raise Refused('task', f'must be one of {", ".join(_KINDS)}', *said)
+    try:
+        # In JSON there are no dates and the like, which YAML reads out of plain text.
+        task = known.model_validate_json(json.dumps(data))
+    except TypeError:
+        raise Refused('message', 'it has a value that is no text, number, list or truth',
+                      *said) from None
+    except pydantic.ValidationError as e:
+        raise Refused(*_first(e), *said) from None
+    if task.host is not None and task.host != host:
+        raise Refused('host', f'the task came on the topic of {host}', *said)
+    return task
+
+
+def _document(payload: bytes) -> object:
+    if len(payload) > MAX_BYTES:
+        raise Refused('message', f'it is longer than {MAX_BYTES // 1024} KiB')
+    try:
+        return plain_yaml.load(payload.decode('utf-8'), depth=MAX_DEPTH, nodes=MAX_NODES)
+    except UnicodeDecodeError:
+        raise Refused('message', 'it is not UTF-8 text') from None
+    except plain_yaml.PlainYamlError as e:
+        line = f'line {e.line}' if e.line else 'message'
+        raise Refused(line, _plain(e.problem)) from None
+
+
+def _first(error: pydantic.ValidationError) -> tuple[str, str]:
+    """Where, and what is wrong there; what was given is not repeated."""
+    found = error.errors(include_url=False, include_input=False, include_context=False)[0]
+    where = '.'.join(str(part) for part in found['loc']) or 'message'
+    problem = found['msg'].removeprefix('Value error, ')
+    if found['type'] == 'extra_forbidden':
+        problem = 'there is no such field'
+    elif found['type'] == 'missing':
+        problem = 'it is missing'
+    return _plain(where), _plain(problem[:1].lower() + problem[1:])
+
+
+def _plain(text: str) -> str:
+    """As it may stand in a log and a result: the text quotes what was sent."""
+    return ''.join(c if c.isprintable() else '?' for c in text)[:200]

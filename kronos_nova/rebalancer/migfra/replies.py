@@ -1,0 +1,92 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""migfra's results, as they go out over MQTT. Pure but for YAML."""
+
+from collections.abc import Mapping
+from collections.abc import Sequence
+import dataclasses
+from typing import Any
+
+import yaml
+
+from kronos_nova.rebalancer.migfra.protocol import Kind
+
+SUCCESS, ERROR = 'success', 'error'
+#: What each kind of task ends as.
+RESULTS = {
+    Kind.START: 'vm started', Kind.STOP: 'vm stopped', Kind.SUSPEND: 'vm suspended',
+    Kind.RESUME: 'vm resumed', Kind.MIGRATE: 'vm migrated', Kind.EVACUATE: 'node evacuated',
+    Kind.REPIN: 'vm repinned'}
+#: Those that tell of several instances.
+LISTS = frozenset({Kind.START, Kind.STOP, Kind.SUSPEND, Kind.RESUME, Kind.EVACUATE})
+#: Those that tell of a process: the seed's results have none of it for the others.
+_PROCESS = frozenset({Kind.START, Kind.MIGRATE, Kind.EVACUATE})
+#: The result of a message that is no task.
+UNREADABLE = 'error'
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class One:
+    """What became of one instance. ``details``: the error, or how many retries it took.
+    ``seconds`` by phase, where they were asked for."""
+
+    vm_name: str
+    status: str
+    details: str = ''
+    seconds: Mapping[str, float] | None = None
+
+    @property
+    def failed(self) -> bool:
+        return self.status != SUCCESS
+
+
+def of_list(kind: Kind, request_id: str, scheduler: str, found: Sequence[One],
+            seconds: Mapping[str, float] | None = None) -> str:
+    """The result of a task about several instances.
+
+    :param seconds: of the whole, where they were asked for.
+    """
+    return _text({'scheduler': scheduler, 'result': RESULTS[kind], 'id': request_id,
+                  **_measured(seconds), 'list': [_one(kind, one) for one in found]})
+
+
+def of_one(kind: Kind, request_id: str, scheduler: str, found: One) -> str:
+    """The result of a task about one instance."""
+    return _text({'scheduler': scheduler, 'result': RESULTS[kind], 'id': request_id,
+                  **_one(kind, found)})
+
+
+def refused(kind: Kind | None, request_id: str | None, scheduler: str, details: str) -> str:
+    """The result of a task of which nothing is done, with why.
+
+    :param kind: None: it is not known what it asks for.
+    """
+    return _text({
+        'scheduler': scheduler, 'result': UNREADABLE if kind is None else RESULTS[kind],
+        'id': request_id, **({'list': []} if kind in LISTS else {}),
+        'status': ERROR, 'details': details})
+
+
+def _one(kind: Kind, one: One) -> dict[str, Any]:
+    return {'vm-name': one.vm_name, 'status': one.status, 'details': one.details,
+            **({'process-id': None} if kind in _PROCESS else {}), **_measured(one.seconds)}
+
+
+def _measured(seconds: Mapping[str, float] | None) -> dict[str, Any]:
+    if seconds is None:
+        return {}
+    return {'time-measurement': [{tag: round(value, 3)} for tag, value in seconds.items()]}
+
+
+def _text(document: dict[str, Any]) -> str:
+    return yaml.safe_dump(document, sort_keys=False, allow_unicode=True, width=1000)
