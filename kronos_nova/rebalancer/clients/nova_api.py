@@ -22,6 +22,7 @@ image, 2.100 for its hints to the scheduler.
 from collections.abc import Mapping
 import dataclasses
 import datetime
+import re
 from typing import Any
 
 from kronos_nova import model
@@ -50,6 +51,8 @@ LIVE_MIGRATION = 'live-migration'
 MIGRATION = 'migration'
 #: The action that asks for a cold migration.
 MIGRATE = 'migrate'
+#: A name that means the same as a regular expression.
+_PLAIN = re.compile(r'[A-Za-z0-9_-]+')
 _SINCE = '%Y-%m-%dT%H:%M:%SZ'
 
 _ATTRIBUTES = 'OS-EXT-SRV-ATTR:'
@@ -96,13 +99,14 @@ class Migration:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Server:
-    """One server as GET shows it: the instance and its groups' UUIDs.
+    """One server as GET shows it: the instance, its groups' UUIDs and its addresses.
 
     ``instance.host`` is empty for an instance that is on no host.
     """
 
     instance: model.Instance
     group_uuids: tuple[str, ...]
+    addresses: tuple[str, ...] = ()
 
 
 class NovaApi:
@@ -213,7 +217,19 @@ class NovaApi:
         record = records.Record('Nova', 'answer for server', body | {'id': uuid})
         data = record.mapping('server')
         found = instance(data, self._opt_out)
-        return Server(found, records.Record('Nova', 'server', data).texts('server_groups'))
+        return Server(found, records.Record('Nova', 'server', data).texts('server_groups'),
+                      _addresses(data.get('addresses')))
+
+    def servers_named(self, name: str) -> list[model.Instance]:
+        """The servers of all projects that bear exactly this display name."""
+        self.negotiate()
+        assert self._server_version is not None
+        # Nova takes the name for a regular expression of its database's kind.
+        narrowed = {'name': f'^{name}$'} if _PLAIN.fullmatch(name) else {}
+        return [instance(r, self._opt_out) for r in self._api.pages(
+            '/servers/detail', 'servers', 'servers',
+            _POLICY + 'servers:detail:get_all_tenants', self._server_version,
+            {'all_tenants': '1', **narrowed}) if r.get('name') == name]
 
     def _listed(self, uuid: str) -> bool:
         return any(r.get('id') == uuid for r in self._api.pages(
@@ -344,6 +360,15 @@ class NovaApi:
     def _get(self, path: str, what: str, policy: str,
              params: Mapping[str, str] | None = None) -> dict[str, Any]:
         return self._api.get(path, what, _POLICY + policy, _text(BASE), params)
+
+
+def _addresses(data: Any) -> tuple[str, ...]:
+    """All that Nova tells of; of ports that it cannot read it tells nothing."""
+    if not isinstance(data, dict):
+        return ()
+    found = (entry.get('addr') for entries in data.values() if isinstance(entries, list)
+             for entry in entries if isinstance(entry, dict))
+    return tuple(dict.fromkeys(addr for addr in found if isinstance(addr, str)))
 
 
 def _text(version: tuple[int, ...]) -> str:

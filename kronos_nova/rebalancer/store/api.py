@@ -47,6 +47,7 @@ from kronos_nova.rebalancer.store import pauses
 from kronos_nova.rebalancer.store import plans
 from kronos_nova.rebalancer.store import presence
 from kronos_nova.rebalancer.store import quarantine
+from kronos_nova.rebalancer.store import requests
 from kronos_nova.rebalancer.store import rows
 from kronos_nova.rebalancer.store import schema
 from kronos_nova.rebalancer.store import tables
@@ -102,6 +103,10 @@ class Store:
 
     def _read(self, step: Callable[[sa.Connection], _T]) -> _T:
         return self._run(step, begin='')
+
+    def transaction(self, step: Callable[[sa.Connection], _T]) -> _T:
+        """One of a module that has its own tables; ``step`` may be called again."""
+        return self._run(step)
 
     # The schema.
 
@@ -255,12 +260,14 @@ class Store:
 
     def save_wanted(self, mark: plans.Mark, plan: model.Plan, tasks: Sequence[model.Task], *,
                     plan_id: str, now: float, instance_cooldown: float, said: decisions.Said,
-                    verb: str) -> None:
+                    verb: str,
+                    also: Callable[[sa.Connection], None] = lambda connection: None) -> None:
         """A plan that somebody asked for, beside those of the engine that plans the scope.
 
         What that one has in mind at the time is fenced off: it knew nothing of this.
 
         :param said: by whom, and why; kept with the plan as ``verb``.
+        :param also: writes more, in the same transaction.
 
         :raises StoreError: others have planned since ``mark``, or an instance has a live task;
             nothing was written.
@@ -271,6 +278,7 @@ class Store:
             plans.save_wanted(connection, lease, plan, tasks, plan_id=plan_id, now=now,
                               instance_cooldown=instance_cooldown)
             decisions.note(connection, plan_id, now, verb, said, len(tasks))
+            also(connection)
         self._run(step)
 
     def history(self, scope: str, now: float,
@@ -338,6 +346,7 @@ class Store:
         """
         def step(connection: sa.Connection) -> int:
             now = float(connection.execute(sa.select(self._now())).scalar_one())
+            requests.purge(connection, older_than)
             return plans.purge(connection, now, min(older_than, now - remembered), judged)
         return self._run(step)
 

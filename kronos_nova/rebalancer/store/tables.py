@@ -239,3 +239,23 @@ gate = table(
     sa.Column('name', sa.String(16), primary_key=True),
     sa.Column('passes', sa.BigInteger, nullable=False),
 )
+
+request = table(
+    'request',
+    sa.Column('request_id', name(), primary_key=True),
+    sa.Column('host', name(), nullable=False),
+    sa.Column('kind', sa.String(16), nullable=False),
+    sa.Column('document', text(), nullable=False),
+    sa.Column('digest', sa.String(64), nullable=False),
+    sa.Column('received_at', sa.Double, nullable=False),
+    sa.Column('progress', text()),
+    sa.Column('plan_id', sa.String(36)),
+    sa.Column('worker', sa.Unicode(255)),
+    sa.Column('heartbeat_at', sa.Double),
+    sa.Column('reply', text()),
+    sa.Column('failed', sa.Boolean),
+    sa.Column('ended_at', sa.Double),
+    sa.Column('told_at', sa.Double),
+    sa.Index('request_ended', 'ended_at'),
+    sa.Index('request_plan_id', 'plan_id'),
+)

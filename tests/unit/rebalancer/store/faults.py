@@ -221,6 +221,8 @@ NOBODYS = {'pause', 'resume', 'lift', 'cancel', 'approve', 'reject', 'cancel_pla
            'save_wanted', 'purge', 'upgrade'}
 #: Of itself, for those who look.
 ITS_OWN = {'present', 'leave'}
+#: Steps of other modules, which say themselves what fences them.
+OTHERS = {'transaction'}
 #: News about a host, told after a step that is fenced (Outcomes.failed).
 AFTER_A_FENCED_STEP = {'refused', 'keeps_disks', 'other_cells'}
 
@@ -234,7 +236,7 @@ def writing_methods():
 
 def a_zombie_writes_nothing(store):
     known = (UNDER_A_LEASE.keys() | UNDER_A_CLAIM.keys() | TAKING | NOBODYS
-             | AFTER_A_FENCED_STEP | ITS_OWN)
+             | AFTER_A_FENCED_STEP | ITS_OWN | OTHERS)
     assert writing_methods() == known, 'say what keeps a zombie from the new one'
     old = store.acquire_lease('blue', 'zombie', 30, 'hash')
     cases.spread(store, NOW, lease=old)

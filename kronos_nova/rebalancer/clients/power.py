@@ -1,0 +1,93 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""Starts, stops, pauses and unpauses a server, on behalf of who asks kronos-migfra."""
+
+import dataclasses
+import ipaddress
+import socket
+from typing import Any
+
+from kronos_nova import exception
+from kronos_nova.constraints import statuses
+from kronos_nova.rebalancer.clients import api
+from kronos_nova.rebalancer.clients import nova_api
+
+VERSION = '.'.join(map(str, nova_api.BASE))
+SSH_PORT = 22
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Action:
+    """What Nova is asked for, the statuses of a server in which it admits that, and the one
+    that comes of it."""
+
+    name: str
+    policy: str
+    admitted: frozenset[str]
+    wanted: str
+
+
+START = Action('os-start', 'os_compute_api:servers:start', frozenset({statuses.STOPPED}),
+               statuses.ACTIVE)
+STOP = Action('os-stop', 'os_compute_api:servers:stop', frozenset({statuses.ACTIVE}),
+              statuses.STOPPED)
+PAUSE = Action('pause', 'os_compute_api:os-pause-server:pause', frozenset({statuses.ACTIVE}),
+               statuses.PAUSED)
+UNPAUSE = Action('unpause', 'os_compute_api:os-pause-server:unpause',
+                 frozenset({statuses.PAUSED}), statuses.ACTIVE)
+
+
+class PowerRefused(exception.KronosException):
+    """Nova does not do it, now or ever."""
+
+    msg_fmt = 'Instance %(instance_uuid)s: Nova refuses %(action)s: %(problem)s'
+    code = 'kronos.power_refused'
+
+
+def ask(nova: nova_api.NovaApi, uuid: str, action: Action) -> bool:
+    """Ask once.
+
+    :returns: whether Nova has taken it; False: the server is busy, or its status has changed.
+    :raises PowerRefused: it is refused for good.
+    :raises ApiError: not known, or not possible now: look, and ask again.
+    """
+    response: Any = nova.api.post(f'/servers/{uuid}/action', f'{action.name} of {uuid}', VERSION,
+                                  {action.name: None})
+    status = response.status_code
+    if 200 <= status < 300:
+        return True
+    if status == 409:
+        return False
+    problem = nova.api.refusal(response, action.policy)
+    if status >= 500 or status in (408, 429):
+        raise api.ApiError('Nova', f'{action.name} of {uuid}', problem, status)
+    raise PowerRefused(instance_uuid=uuid, action=action.name, problem=problem)
+
+
+def may_probe(address: str) -> bool:
+    """An address as tenants' servers have, and no service of this machine's."""
+    try:
+        found = ipaddress.ip_address(address)
+    except ValueError:
+        return False
+    return not (found.is_loopback or found.is_link_local or found.is_multicast
+                or found.is_unspecified)
+
+
+def answers_ssh(address: str, port: int = SSH_PORT, seconds: float = 1.0) -> bool:
+    """Whether an SSH server says its name there, within twice the time."""
+    try:
+        with socket.create_connection((address, port), timeout=seconds) as found:
+            return found.recv(4) == b'SSH-'
+    except OSError:
+        return False

@@ -1,0 +1,141 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""Which hosts are served, which scope each is in, and which server is meant by a name."""
+
+from collections.abc import Mapping
+from collections.abc import Sequence
+import threading
+from typing import Any
+import uuid as uuid_lib
+
+from oslo_utils import strutils
+from oslo_utils import uuidutils
+
+from kronos_nova import exception
+from kronos_nova import model
+from kronos_nova.rebalancer.clients import api
+from kronos_nova.rebalancer.clients import nova_api
+
+
+class NotMeant(exception.KronosException):
+    """No server, or not one alone, can be meant."""
+
+    msg_fmt = '%(problem)s'
+    code = 'kronos.migfra.not_meant'
+
+
+class Hosts:
+    """Scopes by host, as of the last look; for several threads."""
+
+    def __init__(self, nova: nova_api.NovaApi, scopes: Sequence[str]) -> None:
+        self._nova = nova
+        self._scopes = tuple(scopes)
+        self._lock = threading.Lock()
+        self._found: Mapping[str, str] = {}
+
+    def refresh(self) -> Mapping[str, str]:
+        """:raises ApiError: it is not known; what was known stays."""
+        services, aggregates = self._nova.services(), self._nova.aggregates()
+        found: dict[str, str] = {}
+        held = {host for aggregate in aggregates.values() for host in aggregate.hosts}
+        for scope in self._scopes:
+            # As an engine: a host in two aggregates belongs to the first.
+            hosts = (set(services) - held if scope == model.UNASSIGNED
+                     else set(aggregates[scope].hosts) & services.keys()
+                     if scope in aggregates else set())
+            for host in hosts:
+                found.setdefault(host, scope)
+        with self._lock:
+            self._found = found
+        return found
+
+    def scope(self, host: str) -> str | None:
+        """None: it is in none of ours."""
+        with self._lock:
+            return self._found.get(host)
+
+
+def server(nova: nova_api.NovaApi, name: str, projects: frozenset[str] | None,
+           host: str) -> nova_api.Server:
+    """The one that is meant: by its UUID, else by a name that is its alone.
+
+    :param projects: whose it may be; None: anybody's. Of others' nothing is told, not even
+        that they are there.
+    :param host: where it has to be.
+    :raises NotMeant: none is, or several may be.
+    :raises ApiError: it is not known.
+    """
+    found = _by_uuid(nova, name) if uuidutils.is_uuid_like(name) else _by_name(
+        nova, name, projects)
+    if found is None or (projects is not None and found.instance.project_id not in projects):
+        raise NotMeant(problem='there is no such server in a project that may be asked for')
+    if found.instance.host != host:
+        raise NotMeant(problem=f'it is on {api.printable(found.instance.host) or "no host"}, not '
+                               f'on {host}')
+    return found
+
+
+def _by_uuid(nova: nova_api.NovaApi, uuid: str) -> nova_api.Server | None:
+    try:
+        return nova.server(str(uuid_lib.UUID(uuid)))
+    except api.ApiError as e:
+        if e.status == 404:
+            return None
+        raise
+
+
+def _by_name(nova: nova_api.NovaApi, name: str,
+             projects: frozenset[str] | None) -> nova_api.Server | None:
+    found = [i for i in nova.servers_named(name) if projects is None or i.project_id in projects]
+    if len(found) > 1:
+        raise NotMeant(problem=f'{len(found)} servers bear the name; give the UUID of one')
+    return _by_uuid(nova, found[0].uuid) if found else None
+
+
+def devices(instance: model.Instance, aliases: Mapping[str, tuple[int, int]],
+            ) -> set[tuple[int, int]] | None:
+    """Vendor and device of the PCI devices that its flavor asks for by name; None: one of the
+    names is not known."""
+    wanted = str((instance.extra_specs or {}).get('pci_passthrough:alias', ''))
+    names = [part.partition(':')[0].strip() for part in wanted.split(',') if part.strip()]
+    if any(name not in aliases for name in names):
+        return None
+    return {aliases[name] for name in names}
+
+
+def aliases(options: Sequence[str]) -> dict[str, tuple[int, int]]:
+    """Of ``NAME=VENDOR/DEVICE``, both hexadecimal.
+
+    :raises ConfigError: one is not.
+    """
+    found: dict[str, tuple[int, int]] = {}
+    for option in options:
+        name, _, pair = option.partition('=')
+        vendor, _, device = pair.partition('/')
+        try:
+            found[name.strip()] = (int(vendor, 16), int(device, 16))
+        except ValueError:
+            raise exception.ConfigError(
+                path='kronos.conf', field='[migfra] pci_aliases',
+                problem=f'{option!r} names no device',
+                remedy='Write NAME=VENDOR/DEVICE, such as ib=15b3/1004.') from None
+    return found
+
+
+def by_rdma(instance: model.Instance, extra_spec: str) -> bool:
+    """Its flavor says that it migrates by RDMA.
+
+    :param extra_spec: in which it does; empty: none does.
+    """
+    value: Any = (instance.extra_specs or {}).get(extra_spec) if extra_spec else None
+    return bool(strutils.bool_from_string(value))

@@ -1,0 +1,152 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""What was asked for from outside, until its answer has been told.
+
+Each is written before its message is acknowledged; so it is neither lost nor done twice,
+however often it is delivered. Whoever works on one says so by a heartbeat, and another takes
+over from who went silent.
+"""
+
+from collections.abc import Collection
+import dataclasses
+import json
+from typing import Any
+
+import sqlalchemy as sa
+
+from kronos_nova import exception
+from kronos_nova.rebalancer.store import tables
+
+_request = tables.request
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Request:
+    """``document`` is the task as it came, ``progress`` what has been done of it so far;
+    ``reply`` its result, ``failed`` whether that is an error."""
+
+    request_id: str
+    host: str
+    kind: str
+    document: str
+    digest: str
+    received_at: float
+    progress: dict[str, Any] = dataclasses.field(default_factory=dict)
+    plan_id: str | None = None
+    worker: str | None = None
+    reply: str | None = None
+    failed: bool | None = None
+    ended_at: float | None = None
+    told_at: float | None = None
+
+
+def receive(connection: sa.Connection, request: Request) -> Request | None:
+    """Keep a new one; else the one that bears its id already is returned."""
+    found = get(connection, request.request_id)
+    if found is None:
+        connection.execute(sa.insert(_request).values(
+            request_id=request.request_id, host=request.host, kind=request.kind,
+            document=request.document, digest=request.digest, received_at=request.received_at))
+    return found
+
+
+def get(connection: sa.Connection, request_id: str) -> Request | None:
+    row = connection.execute(
+        sa.select(_request).where(_request.c.request_id == request_id)).mappings().first()
+    return None if row is None else _found(row)
+
+
+def claim(connection: sa.Connection, worker: str, kinds: Collection[str], now: float,
+          claim_seconds: float, limit: int) -> list[Request]:
+    """Those of these kinds that are open and nobody's, or of who went silent, oldest first;
+    ours from now on. And ours are kept."""
+    connection.execute(sa.update(_request)
+                       .where(_request.c.worker == worker, _request.c.ended_at.is_(None))
+                       .values(heartbeat_at=now))
+    free = sa.and_(_request.c.ended_at.is_(None), sa.or_(
+        _request.c.worker.is_(None), _request.c.heartbeat_at < now - claim_seconds))
+    for request_id in connection.scalars(
+            sa.select(_request.c.request_id)
+            .where(free, _request.c.kind.in_(sorted(kinds)))
+            .order_by(_request.c.received_at, _request.c.request_id).limit(limit)).all():
+        connection.execute(sa.update(_request).where(_request.c.request_id == request_id, free)
+                           .values(worker=worker, heartbeat_at=now))
+    return [_found(row) for row in connection.execute(
+        sa.select(_request)
+        .where(_request.c.worker == worker, _request.c.ended_at.is_(None),
+               _request.c.kind.in_(sorted(kinds)))
+        .order_by(_request.c.received_at, _request.c.request_id)).mappings()]
+
+
+def note(connection: sa.Connection, request_id: str, worker: str, now: float,
+         progress: dict[str, Any], plan_id: str | None = None) -> None:
+    """What has been done of it, or is about to be.
+
+    :raises StoreError: another has taken it over; nothing may be done.
+    """
+    values: dict[str, Any] = {'progress': json.dumps(progress), 'heartbeat_at': now}
+    if plan_id is not None:
+        values['plan_id'] = plan_id
+    _ours(connection, request_id, worker, values)
+
+
+def end(connection: sa.Connection, request_id: str, worker: str, now: float, reply: str,
+        failed: bool) -> None:
+    """:raises StoreError: another has taken it over."""
+    _ours(connection, request_id, worker, {'reply': reply, 'failed': failed, 'ended_at': now})
+
+
+def _ours(connection: sa.Connection, request_id: str, worker: str,
+          values: dict[str, Any]) -> None:
+    done = connection.execute(
+        sa.update(_request)
+        .where(_request.c.request_id == request_id, _request.c.worker == worker,
+               _request.c.ended_at.is_(None))
+        .values(**values))
+    if not done.rowcount:
+        raise exception.StoreError(
+            problem=f'says that another process has taken over request {request_id}',
+            remedy='This one leaves it alone.')
+
+
+def untold(connection: sa.Connection, limit: int) -> list[Request]:
+    """Ended ones whose result nobody has been seen to get, oldest first."""
+    return [_found(row) for row in connection.execute(
+        sa.select(_request)
+        .where(_request.c.ended_at.is_not(None), _request.c.told_at.is_(None))
+        .order_by(_request.c.ended_at, _request.c.request_id).limit(limit)).mappings()]
+
+
+def tell(connection: sa.Connection, request_id: str, now: float | None) -> None:
+    """Its result has arrived; None: it is wanted once more."""
+    connection.execute(sa.update(_request).where(
+        _request.c.request_id == request_id, _request.c.ended_at.is_not(None))
+        .values(told_at=now))
+
+
+def listed(connection: sa.Connection, limit: int) -> list[Request]:
+    """The newest first."""
+    return [_found(row) for row in connection.execute(
+        sa.select(_request).order_by(_request.c.received_at.desc(), _request.c.request_id)
+        .limit(limit)).mappings()]
+
+
+def purge(connection: sa.Connection, older_than: float) -> None:
+    """Forget those that were answered before."""
+    connection.execute(sa.delete(_request).where(
+        _request.c.told_at.is_not(None), _request.c.ended_at < older_than))
+
+
+def _found(row: sa.RowMapping) -> Request:
+    values = {field.name: row[field.name] for field in dataclasses.fields(Request)}
+    return Request(**values | {'progress': json.loads(row['progress'] or '{}')})
