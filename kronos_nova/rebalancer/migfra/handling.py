@@ -1,0 +1,62 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""What the handlers of requests have in common. A handler is called again and again with what
+is known of a request, until it has a reply; whatever must survive a crash is noted before it is
+done."""
+
+from collections.abc import Callable
+import dataclasses
+import json
+from typing import Any, Protocol
+
+from kronos_nova.rebalancer.migfra import protocol
+from kronos_nova.rebalancer.store import requests
+
+#: Writes a request's progress, and with a plan the plan's UUID, before anything follows.
+Note = Callable[[dict[str, Any]], None]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Ended:
+    """The result as it is published, and whether it tells of an error."""
+
+    reply: str
+    failed: bool
+
+
+class Refusal(Exception):
+    """The request as a whole cannot be had; the text says why."""
+
+
+class Handler(Protocol):
+    """Of some kinds of requests."""
+
+    kinds: frozenset[protocol.Kind]
+
+    def step(self, request: requests.Request, now: float) -> Ended | None:
+        """Go on with a request as far as it goes now; None: look again later.
+
+        :raises Refusal: nothing of it is done.
+        :raises ApiError: Nova did not answer; look again later.
+        :raises StoreError: another process has taken it over, or the database is away.
+        """
+
+
+def task(request: requests.Request) -> protocol.Task:
+    """What it asks for; it was checked when it came."""
+    return protocol.parse(request.document.encode(), request.host)
+
+
+def document(found: protocol.Task) -> str:
+    """The task as it is kept; JSON is YAML."""
+    return json.dumps(found.model_dump(mode='json', by_alias=True, exclude_none=True))
