@@ -133,15 +133,17 @@ def test_a_licence_is_judged_by_its_whole_expression(text, allowed):
 def _misstated(text: str) -> dict[str, tuple[str, str]]:
     """Requirement -> (licence in its comment, first one of its metadata), where they differ.
 
-    What comes after the first is of what a package has built in.
+    What comes after the first is of what a package has built in, or another choice that it
+    leaves: that may stand in the comment, too.
     """
     found = {}
     for line in text.splitlines():
         if line.strip() and not line.startswith('#'):
             wanted, _, stated = map(str.strip, line.partition('#'))
             name = requirements.Requirement(wanted).name
-            first = re.split(r'\s+(?:AND|OR)\s+', _licence(name))[0]
-            if NAMED.get(stated, stated) != NAMED.get(first, first):
+            whole = _licence(name)
+            first = re.split(r'\s+(?:AND|OR)\s+', whole)[0]
+            if whole != stated and NAMED.get(stated, stated) != NAMED.get(first, first):
                 found[name] = (stated, first)
     return found
 

@@ -308,3 +308,71 @@ def rabbitmq(directory, tls=None):
         yield server
     finally:
         server.close()
+
+
+class Mosquitto:
+    """An MQTT broker that can be stopped and started again on its port.
+
+    :param users: name -> password; without, everybody may come in.
+    :param rights: lines of an ACL file; without, everybody may do anything.
+    :param tls: an :class:`Authority`; then it speaks TLS alone.
+    """
+
+    def __init__(self, directory, users=None, rights=None, tls=None):
+        self._daemon = program('mosquitto', '/usr/sbin/mosquitto')
+        # Not in ``directory``: only its owner may look into pytest's, and as root it
+        # becomes somebody else.
+        self._directory = tempfile.mkdtemp(prefix='kronos-mosquitto-')
+        self._log = directory / 'mosquitto.log'
+        self._server = None
+        self.port = free_port()
+        lines = [f'listener {self.port} 127.0.0.1', 'persistence true', 'autosave_interval 1',
+                 'autosave_on_changes true', f'persistence_location {self._directory}/',
+                 'set_tcp_nodelay true', f'allow_anonymous {"false" if users else "true"}']
+        if users:
+            passwords = self._file('passwords', ''.join(
+                f'{name}:{password}\n' for name, password in users.items()))
+            subprocess.run([program('mosquitto_passwd', '/usr/bin/mosquitto_passwd'), '-U',
+                            passwords], check=True, capture_output=True, timeout=60)
+            lines.append(f'password_file {passwords}')
+        if rights:
+            lines.append('acl_file ' + self._file('rights', '\n'.join(rights) + '\n'))
+        if tls is not None:
+            for option, path in (('cafile', tls.ca), ('certfile', tls.certificate),
+                                 ('keyfile', tls.key)):
+                lines.append(f'{option} ' + self._file(option, path.read_text()))
+        self._configuration = self._file('mosquitto.conf', '\n'.join(lines) + '\n')
+
+    def _file(self, name, text):
+        path = os.path.join(self._directory, name)
+        with open(path, 'w') as f:
+            f.write(text)
+        return path
+
+    def start(self):
+        user = unprivileged()
+        if user is not None:
+            for name in ('.', *os.listdir(self._directory)):
+                os.chown(os.path.join(self._directory, name), user, -1)
+        self._server = Server([self._daemon, '-c', self._configuration], self._log, user=user)
+        self._server.wait_for(lambda: connects(self.port), seconds=30)
+
+    def stop(self, how=signal.SIGTERM):
+        if self._server is not None:
+            self._server.stop(how)
+            self._server = None
+
+    def close(self):
+        self.stop()
+        shutil.rmtree(self._directory, ignore_errors=True)
+
+
+@contextlib.contextmanager
+def mosquitto(directory, **settings):
+    """Yields a running :class:`Mosquitto`, which ``settings`` go to."""
+    server = Mosquitto(directory, **settings)
+    try:
+        server.start()
+        yield server
+    finally:
+        server.close()
