@@ -1,0 +1,236 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""One connection to an MQTT broker, kept up for as long as the process lives.
+
+At least once in both directions: what is heard is acknowledged when whoever took it says so,
+and what is said counts as said when the broker has acknowledged it. Source of the details:
+MQTT 3.1.1 and 5, chapters 3 and 4; paho-mqtt's threaded loop.
+"""
+
+from collections.abc import Callable
+from collections.abc import Collection
+from collections.abc import Iterable
+import dataclasses
+import ssl
+import threading
+from typing import Any
+
+from oslo_config import cfg
+from oslo_log import log as logging
+from paho.mqtt import client as paho
+from paho.mqtt import enums
+from paho.mqtt import packettypes
+from paho.mqtt import properties
+
+from kronos_nova import exception
+
+LOG = logging.getLogger(__name__)
+
+#: For so many seconds a broker that speaks MQTT 5 keeps what comes while we are away.
+KEPT_SECONDS = 7 * 86400
+#: So many messages may wait for our acknowledgement; MQTT 3.1.1 brokers have their own limit.
+IN_FLIGHT = 64
+_PER_SUBSCRIBE = 100
+_VERSIONS = {'3.1.1': enums.MQTTProtocolVersion.MQTTv311, '5': enums.MQTTProtocolVersion.MQTTv5}
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Heard:
+    """A message; ``retained``: it was kept by the broker for whoever subscribes, and may be
+    of long ago. ``acknowledge`` it when it can be forgotten; else it comes again."""
+
+    topic: str
+    payload: bytes
+    retained: bool
+    acknowledge: Callable[[], None]
+
+
+class Connection:
+    """:param client_id: who we are; another connection of the same name ends this one.
+    :param heard: takes what comes, on the connection's thread; it may block for a while.
+    :param status: a topic that shows, retained, whether we are ``online``.
+    :raises ConfigError: the options cannot be used.
+    """
+
+    def __init__(self, conf: cfg.ConfigOpts, client_id: str, heard: Callable[[Heard], None],
+                 status: str | None = None) -> None:
+        self._conf = conf.mqtt
+        self._heard = heard
+        self._status = status
+        self._lock = threading.Lock()
+        self._topics: frozenset[str] = frozenset()
+        self._asked: dict[int, list[str]] = {}
+        self._said: dict[int, Callable[[bool], None]] = {}
+        self._early: dict[int, bool] = {}
+        self._session = 0
+        self._trouble: str | None = None
+        self.connected = threading.Event()
+        self._client = self._made(client_id)
+
+    def _made(self, client_id: str) -> paho.Client:
+        conf = self._conf
+        fifth = conf.protocol == '5'
+        client = paho.Client(
+            enums.CallbackAPIVersion.VERSION2, client_id=client_id,
+            clean_session=None if fifth else False, protocol=_VERSIONS[conf.protocol],
+            manual_ack=True)
+        if conf.username:
+            client.username_pw_set(conf.username, conf.password or None)
+        if conf.tls:
+            try:
+                client.tls_set(conf.ca_file or None, conf.cert_file or None,
+                               conf.key_file or None, ssl.CERT_REQUIRED)
+            except (OSError, ValueError) as e:
+                raise exception.ConfigError(
+                    path='kronos.conf', field='[mqtt] ca_file, cert_file and key_file',
+                    problem=f'they cannot be used ({type(e).__name__}: {e})',
+                    remedy='Name PEM files that this process may read.') from None
+        if self._status is not None:
+            client.will_set(self._status, 'offline', 1, True)
+        client.reconnect_delay_set(1, 30)
+        client.on_connect = self._on_connect
+        client.on_connect_fail = self._on_connect_fail
+        client.on_disconnect = self._on_disconnect
+        client.on_message = self._on_message
+        client.on_publish = self._on_publish
+        client.on_subscribe = self._on_subscribe
+        return client
+
+    def start(self) -> None:
+        """Connect, now or when the broker is there."""
+        conf = self._conf
+        more: dict[str, Any] = {}
+        if conf.protocol == '5':
+            wishes = properties.Properties(packettypes.PacketTypes.CONNECT)
+            wishes.SessionExpiryInterval = KEPT_SECONDS
+            wishes.ReceiveMaximum = IN_FLIGHT
+            more = {'clean_start': False, 'properties': wishes}
+        self._client.connect_async(conf.host, conf.port, conf.keepalive, **more)
+        self._client.loop_start()
+
+    def stop(self) -> None:
+        """Say that we leave; what was not acknowledged comes again."""
+        if self._status is not None and self.connected.is_set():
+            self._client.publish(self._status, 'offline', 1, True).wait_for_publish(2.0)
+        self._client.disconnect()
+        self._client.loop_stop()
+
+    def subscribe(self, topics: Collection[str]) -> None:
+        """Hear these from now on, and nothing else."""
+        with self._lock:
+            new, old = frozenset(topics) - self._topics, self._topics - frozenset(topics)
+            self._topics = frozenset(topics)
+        if self.connected.is_set():
+            self._subscribe(new)
+            for some in _parts(old):
+                self._client.unsubscribe(some)
+
+    def publish(self, topic: str, payload: str, said: Callable[[bool], None]) -> None:
+        """Say something; it waits for the broker if that is away.
+
+        :param said: told, on the connection's thread, whether the broker has taken it.
+        """
+        info = self._client.publish(topic, payload.encode(), 1)
+        if info.rc not in (enums.MQTTErrorCode.MQTT_ERR_SUCCESS,
+                           enums.MQTTErrorCode.MQTT_ERR_NO_CONN):
+            said(False)
+            return
+        with self._lock:
+            taken = self._early.pop(info.mid, None)
+            if taken is None:
+                self._said[info.mid] = said
+        if taken is not None:
+            said(taken)
+
+    # On the connection's thread.
+
+    def _on_connect(self, client: Any, userdata: Any, flags: Any, reason: Any,
+                    props: Any = None) -> None:
+        if reason.is_failure:
+            self._tell(f'the broker refuses us ({reason}); see [mqtt] username and password')
+            return
+        self._session += 1
+        self._trouble = None
+        LOG.info('Connected to the MQTT broker at %s:%d', self._conf.host, self._conf.port)
+        with self._lock:
+            topics = self._topics
+        self._subscribe(topics)
+        if self._status is not None:
+            client.publish(self._status, 'online', 1, True)
+        self.connected.set()
+
+    def _subscribe(self, topics: Iterable[str]) -> None:
+        for some in _parts(topics):
+            _result, mid = self._client.subscribe([(topic, 1) for topic in some])
+            if mid is not None:
+                with self._lock:
+                    self._asked[mid] = some
+
+    def _on_connect_fail(self, client: Any, userdata: Any) -> None:
+        self._tell('it cannot be reached, or TLS fails')
+
+    def _on_disconnect(self, client: Any, userdata: Any, flags: Any, reason: Any,
+                       props: Any = None) -> None:
+        self.connected.clear()
+        if reason.is_failure:
+            self._tell(f'the connection broke ({reason})')
+
+    def _tell(self, trouble: str) -> None:
+        """Once, until it is well again."""
+        if trouble != self._trouble:
+            LOG.warning('MQTT broker %s:%d: %s. It is tried again until it is there; what is to '
+                        'be said waits.', self._conf.host, self._conf.port, trouble)
+        self._trouble = trouble
+
+    def _on_message(self, client: Any, userdata: Any, message: Any) -> None:
+        session, mid, qos = self._session, message.mid, message.qos
+
+        def acknowledge() -> None:
+            # A number of an earlier connection means another message now.
+            if qos and session == self._session:
+                self._client.ack(mid, qos)
+
+        self._heard(Heard(message.topic, bytes(message.payload), bool(message.retain),
+                          acknowledge))
+
+    def _on_publish(self, client: Any, userdata: Any, mid: int, reason: Any,
+                    props: Any = None) -> None:
+        taken = not reason.is_failure
+        with self._lock:
+            said = self._said.pop(mid, None)
+            if said is None:
+                self._early[mid] = taken
+                while len(self._early) > IN_FLIGHT:
+                    self._early.pop(next(iter(self._early)))
+        if not taken:
+            LOG.warning('MQTT broker %s:%d refuses a message of ours (%s); see its access '
+                        'control', self._conf.host, self._conf.port, reason)
+        if said is not None:
+            said(taken)
+
+    def _on_subscribe(self, client: Any, userdata: Any, mid: int, reasons: Any,
+                      props: Any = None) -> None:
+        with self._lock:
+            topics = self._asked.pop(mid, [])
+        refused = [topic for topic, reason in zip(topics, reasons, strict=False)
+                   if reason.is_failure]
+        if refused:
+            LOG.error('MQTT broker %s:%d does not let us hear %d topics, such as %s; see its '
+                      'access control', self._conf.host, self._conf.port, len(refused),
+                      refused[0])
+
+
+def _parts(topics: Iterable[str]) -> list[list[str]]:
+    """MQTT sets no limit to a packet's subscriptions, but brokers do to its size."""
+    found = sorted(topics)
+    return [found[at:at + _PER_SUBSCRIBE] for at in range(0, len(found), _PER_SUBSCRIBE)]
