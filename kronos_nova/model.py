@@ -47,6 +47,15 @@ class Phase(enum.StrEnum):
     REQUESTED = 'requested'
 
 
+class DrainMode(enum.StrEnum):
+    """Where instances of a host go that is emptied: ``auto`` for the least imbalance,
+    ``compact`` to the fewest hosts, ``scatter`` as many to each as to any other."""
+
+    AUTO = 'auto'
+    COMPACT = 'compact'
+    SCATTER = 'scatter'
+
+
 class Method(enum.StrEnum):
     """How Nova moves an instance."""
 
@@ -632,6 +641,7 @@ class Options:
     evacuate_disabled_hosts: bool = False
     cold_migrate_stopped: bool = False
     drain_reason_regex: str = ''
+    drain_mode: DrainMode = DrainMode.AUTO
     enforce_hard_affinity: bool = False
     enforce_soft_affinity: bool = False
     enforce_placement_claims: bool = True

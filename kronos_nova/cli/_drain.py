@@ -88,7 +88,7 @@ def answer(args: argparse.Namespace) -> Answer:
             problem=f'host {args.host} belongs to no scope that is planned',
             remedy='Name an aggregate of it, or set include_unassigned_hosts.')
     request = _cloud.request(conf, policy_set, seen, cluster)
-    check = draining.empty(request, args.host, draining.Mode(args.mode),
+    check = draining.empty(request, args.host, model.DrainMode(args.mode) if args.mode else None,
                            overbooking=args.overbooking)
     check = _waiting(check, cluster, args.host, seen.waiting.get(cluster.scope))
     here = sum(i.host == args.host for i in cluster.instances.values())

@@ -38,10 +38,10 @@ class CheckDrain(_command.Table):
         parser = super().get_parser(prog_name)
         parser.add_argument('host', metavar='HOST', help='Its name as a compute service.')
         _command.add_snapshot(parser)
-        parser.add_argument('--mode', choices=MODES, default='auto',
-                            help='auto: as engines drain, for the least imbalance. compact: fill '
-                                 'one destination after the other. scatter: the emptiest each '
-                                 'time.')
+        parser.add_argument('--mode', choices=MODES,
+                            help='Instead of [engine] drain_mode, which engines go by. auto: for '
+                                 'the least imbalance. compact: fill one destination after the '
+                                 'other. scatter: as many to each as to any other.')
         parser.add_argument('--overbooking', action='store_true',
                             help='Destinations may be filled above the ceilings of the policies; '
                                  'never above what Placement allows.')
@@ -123,7 +123,7 @@ class StartDrain(_command.Command):
         parser.add_argument('--force', action='store_true',
                             help='Also when some instances would stay, or the host is '
                                  'disabled for another reason.')
-        parser.set_defaults(snapshot=None, mode='auto', overbooking=False)
+        parser.set_defaults(snapshot=None, mode=None, overbooking=False)
         return parser
 
     def take_action(self, parsed_args: argparse.Namespace) -> None:

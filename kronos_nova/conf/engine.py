@@ -107,6 +107,15 @@ OPTS: list[cfg.Opt] = [
     cfg.StrOpt('drain_reason_regex', default='',
                help='Only hosts whose disabled_reason matches this regular expression are '
                     'drained. Reasons that begin with AUTO: (set by Nova itself) never are.'),
+    cfg.StrOpt('drain_mode', default='auto', choices=[
+        ('auto', 'Where the combined imbalance stays lowest. Instances of other hosts may have '
+                 'to make room.'),
+        ('compact', 'One destination is filled after the other, so that the fewest hosts are '
+                    'used.'),
+        ('scatter', 'Each destination gets as many instances of one cycle\'s plan as any other, '
+                    'give or take one, where all have room.')],
+        help='Where instances of a drained host go. Rules, claims and ceilings hold in each '
+             'mode; who has no place in it goes where there is room.'),
     cfg.FloatOpt('max_down_fraction', default=0.3, min=0.0, max=1.0,
                  help='If a larger part of a scope\'s hosts is down, nothing moves: that is an '
                       'outage, not an imbalance.'),
@@ -253,4 +262,4 @@ def options(conf: cfg.ConfigOpts) -> model.Options:
     values |= {name: frozenset(getattr(group, name)) for name in (
         'pinned_instances', 'opted_out_projects', 'nova_enabled_filters', 'nova_prefilters',
         'live_migratable_pci_aliases')}
-    return model.Options(**values)
+    return model.Options(drain_mode=model.DrainMode(group.drain_mode), **values)

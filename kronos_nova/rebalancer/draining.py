@@ -14,16 +14,12 @@
 
 from collections import Counter
 import dataclasses
-import enum
 
 from kronos_nova import constraints
 from kronos_nova import exception
 from kronos_nova import model
-from kronos_nova.constraints import cluster_view
-from kronos_nova.constraints import involved
 from kronos_nova.rebalancer import checker
 from kronos_nova.rebalancer import gates
-from kronos_nova.rebalancer import ordering
 from kronos_nova.rebalancer import planner
 from kronos_nova.rebalancer import shortage
 from kronos_nova.rebalancer import simulation as sim
@@ -38,15 +34,6 @@ CEILING = 'ceiling'
 IN_FLIGHT = 'in-flight'
 #: Rules whose reasons end by themselves.
 WAITING = frozenset({IN_FLIGHT, 'task-state', 'group-in-flight', 'hint-in-flight'})
-
-
-class Mode(enum.StrEnum):
-    """Where instances go: ``auto`` as engines drain, for the least imbalance; ``compact``
-    fills one destination after the other; ``scatter`` takes the emptiest each time."""
-
-    AUTO = 'auto'
-    COMPACT = 'compact'
-    SCATTER = 'scatter'
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -72,21 +59,22 @@ class Check:
     obstacles: tuple[str, ...] = ()
 
 
-def empty(request: planner.Request, host: str, mode: Mode = Mode.AUTO, *,
+def empty(request: planner.Request, host: str, mode: model.DrainMode | None = None, *,
           overbooking: bool = False) -> Check:
     """The plan that empties the host, as far as the rules allow it.
 
     :param request: of the host's scope; with the strategy ``evacuate`` among its strategies.
+    :param mode: None: as engines drain.
     :param overbooking: ceilings of the policies do not hold; claims do.
     :raises ConfigError: there is no such host.
     :raises PlanRefused: the checker found a rule broken.
     """
     obstacles = _obstacles(request, host)
-    request = _ordered(request, host, overbooking)
+    request = _ordered(request, host, mode, overbooking)
     held = planner.scope_hold(planner.begun(request))
     if held is not None:
         return Check(model.Plan(request.cluster.scope, reason=held), (), {}, obstacles)
-    plan = planner.plan(request) if mode is Mode.AUTO else _placed(request, host, mode)
+    plan = planner.plan(request)
     found = checker.check(plan, request.cluster, request.options, request.history,
                           request.scores, ceilings(request), request.budget)
     if found:
@@ -109,14 +97,16 @@ def idle(cluster: model.Cluster, host: str) -> bool:
         i.host == host for i in cluster.instances.values())
 
 
-def _ordered(request: planner.Request, host: str, overbooking: bool) -> planner.Request:
+def _ordered(request: planner.Request, host: str, mode: model.DrainMode | None,
+             overbooking: bool) -> planner.Request:
     """The host is disabled and drained beside those that are drained already; nothing else is
     planned. Cooldowns end while it goes on; so do pauses, which are obstacles."""
     supposed = supposing.Supposed(request.cluster, request.scores).drained(
         host, supposing.REASON)
     options = dataclasses.replace(
         request.options, evacuate_disabled_hosts=True, max_drain_fraction=1.0,
-        drain_reason_regex=supposing.reasons(request.options), overbooking=overbooking)
+        drain_reason_regex=supposing.reasons(request.options), overbooking=overbooking,
+        drain_mode=mode or request.options.drain_mode)
     drained = orders.drained_hosts(supposed.cluster, options)
     leaving = sum(i.host in drained for i in request.cluster.instances.values())
     return dataclasses.replace(
@@ -154,38 +144,6 @@ def ceilings(request: planner.Request) -> dict[str, float]:
 def _simulation(request: planner.Request) -> sim.Simulation:
     return sim.Simulation(request.cluster, request.scores, request.policies, request.history,
                           request.options, seed=request.seed, now=request.now)
-
-
-def _placed(request: planner.Request, host: str, mode: Mode) -> model.Plan:
-    """The largest first, each where the mode has it of all hosts that the rules allow."""
-    simulation = _simulation(request)
-    before, combined = simulation.imbalances(), simulation.combined()
-    sign = -1 if mode is Mode.COMPACT else 1
-    moves: list[model.Move] = []
-    for n in sorted(map(int, simulation.on_host(host)), key=lambda n: (-simulation.cost[n], n)):
-        by_fill = sorted(simulation.hosts,
-                         key=lambda h: (sign * simulation.view.fullness(h), h))
-        for there in by_fill:
-            move = model.Move(simulation.uuids[n], host, there, model.Phase.EVACUATE)
-            if constraints.check(simulation.view, move) is None:
-                simulation.apply(move)
-                moves.append(move)
-                break
-    view = cluster_view.ClusterView(
-        involved.involved(request.cluster, moves, request.history), request.options,
-        request.history, request.scores, simulation.ceilings,
-        draining=request.history.draining | {host})
-    ordered = ordering.order(view, moves)
-    kept = {m.instance_uuid for m in ordered.moves}
-    for move in reversed(moves):
-        if move.instance_uuid not in kept:
-            simulation.undo(move)
-    return model.Plan(
-        scope=request.cluster.scope, moves=ordered.moves,
-        policies=planner.policy_reports(request, before, simulation.imbalances()),
-        combined_before=combined if simulation.trusted else None,
-        combined_after=simulation.combined() if simulation.trusted else None,
-        draining=request.history.draining | {host})
 
 
 def _left(request: planner.Request, host: str,

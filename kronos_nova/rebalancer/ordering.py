@@ -27,6 +27,7 @@ that a plan of M moves is ordered in about M steps in a cloud of any size.
 
 from collections import Counter
 from collections.abc import Callable
+from collections.abc import Collection
 from collections.abc import Mapping
 from collections.abc import Sequence
 import dataclasses
@@ -53,7 +54,8 @@ class Ordered:
 
 def order(view: cluster_view.ClusterView, moves: Sequence[model.Move], *, max_alternates: int = 0,
           improves: Callable[[model.Move], bool] | None = None,
-          in_use: Callable[[str], bool] = lambda host: True) -> Ordered:
+          in_use: Callable[[str], bool] = lambda host: True,
+          among: Collection[str] | None = None) -> Ordered:
     """Give each move its requirements, wave and alternates.
 
     A move that is legal only after later ones is placed after them. Moves
@@ -63,6 +65,7 @@ def order(view: cluster_view.ClusterView, moves: Sequence[model.Move], *, max_al
     :param view: the cluster before the plan; it is left as it was.
     :param moves: best each legal after all before it have landed.
     :param in_use: whether a host holds instances.
+    :param among: hosts that may be alternates; None: all of the scope.
     """
     with boards.Board(view, moves).closing() as board:
         waiting = _place(board, moves)
@@ -74,7 +77,7 @@ def order(view: cluster_view.ClusterView, moves: Sequence[model.Move], *, max_al
                     parked[move.instance_uuid] = move
                     waiting = _place(board, [m for m, _ in waiting if m is not move])
         if max_alternates:
-            _alternates(board, max_alternates, in_use)
+            _alternates(board, max_alternates, in_use, among)
         return Ordered(tuple(sorted(board.moves.values(), key=lambda m: m.wave)),
                        Counter(no.rule for _, no in waiting), parked)
 
@@ -104,12 +107,14 @@ def _park(board: boards.Board, move: model.Move,
     return None
 
 
-def _alternates(board: boards.Board, count: int, in_use: Callable[[str], bool]) -> None:
+def _alternates(board: boards.Board, count: int, in_use: Callable[[str], bool],
+                among: Collection[str] | None) -> None:
     """Other destinations, the emptiest first, one for each move before any
     gets a second. Each one taken fills its host for the next, so that no host
     is everybody's way out. A plan that packs falls back to no empty host."""
     packs = any(m.phase is model.Phase.PACK for m in board.moves.values())
-    heap = [entry for entry in board.emptiness() if not packs or in_use(entry[1])]
+    heap = [entry for entry in board.emptiness() if (not packs or in_use(entry[1]))
+            and (among is None or entry[1] in among)]
     heapq.heapify(heap)
     wanting = [m for m in sorted(board.moves.values(), key=lambda m: m.wave)
                if board.may_have_alternates(m)]

@@ -16,8 +16,10 @@ They do not wait for cooldowns or scores, and need not lower any imbalance; ever
 and claim holds for them.
 """
 
+from collections.abc import Iterable
 from collections.abc import Sequence
 import dataclasses
+from typing import Any
 
 from kronos_nova import constraints
 from kronos_nova import exception
@@ -54,39 +56,63 @@ def plan(request: planner.Request, wishes: Sequence[Wish]) -> Answer:
     :param request: its strategies and budget are not looked at.
     :raises PlanRefused: the checker found a rule broken; nothing may be done.
     """
-    request = _undelayed(request, len(wishes))
+    request = undelayed(request, len(wishes))
     held = planner.scope_hold(request)
     if held is not None:
-        return Answer(model.Plan(request.cluster.scope, reason=held),
-                      {w.instance_uuid: model.Rejection('held', held) for w in wishes})
-    simulation = sim.Simulation(request.cluster, request.scores, request.policies,
-                                request.history, request.options, seed=request.seed,
-                                now=request.now)
-    before, combined = simulation.imbalances(), simulation.combined()
-    moves, refused = _chosen(simulation, wishes)
-    ordered = ordering.order(_as_it_is(request, simulation, moves), moves)
-    kept = {m.instance_uuid for m in ordered.moves}
-    for move in reversed(moves):
-        if move.instance_uuid not in kept:
-            simulation.undo(move)
-            refused[move.instance_uuid] = model.Rejection(
-                'no-order', f'instance {move.instance_uuid}: no order of these moves makes it '
-                            'safe')
-    found = model.Plan(
-        scope=request.cluster.scope, moves=ordered.moves,
-        policies=planner.policy_reports(request, before, simulation.imbalances()),
-        combined_before=combined if simulation.trusted else None,
-        combined_after=simulation.combined() if simulation.trusted else None,
-        draining=request.history.draining)
-    wrong = checker.check(found, request.cluster, request.options, request.history,
-                          request.scores, simulation.ceilings, request.budget)
-    if wrong:
-        raise exception.PlanRefused(
-            scope=found.scope, problem='; '.join(f'{no.rule}: {no.detail}' for no in wrong[:5]))
-    return Answer(found, refused)
+        return refused_all(request, held, [w.instance_uuid for w in wishes])
+    state = State(request)
+    return state.answer(*_chosen(state.simulation, wishes))
 
 
-def _undelayed(request: planner.Request, moves: int) -> planner.Request:
+class State:
+    """The scope while moves are chosen: ``simulation``, and how it was before."""
+
+    def __init__(self, request: planner.Request) -> None:
+        self._request = request
+        self.simulation = sim.Simulation(request.cluster, request.scores, request.policies,
+                                         request.history, request.options, seed=request.seed,
+                                         now=request.now)
+        self._before, self._combined = self.simulation.imbalances(), self.simulation.combined()
+
+    def answer(self, moves: Sequence[model.Move], refused: dict[str, model.Rejection],
+               **alternates: Any) -> Answer:
+        """In waves, and checked.
+
+        :param moves: applied to ``simulation``.
+        :param alternates: what :func:`ordering.order` is to know of them; else there are none.
+        :raises PlanRefused: the checker found a rule broken; nothing may be done.
+        """
+        request, simulation = self._request, self.simulation
+        ordered = ordering.order(_as_it_is(request, simulation, moves), moves, **alternates)
+        kept = {m.instance_uuid for m in ordered.moves}
+        for move in reversed(moves):
+            if move.instance_uuid not in kept:
+                simulation.undo(move)
+                refused[move.instance_uuid] = model.Rejection(
+                    'no-order', f'instance {move.instance_uuid}: no order of these moves makes '
+                                'it safe')
+        found = model.Plan(
+            scope=request.cluster.scope, moves=ordered.moves,
+            policies=planner.policy_reports(request, self._before, simulation.imbalances()),
+            combined_before=self._combined if simulation.trusted else None,
+            combined_after=simulation.combined() if simulation.trusted else None,
+            draining=request.history.draining)
+        wrong = checker.check(found, request.cluster, request.options, request.history,
+                              request.scores, simulation.ceilings, request.budget)
+        if wrong:
+            raise exception.PlanRefused(
+                scope=found.scope,
+                problem='; '.join(f'{no.rule}: {no.detail}' for no in wrong[:5]))
+        return Answer(found, refused)
+
+
+def refused_all(request: planner.Request, held: str, uuids: Iterable[str]) -> Answer:
+    """Nothing is had: the whole scope is held."""
+    return Answer(model.Plan(request.cluster.scope, reason=held),
+                  {uuid: model.Rejection('held', held) for uuid in uuids})
+
+
+def undelayed(request: planner.Request, moves: int) -> planner.Request:
     """Somebody asks for it now; whoever does knows what was moved a moment ago."""
     begun = planner.begun(request)
     return dataclasses.replace(begun, budget=max(1, moves), history=dataclasses.replace(

@@ -68,6 +68,8 @@ def hold_to(scenario, plan):
         assert sorted(moves) == sorted(expect.pop('moves')), plan
     if 'count' in expect:
         assert len(moves) == expect.pop('count'), (moves, plan)
+    for host, number in expect.pop('per_host', {}).items():
+        assert sum(m.to_host == host for m in plan.moves) == number, moves
     if 'at_least' in expect:
         assert len(moves) >= expect.pop('at_least'), plan
     if 'phases' in expect:

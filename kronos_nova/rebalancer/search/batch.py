@@ -39,7 +39,7 @@ PER_STEP = 64
 def placeable(simulation: sim.Simulation, instances: sim.Ints) -> sim.Ints:
     """Those for whom there is a host now."""
     every = np.arange(len(simulation.hosts), dtype=np.intp)
-    return instances[_allowed(simulation, instances, every).any(axis=1)]
+    return instances[may_take(simulation, instances, every).any(axis=1)]
 
 
 def place(simulation: sim.Simulation, instances: sim.Ints) -> list[model.Move] | None:
@@ -50,15 +50,23 @@ def place(simulation: sim.Simulation, instances: sim.Ints) -> list[model.Move] |
     found, a warning of the simulation says so.
     """
     hosts, some = _looked_at(simulation, instances)
-    search = _Search(simulation, instances, hosts)
-    if search.place_all():
-        return search.moves
+    moves, _ = place_on(simulation, instances, hosts, model.Phase.EVACUATE, TRIED)
+    if moves is not None:
+        return moves
     if len(hosts) < some and not simulation.truncated:
         simulation.warnings.append(
             f'{len(instances)} instances that are to leave their hosts were placed one by one: '
             f'together they found no room on the {len(hosts)} of {some} hosts that were looked '
             'at; disable fewer hosts at once')
     return None
+
+
+def place_on(simulation: sim.Simulation, instances: sim.Ints, hosts: sim.Ints,
+             phase: model.Phase, most: int) -> tuple[list[model.Move] | None, int]:
+    """As :func:`place`, on these hosts, with at most so many placements tried; and how many
+    were."""
+    search = _Search(simulation, instances, hosts, phase, most)
+    return (search.moves if search.place_all() else None), search.tried
 
 
 def _looked_at(simulation: sim.Simulation, instances: sim.Ints) -> tuple[sim.Ints, int]:
@@ -69,7 +77,7 @@ def _looked_at(simulation: sim.Simulation, instances: sim.Ints) -> tuple[sim.Int
     fullest, then everybody's second, and so on, as far as they go.
     """
     every = np.arange(len(simulation.hosts), dtype=np.intp)
-    allowed = _allowed(simulation, instances, every)
+    allowed = may_take(simulation, instances, every)
     counts: dict[bytes, int] = {}
     kept = []
     for h in np.flatnonzero(allowed.any(axis=0)):
@@ -107,13 +115,14 @@ class _Choice:
 class _Search:
 
     def __init__(self, simulation: sim.Simulation, instances: sim.Ints,
-                 hosts: sim.Ints) -> None:
+                 hosts: sim.Ints, phase: model.Phase, most: int) -> None:
         self._simulation = simulation
         self._instances = instances
         self._hosts = hosts
         self._counted = simulation.room.counted
-        self._share = _shares(simulation, instances)
-        self._tried = 0
+        self._share = shares(simulation, instances)
+        self._phase, self._most = phase, most
+        self.tried = 0
         self.moves: list[model.Move] = []
 
     def place_all(self) -> bool:
@@ -148,7 +157,7 @@ class _Search:
         :param left: positions in ``instances``.
         """
         numbers = self._instances[left]
-        allowed = _allowed(self._simulation, numbers, self._hosts)
+        allowed = may_take(self._simulation, numbers, self._hosts)
         count = allowed.sum(axis=1)
         if not count.min() or self._too_little(numbers, allowed):
             return None
@@ -168,10 +177,10 @@ class _Search:
             kind = _kind(simulation, h, choice.alike[h])
             if kind in choice.seen:
                 continue
-            if self._tried >= TRIED or simulation.stop():
+            if self.tried >= self._most or simulation.stop():
                 return False
-            self._tried += 1
-            move = replay.apply(simulation, choice.instance, h, model.Phase.EVACUATE)
+            self.tried += 1
+            move = replay.apply(simulation, choice.instance, h, self._phase)
             if move is not None:
                 choice.seen.add(kind)
                 self.moves.append(move)
@@ -188,12 +197,12 @@ class _Search:
         return bool((need.sum(axis=1) > free.sum(axis=1)).any())
 
 
-def _shares(simulation: sim.Simulation, instances: sim.Ints) -> sim.Floats:
+def shares(simulation: sim.Simulation, instances: sim.Ints) -> sim.Floats:
     """Of the largest host, what each instance claims of its scarcest class."""
     most = np.max(simulation.room.limit, axis=1, initial=0.0)[:, None]
     claims = simulation.claims[:, instances]
-    shares = np.divide(claims, most, out=np.zeros(claims.shape), where=most > 0)
-    return np.asarray(shares.max(axis=0, initial=0.0))
+    ratio = np.divide(claims, most, out=np.zeros(claims.shape), where=most > 0)
+    return np.asarray(ratio.max(axis=0, initial=0.0))
 
 
 def _fullest_first(simulation: sim.Simulation, n: int, hosts: sim.Ints) -> sim.Ints:
@@ -211,7 +220,7 @@ def _kind(simulation: sim.Simulation, h: int, alike: bytes) -> bytes:
             + simulation.fill[:, h].tobytes() + alike)
 
 
-def _allowed(simulation: sim.Simulation, instances: sim.Ints, hosts: sim.Ints) -> sim.Bools:
+def may_take(simulation: sim.Simulation, instances: sim.Ints, hosts: sim.Ints) -> sim.Bools:
     """By masks: instances x hosts."""
     simulation.steps += 1 + len(instances) * len(hosts) // PER_STEP
     allowed = masks.permitted(simulation, instances, hosts, masks.FILLING)

@@ -25,6 +25,7 @@ from kronos_nova.constraints import statuses
 from kronos_nova.rebalancer import simulation as sim
 from kronos_nova.rebalancer.search import batch
 from kronos_nova.rebalancer.search import chain
+from kronos_nova.rebalancer.search import filling
 from kronos_nova.rebalancer.strategies import base
 from kronos_nova.rebalancer.strategies import orders
 
@@ -58,15 +59,18 @@ class Evacuate(base.Strategy):
 
     def _empty(self, simulation: sim.Simulation, numbers: list[int],
                budget: int) -> list[model.Move]:
-        """Each where it is best for the cloud. Where nothing has room, somebody
+        """Each where ``drain_mode`` has it. Where nothing has room, somebody
         else makes room; if one is stranded all the same, all are placed anew
         where they fit closest, if that places all. All are placed and only
         the first so many move: the rest finds its room in later cycles."""
-        moves: list[model.Move] = []
+        moves = _by_mode(simulation, numbers)
+        placed = {simulation.index[m.instance_uuid] for m in moves}
         stranded: list[int] = []
         for n in numbers:
             if simulation.stop():
                 break
+            if n in placed:
+                continue
             move = (base.best_place(simulation, np.array([n]), model.Phase.EVACUATE)
                     if simulation.drainable[n] else None)
             if move is not None:
@@ -120,6 +124,15 @@ def _batch(simulation: sim.Simulation, hosts: list[str], budget: int) -> list[in
         found += sorted((int(n) for n in simulation.on_host(host)),
                         key=lambda n: (-simulation.cost[n], n))
     return found
+
+
+def _by_mode(simulation: sim.Simulation, numbers: list[int]) -> list[model.Move]:
+    """Of those whom ``drain_mode`` finds a host for; auto leaves all to the least imbalance."""
+    mode = simulation.options.drain_mode
+    if mode == model.DrainMode.AUTO:
+        return []
+    drainable = np.array([n for n in numbers if simulation.drainable[n]], dtype=np.intp)
+    return filling.place(simulation, drainable, mode, model.Phase.EVACUATE)
 
 
 def _anew(simulation: sim.Simulation, numbers: list[int],

@@ -289,6 +289,25 @@ def test_a_drain_that_is_blocked_names_who_stays_and_what_is_missing():
                                                   '7 stay')
 
 
+def test_a_drain_is_checked_in_the_mode_of_engines_unless_told_otherwise(tmp_path):
+    conf = (EXAMPLE / 'kronos.conf').read_text().replace(
+        'policies.yaml', str(EXAMPLE / 'policies.yaml')).replace(
+        'evacuate_disabled_hosts = true', 'evacuate_disabled_hosts = true\ndrain_mode = compact')
+    (tmp_path / 'kronos.conf').write_text(conf)
+
+    def hosts(*options):
+        done = commands.main(
+            'kronos_nova.cli.app', 'drain', 'check', 'compute-12', *options, '--config-file',
+            tmp_path / 'kronos.conf', '--snapshot', 'snapshot', '-f', 'json', cwd=EXAMPLE)
+        assert done.returncode == 0, done.stderr
+        return Counter(row['Detail'].split(' to ')[1].split(',')[0]
+                       for row in json.loads(done.stdout) if row['Verdict'] == 'moves')
+
+    assert len(hosts()) < len(hosts('--mode', 'scatter'))
+    assert max(hosts('--mode', 'scatter').values()) == 1
+    assert hosts() == hosts('--mode', 'compact')
+
+
 @pytest.mark.parametrize('mode', ['auto', 'compact', 'scatter'])
 def test_a_drain_that_is_possible_has_everybody_in_waves(mode):
     found = rows('drain', 'check', 'compute-12', '--mode', mode)

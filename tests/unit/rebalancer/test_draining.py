@@ -40,7 +40,7 @@ def occupied(request):
 
 
 @clouds.examples(200)
-@hypothesis.given(clouds.knobs(), st.sampled_from(draining.Mode), st.booleans(),
+@hypothesis.given(clouds.knobs(), st.sampled_from(model.DrainMode), st.booleans(),
                   st.randoms(use_true_random=False))
 def test_everybody_on_the_host_leaves_or_has_a_reason_that_is_true(knobs, mode, overbooking, rng):
     """draining.empty checks its own plan, so that an illegal one raises."""
@@ -54,7 +54,7 @@ def test_everybody_on_the_host_leaves_or_has_a_reason_that_is_true(knobs, mode, 
     leaving = {m.instance_uuid for m in check.plan.moves if m.from_host == host}
     staying = {b.instance_uuid: b for b in check.blocked}
     assert leaving.isdisjoint(staying) and leaving | staying.keys() == here
-    ordered = draining._ordered(request, host, overbooking)
+    ordered = draining._ordered(request, host, mode, overbooking)
     simulation = sim.Simulation(ordered.cluster, ordered.scores, ordered.policies,
                                 ordered.history, ordered.options)
     for move in sorted(check.plan.moves, key=lambda m: m.wave):
@@ -103,13 +103,13 @@ def places(check):
 
 def test_compact_fills_one_host_after_the_other_and_scatter_both():
     request = cloud(2048, 2048)
-    assert places(draining.empty(request, 'a', draining.Mode.COMPACT)) == [
+    assert places(draining.empty(request, 'a', model.DrainMode.COMPACT)) == [
         ('i0', 'b'), ('i1', 'b')]
-    assert places(draining.empty(request, 'a', draining.Mode.SCATTER)) == [
+    assert places(draining.empty(request, 'a', model.DrainMode.SCATTER)) == [
         ('i0', 'b'), ('i1', 'c')]
 
 
-@pytest.mark.parametrize('mode', draining.Mode)
+@pytest.mark.parametrize('mode', model.DrainMode)
 def test_for_whom_there_is_no_room_it_is_told_how_much_would_be_needed(mode):
     check = draining.empty(cloud(8192, 8192, 3000, 1000), 'a', mode)
     assert len(check.plan.moves) == 2

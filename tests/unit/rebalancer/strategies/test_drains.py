@@ -206,7 +206,7 @@ def test_of_the_hosts_that_are_looked_at_everybody_has_its_own(monkeypatch):
     hosts, some = batch._looked_at(simulation, numbers)
     assert (len(hosts), some) == (3, 6) and list(hosts) == sorted(hosts)
     every = np.arange(len(simulation.hosts))
-    allowed = batch._allowed(simulation, numbers, every)
+    allowed = batch.may_take(simulation, numbers, every)
     first = {int(np.flatnonzero(row)[batch._fullest_first(
         simulation, int(n), np.flatnonzero(row))[0]])
         for n, row in zip(numbers, allowed, strict=True)}

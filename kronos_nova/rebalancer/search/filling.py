@@ -1,0 +1,172 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""Where those that leave a host go, when it is not the least imbalance that counts.
+
+Compact fills one destination after the other, so that the fewest are used: first fit decreasing
+from the fullest host and from the emptiest one, then fewer hosts tried together, bounded by a
+count. Scatter gives each destination as many as any other, give or take one. Soft groups, then
+claims decide between hosts that a mode has equal.
+"""
+
+from collections.abc import Iterator
+import itertools
+
+import numpy as np
+
+from kronos_nova import model
+from kronos_nova.rebalancer import simulation as sim
+from kronos_nova.rebalancer.search import batch
+from kronos_nova.rebalancer.search import replay
+
+#: Sets of fewer destinations that are tried, and placements on all of them together.
+SETS = 200
+TRIED = 4000
+#: Sets of one size that are looked at, whether they have room for all together.
+LOOKED_AT = 1000
+
+
+def place(simulation: sim.Simulation, numbers: sim.Ints, mode: model.DrainMode,
+          phase: model.Phase, hosts: sim.Ints | None = None) -> list[model.Move]:
+    """Moves, applied, of those for whom there is a host, in the order of ``numbers``.
+
+    :param mode: compact or scatter.
+    :param hosts: destinations, ascending; None: any of the scope.
+    """
+    if hosts is None:
+        hosts = np.arange(len(simulation.hosts), dtype=np.intp)
+    if mode == model.DrainMode.SCATTER:
+        return _scatter(simulation, numbers, phase, hosts)
+    order = {simulation.uuids[n]: at for at, n in enumerate(map(int, numbers))}
+    return sorted(_compact(simulation, numbers, phase, hosts),
+                  key=lambda move: order[move.instance_uuid])
+
+
+def _scatter(simulation: sim.Simulation, numbers: sim.Ints, phase: model.Phase,
+             hosts: sim.Ints) -> list[model.Move]:
+    """Each to the host that the fewest have come to."""
+    come = np.zeros(len(simulation.hosts))
+    moves = []
+    for n in map(int, numbers):
+        allowed = hosts[batch.may_take(simulation, np.array([n]), hosts)[0]]
+        keys = (allowed, simulation.room.fullest(n, allowed), _soft(simulation, n, allowed),
+                come[allowed])
+        move = _first(simulation, n, allowed[np.lexsort(keys)], phase)
+        if move is not None:
+            moves.append(move)
+            come[simulation.host_index[move.to_host]] += 1
+    return moves
+
+
+def _compact(simulation: sim.Simulation, numbers: sim.Ints, phase: model.Phase,
+             hosts: sim.Ints) -> list[model.Move]:
+    """The better one of two orders of opening hosts, and then fewer hosts if these do."""
+    numbers = numbers[np.argsort(-batch.shares(simulation, numbers), kind='stable')]
+    found: list[model.Move] = []
+    for sign in (-1.0, 1.0):
+        moves = _first_fit(simulation, numbers, phase, hosts, sign)
+        _undo(simulation, moves)
+        if not found or (-len(moves), _width(moves)) < (-len(found), _width(found)):
+            found = moves
+    placed = np.array([simulation.index[m.instance_uuid] for m in found], dtype=np.intp)
+    return (_fewer(simulation, placed, _width(found), phase, hosts)
+            or [_again(simulation, move) for move in found])
+
+
+def _first_fit(simulation: sim.Simulation, numbers: sim.Ints, phase: model.Phase,
+               hosts: sim.Ints, sign: float) -> list[model.Move]:
+    """Each to the fullest host that takes one already; where none has it, another one is opened.
+
+    :param sign: -1: the fullest is opened, 1: the emptiest.
+    """
+    used = np.zeros(len(simulation.hosts), dtype=np.bool_)
+    moves = []
+    for n in map(int, numbers):
+        allowed = hosts[batch.may_take(simulation, np.array([n]), hosts)[0]]
+        full = simulation.room.fullest(n, allowed)
+        taking = used[allowed]
+        keys = (allowed, np.where(taking, -full, sign * full), _soft(simulation, n, allowed),
+                ~taking)
+        move = _first(simulation, n, allowed[np.lexsort(keys)], phase)
+        if move is not None:
+            moves.append(move)
+            used[simulation.host_index[move.to_host]] = True
+    return moves
+
+
+def _fewer(simulation: sim.Simulation, numbers: sim.Ints, width: int, phase: model.Phase,
+           hosts: sim.Ints) -> list[model.Move] | None:
+    """All of them on fewer hosts than ``width``, applied, or None."""
+    if width <= 1:
+        return None
+    allowed = batch.may_take(simulation, numbers, hosts)
+    hosts = hosts[allowed.any(axis=0)]
+    left = TRIED
+    for some in itertools.islice(_sets(simulation, numbers, hosts, width), SETS):
+        if left <= 0 or simulation.stop():
+            break
+        moves, tried = batch.place_on(simulation, numbers, some, phase, left)
+        left -= tried
+        if moves is not None:
+            return moves
+    return None
+
+
+def _sets(simulation: sim.Simulation, numbers: sim.Ints, hosts: sim.Ints,
+          width: int) -> Iterator[sim.Ints]:
+    """Fewer hosts than ``width`` that have room for all together, the fewest first, of these
+    the fullest."""
+    room = simulation.room
+    free = np.maximum((room.limit - room.used)[room.counted][:, hosts], 0.0)
+    need = simulation.claims[room.counted][:, numbers].sum(axis=1)
+    order = np.lexsort((hosts, free.sum(axis=0)))
+    most = -np.sort(-free, axis=1)
+    for size in range(1, width):
+        if (most[:, :size].sum(axis=1) < need).any():
+            continue
+        tried = itertools.islice(itertools.combinations(order.tolist(), size), LOOKED_AT)
+        for chosen in map(list, tried):
+            if (free[:, chosen].sum(axis=1) >= need).all():
+                yield np.sort(hosts[chosen])
+
+
+def _first(simulation: sim.Simulation, n: int, hosts: sim.Ints,
+           phase: model.Phase) -> model.Move | None:
+    """Applied, to the first of the hosts that the rules allow."""
+    for h in map(int, hosts):
+        if simulation.stop():
+            return None
+        move = replay.apply(simulation, n, h, phase)
+        if move is not None:
+            return move
+    return None
+
+
+def _soft(simulation: sim.Simulation, n: int, hosts: sim.Ints) -> sim.Floats:
+    """Soft group rules that instance n would break on each host, less those mended."""
+    if not simulation.grouped[n]:
+        return np.zeros(len(hosts))
+    return simulation.group_changes(n, hosts)[1].astype(float)
+
+
+def _width(moves: list[model.Move]) -> int:
+    return len({m.to_host for m in moves})
+
+
+def _undo(simulation: sim.Simulation, moves: list[model.Move]) -> None:
+    for move in reversed(moves):
+        simulation.undo(move)
+
+
+def _again(simulation: sim.Simulation, move: model.Move) -> model.Move:
+    simulation.apply(move)
+    return move
