@@ -18,14 +18,11 @@ from collections.abc import Sequence
 import dataclasses
 from typing import Any
 
-from oslo_utils import uuidutils
-
 from kronos_nova import exception
 from kronos_nova import model
 from kronos_nova.cli import _cloud
-from kronos_nova.conf import engine as engine_conf
 from kronos_nova.model import TaskState
-from kronos_nova.rebalancer import tasks
+from kronos_nova.rebalancer import asking
 from kronos_nova.rebalancer import wanted
 from kronos_nova.rebalancer.store import api
 from kronos_nova.rebalancer.store import decisions
@@ -140,20 +137,12 @@ def _wishes(prog: str, asked: Asked, rows: Sequence[Any],
 def _store(conf: Any, policy_set: Any, plan: model.Plan, cluster: model.Cluster, mark: Any,
            asked: Asked, verb: str) -> list[model.Task]:
     store = api.Store(conf)
-    now, plan_id = store.now(), uuidutils.generate_uuid()
-    rows = tasks.from_plan(
-        plan, cluster, tuple(p.name for p in policy_set.enabled), plan_id=plan_id, now=now,
-        stagger_seconds=conf.executor.stagger_seconds, max_retries=conf.executor.max_retries,
-        new_id=uuidutils.generate_uuid, options=engine_conf.options(conf))
     try:
-        store.save_wanted(mark, plan, rows, plan_id=plan_id, now=now,
-                          instance_cooldown=conf.engine.instance_cooldown,
-                          said=dataclasses.replace(
-                              asked.said, reason=f'plan {asked.plan_id}: {asked.said.reason}'),
-                          verb=verb)
+        return asking.keep(
+            conf, policy_set, store, plan, cluster, mark, dataclasses.replace(
+                asked.said, reason=f'plan {asked.plan_id}: {asked.said.reason}'), verb)
     finally:
         store.close()
-    return rows
 
 
 def _found(answer: wanted.Answer, wishes: Sequence[wanted.Wish], cluster: model.Cluster,

@@ -254,3 +254,29 @@ def worker(conf: cfg.ConfigOpts, scopes: Sequence[str], tally: Any = None) -> tu
         return found
 
     return built, transport.WakeUps(found, heard, transport.this_host(), built.wake.set, doubt)
+
+
+def migfra(conf: cfg.ConfigOpts, health: Any) -> tuple[Any, Callable[[], None]]:
+    """The service that is asked over MQTT, and what is called when it has ended.
+
+    :raises ConfigError: an option cannot be used.
+    :raises StoreError: the database cannot.
+    """
+    from kronos_nova.conf import policy_watch
+    from kronos_nova.rebalancer import looking
+    from kronos_nova.rebalancer import transport
+    from kronos_nova.rebalancer.migfra import assembly
+    from kronos_nova.rebalancer.store import owners
+
+    watch = policy_watch.PolicyWatch(conf.engine.policies_file)
+    opened, asked, read = store(conf), source(conf), collector(conf)
+
+    def look(policy_set: policies.PolicySet) -> looking.Seen:
+        return looking.look(conf, policy_set, opened, read, asked, undecided=False)
+
+    def close() -> None:
+        asked.close()
+        opened.close()
+
+    return assembly.assemble(conf, watch.refresh, _connection(conf), opened, look, owners.name(),
+                             transport.this_host(), health), close

@@ -28,6 +28,8 @@ OPTS: list[cfg.Opt] = [
     cfg.PortOpt('executor_port', default=0,
                 help='Port of kronos-executor; 0: it does not listen. Several executors of one '
                      'host each need a configuration file of their own for this.'),
+    cfg.PortOpt('migfra_port', default=0,
+                help='Port of kronos-migfra; 0: it does not listen.'),
     cfg.BoolOpt('host_scores', default=True,
                 help='Whether /metrics of the engine has a series for each host under each '
                      'policy (kronos_host_score_ratio). Without them it has a few dozen for '

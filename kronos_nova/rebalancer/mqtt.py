@@ -111,7 +111,8 @@ class Connection:
         conf = self._conf
         more: dict[str, Any] = {}
         if conf.protocol == '5':
-            wishes = properties.Properties(packettypes.PacketTypes.CONNECT)
+            wishes: Any = properties.Properties(  # type: ignore[no-untyped-call]
+                packettypes.PacketTypes.CONNECT)
             wishes.SessionExpiryInterval = KEPT_SECONDS
             wishes.ReceiveMaximum = IN_FLIGHT
             more = {'clean_start': False, 'properties': wishes}

@@ -321,8 +321,9 @@ class Mosquitto:
     def __init__(self, directory, users=None, rights=None, tls=None):
         self._daemon = program('mosquitto', '/usr/sbin/mosquitto')
         # Not in ``directory``: only its owner may look into pytest's, and as root it
-        # becomes somebody else.
-        self._directory = tempfile.mkdtemp(prefix='kronos-mosquitto-')
+        # becomes somebody else. Nor in one of Nova's tests.
+        self._directory = tempfile.mkdtemp(prefix='kronos-mosquitto-',
+                                           dir=os.environ.get('TMPDIR', '/tmp'))
         self._log = directory / 'mosquitto.log'
         self._server = None
         self.port = free_port()

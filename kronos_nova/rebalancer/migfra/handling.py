@@ -41,6 +41,7 @@ class Refusal(Exception):
 class Handler(Protocol):
     """Of some kinds of requests."""
 
+    name: str
     kinds: frozenset[protocol.Kind]
 
     def step(self, request: requests.Request, now: float) -> Ended | None:

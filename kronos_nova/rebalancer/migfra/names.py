@@ -41,7 +41,7 @@ class Hosts:
         self._nova = nova
         self._scopes = tuple(scopes)
         self._lock = threading.Lock()
-        self._found: Mapping[str, str] = {}
+        self._found: Mapping[str, str] | None = None
 
     def refresh(self) -> Mapping[str, str]:
         """:raises ApiError: it is not known; what was known stays."""
@@ -60,8 +60,13 @@ class Hosts:
         return found
 
     def scope(self, host: str) -> str | None:
-        """None: it is in none of ours."""
+        """None: it is in none of ours.
+
+        :raises ApiError: that has not been found out yet.
+        """
         with self._lock:
+            if self._found is None:
+                raise api.ApiError('Nova', 'hosts', 'which there are is not known yet')
             return self._found.get(host)
 
 

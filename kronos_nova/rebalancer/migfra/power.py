@@ -50,6 +50,7 @@ class PowerHandler:
     :param answers: whether SSH answers at an address.
     """
 
+    name = 'servers'
     kinds = frozenset(ACTIONS)
 
     def __init__(self, conf: cfg.ConfigOpts, nova: nova_api.NovaApi, hosts: names.Hosts,

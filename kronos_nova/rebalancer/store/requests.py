@@ -70,9 +70,7 @@ def claim(connection: sa.Connection, worker: str, kinds: Collection[str], now: f
           claim_seconds: float, limit: int) -> list[Request]:
     """Those of these kinds that are open and nobody's, or of who went silent, oldest first;
     ours from now on. And ours are kept."""
-    connection.execute(sa.update(_request)
-                       .where(_request.c.worker == worker, _request.c.ended_at.is_(None))
-                       .values(heartbeat_at=now))
+    beat(connection, worker, now)
     free = sa.and_(_request.c.ended_at.is_(None), sa.or_(
         _request.c.worker.is_(None), _request.c.heartbeat_at < now - claim_seconds))
     for request_id in connection.scalars(
@@ -86,6 +84,13 @@ def claim(connection: sa.Connection, worker: str, kinds: Collection[str], now: f
         .where(_request.c.worker == worker, _request.c.ended_at.is_(None),
                _request.c.kind.in_(sorted(kinds)))
         .order_by(_request.c.received_at, _request.c.request_id)).mappings()]
+
+
+def beat(connection: sa.Connection, worker: str, now: float) -> None:
+    """It is heard of."""
+    connection.execute(sa.update(_request)
+                       .where(_request.c.worker == worker, _request.c.ended_at.is_(None))
+                       .values(heartbeat_at=now))
 
 
 def note(connection: sa.Connection, request_id: str, worker: str, now: float,
@@ -119,11 +124,16 @@ def _ours(connection: sa.Connection, request_id: str, worker: str,
             remedy='This one leaves it alone.')
 
 
-def untold(connection: sa.Connection, limit: int) -> list[Request]:
-    """Ended ones whose result nobody has been seen to get, oldest first."""
+def untold(connection: sa.Connection, workers: Collection[str], before: float,
+           limit: int) -> list[Request]:
+    """Ended ones whose result nobody has been seen to get, oldest first.
+
+    :param workers: theirs, and everybody's that ended before.
+    """
     return [_found(row) for row in connection.execute(
         sa.select(_request)
-        .where(_request.c.ended_at.is_not(None), _request.c.told_at.is_(None))
+        .where(_request.c.ended_at.is_not(None), _request.c.told_at.is_(None), sa.or_(
+            _request.c.worker.in_(sorted(workers)), _request.c.ended_at < before))
         .order_by(_request.c.ended_at, _request.c.request_id).limit(limit)).mappings()]
 
 

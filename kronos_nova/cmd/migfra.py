@@ -1,0 +1,64 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""kronos-migfra: starts, stops and moves instances for who asks over MQTT."""
+
+from collections.abc import Sequence
+import threading
+from typing import Any
+
+from kronos_nova.cmd import _entry
+from kronos_nova.cmd import _signals
+
+PROG = 'kronos-migfra'
+
+
+@_entry.needs_extra(PROG, 'mqtt')
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run until SIGTERM or SIGINT; requests that are open are gone on with by the next one."""
+    from kronos_nova.cmd import _tool
+
+    _tool.native_threads()
+    from kronos_nova.cmd import _wiring
+
+    conf = _wiring.configure(PROG, argv)
+    return _tool.guarded(PROG, lambda: _run(conf))
+
+
+def _run(conf: Any) -> int:
+    _signals.block()
+    from oslo_log import log as logging
+
+    from kronos_nova.cmd import _meditation
+    from kronos_nova.cmd import _wiring
+    from kronos_nova.rebalancer import health as healths
+    from kronos_nova.rebalancer import monitoring
+
+    health = healths.Health(daemon=PROG, dry_run=conf.engine.dry_run)
+    built, close = _wiring.migfra(conf, health)
+    if not conf.migfra.allow:
+        logging.getLogger(__name__).warning(
+            'Every request will be refused: [migfra] allow names none')
+    monitor = monitoring.serve(conf, health, 'migfra_port')
+    thread = threading.Thread(target=built.run, name='kronos-migfra')
+    thread.start()
+    try:
+        while (taken := _signals.wait()) not in _signals.LEAVE:
+            if taken == _signals.REPORT:
+                _meditation.tell(PROG)
+    finally:
+        built.stop()
+        thread.join()
+        close()
+    if monitor is not None:
+        monitor.stop()
+    return 0

@@ -1,0 +1,60 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""Puts kronos-migfra together of its parts."""
+
+from collections.abc import Callable
+from typing import Any
+
+from oslo_config import cfg
+
+from kronos_nova import exception
+from kronos_nova import policy
+from kronos_nova.rebalancer import configured
+from kronos_nova.rebalancer import health as healths
+from kronos_nova.rebalancer import looking
+from kronos_nova.rebalancer import mqtt
+from kronos_nova.rebalancer.clients import nova_api
+from kronos_nova.rebalancer.clients import pins
+from kronos_nova.rebalancer.migfra import moves
+from kronos_nova.rebalancer.migfra import names
+from kronos_nova.rebalancer.migfra import power
+from kronos_nova.rebalancer.migfra import service
+from kronos_nova.rebalancer.store import api as store_api
+
+
+def assemble(conf: cfg.ConfigOpts, policies: Callable[[], policy.PolicySet], connection: Any,
+             store: store_api.Store, look: Callable[[policy.PolicySet], looking.Seen],
+             worker: str, machine: str, health: healths.Health | None = None) -> service.Service:
+    """A service that is not running yet.
+
+    :param policies: the newest that are valid.
+    :param connection: an openstacksdk connection.
+    :param worker: the name of this process, as requests bear it.
+    :param machine: the name of this machine, for the broker.
+    :raises ConfigError: an option cannot be used.
+    """
+    if not conf.mqtt.host:
+        raise exception.ConfigError(
+            path='kronos.conf', field='[mqtt] host', problem='no broker is named',
+            remedy='Name the MQTT broker that tasks come from.')
+    client_id = conf.migfra.client_id or f'kronos-migfra-{machine}'
+    kept = service.Kept(store, worker, conf.migfra.claim_seconds)
+    nova = nova_api.NovaApi(connection, pins.opt_out(conf))
+    hosts = names.Hosts(nova, configured.scopes(conf, policies()))
+    lanes = [
+        service.Lane(conf, kept, power.PowerHandler(conf, nova, hosts, kept.note)),
+        service.Lane(conf, kept, moves.MoveHandler(
+            conf, policies, nova, hosts, store, look, kept.note_plan))]
+    return service.Service(
+        conf, kept, hosts, lanes, lambda heard: mqtt.Connection(
+            conf, client_id, heard, f'{conf.mqtt.prefix}/migfra/{client_id}/status'), health)

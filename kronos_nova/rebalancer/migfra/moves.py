@@ -1,0 +1,271 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""migrate vm and evacuate node: requests become plans and tasks, as any other move.
+
+The plan and the note that it is the request's are one transaction; so a request is planned
+once, whoever dies in between. Executors carry the tasks out and know nothing of requests.
+"""
+
+from collections import Counter
+from collections.abc import Callable
+from collections.abc import Collection
+from collections.abc import Mapping
+from collections.abc import Sequence
+import dataclasses
+from typing import Any
+
+from oslo_config import cfg
+from oslo_log import log as logging
+
+from kronos_nova import exception
+from kronos_nova import model
+from kronos_nova import policy
+from kronos_nova.conf import permits
+from kronos_nova.rebalancer import asking
+from kronos_nova.rebalancer import evacuating
+from kronos_nova.rebalancer import looking
+from kronos_nova.rebalancer import planner
+from kronos_nova.rebalancer import wanted
+from kronos_nova.rebalancer.clients import nova_api
+from kronos_nova.rebalancer.migfra import handling
+from kronos_nova.rebalancer.migfra import names
+from kronos_nova.rebalancer.migfra import protocol
+from kronos_nova.rebalancer.migfra import replies
+from kronos_nova.rebalancer.migfra.protocol import Kind
+from kronos_nova.rebalancer.store import api as store_api
+from kronos_nova.rebalancer.store import decisions
+from kronos_nova.rebalancer.store import requests
+from kronos_nova.rebalancer.store import rows
+
+LOG = logging.getLogger(__name__)
+
+#: Who has asked, as plans tell it.
+SOURCE = 'migfra'
+ASKED = 'asked'
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Wanted:
+    """What a request comes to: a plan, and why some instances have no part in it. ``named``:
+    what whoever asks calls them; else by their names in Nova."""
+
+    answer: wanted.Answer
+    cluster: model.Cluster
+    named: Mapping[str, str]
+
+
+class MoveHandler:
+    """:param look: the cloud as it is now.
+    :param note: writes within a transaction of the store that a plan is the request's.
+    """
+
+    name = 'moves'
+    kinds = frozenset({Kind.MIGRATE, Kind.EVACUATE})
+
+    def __init__(self, conf: cfg.ConfigOpts, policies: Callable[[], policy.PolicySet],
+                 nova: nova_api.NovaApi, hosts: names.Hosts, store: store_api.Store,
+                 look: Callable[[policy.PolicySet], looking.Seen],
+                 note: Callable[[Any, requests.Request, dict[str, Any], str], None]) -> None:
+        self._conf = conf
+        self._policies = policies
+        self._nova = nova
+        self._hosts = hosts
+        self._store = store
+        self._look = look
+        self._note = note
+
+    def step(self, request: requests.Request, now: float) -> handling.Ended | None:
+        task = handling.task(request)
+        assert isinstance(task, protocol.MigrateVm | protocol.EvacuateNode)
+        if 'named' not in request.progress:
+            return self._plan(request, task)
+        tasks = {row.task.instance_uuid: row for row in self._store.tasks(request.plan_id)} \
+            if request.plan_id else {}
+        if not all(row.task.state.terminal for row in tasks.values()):
+            return None
+        return self._told(request, task, tasks, request.progress)
+
+    # From a request to a plan.
+
+    def _plan(self, request: requests.Request,
+              task: protocol.MigrateVm | protocol.EvacuateNode) -> handling.Ended | None:
+        """:returns: the end, where nothing of it can be had."""
+        projects = self._permitted(request, task)
+        _refuse_foreign(task)
+        policies = self._policies()
+        mark = self._store.seen()
+        seen = self._look(policies)
+        cluster = next((c for c in seen.clusters().values()
+                        if request.host in c.scope_hosts), None)
+        if cluster is None:
+            raise handling.Refusal(f'host {request.host} is in no scope that is planned')
+        asked = looking.request(self._conf, policies, seen, cluster)
+        found = (self._migration(request, task, projects, asked)
+                 if isinstance(task, protocol.MigrateVm)
+                 else self._evacuation(request, task, projects, asked))
+        plan = found.answer.plan
+        if plan.reason is not None:
+            raise handling.Refusal(f'scope {plan.scope}: {plan.reason}')
+        progress = {
+            'named': dict(found.named),
+            'refused': {uuid: f'{no.rule}: {no.detail}'
+                        for uuid, no in found.answer.refused.items()}}
+        if not plan.moves:
+            return self._told(request, task, {}, progress)
+        tasks = asking.keep(
+            self._conf, policies, self._store, plan, found.cluster, mark,
+            decisions.Said(SOURCE, f'{task.task} {request.request_id}, on the topic of '
+                                   f'{request.host}'), ASKED,
+            adjust=_adjusted(task),
+            also=lambda connection, plan_id: self._note(connection, request, progress, plan_id))
+        LOG.info('Request %s (%s on %s): plan %s has %d moves, %d instances stay',
+                 request.request_id, task.task, request.host, tasks[0].plan_id, len(tasks),
+                 len(found.answer.refused))
+        return None
+
+    def _permitted(self, request: requests.Request, task: protocol.Task) -> frozenset[str] | None:
+        """:raises Refusal: it may not be asked for there at all."""
+        scope = self._hosts.scope(request.host)
+        if scope is None:
+            raise handling.Refusal(f'host {request.host} is in no scope that is served here')
+        projects = permits.projects(self._conf.migfra.allow or (), task.task.replace(' ', '-'),
+                                    scope)
+        if projects is not None and not projects:
+            raise handling.Refusal(f'{task.task} is not allowed in scope {scope}')
+        return projects
+
+    def _migration(self, request: requests.Request, task: protocol.MigrateVm,
+                   projects: frozenset[str] | None, asked: planner.Request) -> Wanted:
+        try:
+            server = names.server(self._nova, task.vm_name, projects, request.host)
+        except names.NotMeant as e:
+            raise handling.Refusal(str(e)) from None
+        uuid = server.instance.uuid
+        if task.parameter.rdma_migration and not names.by_rdma(
+                server.instance, self._conf.migfra.rdma_extra_spec):
+            raise handling.Refusal('rdma-migration: nothing in its flavor says that its hosts '
+                                   'migrate by RDMA, and Nova cannot be asked for it')
+        if task.destination not in asked.cluster.scope_hosts:
+            raise handling.Refusal(f'destination: {task.destination} is no host of scope '
+                                   f'{asked.cluster.scope}, which instances do not leave')
+        self._cool(asked, [uuid])
+        answer = wanted.plan(asked, [wanted.Wish(uuid, request.host, (task.destination,))])
+        return Wanted(answer, asked.cluster, {uuid: task.vm_name})
+
+    def _cool(self, asked: planner.Request, uuids: Sequence[str]) -> None:
+        for uuid in uuids:
+            if (why := self._cooling(asked, uuid)) is not None:
+                raise handling.Refusal(why)
+
+    def _cooling(self, asked: planner.Request, uuid: str) -> str | None:
+        seconds = asked.history.cooling.get(uuid)
+        if seconds is None or self._conf.migfra.ignore_cooldowns:
+            return None
+        return (f'instance {uuid} was moved a moment ago and cools down for another '
+                f'{seconds:.0f} s')
+
+    def _evacuation(self, request: requests.Request, task: protocol.EvacuateNode,
+                    projects: frozenset[str] | None, asked: planner.Request) -> Wanted:
+        here = {i.uuid: i for i in asked.cluster.instances.values() if i.host == request.host}
+        kept: dict[str, model.Rejection] = {}
+        for uuid, instance in sorted(here.items()):
+            why = self._cooling(asked, uuid)
+            if projects is not None and instance.project_id not in projects:
+                kept[uuid] = model.Rejection(
+                    'not-permitted', 'it is of a project that may not be asked for')
+            elif task.parameter.rdma_migration and not names.by_rdma(
+                    instance, self._conf.migfra.rdma_extra_spec):
+                kept[uuid] = model.Rejection(
+                    'rdma-migration', 'nothing in its flavor says that its hosts migrate by RDMA')
+            elif why is not None:
+                kept[uuid] = model.Rejection('instance-cooldown', why)
+        asked = dataclasses.replace(asked, options=dataclasses.replace(
+            asked.options, pinned_instances=asked.options.pinned_instances | kept.keys()))
+        try:
+            answer = evacuating.plan(
+                asked, request.host, task.destinations,
+                model.DrainMode(task.parameter.mode.value),
+                overbooking=task.parameter.overbooking)
+        except exception.ConfigError as e:
+            raise handling.Refusal(str(e)) from None
+        return Wanted(wanted.Answer(answer.plan, {**answer.refused, **{
+            uuid: no for uuid, no in kept.items() if uuid in answer.refused}}),
+            asked.cluster, _names(here.values(), projects))
+
+    # From tasks to a result.
+
+    def _told(self, request: requests.Request,
+              task: protocol.MigrateVm | protocol.EvacuateNode,
+              tasks: Mapping[str, rows.TaskRow], progress: Mapping[str, Any]) -> handling.Ended:
+        found = []
+        for uuid, name in progress['named'].items():
+            if uuid in tasks:
+                found.append(_one(name, tasks[uuid], task.time_measurement))
+            else:
+                found.append(replies.One(
+                    name, replies.ERROR, progress['refused'].get(uuid, 'it was not planned'),
+                    {} if task.time_measurement else None))
+        failed = any(one.failed for one in found)
+        scheduler, kind = self._conf.migfra.scheduler, Kind(task.task)
+        if isinstance(task, protocol.MigrateVm):
+            return handling.Ended(
+                replies.of_one(kind, request.request_id, scheduler, found[0]), failed)
+        whole = {'total': max([row.completed_at or 0.0 for row in tasks.values()],
+                              default=request.received_at) - request.received_at}
+        return handling.Ended(replies.of_list(
+            kind, request.request_id, scheduler, found,
+            whole if task.time_measurement else None), failed)
+
+
+def _names(instances: Collection[model.Instance],
+           projects: frozenset[str] | None) -> dict[str, str]:
+    """By UUID what a result calls them: their names, where these are theirs alone, and of
+    projects that may be asked for."""
+    told = [i for i in instances if projects is None or i.project_id in projects]
+    count = Counter(i.name for i in told)
+    names_ = {i.uuid: i.name for i in told if i.name and count[i.name] == 1}
+    return {i.uuid: names_.get(i.uuid, i.uuid) for i in sorted(instances, key=lambda i: i.uuid)}
+
+
+def _refuse_foreign(task: protocol.MigrateVm | protocol.EvacuateNode) -> None:
+    """What we do not do, before anything is read."""
+
+
+def _adjusted(task: protocol.MigrateVm | protocol.EvacuateNode,
+              ) -> Callable[[model.Task], model.Task]:
+    """The tasks of a plan as they were asked for."""
+    way = task.parameter
+
+    def adjust(found: model.Task) -> model.Task:
+        if way.retry_counter is None:
+            return found
+        return dataclasses.replace(found, max_retries=way.retry_counter)
+
+    return adjust
+
+
+def _one(name: str, row: rows.TaskRow, measured: bool) -> replies.One:
+    seconds = _seconds(row) if measured else None
+    if row.task.state is model.TaskState.COMPLETED:
+        return replies.One(name, replies.SUCCESS, str(max(0, len(row.attempts) - 1)), seconds)
+    return replies.One(name, replies.ERROR,
+                       row.error or f'its move from {row.task.from_host} was {row.task.state}',
+                       seconds)
+
+
+def _seconds(row: rows.TaskRow) -> dict[str, float]:
+    """By phase, over all attempts, and from the first to the last moment."""
+    found: dict[str, float] = {}
+    if row.completed_at is not None:
+        found['total'] = row.completed_at - row.task.created_at
+    return found

@@ -1,0 +1,409 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""kronos-migfra: takes tasks from the broker, goes on with them, and tells their results.
+
+A task is kept in the database before its message is acknowledged, and its result is told until
+the broker has acknowledged it. Servers and moves are gone on with in a thread each: a look at a
+large cloud takes long, and starting a server should not.
+"""
+
+from collections.abc import Callable
+from collections.abc import Sequence
+import hashlib
+import queue
+import threading
+import time
+from typing import Any, Protocol
+
+from oslo_config import cfg
+from oslo_log import log as logging
+import sqlalchemy as sa
+
+from kronos_nova import exception
+from kronos_nova.rebalancer import health as healths
+from kronos_nova.rebalancer import mqtt
+from kronos_nova.rebalancer.clients import api
+from kronos_nova.rebalancer.migfra import handling
+from kronos_nova.rebalancer.migfra import names
+from kronos_nova.rebalancer.migfra import protocol
+from kronos_nova.rebalancer.migfra import replies
+from kronos_nova.rebalancer.migfra.protocol import Kind
+from kronos_nova.rebalancer.store import api as store_api
+from kronos_nova.rebalancer.store import requests
+
+LOG = logging.getLogger(__name__)
+
+#: A pass that has taken so long (seconds) hangs.
+HUNG_SECONDS = 900.0
+#: So many messages wait to be kept; then the broker waits.
+WAITING = 256
+#: So many requests a process goes on with at a time, and results are told at once.
+AT_ONCE = 64
+#: A pass that fails for a defect of ours is tried so often.
+TRIES = 3
+
+
+class Broker(Protocol):
+    def start(self) -> None: ...
+
+    def stop(self) -> None: ...
+
+    def subscribe(self, topics: Sequence[str]) -> None: ...
+
+    def publish(self, topic: str, payload: str, said: Callable[[bool], None]) -> None: ...
+
+
+class Kept:
+    """Requests in the database, for one process.
+
+    :param worker: its name.
+    """
+
+    def __init__(self, store: store_api.Store, worker: str, claim_seconds: float,
+                 clock: Callable[[], float] = time.time) -> None:
+        self._store = store
+        self._claim_seconds = claim_seconds
+        self._clock = clock
+        self.worker = worker
+
+    def receive(self, request: requests.Request) -> requests.Request | None:
+        return self._store.transaction(lambda c: requests.receive(c, request))
+
+    def claim(self, worker: str, kinds: frozenset[str]) -> list[requests.Request]:
+        return self._store.transaction(lambda c: requests.claim(
+            c, worker, kinds, self._clock(), self._claim_seconds, AT_ONCE))
+
+    def of_thread(self, name: str) -> str:
+        """Each thread is a worker of its own."""
+        return f'{self.worker}/{name}'[-255:]
+
+    def beat(self, worker: str) -> None:
+        """It works, though its pass takes long."""
+        self._store.transaction(lambda c: requests.beat(c, worker, self._clock()))
+
+    def note(self, request: requests.Request, progress: dict[str, Any]) -> None:
+        """:raises StoreError: another process has taken it over, or it cannot be written."""
+        self._store.transaction(lambda c: requests.note(
+            c, request.request_id, request.worker or '', self._clock(), progress))
+
+    def note_plan(self, connection: sa.Connection, request: requests.Request,
+                  progress: dict[str, Any], plan_id: str) -> None:
+        """Within a transaction of somebody else's."""
+        requests.note(connection, request.request_id, request.worker or '', self._clock(),
+                      progress, plan_id)
+
+    def end(self, request: requests.Request, ended: handling.Ended) -> None:
+        self._store.transaction(lambda c: requests.end(
+            c, request.request_id, request.worker or '', self._clock(), ended.reply,
+            ended.failed))
+
+    def untold(self, workers: Sequence[str]) -> list[requests.Request]:
+        """Theirs, and those that nobody has told for a while."""
+        return self._store.transaction(lambda c: requests.untold(
+            c, workers, self._clock() - self._claim_seconds, AT_ONCE))
+
+    def tell(self, request_id: str, *, again: bool = False) -> None:
+        """Its result has arrived, or is wanted once more."""
+        now = None if again else self._clock()
+        self._store.transaction(lambda c: requests.tell(c, request_id, now))
+
+
+class Lane:
+    """Goes on with requests of the kinds of one handler, in a thread."""
+
+    def __init__(self, conf: cfg.ConfigOpts, kept: Kept, handler: handling.Handler,
+                 clock: Callable[[], float] = time.time) -> None:
+        self._conf = conf
+        self._kept = kept
+        self._handler = handler
+        self._clock = clock
+        self._defects: dict[str, int] = {}
+        self._began: float | None = None
+        self.wake = threading.Event()
+        self.name = handler.name
+        self.worker = kept.of_thread(handler.name)
+
+    def run_once(self) -> int:
+        """One look at each open request; how many there are.
+
+        :raises StoreError: the database is away; nothing is lost by it.
+        """
+        self._began = self._clock()
+        try:
+            return self._pass()
+        finally:
+            self._began = None
+
+    def beat(self) -> None:
+        """For another thread: a pass that takes long, not one that hangs, keeps what is ours.
+
+        :raises StoreError: the database is away.
+        """
+        began = self._began
+        if began is not None and self._clock() - began < HUNG_SECONDS:
+            self._kept.beat(self.worker)
+
+    def _pass(self) -> int:
+        mine = self._kept.claim(self.worker, frozenset(self._handler.kinds))
+        for request in mine:
+            self._go_on(request, self._clock())
+        for request_id in self._defects.keys() - {r.request_id for r in mine}:
+            del self._defects[request_id]
+        return len(mine)
+
+    def _go_on(self, request: requests.Request, now: float) -> None:
+        try:
+            ended = self._step(request, now)
+        except handling.Refusal as e:
+            ended = self._refused(request, str(e))
+        except exception.StoreError as e:
+            LOG.warning('Request %s: %s It is looked at again.', request.request_id, e)
+            ended = self._late(request, now, str(e))
+        except (api.ApiError, exception.KronosException) as e:
+            LOG.warning('Request %s: %s. It is looked at again.', request.request_id,
+                        str(e).rstrip('.'))
+            ended = self._late(request, now, str(e))
+        except Exception as e:
+            ended = self._defect(request, e)
+        if ended is None:
+            return
+        self._kept.end(request, ended)
+        LOG.log(logging.WARNING if ended.failed else logging.INFO,
+                'Request %s (%s on %s) has ended %s', request.request_id, request.kind,
+                request.host, 'with errors: see its result' if ended.failed else 'well')
+
+    def _step(self, request: requests.Request, now: float) -> handling.Ended | None:
+        if self._conf.engine.dry_run:
+            raise handling.Refusal('[engine] dry_run is set, and then nothing is done')
+        return self._handler.step(request, now) or self._late(
+            request, now, 'it has not ended')
+
+    def _late(self, request: requests.Request, now: float, why: str) -> handling.Ended | None:
+        seconds = self._conf.migfra.give_up_seconds
+        if now - request.received_at <= seconds:
+            return None
+        return self._refused(request, f'given up after {seconds} s: {why}')
+
+    def _defect(self, request: requests.Request, error: Exception) -> handling.Ended | None:
+        count = self._defects[request.request_id] = self._defects.get(request.request_id, 0) + 1
+        LOG.exception('Request %s (%s on %s) failed for a reason that is a defect of ours.',
+                      request.request_id, request.kind, request.host)
+        if count < TRIES:
+            return None
+        return self._refused(request, f'a defect of kronos-nova ({type(error).__name__}); its '
+                                      'log tells of it')
+
+    def _refused(self, request: requests.Request, why: str) -> handling.Ended:
+        return handling.Ended(replies.refused(
+            Kind(request.kind), request.request_id, self._conf.migfra.scheduler,
+            api.printable(why)), True)
+
+
+class Service:
+    """:param connect: makes the connection to the broker, given who takes messages.
+    :param lanes: who goes on with requests.
+    """
+
+    def __init__(self, conf: cfg.ConfigOpts, kept: Kept, hosts: names.Hosts,
+                 lanes: Sequence[Lane], connect: Callable[[Callable[[mqtt.Heard], None]], Broker],
+                 health: healths.Health | None = None,
+                 clock: Callable[[], float] = time.time) -> None:
+        self._conf = conf
+        self._kept = kept
+        self._hosts = hosts
+        self._lanes = lanes
+        self._clock = clock
+        self._stopping = threading.Event()
+        self._messages: queue.Queue[mqtt.Heard] = queue.Queue(WAITING)
+        self._held: mqtt.Heard | None = None
+        self._telling: set[str] = set()
+        self._told: queue.SimpleQueue[tuple[str, bool]] = queue.SimpleQueue()
+        self._quiet_until = 0.0
+        self._refresh_at = 0.0
+        self._beat_at = 0.0
+        self._topics: frozenset[str] = frozenset()
+        self._health = health or healths.Health()
+        for part in ('messages', *(lane.name for lane in lanes)):
+            self._health.expect(part)
+        self._pulses = {name: self._health.pulse(name, HUNG_SECONDS)
+                        for name in ('messages', *(lane.name for lane in lanes))}
+        self._broker = connect(self._take)
+
+    # The threads.
+
+    def run(self) -> None:
+        """Work until :meth:`stop`."""
+        threads = [threading.Thread(target=self._drive, name=f'kronos-migfra-{lane.name}',
+                                    args=(lane.name, lane.run_once, lane.wake))
+                   for lane in self._lanes]
+        for thread in threads:
+            thread.start()
+        self._broker.start()
+        try:
+            self._drive('messages', self.run_once, None)
+        finally:
+            self.stop()
+            self._broker.stop()
+            for thread in threads:
+                thread.join()
+
+    def stop(self) -> None:
+        """Leave soon; what is open is gone on with by whoever comes next."""
+        self._stopping.set()
+        for lane in self._lanes:
+            lane.wake.set()
+
+    def _drive(self, name: str, step: Callable[[], object], wake: threading.Event | None) -> None:
+        while not self._stopping.is_set():
+            self._pulses[name].beat()
+            problem = ''
+            try:
+                step()
+            except exception.StoreError as e:
+                problem = str(e)
+                LOG.error('%s: %s It is tried again.', name, e)
+            except Exception as e:
+                problem = f'{type(e).__name__}, a defect of ours; see the log'
+                LOG.exception('%s: a pass failed for a reason that is a defect of ours; the next '
+                              'one tries again.', name)
+            self._health.note(name, {'': problem} if problem else {})
+            if wake is not None:
+                wake.wait(self._conf.migfra.poll_interval)
+                wake.clear()
+            elif problem:
+                self._stopping.wait(1.0)
+
+    # Messages.
+
+    def _take(self, message: mqtt.Heard) -> None:
+        """On the connection's thread: while we are behind, the broker waits."""
+        while not self._stopping.is_set():
+            try:
+                return self._messages.put(message, timeout=0.5)
+            except queue.Full:
+                continue
+        return None
+
+    def run_once(self, wait: float = 0.2) -> None:
+        """Look which hosts there are, keep what has come, tell what has ended.
+
+        :raises StoreError: the database is away; nothing is lost by it.
+        """
+        now = self._clock()
+        if now >= self._refresh_at:
+            self._refresh()
+            self._refresh_at = now + self._conf.migfra.hosts_interval
+        if now >= self._beat_at:
+            self._beat_at = now + self._conf.migfra.claim_seconds / 4
+            for lane in self._lanes:
+                lane.beat()
+        if self._held is not None:
+            self._keep(self._held)
+            self._held = None
+        try:
+            message = self._messages.get(timeout=wait)
+            while True:
+                self._held = message
+                self._keep(message)
+                self._held = None
+                message = self._messages.get_nowait()
+        except queue.Empty:
+            pass
+        self._tell()
+
+    def _refresh(self) -> None:
+        try:
+            found = self._hosts.refresh()
+        except api.ApiError as e:
+            LOG.warning('Which hosts there are is not known: %s. It is looked at again.', e)
+            return
+        served, foreign = [], []
+        for host in found:
+            try:
+                served.append(protocol.host_name(host))
+            except ValueError:
+                foreign.append(host)
+        topics = frozenset(self._topic(host, 'task') for host in served)
+        if topics == self._topics:
+            return
+        if foreign:
+            LOG.warning('%d hosts have names that no topic can bear, and are not served: %s',
+                        len(foreign), api.printable(', '.join(sorted(foreign)[:5])))
+        LOG.info('Tasks of %d hosts are heard', len(topics))
+        self._topics = topics
+        self._broker.subscribe(sorted(topics))
+
+    def _topic(self, host: str, end: str) -> str:
+        return f'{self._conf.mqtt.prefix}/migfra/{host}/{end}'
+
+    def _host(self, topic: str) -> str:
+        return topic.removeprefix(f'{self._conf.mqtt.prefix}/migfra/').removesuffix('/task')
+
+    def _keep(self, message: mqtt.Heard) -> None:
+        """Until it is kept, or its refusal is told, it is not acknowledged."""
+        host = self._host(message.topic)
+        if message.retained:
+            LOG.warning('A task for %s was published as retained: it may be of long ago and is '
+                        'left alone. Publish tasks without that flag.', api.printable(host))
+            return message.acknowledge()
+        try:
+            task = protocol.parse(message.payload, host)
+        except protocol.Refused as e:
+            return self._refuse(message, host, e.kind, e.request_id, str(e))
+        document = handling.document(task)
+        request = requests.Request(
+            task.id, host, task.task.value, document,
+            hashlib.sha256(document.encode()).hexdigest(), self._clock())
+        known = self._kept.receive(request)
+        if known is None:
+            LOG.info('Request %s: %s on %s', task.id, task.task, host)
+            for lane in self._lanes:
+                lane.wake.set()
+        elif (known.digest, known.host) != (request.digest, host):
+            return self._refuse(message, host, Kind(task.task), task.id,
+                                'id: another task had it; each needs one of its own')
+        elif known.ended_at is not None:
+            LOG.info('Request %s came again after its end: its result is told again', task.id)
+            self._kept.tell(task.id, again=True)
+        return message.acknowledge()
+
+    def _refuse(self, message: mqtt.Heard, host: str, kind: Kind | None, request_id: str | None,
+                why: str) -> None:
+        LOG.warning('A message for %s is no task: %s', host, why)
+        text = replies.refused(kind, request_id, self._conf.migfra.scheduler, why)
+        # If it cannot be told, the message comes again after the next connection.
+        self._broker.publish(self._topic(host, 'result'), text,
+                             lambda said: message.acknowledge() if said else None)
+
+    def _tell(self) -> None:
+        while not self._told.empty():
+            request_id, said = self._told.get()
+            # Should this fail it is told once more, which does no harm.
+            self._telling.discard(request_id)
+            if said:
+                self._kept.tell(request_id)
+            else:
+                # Whoever may not publish there may not in a moment either.
+                self._quiet_until = self._clock() + 30.0
+        if self._clock() < self._quiet_until:
+            return
+        for request in self._kept.untold([lane.worker for lane in self._lanes]):
+            if request.request_id in self._telling:
+                continue
+            self._telling.add(request.request_id)
+            self._broker.publish(self._topic(request.host, 'result'), request.reply or '',
+                                 self._said(request.request_id))
+
+    def _said(self, request_id: str) -> Callable[[bool], None]:
+        return lambda said: self._told.put((request_id, said))
+

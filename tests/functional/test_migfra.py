@@ -1,0 +1,246 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""migfra's messages as the protocol has them, over a real broker, to a real Nova."""
+
+import pathlib
+import queue
+import threading
+import time
+from typing import Any
+
+import fixtures
+from paho.mqtt import client as paho
+from paho.mqtt import enums
+import yaml
+
+from kronos_nova.conf import permits
+from kronos_nova.conf import policies
+from kronos_nova.rebalancer import collector
+from kronos_nova.rebalancer import looking
+from kronos_nova.rebalancer.migfra import assembly
+from kronos_nova.rebalancer.migfra import power as power_requests
+from kronos_nova.sources import prometheus
+from tests.functional import test_first_light
+from tests.integration import servers
+
+ID = '8d7e6f7a-0000-4000-8000-00000000000'
+
+
+class Scheduler:
+    """Who asks, and hears the results."""
+
+    def __init__(self, port: int) -> None:
+        self.results: queue.Queue[tuple[str, Any]] = queue.Queue()
+        self._client = paho.Client(enums.CallbackAPIVersion.VERSION2, client_id='scheduler',
+                                   clean_session=False)
+        self._client.on_message = self._heard
+        self._client.on_connect = lambda client, *rest: client.subscribe('fast/migfra/+/result', 1)
+        subscribed = threading.Event()
+        self._client.on_subscribe = lambda *rest: subscribed.set()
+        self._client.connect('127.0.0.1', port)
+        self._client.loop_start()
+        assert subscribed.wait(30)
+
+    def _heard(self, client: Any, userdata: Any, message: Any) -> None:
+        self.results.put((message.topic.split('/')[2], yaml.safe_load(message.payload)))
+
+    def ask(self, host: str, text: str, retain: bool = False) -> None:
+        self._client.publish(f'fast/migfra/{host}/task', text.encode(), 1,
+                             retain).wait_for_publish(30)
+
+    def close(self) -> None:
+        self._client.disconnect()
+        self._client.loop_stop()
+
+
+class MigfraCase(test_first_light.RebalancedTestCase):
+    allow = ('*:*:*',)
+    protocol = '3.1.1'
+
+    def setUp(self) -> None:
+        super().setUp()
+        self.directory = pathlib.Path(self.useFixture(fixtures.TempDir()).path)
+        self.broker = servers.Mosquitto(self.directory)
+        self.addCleanup(self.broker.close)
+        self.broker.start()
+        for group, name, value in (
+                ('mqtt', 'host', '127.0.0.1'), ('mqtt', 'port', self.broker.port),
+                ('mqtt', 'protocol', self.protocol), ('migfra', 'poll_interval', 0.1),
+                ('migfra', 'allow', [permits.PermitType()(text) for text in self.allow])):
+            self.conf.set_override(name, value, group)
+        self.load({'host1': 0.5, 'host2': 0.4, 'host3': 0.3}, {})
+        self.answering: set[str] | None = None
+        self.useFixture(fixtures.MonkeyPatch(
+            'kronos_nova.rebalancer.clients.power.answers_ssh',
+            lambda address: self.answering is None or address in self.answering))
+        self.service = self.new_service('one')
+        self.scheduler = Scheduler(self.broker.port)
+        self.addCleanup(self.scheduler.close)
+
+    def new_service(self, name: str) -> Any:
+        read = collector.Collector(self.conf, self.connection)
+        source = prometheus.PrometheusSource(self.conf)
+
+        def look(policy_set: Any) -> looking.Seen:
+            return looking.look(self.conf, policy_set, self.store, read, source, undecided=False)
+
+        service = assembly.assemble(
+            self.conf, lambda: policies.load(self.policies_file), self.connection, self.store,
+            look, name, 'machine')
+        thread = threading.Thread(target=service.run)
+        thread.start()
+
+        def stop() -> None:
+            service.stop()
+            thread.join()
+
+        self.addCleanup(stop)
+        service.ended = stop
+        return service
+
+    def asked(self, text: str, host: str = 'host1') -> dict[str, Any]:
+        """Publish a task, and wait for its result while executors work."""
+        self.scheduler.ask(host, text)
+        return self.result(host)
+
+    def result(self, host: str = 'host1') -> dict[str, Any]:
+        until = time.monotonic() + 60
+        while time.monotonic() < until:
+            self.worker.run_once(self.worker._clock())
+            try:
+                found = self.scheduler.results.get(timeout=0.1)
+            except queue.Empty:
+                continue
+            self.assertEqual(host, found[0])
+            return dict(found[1])
+        raise AssertionError('no result came')
+
+    def named(self, server: dict[str, Any], name: str) -> dict[str, Any]:
+        self.admin_api.put_server(server['id'], {'server': {'name': name}})
+        return server
+
+    def status(self, server: dict[str, Any]) -> str:
+        return str(self.admin_api.get_server(server['id'])['status'])
+
+
+class TestServers(MigfraCase):
+
+    def test_servers_are_stopped_started_suspended_and_resumed_as_the_protocol_says(self) -> None:
+        one, two = (self.named(self.boot(host='host1'), name) for name in ('vm-1', 'vm-2'))
+        self.assertEqual({
+            'scheduler': 'global', 'result': 'vm stopped', 'id': f'{ID}1', 'list': [
+                {'vm-name': 'vm-1', 'status': 'success', 'details': ''},
+                {'vm-name': two['id'], 'status': 'success', 'details': ''}]}, self.asked(f'''\
+host: host1
+task: stop vm
+id: {ID}1
+list:
+- vm-name: vm-1
+- vm-name: {two['id']}
+  force: true
+  undefine: false
+'''))
+        self.assertEqual(['SHUTOFF'] * 2, [self.status(s) for s in (one, two)])
+        flavor = self.flavor
+        self.assertEqual({
+            'scheduler': 'global', 'result': 'vm started', 'id': f'{ID}2', 'list': [
+                {'vm-name': 'vm-1', 'status': 'success', 'details': '', 'process-id': None},
+                {'vm-name': '', 'status': 'error', 'process-id': None, 'details':
+                 'xml: Nova makes the domains of its servers itself; create the server with its '
+                 'flavor and image, and name it'},
+                {'vm-name': 'vm-2', 'status': 'error', 'process-id': None, 'details':
+                 f'memory: its flavor has {flavor["ram"] * 1024} KiB, not 1; resize it in Nova'},
+            ]}, self.asked(f'''\
+host: host1
+task: start vm
+id: {ID}2
+vm-configurations:
+- vm-name: vm-1
+  memory: {flavor['ram'] * 1024}
+  vcpus: {flavor['vcpus']}
+- xml: <domain/>
+  pci-ids:
+  - vendor: 0x15b3
+    device: 0x1004
+  transient: true
+- vm-name: vm-2
+  memory: 1
+'''))
+        self.assertEqual(['ACTIVE', 'SHUTOFF'], [self.status(s) for s in (one, two)])
+        self.assertEqual({
+            'scheduler': 'global', 'result': 'vm suspended', 'id': f'{ID}3', 'list': [
+                {'vm-name': 'vm-1', 'status': 'success', 'details': ''},
+                {'vm-name': 'vm-2', 'status': 'error', 'details':
+                 'it is SHUTOFF: suspend vm is for servers that are ACTIVE'}]}, self.asked(f'''\
+host: host1
+task: suspend vm
+id: {ID}3
+list:
+- vm-name: vm-1
+- vm-name: vm-2
+'''))
+        self.assertEqual('PAUSED', self.status(one))
+        self.assertEqual({
+            'scheduler': 'global', 'result': 'vm resumed', 'id': f'{ID}4', 'list': [
+                {'vm-name': 'vm-1', 'status': 'success', 'details': ''}]}, self.asked(f'''\
+host: host1
+task: resume vm
+id: {ID}4
+list:
+- vm-name: vm-1
+'''))
+        self.assertEqual('ACTIVE', self.status(one))
+
+
+class TestMoves(MigfraCase):
+
+    def test_a_server_is_migrated_where_it_was_asked_to(self) -> None:
+        server = self.named(self.boot(host='host1'), 'vm-1')
+        found = self.asked(f'''\
+host: host1
+task: migrate vm
+id: {ID}1
+vm-name: vm-1
+destination: host3
+parameter:
+  retry-counter: 2
+  migration-type: live
+  rdma-migration: false
+''')
+        self.assertEqual({
+            'scheduler': 'global', 'result': 'vm migrated', 'id': f'{ID}1', 'vm-name': 'vm-1',
+            'status': 'success', 'details': '0', 'process-id': None}, found)
+        self.assertEqual('host3', self.host_of(server))
+
+    def test_a_node_is_evacuated_onto_the_hosts_that_were_named(self) -> None:
+        moved = [self.named(self.boot(host='host1'), f'vm-{n}') for n in range(2)]
+        found = self.asked(f'''\
+host: host1
+task: evacuate node
+id: {ID}1
+time-measurement: true
+destinations:
+- host2
+- host3
+parameter:
+  retry-counter: 1
+  mode: scatter
+  migration-type: live
+  rdma-migration: false
+  overbooking: false
+''')
+        self.assertEqual(('node evacuated', [('vm-0', 'success', '0'), ('vm-1', 'success', '0')]), (
+            found['result'], sorted((one['vm-name'], one['status'], one['details'])
+                                    for one in found['list'])))
+        self.assertEqual({'host2', 'host3'}, {self.host_of(s) for s in moved})
+        self.assertIn('total', found['time-measurement'][0])
