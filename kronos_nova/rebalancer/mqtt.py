@@ -58,7 +58,8 @@ class Heard:
 class Connection:
     """:param client_id: who we are; another connection of the same name ends this one.
     :param heard: takes what comes, on the connection's thread; it may block for a while.
-    :param status: a topic that shows, retained, whether we are ``online``.
+    :param status: a topic that shows, retained, whether we are ``online``: all that is to be
+        heard is.
     :raises ConfigError: the options cannot be used.
     """
 
@@ -75,6 +76,8 @@ class Connection:
         self._session = 0
         self._trouble: str | None = None
         self.connected = threading.Event()
+        #: All topics that we have been told of are heard.
+        self.hearing = threading.Event()
         self._client = self._made(client_id)
 
     def _made(self, client_id: str) -> paho.Client:
@@ -165,16 +168,15 @@ class Connection:
         LOG.info('Connected to the MQTT broker at %s:%d', self._conf.host, self._conf.port)
         with self._lock:
             topics = self._topics
-        self._subscribe(topics)
-        if self._status is not None:
-            client.publish(self._status, 'online', 1, True)
         self.connected.set()
+        self._subscribe(topics)
 
     def _subscribe(self, topics: Iterable[str]) -> None:
         for some in _parts(topics):
-            _result, mid = self._client.subscribe([(topic, 1) for topic in some])
-            if mid is not None:
-                with self._lock:
+            # The answer comes on the connection's thread, and waits for the lock.
+            with self._lock:
+                _result, mid = self._client.subscribe([(topic, 1) for topic in some])
+                if mid is not None:
                     self._asked[mid] = some
 
     def _on_connect_fail(self, client: Any, userdata: Any) -> None:
@@ -183,6 +185,9 @@ class Connection:
     def _on_disconnect(self, client: Any, userdata: Any, flags: Any, reason: Any,
                        props: Any = None) -> None:
         self.connected.clear()
+        self.hearing.clear()
+        with self._lock:
+            self._asked.clear()
         if reason.is_failure:
             self._tell(f'the connection broke ({reason})')
 
@@ -223,6 +228,11 @@ class Connection:
                       props: Any = None) -> None:
         with self._lock:
             topics = self._asked.pop(mid, [])
+            whole = not self._asked
+        if whole and not self.hearing.is_set():
+            self.hearing.set()
+            if self._status is not None:
+                client.publish(self._status, 'online', 1, True)
         refused = [topic for topic, reason in zip(topics, reasons, strict=False)
                    if reason.is_failure]
         if refused:

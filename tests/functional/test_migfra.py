@@ -28,7 +28,6 @@ from kronos_nova.conf import policies
 from kronos_nova.rebalancer import collector
 from kronos_nova.rebalancer import looking
 from kronos_nova.rebalancer.migfra import assembly
-from kronos_nova.rebalancer.migfra import power as power_requests
 from kronos_nova.sources import prometheus
 from tests.functional import test_first_light
 from tests.integration import servers
@@ -87,7 +86,7 @@ class MigfraCase(test_first_light.RebalancedTestCase):
         self.scheduler = Scheduler(self.broker.port)
         self.addCleanup(self.scheduler.close)
 
-    def new_service(self, name: str) -> Any:
+    def new_service(self, name: str, wait: bool = True) -> Any:
         read = collector.Collector(self.conf, self.connection)
         source = prometheus.PrometheusSource(self.conf)
 
@@ -106,6 +105,8 @@ class MigfraCase(test_first_light.RebalancedTestCase):
 
         self.addCleanup(stop)
         service.ended = stop
+        if wait:
+            self.assertTrue(service._broker.hearing.wait(60))
         return service
 
     def asked(self, text: str, host: str = 'host1') -> dict[str, Any]:
@@ -244,3 +245,133 @@ parameter:
                                     for one in found['list'])))
         self.assertEqual({'host2', 'host3'}, {self.host_of(s) for s in moved})
         self.assertIn('total', found['time-measurement'][0])
+
+
+class TestRefused(MigfraCase):
+    allow = ('migrate-vm:*:other', 'stop-vm:nobody:*', 'suspend-vm:*:*')
+
+    def test_what_is_no_task_and_what_is_not_allowed_is_answered_and_not_done(self) -> None:
+        server = self.named(self.boot(host='host1'), 'vm-1')
+        wrong = [
+            ('{', {'result': 'error', 'id': None}, 'line 1: '),
+            (f'task: quit\nid: {ID}1\n', {'result': 'error', 'id': f'{ID}1'},
+             'task: must be one of '),
+            (f'task: suspend vm\nid: {ID}2\nhost: host2\nlist: [{{vm-name: vm-1}}]\n',
+             {'result': 'vm suspended', 'id': f'{ID}2', 'list': []},
+             'host: the task came on the topic of host1'),
+            (f'task: migrate vm\nid: {ID}3\nvm-name: vm-1\ndestination: host2\n',
+             {'result': 'vm migrated', 'id': f'{ID}3'},
+             'migrate vm is not allowed in scope _unassigned_'),
+            (f'task: migrate vm\nid: {ID}4\nvm-name: vm-1\n',
+             {'result': 'vm migrated', 'id': f'{ID}4'}, 'destination: it is missing')]
+        for text, expected, why in wrong:
+            found = self.asked(text)
+            self.assertEqual('error', found['status'])
+            self.assertEqual(why, found['details'][:len(why)])
+            self.assertEqual({**expected, 'scheduler': 'global'}, {
+                name: value for name, value in found.items()
+                if name not in ('status', 'details')})
+        # Of another project's server nothing is told, not even that it is there.
+        found = self.asked(f'task: stop vm\nid: {ID}5\nlist: [{{vm-name: {server["id"]}}}, '
+                           '{vm-name: vm-1}, {vm-name: vm-2}]\n')
+        self.assertEqual(['there is no such server in a project that may be asked for'] * 3,
+                         [one['details'] for one in found['list']])
+        # In a dry run nothing is done for anybody.
+        self.conf.set_override('dry_run', True, 'engine')
+        found = self.asked(f'task: suspend vm\nid: {ID}6\nlist: [{{vm-name: vm-1}}]\n')
+        self.assertEqual('[engine] dry_run is set, and then nothing is done', found['details'])
+        self.assertEqual(('ACTIVE', 'host1'), (self.status(server), self.host_of(server)))
+
+    def test_a_name_that_two_servers_bear_and_a_server_elsewhere_are_not_meant(self) -> None:
+        for host in ('host1', 'host2'):
+            self.named(self.boot(host=host), 'vm-1')
+        self.named(self.boot(host='host2'), 'vm-2')
+        found = self.asked(f'task: suspend vm\nid: {ID}1\nlist: [{{vm-name: vm-1}}, '
+                           '{vm-name: vm-2}]\n')
+        self.assertEqual(['2 servers bear the name; give the UUID of one',
+                          'it is on host2, not on host1'],
+                         [one['details'] for one in found['list']])
+
+
+class TestDelivery(MigfraCase):
+    protocol = '5'
+
+    def test_a_task_is_done_once_however_often_it_comes(self) -> None:
+        server = self.named(self.boot(host='host1'), 'vm-1')
+        text = f'task: migrate vm\nid: {ID}1\nvm-name: vm-1\ndestination: host2\n'
+        for _ in range(3):
+            self.scheduler.ask('host1', text)
+        first = self.result()
+        self.assertEqual(('success', 'host2'), (first['status'], self.host_of(server)))
+        # It is over, and so the result comes again; nothing else does.
+        self.assertEqual(first, self.asked(text))
+        self.assertEqual(1, len(self.migrations(server)))
+        # The same number for something else is a mistake of who asks.
+        found = self.asked(text.replace('host2', 'host3'))
+        self.assertEqual('id: another task had it; each needs one of its own', found['details'])
+        self.assertEqual('host2', self.host_of(server))
+
+    def test_a_task_that_the_broker_has_kept_for_long_is_left_alone(self) -> None:
+        server = self.named(self.boot(host='host1'), 'vm-1')
+        self.service.ended()
+        self.scheduler.ask('host1', f'task: suspend vm\nid: {ID}1\nlist: [{{vm-name: vm-1}}]\n',
+                           retain=True)
+        self.conf.set_override('client_id', 'another', 'migfra')
+        self.new_service('two')
+        found = self.asked(f'task: suspend vm\nid: {ID}2\nlist: [{{vm-name: {ID}9}}]\n')
+        self.assertEqual(f'{ID}2', found['id'])
+        self.assertEqual('ACTIVE', self.status(server))
+
+    def test_an_evacuation_survives_the_broker_and_the_service(self) -> None:
+        moved = [self.named(self.boot(host='host1'), f'vm-{n}') for n in range(2)]
+        self.scheduler.ask('host1', f'task: evacuate node\nid: {ID}1\n'
+                                    'destinations: [host2, host3]\n')
+        self.wait_for(self.store.flights, 'the plan')
+        self.service.ended()
+        self.broker.stop()
+        self.work()
+        # Whoever went silent is waited for, then another goes on.
+        self.conf.set_override('claim_seconds', 10, 'migfra')
+        self.new_service('two', wait=False)
+        self.wait_for(lambda: all(self.host_of(s) != 'host1' for s in moved), 'the moves')
+        self.broker.start()
+        found = self.result()
+        self.assertEqual((f'{ID}1', ['success'] * 2),
+                         (found['id'], [one['status'] for one in found['list']]))
+        self.assertEqual([1, 1], [len(self.migrations(s)) for s in moved])
+
+    def test_what_is_asked_while_nobody_is_there_is_done_later(self) -> None:
+        server = self.named(self.boot(host='host1'), 'vm-1')
+        self.asked(f'task: suspend vm\nid: {ID}1\nlist: [{{vm-name: none}}]\n')
+        self.service.ended()
+        self.scheduler.ask('host1', f'task: suspend vm\nid: {ID}2\nlist: [{{vm-name: vm-1}}]\n')
+        self.assertEqual('ACTIVE', self.status(server))
+        self.new_service('two')
+        self.assertEqual(f'{ID}2', self.result()['id'])
+        self.assertEqual('PAUSED', self.status(server))
+
+
+class TestStarted(MigfraCase):
+
+    def test_a_server_has_started_when_its_ssh_answers(self) -> None:
+        server = self.named(self.boot(host='host1'), 'vm-1')
+        self.useFixture(fixtures.MonkeyPatch(
+            'kronos_nova.rebalancer.clients.nova_api._addresses',
+            lambda data: ('127.0.0.1', '192.0.2.7')))
+        self.answering = set()
+        self.scheduler.ask('host1', f'task: start vm\nid: {ID}1\n'
+                                    'vm-configurations: [{vm-name: vm-1}]\n')
+        time.sleep(1)
+        self.assertTrue(self.scheduler.results.empty())
+        # An address of this machine's own is never believed.
+        self.answering.update({'127.0.0.1'})
+        time.sleep(1)
+        self.assertTrue(self.scheduler.results.empty())
+        self.answering.add('192.0.2.7')
+        self.assertEqual('success', self.result()['list'][0]['status'])
+        self.conf.set_override('start_seconds', 10, 'migfra')
+        self.answering.clear()
+        found = self.asked(f'task: start vm\nid: {ID}2\nvm-configurations: [{{vm-name: vm-1}}]\n')
+        self.assertEqual('it is ACTIVE, but its SSH does not answer at 127.0.0.1, 192.0.2.7; it '
+                         'was waited for 10 s', found['list'][0]['details'])
+        self.assertEqual('ACTIVE', self.status(server))

@@ -55,12 +55,12 @@ class PowerHandler:
 
     def __init__(self, conf: cfg.ConfigOpts, nova: nova_api.NovaApi, hosts: names.Hosts,
                  note: Callable[[requests.Request, dict[str, Any]], None],
-                 answers: Callable[[str], bool] = power.answers_ssh) -> None:
+                 answers: Callable[[str], bool] | None = None) -> None:
         self._conf = conf.migfra
         self._nova = nova
         self._hosts = hosts
         self._note = note
-        self._answers = answers
+        self._answers = answers or power.answers_ssh
         self._aliases = names.aliases(conf.migfra.pci_aliases)
 
     def step(self, request: requests.Request, now: float) -> handling.Ended | None:
@@ -122,6 +122,7 @@ class PowerHandler:
             if kind is Kind.START:
                 self._fits(item, found)
             known.update(uuid=instance.uuid, since=now)
+            self._note(request, progress)
         if instance.status == action.wanted and instance.task_state is None:
             if kind is Kind.START and not self._reached(found):
                 self._late(request, known, 'it is ACTIVE, but its SSH does not answer at '

@@ -227,6 +227,7 @@ class Service:
         self._messages: queue.Queue[mqtt.Heard] = queue.Queue(WAITING)
         self._held: mqtt.Heard | None = None
         self._telling: set[str] = set()
+        self._again: set[str] = set()
         self._told: queue.SimpleQueue[tuple[str, bool]] = queue.SimpleQueue()
         self._quiet_until = 0.0
         self._refresh_at = 0.0
@@ -374,6 +375,7 @@ class Service:
                                 'id: another task had it; each needs one of its own')
         elif known.ended_at is not None:
             LOG.info('Request %s came again after its end: its result is told again', task.id)
+            self._again.add(task.id)
             self._kept.tell(task.id, again=True)
         return message.acknowledge()
 
@@ -390,7 +392,10 @@ class Service:
             request_id, said = self._told.get()
             # Should this fail it is told once more, which does no harm.
             self._telling.discard(request_id)
-            if said:
+            if said and request_id in self._again:
+                # It was wanted once more while it was on its way.
+                self._again.discard(request_id)
+            elif said:
                 self._kept.tell(request_id)
             else:
                 # Whoever may not publish there may not in a moment either.
@@ -401,6 +406,7 @@ class Service:
             if request.request_id in self._telling:
                 continue
             self._telling.add(request.request_id)
+            self._again.discard(request.request_id)
             self._broker.publish(self._topic(request.host, 'result'), request.reply or '',
                                  self._said(request.request_id))
 
