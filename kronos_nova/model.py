@@ -592,7 +592,8 @@ class Attempt:
     """One try of a task at one destination, from its claim or request on.
 
     ``error_type`` and ``error`` are None when it succeeded. ``migration_uuid``
-    is Nova's, None when there was none, or none is known.
+    is Nova's, None when there was none, or none is known. ``phases``: seconds by phase
+    (rebalancer.timings), in their order; empty where an earlier release has carried it out.
     """
 
     to_host: str
@@ -601,6 +602,7 @@ class Attempt:
     error_type: str | None = None
     error: str | None = None
     migration_uuid: str | None = None
+    phases: Mapping[str, float] = _empty()
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

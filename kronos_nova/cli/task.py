@@ -78,7 +78,7 @@ def _shown(row: Any, nested: bool) -> _database.Shown:
         {'to_host': _tool.shown(a.to_host), 'started_at': moments.shown(a.started_at),
          'ended_at': moments.shown(a.ended_at), 'error_type': a.error_type,
          'error': None if a.error is None else _tool.shown(a.error),
-         'migration_uuid': a.migration_uuid} for a in row.attempts]
+         'migration_uuid': a.migration_uuid, 'phases': dict(a.phases)} for a in row.attempts]
     if not nested:
         alternates = '\n'.join(
             a['host'] + ('' if a['improvement'] is None else f' ({a["improvement"]:.4f})')
@@ -87,6 +87,7 @@ def _shown(row: Any, nested: bool) -> _database.Shown:
             f'{a["to_host"]}, {a["started_at"]} to {a["ended_at"]}'
             + (f', migration {a["migration_uuid"]}' if a['migration_uuid'] else '')
             + (f': {a["error_type"]}: {a["error"]}' if a['error_type'] else ': completed')
+            + _phases(a['phases'])
             for a in attempts)
     return (
         'Task', 'Plan', 'Scope', 'Instance', 'From', 'To', 'Improvement', 'Alternates', 'Phase',
@@ -95,6 +96,13 @@ def _shown(row: Any, nested: bool) -> _database.Shown:
         _tool.shown(task.from_host), _tool.shown(task.to_host), task.improvement, alternates,
         str(task.phase), str(task.method), str(task.state), _doubt(row),
         f'{task.retry_count} of {task.max_retries}', _tool.shown(row.error or ''), attempts)
+
+
+def _phases(seconds: dict[str, float]) -> str:
+    """As a second line of the attempt."""
+    if not seconds:
+        return ''
+    return '\n  ' + ', '.join(f'{name} {value:.0f} s' for name, value in seconds.items())
 
 
 class CancelTask(_database.DatabaseCommand):

@@ -48,6 +48,8 @@ _HASHED = re.compile(r'.*-[0-9a-f]{16}', re.DOTALL)
 _NAME = 255
 _TEXT = 4096
 _LIST = 1000
+_PHASES = 32
+_PHASE = re.compile(r'[a-z_]{1,32}')
 #: Later than any clock may say (the year 5138).
 _LATEST = 1e11
 #: Line breaks and other controls, and halves of characters: names have none, and
@@ -188,7 +190,8 @@ def _attempt_payload(attempt: model.Attempt) -> dict[str, Any]:
     return {
         'to_host': attempt.to_host, 'started_at': _iso(attempt.started_at),
         'ended_at': _iso(attempt.ended_at), 'error_type': attempt.error_type,
-        'error': attempt.error, 'migration_uuid': attempt.migration_uuid}
+        'error': attempt.error, 'migration_uuid': attempt.migration_uuid,
+        'phases': dict(attempt.phases)}
 
 
 def from_payload(data: object) -> model.Result:
@@ -214,7 +217,7 @@ def _attempt(data: object) -> model.Attempt:
             to_host=read.name('to_host'), started_at=read.time('started_at', default=0.0),
             ended_at=read.time('ended_at', default=0.0),
             error_type=read.optional_text('error_type'), error=read.optional_text('error'),
-            migration_uuid=read.optional_uuid('migration_uuid'))
+            migration_uuid=read.optional_uuid('migration_uuid'), phases=read.seconds('phases'))
     except exception.MessageError as e:
         raise ValueError(f'has an attempt whose {e.kwargs["field"]} {e.kwargs["problem"]}') \
             from None
@@ -326,6 +329,17 @@ class _Reader:
         if self._data.get(field) is None:
             return None
         return self.number(field, low, high, default=low)
+
+    def seconds(self, field: str) -> dict[str, float]:
+        """Of phases by their names; what a later release has added is kept."""
+        def convert(value: object) -> dict[str, float]:
+            if not isinstance(value, Mapping) or len(value) > _PHASES or not all(
+                    isinstance(name, str) and _PHASE.fullmatch(name) and not isinstance(
+                        number, bool) and isinstance(number, int | float)
+                    and 0 <= number <= _LATEST for name, number in value.items()):
+                raise ValueError('must be seconds by the names of phases')
+            return {name: float(number) for name, number in value.items()}
+        return dict(self._take(field, convert, {}))
 
     def time(self, field: str, *, default: float) -> float:
         """ISO 8601; without an offset it is UTC."""

@@ -27,10 +27,13 @@ from typing import Any
 
 from kronos_nova import exception
 from kronos_nova import model
+from kronos_nova.rebalancer import timings
 
-#: Upper ends of buckets, seconds: of a step of a cycle, of a task's wait, of a migration.
+#: Upper ends of buckets, seconds: of a step of a cycle, of a task's wait, of a phase of an
+#: attempt, of a migration.
 STEPS = (0.01, 0.05, 0.1, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0, 120.0)
 WAITS = (1.0, 10.0, 60.0, 300.0, 900.0, 1800.0, 3600.0, 7200.0, 21600.0)
+PHASES = (0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 30.0, 60.0, 120.0, 300.0, 600.0, 1800.0, 3600.0, 7200.0)
 MIGRATIONS = (5.0, 10.0, 20.0, 30.0, 60.0, 120.0, 300.0, 600.0, 1200.0, 1800.0, 3600.0, 7200.0)
 
 #: Of a failure that is no exception of ours.
@@ -212,6 +215,9 @@ class Tally:
                 self._durations.setdefault('waits', {}).setdefault(
                     (phase.value,), Distribution.empty(WAITS))
                 for method in model.Method:
+                    for part in timings.PHASES:
+                        self._durations.setdefault('phases', {}).setdefault(
+                            (method.value, part), Distribution.empty(PHASES))
                     for state in (state for state in model.TaskState if state.terminal):
                         self._count('tasks_ended', phase.value, method.value, state.value, by=0)
                         self._durations.setdefault('migrations', {}).setdefault(
@@ -226,6 +232,15 @@ class Tally:
         """A try at one destination; another may follow."""
         with self._lock:
             self._count('failed_attempts', error_type)
+
+    def attempted(self, method: model.Method, phases: Mapping[str, float]) -> None:
+        """A try at one destination has ended, well or not.
+
+        :param phases: seconds of each phase that it came to.
+        """
+        with self._lock:
+            for part, seconds in phases.items():
+                self._observe('phases', PHASES, seconds, method.value, part)
 
     def ended(self, task: model.Task, state: model.TaskState, took: float | None) -> None:
         """A task is over.

@@ -84,6 +84,9 @@ class MoveTestCase(ExecutorCase):
         self.assertIs(Stage.COMPLETED, progress.stage, progress)
         self.assertEqual(self.migrations(server)[0]['uuid'], progress.reference)
         self.executor.post_flight(task)
+        measured = self.executor.measured(task, str(progress.reference))
+        self.assertEqual(['pre_check', 'preparing', 'running', 'post_migrating'], list(measured))
+        self.assertLess(sum(measured.values()), 120, 'by one clock, in whole seconds')
         self.assertEqual('host2', self.host_of(server))
         self.assertIs(Stage.COMPLETED, self.executor.look(task, marker).stage,
                       'one who looks late sees it as well')

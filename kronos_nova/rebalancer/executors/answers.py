@@ -19,8 +19,10 @@ from typing import Any
 
 from kronos_nova import exception
 from kronos_nova import model
+from kronos_nova.rebalancer import timings
 from kronos_nova.rebalancer.clients import api
 from kronos_nova.rebalancer.clients import nova_api
+from kronos_nova.rebalancer.clients import records
 from kronos_nova.rebalancer.executors import base
 from kronos_nova.rebalancer.executors import faults
 
@@ -103,6 +105,42 @@ def said(nova: nova_api.NovaApi, uuid: str, action: str) -> list[str] | None:
         # A refusal is one the next time, too, but for 408 and 429: not yet.
         return [] if refused and exc.status not in (408, 429) else None
     return []
+
+
+def measured(nova: nova_api.NovaApi, task: model.Task, reference: str) -> dict[str, float]:
+    """Seconds of the phases of our live migration by Nova's own clock, which counts whole
+    seconds: from the action's start to what Nova last wrote of the migration. Empty
+    where Nova has not told them all, or in another order.
+
+    Source: nova.compute.manager, _do_live_migration: ``preparing`` is when the
+    destination prepares (pre_live_migration), ``running`` is what comes after; the events
+    have the names of the methods.
+
+    :raises ApiError: it cannot be known.
+    """
+    migration = next((m for m in nova.migrations(task.instance_uuid)
+                      if m.uuid == reference and m.ended), None)
+    action = next((records.Record('Nova', 'action', found, identity='request_id')
+                   for found in nova.actions(task.instance_uuid)
+                   if found.get('action') == nova_api.LIVE_MIGRATION), None)
+    if migration is None or action is None:
+        return {}
+    events = {str(event.get('event')): records.Record('Nova', 'event', event, identity='event')
+              for event in nova.action_events(task.instance_uuid, action.text('request_id'))}
+
+    def time(event: str, field: str) -> float | None:
+        found = events.get(event)
+        return None if found is None or not found.has(field) else found.optional_time(field)
+    asked = action.optional_time('start_time') if action.has('start_time') else None
+    if asked is None:
+        return {}
+    before = 'compute_pre_live_migration'
+    return timings.between((
+        (timings.PRE_CHECK, asked), (timings.PREPARING, time(before, 'start_time')),
+        (timings.RUNNING, time(before, 'finish_time')),
+        (timings.POST_MIGRATING,
+         time('compute_post_live_migration_at_destination', 'start_time')),
+        (timings.POST_FLIGHT, migration.updated_at)))
 
 
 def failed(task: model.Task, migration: nova_api.Migration,

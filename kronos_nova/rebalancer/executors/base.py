@@ -19,6 +19,7 @@ request is sent. So a successor can go on after a crash.
 
 import abc
 from collections.abc import Callable
+from collections.abc import Mapping
 import dataclasses
 import enum
 from typing import Any, Self
@@ -52,7 +53,8 @@ class Progress:
     """A look's result; ``detail`` is for people, ``reference`` names the
     migration (its UUID) once it is known. ``rule``: of a failure, the rule of
     ours that Nova has enforced; another try cannot change it. ``broken``: the
-    failure has left the instance in ERROR. ``fault``: whose the failure is."""
+    failure has left the instance in ERROR. ``fault``: whose the failure is. ``phase``: how
+    far it has come (one of timings.NOVAS), None where that is not told."""
 
     stage: Stage
     detail: str = ''
@@ -60,6 +62,7 @@ class Progress:
     rule: str | None = None
     broken: bool = False
     fault: faults.Fault = faults.Fault.DESTINATION
+    phase: str | None = None
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -136,6 +139,15 @@ class Executor(abc.ABC):
         :raises NovaClientError: it is not known; asked again later.
         """
         return False
+
+    def measured(self, task: model.Task, reference: str) -> Mapping[str, float]:
+        """Seconds of phases (timings.NOVAS) of a migration that has ended, by the clock of
+        whoever carried it out; together from our request to its end. Empty: not known.
+
+        :param reference: names the migration, as in :class:`Progress`.
+        :raises NovaClientError: could not be read; it is not asked again.
+        """
+        return {}
 
     @abc.abstractmethod
     def post_flight(self, task: model.Task) -> None:

@@ -25,6 +25,7 @@ from kronos_nova import exception
 from kronos_nova import model
 from kronos_nova.constraints import statuses
 from kronos_nova.rebalancer import collector
+from kronos_nova.rebalancer import timings
 from kronos_nova.rebalancer.clients import api
 from kronos_nova.rebalancer.clients import nova_api
 from kronos_nova.rebalancer.clients import placement_api
@@ -80,7 +81,8 @@ class ColdMigration:
             return self._finished(task, migration, server)
         stage = (base.Stage.WAITING if migration.status in answers.WAITING
                  else base.Stage.RUNNING)
-        return base.Progress(stage, api.printable(migration.status), reference)
+        return base.Progress(stage, api.printable(migration.status), reference,
+                             phase=timings.OF_STATUS.get(migration.status))
 
     @staticmethod
     def _ours(migrations: list[nova_api.Migration], task: model.Task,
@@ -109,7 +111,8 @@ class ColdMigration:
             return base.Progress(
                 base.Stage.ABSENT, f'its migration {migration.uuid} was asked for by user {other}; '
                                    'it is left to them')
-        return base.Progress(base.Stage.UNCONFIRMED, 'finished, not confirmed', migration.uuid)
+        return base.Progress(base.Stage.UNCONFIRMED, 'finished, not confirmed', migration.uuid,
+                             phase=timings.POST_MIGRATING)
 
     def _begun_by_another(self, uuid: str) -> str | None:
         """The user who asked for the newest cold migration, if that was not

@@ -30,6 +30,7 @@ from kronos_nova.constraints import cluster_view
 from kronos_nova.constraints import metrics
 from kronos_nova.constraints import statuses
 from kronos_nova.rebalancer import collector
+from kronos_nova.rebalancer import timings
 from kronos_nova.rebalancer.clients import api
 from kronos_nova.rebalancer.clients import nova_api
 from kronos_nova.rebalancer.executors import answers
@@ -264,7 +265,8 @@ class NovaExecutor(base.Executor):
         if migration.ended:
             return self._failed(task, migration, server, migrations)
         stage = base.Stage.WAITING if migration.status in answers.WAITING else base.Stage.RUNNING
-        return base.Progress(stage, api.printable(migration.status), reference)
+        return base.Progress(stage, api.printable(migration.status), reference,
+                             phase=timings.OF_STATUS.get(migration.status))
 
     @staticmethod
     def _absent(migrations: list[nova_api.Migration], server: model.Instance | None,
@@ -309,6 +311,14 @@ class NovaExecutor(base.Executor):
         if held is not None:
             return base.Progress(base.Stage.SETTLING, held, migration.uuid)
         return answers.told(found, details)
+
+    def measured(self, task: model.Task, reference: str) -> Mapping[str, float]:
+        if task.method is model.Method.COLD:
+            return {}
+        try:
+            return answers.measured(self._nova, task, reference)
+        except api.ApiError as exc:
+            raise answers.unread(task, exc) from None
 
     def confirm(self, task: model.Task, marker: str) -> None:
         self._cold.confirm(task)

@@ -17,6 +17,7 @@ The row is committed first; the notification is news, not the truth.
 """
 
 from collections.abc import Callable
+from collections.abc import Mapping
 import dataclasses
 
 from oslo_log import log as logging
@@ -26,6 +27,7 @@ from kronos_nova import exception
 from kronos_nova import model
 from kronos_nova.model import TaskState
 from kronos_nova.rebalancer import tally as tallies
+from kronos_nova.rebalancer import timings
 from kronos_nova.rebalancer.clients import api as clients
 from kronos_nova.rebalancer.executors import retry
 from kronos_nova.rebalancer.store import api
@@ -42,11 +44,17 @@ Notify = Callable[[str, model.Result], object]
 
 
 class Outcomes:
-    """Writes what became of this worker's tasks."""
+    """Writes what became of this worker's tasks.
+
+    :param measure: seconds of phases of an attempt that ends, where they are known better
+        than from its marks.
+    """
 
     def __init__(self, store: api.Store, settings: retry.Settings, notify: Notify | None,
                  worker: str, clock: Callable[[], float],
-                 tally: tallies.Tally | None = None) -> None:
+                 tally: tallies.Tally | None = None,
+                 measure: Callable[[rows.TaskRow], Mapping[str, float]] = lambda row: {}) -> None:
+        self._measure = measure
         self._store = store
         self._settings = settings
         self._notify = notify
@@ -85,17 +93,19 @@ class Outcomes:
                verdict: retry.Verdict, now: float) -> bool:
         """Back to the queue; False: it was not ours any more."""
         task = row.task
-        tried = row.attempts
+        tried, marks = row.attempts, timings.begun(row.marks, timings.QUEUE, now)
         if error.kwargs.get('rule') not in retry.WAITING:
-            tried = (*tried, _attempt(row, now, error.wire_type, str(error)))
+            tried = (*tried, _attempt(row, now, error.wire_type, str(error), self._measure(row)))
+            marks = ()
         if not self._store.requeue(
                 task.task_id, self._worker, now, not_before=verdict.not_before,
                 retry_count=verdict.retry_count, attempt=verdict.attempt, error=str(error),
-                error_type=error.wire_type, attempts=tried):
+                error_type=error.wire_type, attempts=tried, marks=marks):
             self.lost(task)
             return False
         if tried is not row.attempts:
             self._tally.attempt_failed(error.wire_type)
+            self._tally.attempted(task.method, tried[-1].phases)
         if (verdict.attempt, verdict.retry_count) == (row.attempt, task.retry_count):
             LOG.info('Task %s: %s: it waits for %.0f s', task.task_id, error,
                      verdict.not_before - now)
@@ -138,8 +148,8 @@ class Outcomes:
         seconds = -1.0 if for_ever else self._settings.instance_quarantine_seconds
         now = self._clock()
         task = row.task
-        result = self._result(row, now, error_type, error,
-                              (*row.attempts, _attempt(row, now, error_type, error)))
+        attempt = _attempt(row, now, error_type, error, self._measure(row))
+        result = self._result(row, now, error_type, error, (*row.attempts, attempt))
         cancelled = self._store.finish(
             task, result, state, now, worker=self._worker,
             instance_cooldown=self._settings.instance_cooldown,
@@ -149,6 +159,7 @@ class Outcomes:
             return False
         if state is TaskState.FAILED and error_type is not None:
             self._tally.attempt_failed(error_type)
+        self._tally.attempted(task.method, attempt.phases)
         self._tally.ended(task, state,
                           None if row.submitted_at is None else now - row.submitted_at)
         if state is TaskState.COMPLETED:
@@ -194,8 +205,8 @@ class Outcomes:
                         event, type(e).__name__, e)
 
 
-def _attempt(row: rows.TaskRow, now: float, error_type: str | None,
-             error: str | None) -> model.Attempt:
+def _attempt(row: rows.TaskRow, now: float, error_type: str | None, error: str | None,
+             measured: Mapping[str, float]) -> model.Attempt:
     """The one that ends now: from its request on, or from its claim when Nova
     was not asked."""
     reference = row.reference or ''
@@ -203,7 +214,8 @@ def _attempt(row: rows.TaskRow, now: float, error_type: str | None,
         to_host=row.task.to_host, ended_at=now, error_type=error_type,
         started_at=row.updated_at if row.submitted_at is None else row.submitted_at,
         error=None if error is None else clients.printable(error),
-        migration_uuid=reference if uuidutils.is_uuid_like(reference) else None)
+        migration_uuid=reference if uuidutils.is_uuid_like(reference) else None,
+        phases=timings.seconds(row.marks, now, measured))
 
 
 def _final(result: model.Result, task: model.Task) -> model.Result:

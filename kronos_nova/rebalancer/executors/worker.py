@@ -25,6 +25,7 @@ instance is migrating, or no longer where the request says).
 """
 
 from collections.abc import Callable
+from collections.abc import Mapping
 import dataclasses
 import threading
 import time
@@ -37,6 +38,7 @@ from kronos_nova.conf import masking
 from kronos_nova.model import TaskState
 from kronos_nova.rebalancer import health as healths
 from kronos_nova.rebalancer import tally as tallies
+from kronos_nova.rebalancer import timings
 from kronos_nova.rebalancer.executors import base
 from kronos_nova.rebalancer.executors import doubts
 from kronos_nova.rebalancer.executors import faults
@@ -61,6 +63,10 @@ _OF = {faults.Fault.DESTINATION: exception.MigrationFailed,
        faults.Fault.INSTANCE: exception.InstanceRefused,
        faults.Fault.API: exception.NovaClientError}
 
+
+#: Nova's part is over.
+_OVER = (base.Stage.COMPLETED, base.Stage.FAILED, base.Stage.CANCELLED, base.Stage.SETTLING,
+         base.Stage.UNTOLD)
 
 #: With these no attempt ends before Nova was asked.
 _NOVA_ANSWERED = frozenset(kind.wire_type for kind in (
@@ -99,7 +105,7 @@ class Worker:
         self._tally = tally or tallies.Tally()
         self._tally.serve({kind.wire_type for kind in exception.MigrationError.__subclasses__()})
         self._outcomes = outcomes.Outcomes(store, settings, notify, self.name, clock,
-                                           self._tally)
+                                           self._tally, self._measured)
         self._stopping = threading.Event()
         self._next_look: dict[str, float] = {}
         self._unverified: dict[str, float] = {}
@@ -238,12 +244,15 @@ class Worker:
                      task.task_id, pause)
         if self._stopping.is_set() or pause is not None:
             self._store.requeue(task.task_id, self.name, now, not_before=task.not_before,
-                                retry_count=task.retry_count, attempt=row.attempt)
+                                retry_count=task.retry_count, attempt=row.attempt,
+                                marks=timings.begun(row.marks, timings.QUEUE, now))
             return None
+        row = dataclasses.replace(row, marks=timings.begun(row.marks, timings.PRE_CHECK, now))
         if not self._store.mark(
                 task.task_id, self.name, [TaskState.CLAIMED], TaskState.SUBMITTING, now,
-                marker=marker, submitted_at=now, doubt_since=None,
-                doubt=None, deadline=retry.deadline(task, now, self._settings)):
+                marker=marker, submitted_at=now, doubt_since=None, doubt=None,
+                timings=timings.document(row.marks),
+                deadline=retry.deadline(task, now, self._settings)):
             return self._outcomes.lost(task)
         if not any(_asked(attempt) for attempt in row.attempts):
             self._tally.submitted(task, now - task.created_at)
@@ -299,6 +308,7 @@ class Worker:
 
     def _watch(self, row: rows.TaskRow) -> None:
         task = row.task
+        progress: base.Progress | None = None
         try:
             progress = self._driver.look(task, row.marker or '')
             if progress.stage.terminal:
@@ -307,18 +317,19 @@ class Worker:
                 self._driver.post_flight(task)
         except exception.NovaClientError as e:
             LOG.warning('Task %s: %s It is looked at again.', task.task_id, e)
-            self._check_deadline(row)
+            self._check_deadline(self._reached(row, progress))
             return
         except (exception.InstanceInError, exception.PreFlightError) as e:
             self._outcomes.failed(row, e)
             return
         except exception.MigrationError as e:
-            self._unsettled(row, e)
+            self._unsettled(self._reached(row, progress), e)
             return
         except Exception as e:
             LOG.error('Task %s: %s', task.task_id, _unexpected(task, e))
             self._check_deadline(row)
             return
+        row = self._reached(row, progress)
         match progress.stage:
             case base.Stage.COMPLETED:
                 self._outcomes.end(row, TaskState.COMPLETED)
@@ -340,6 +351,32 @@ class Worker:
                 self._confirm(row)
             case _:
                 self._under_way(row, progress)
+
+    def _reached(self, row: rows.TaskRow, progress: base.Progress | None) -> rows.TaskRow:
+        """With the phase that the look found, when it comes after the one that was known;
+        committed, so that a successor goes on with it."""
+        if progress is None:
+            return row
+        phase = timings.POST_FLIGHT if progress.stage in _OVER else progress.phase
+        if not timings.later(row.marks, phase):
+            return row
+        row = dataclasses.replace(
+            row, marks=timings.begun(row.marks, str(phase), self._clock()))
+        if progress.stage not in (base.Stage.FAILED, base.Stage.CANCELLED):
+            self._mark(row, row.task.state, [row.task.state],
+                       timings=timings.document(row.marks))
+        return row
+
+    def _measured(self, row: rows.TaskRow) -> Mapping[str, float]:
+        """What the driver knows better than looks do, which come every look_interval."""
+        if row.reference is None or all(p != timings.PRE_CHECK for p, _at in row.marks):
+            return {}
+        try:
+            return self._driver.measured(row.task, row.reference)
+        except Exception as e:
+            LOG.debug('Task %s: how long its phases took is told by looks alone: %s',
+                      row.task.task_id, e)
+            return {}
 
     def _under_way(self, row: rows.TaskRow, progress: base.Progress) -> None:
         if self._check_deadline(row):

@@ -126,6 +126,10 @@ def _all() -> tuple[Metric, ...]:
         Metric('kronos_migration_seconds', histogram, executor,
                ('driver', 'method', 'result'),
                'From asking Nova until the task has ended.'),
+        Metric('kronos_migration_step_seconds', histogram, executor,
+               ('driver', 'method', 'step'),
+               'Of a try at one destination, well or not: queue, pre_flight, hooks, pre_check, '
+               'preparing, running, post_migrating, post_flight, as far as it came.'),
 
         Metric('kronos_store_up', gauge, database, (),
                '0: the database did not answer in time, and nothing else is told of it.'),

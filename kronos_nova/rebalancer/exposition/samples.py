@@ -47,6 +47,7 @@ _DURATIONS = {
 _DRIVEN_DURATIONS = {
     'waits': 'kronos_task_wait_seconds',
     'migrations': 'kronos_migration_seconds',
+    'phases': 'kronos_migration_step_seconds',
 }
 #: A key of a policy's report -> metric.
 _POLICY = {

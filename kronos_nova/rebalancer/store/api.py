@@ -37,6 +37,7 @@ from kronos_nova import model
 from kronos_nova.constraints import settling
 from kronos_nova.model import TaskState
 from kronos_nova.rebalancer import breakers
+from kronos_nova.rebalancer import timings
 from kronos_nova.rebalancer.store import census
 from kronos_nova.rebalancer.store import database
 from kronos_nova.rebalancer.store import decisions
@@ -451,7 +452,7 @@ class Store:
         """Move our task to another live state; False: it is not ours.
 
         :param fields: marker, reference, error, error_type, deadline,
-            not_before, retry_count, submitted_at, doubt_since, doubt.
+            not_before, retry_count, submitted_at, doubt_since, doubt, timings.
         """
         return self._run(lambda c: tasks.mark(
             c, task_id, worker, from_states, to_state, now, **fields))
@@ -459,14 +460,17 @@ class Store:
     def requeue(self, task_id: str, worker: str, now: float, *, not_before: float,
                 retry_count: int, attempt: int, error: str | None = None,
                 error_type: str | None = None,
-                attempts: Sequence[model.Attempt] | None = None) -> bool:
+                attempts: Sequence[model.Attempt] | None = None,
+                marks: timings.Marks = ()) -> bool:
         """Back to ``queued`` for destination number ``attempt``, unclaimed.
 
         :param attempts: all that have ended so far; None: as before.
+        :param marks: of the phases of an attempt that goes on; none: another one begins.
         """
         return self._run(lambda c: tasks.requeue(
             c, task_id, worker, now, not_before=not_before, retry_count=retry_count,
-            attempt=attempt, error=error, error_type=error_type, attempts=attempts))
+            attempt=attempt, error=error, error_type=error_type, attempts=attempts,
+            marks=marks))
 
     def finish(self, task: model.Task, result: model.Result, state: TaskState, now: float, *,
                worker: str, instance_cooldown: float,

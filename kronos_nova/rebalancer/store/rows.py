@@ -22,6 +22,7 @@ import sqlalchemy as sa
 
 from kronos_nova import model
 from kronos_nova.model import TaskState
+from kronos_nova.rebalancer import timings
 
 #: States that hold a slot of the concurrency caps.
 IN_FLIGHT = (TaskState.CLAIMED, TaskState.SUBMITTING, TaskState.SUBMITTED, TaskState.UNKNOWN)
@@ -54,7 +55,8 @@ class TaskRow:
     ``task.to_host`` is the destination of the current attempt and
     ``task.alternates`` what is left after it. ``doubt_since`` is when a look
     first contradicted what we believe, and ``doubt`` by what.
-    ``attempts`` are those that have ended.
+    ``attempts`` are those that have ended, and ``marks`` when each phase of the current
+    one has begun (:mod:`timings`).
     """
 
     task: model.Task
@@ -71,6 +73,7 @@ class TaskRow:
     error: str | None = None
     error_type: str | None = None
     attempts: tuple[model.Attempt, ...] = ()
+    marks: timings.Marks = ()
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -135,7 +138,8 @@ def task_row(row: sa.RowMapping) -> TaskRow:
         state=TaskState(row['state']), memory_mb=row['memory_mb'], disk_gb=row['disk_gb'],
         method=model.Method(row['method']),
         trees=tuple(model.TreeMark(*mark) for mark in json.loads(row['trees'] or '[]')))
-    return TaskRow(task=task, attempts=attempts(row['attempts']), **{
+    return TaskRow(task=task, attempts=attempts(row['attempts']),
+                   marks=timings.marks(row['timings']), **{
         name: row[name] for name in (
             'attempt', 'worker', 'heartbeat_at', 'marker', 'reference', 'submitted_at',
             'doubt_since', 'doubt', 'updated_at', 'completed_at', 'error', 'error_type')})

@@ -105,10 +105,40 @@ task = table(
     sa.Column('error_type', sa.String(64)),
     sa.Column('improvements', text()),
     sa.Column('attempts', text()),
+    # timings.Marks as JSON, and the hooks that the task brings.
+    sa.Column('timings', text()),
+    sa.Column('hooks', text()),
     sa.UniqueConstraint('active_instance', name='task_active_instance'),
     sa.Index('task_plan_id', 'plan_id'),
     sa.Index('task_state_order', 'state', 'not_before', 'priority'),
     sa.Index('task_completed', 'completed_at'),
+)
+
+#: Hooks that have begun for an attempt of a task and have not been ended: ``number`` is
+#: the order in which they began. Due when the task is no longer in flight.
+owed_hook = table(
+    'owed_hook',
+    sa.Column('owed_id', sa.String(36), primary_key=True),
+    sa.Column('task_id', sa.String(36), nullable=False),
+    sa.Column('plan_id', sa.String(36), nullable=False),
+    sa.Column('number', sa.Integer, nullable=False),
+    sa.Column('scope', name(), nullable=False),
+    sa.Column('instance_uuid', sa.String(36), nullable=False),
+    sa.Column('from_host', name(), nullable=False),
+    sa.Column('to_host', name(), nullable=False),
+    sa.Column('phase', sa.String(16), nullable=False),
+    sa.Column('method', sa.String(8), nullable=False),
+    sa.Column('hook', name(), nullable=False),
+    sa.Column('parameters', text(), nullable=False),
+    sa.Column('marker', text(), nullable=False),
+    sa.Column('begun_at', sa.Double, nullable=False),
+    sa.Column('worker', sa.Unicode(255)),
+    sa.Column('heartbeat_at', sa.Double),
+    sa.Column('tries', sa.Integer, nullable=False),
+    sa.Column('not_before', sa.Double, nullable=False),
+    sa.Column('error', text()),
+    sa.Index('owed_hook_task', 'task_id'),
+    sa.Index('owed_hook_instance', 'instance_uuid'),
 )
 
 #: ``kind`` is 'instance' (name: its UUID) or 'scope'.

@@ -25,6 +25,7 @@ from sqlalchemy.sql.elements import ColumnElement
 
 from kronos_nova import model
 from kronos_nova.model import TaskState
+from kronos_nova.rebalancer import timings
 from kronos_nova.rebalancer.store import pauses
 from kronos_nova.rebalancer.store import plans
 from kronos_nova.rebalancer.store import quarantine
@@ -38,11 +39,12 @@ LAPSED = 'Nobody approved it in time.'
 
 #: What mark() may set besides the state.
 _FIELDS = frozenset({'marker', 'reference', 'error', 'error_type', 'deadline', 'not_before',
-                     'retry_count', 'submitted_at', 'doubt_since', 'doubt'})
+                     'retry_count', 'submitted_at', 'doubt_since', 'doubt', 'timings'})
 #: Columns of an attempt that has not begun.
 _FRESH: dict[str, Any] = {
     'worker': None, 'heartbeat_at': None, 'marker': None, 'reference': None,
-    'submitted_at': None, 'deadline': None, 'doubt_since': None, 'doubt': None}
+    'submitted_at': None, 'deadline': None, 'doubt_since': None, 'doubt': None,
+    'timings': None}
 
 
 def _in(states: Iterable[TaskState]) -> ColumnElement[bool]:
@@ -96,8 +98,18 @@ def claim(connection: sa.Connection, worker: str, scopes: Collection[str] | None
         .where(_task.c.task_id == chosen, sa.or_(
             _in([TaskState.QUEUED]),
             sa.and_(_in([TaskState.CLAIMED]), _silent(now, claim_seconds))))
-        .values(state=TaskState.CLAIMED.value, worker=worker, heartbeat_at=now, updated_at=now))
+        .values(state=TaskState.CLAIMED.value, worker=worker, heartbeat_at=now, updated_at=now,
+                **_claimed_now(connection, chosen, now)))
     return get(connection, chosen) if taken.rowcount == 1 else None
+
+
+def _claimed_now(connection: sa.Connection, task_id: str, now: float) -> dict[str, str]:
+    """It has waited since it could be claimed, whoever looked for it; what waited before,
+    in a claim that was given back, counts."""
+    row = get(connection, task_id)
+    marks = row.marks or ((timings.QUEUE, min(now, max(row.task.not_before,
+                                                       row.task.created_at))),)
+    return {'timings': timings.document(timings.begun(marks, timings.PRE_FLIGHT, now))}
 
 
 def _next(connection: sa.Connection, allowed: ColumnElement[bool], now: float,
@@ -172,7 +184,8 @@ def mark(connection: sa.Connection, task_id: str, worker: str, from_states: Iter
 
 def requeue(connection: sa.Connection, task_id: str, worker: str, now: float, *,
             not_before: float, retry_count: int, attempt: int, error: str | None,
-            error_type: str | None, attempts: Sequence[model.Attempt] | None) -> bool:
+            error_type: str | None, attempts: Sequence[model.Attempt] | None,
+            marks: timings.Marks) -> bool:
     row = connection.execute(
         sa.select(_task.c.destinations).where(_task.c.task_id == task_id)).first()
     if row is None:
@@ -183,7 +196,9 @@ def requeue(connection: sa.Connection, task_id: str, worker: str, now: float, *,
         .values(state=TaskState.QUEUED.value, updated_at=now, not_before=not_before,
                 retry_count=retry_count, attempt=attempt,
                 to_host=json.loads(row.destinations)[attempt], error=error,
-                error_type=error_type, **_FRESH, **_tried(attempts))).rowcount == 1
+                error_type=error_type, **_FRESH | {
+                    'timings': timings.document(marks) if marks else None},
+                **_tried(attempts))).rowcount == 1
 
 
 def _tried(attempts: Sequence[model.Attempt] | None) -> dict[str, Any]:

@@ -512,7 +512,7 @@ CAUGHT: dict[str, tuple[int, str]] = {
     'A pause is not heeded': (35, 'wanted_still'),
     'What waits for approval is begun as well': (1, 'states_follow'),
     'What nobody approves waits for ever': (2, 'every_task_ends'),
-    'Whoever took a task may write on after it was taken over': (7, 'states_follow'),
+    'Whoever took a task may write on after it was taken over': (22, 'states_follow'),
     'Nobody takes over from a crashed executor': (0, 'every_task_ends'),
     'Whoever takes over begins anew without a look': (0, 'states_follow'),
     'What required a failed move stays queued': (23, 'every_task_ends'),

@@ -184,7 +184,8 @@ def test_a_task_is_shown_with_its_alternates_and_every_attempt(run, store):
         alternate_improvements=(0.2, 0.1, -0.05))], now=now)
     mine = cases.claim(store, now=now)
     refused = model.Attempt('h2', now - 60, now - 30, 'MigrationFailed', 'no\x1b[31m CPU',
-                            '6c6c5d80-9b43-4d5c-8f43-0d7bb8a3d201')
+                            '6c6c5d80-9b43-4d5c-8f43-0d7bb8a3d201',
+                            {'queue': 2.0, 'running': 11.25})
     assert store.requeue(task.task_id, 'w', now, not_before=now, retry_count=0, attempt=1,
                          attempts=[refused]), mine
     shown = json.loads(run('task', 'show', task.task_id, '-f', 'json')[1])
@@ -194,9 +195,11 @@ def test_a_task_is_shown_with_its_alternates_and_every_attempt(run, store):
     attempt, = shown['Attempts']
     assert attempt['to_host'] == 'h2' and attempt['error'] == 'no?[31m CPU'
     assert attempt['migration_uuid'] == refused.migration_uuid
+    assert attempt['phases'] == {'queue': 2.0, 'running': 11.25}
     values = task_commands._shown(store.task(task.task_id), nested=False)[1]
     assert 'h4 (0.1000)\nh5 (-0.0500)' in values
-    assert f'migration {refused.migration_uuid}: MigrationFailed: no?[31m CPU' in values[-1]
+    assert f'migration {refused.migration_uuid}: MigrationFailed: no?[31m CPU\n' in values[-1]
+    assert values[-1].endswith('\n  queue 2 s, running 11 s')
     status, _, error = run('task', 'show', 'nobody')
     assert status == 1 and 'there is no such task' in error
 

@@ -36,7 +36,7 @@ RESULT = model.Result(
     'MigrationFailed', 12.5, 2, 1700000100.0, (
         model.Attempt('h3', 1700000030.5, 1700000040.0, 'PlacementRejected', 'no room'),
         model.Attempt('h2', 1700000050.0, 1700000100.0, 'MigrationFailed', 'it failed',
-                      '6c6c5d80-9b43-4d5c-8f43-0d7bb8a3d201')))
+                      '6c6c5d80-9b43-4d5c-8f43-0d7bb8a3d201', {'queue': 3.0, 'running': 40.5})))
 KRONOS = {
     'task_id': TASK.task_id, 'plan_id': TASK.plan_id, 'aggregate': 'prod', 'policy_names': ['cpu'],
     'instance_uuid': TASK.instance_uuid, 'instance_name': 'vm', 'from_host': 'h1',
@@ -60,6 +60,25 @@ def test_news_of_an_executor_of_the_release_before_are_understood():
     wire = messages.to_payload(RESULT)
     del wire['attempts']
     assert messages.from_payload(wire) == dataclasses.replace(RESULT, attempts=())
+
+
+def test_an_attempt_of_the_release_before_has_no_phases_and_a_later_one_may_have_others():
+    wire = json.loads(json.dumps(messages.to_payload(RESULT)))
+    del wire['attempts'][0]['phases']
+    wire['attempts'][1]['phases']['warm_up'] = 1
+    first, second = messages.from_payload(wire).attempts
+    assert first.phases == {}
+    assert second.phases == {'queue': 3.0, 'running': 40.5, 'warm_up': 1.0}
+
+
+@pytest.mark.parametrize('phases', [
+    None, [], 'x', {'queue': -1}, {'queue': 'x'}, {'queue': True}, {'queue': float('nan')},
+    {'queue': None}, {'Queue\n': 1}, {'x' * 33: 1}, {f'x{"y" * n}': 1 for n in range(33)}])
+def test_seconds_of_phases_are_numbers_by_plain_names(phases):
+    wire = messages.to_payload(RESULT)
+    wire['attempts'][0]['phases'] = phases
+    with pytest.raises(exception.MessageError, match='phases'):
+        messages.from_payload(wire)
 
 
 def test_a_message_of_kronos_0_2_is_understood():

@@ -15,6 +15,7 @@
 from kronos_nova import model
 from kronos_nova.rebalancer import report
 from kronos_nova.rebalancer import tally as tallies
+from kronos_nova.rebalancer import timings
 
 
 def row(name='blue', **fields):
@@ -47,7 +48,7 @@ def test_counts_begin_at_zero_so_that_the_first_failure_is_an_increase():
     assert counts['judged_plans'] == {('blue', 'better'): 0, ('blue', 'worse'): 0}
     durations = tally.reading().durations
     assert {name: len(found) for name, found in durations.items()} == {
-        'waits': len(model.Phase), 'migrations': 2 * 3}
+        'waits': len(model.Phase), 'migrations': 2 * 3, 'phases': 2 * len(timings.PHASES)}
 
 
 def test_a_cycle_is_counted_with_its_moves():

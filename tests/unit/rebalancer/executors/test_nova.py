@@ -115,6 +115,67 @@ def test_an_error_after_the_instance_has_moved_is_a_move(cloud: answers.Answers)
     assert 'on host2' in found.detail
 
 
+EVENTS = [
+    {'event': 'compute_live_migration', 'start_time': '2026-11-20T10:00:04.000000',
+     'finish_time': '2026-11-20T10:00:04.000000'},
+    {'event': 'compute_post_live_migration_at_destination',
+     'start_time': '2026-11-20T10:01:30.000000', 'finish_time': '2026-11-20T10:01:33.000000'},
+    {'event': 'compute_pre_live_migration', 'start_time': '2026-11-20T10:00:05.000000',
+     'finish_time': '2026-11-20T10:00:12.000000'}]
+
+
+def measured(cloud: answers.Answers, events: list[dict[str, Any]], *, status: str = 'completed',
+             reference: str = 'm6', action: dict[str, Any] | None = None,
+             task: model.Task = TASK) -> Any:
+    path = '/servers/vm/os-instance-actions'
+    record = answers.migration(6, status=status) | {'updated_at': '2026-11-20T10:01:35.000000'}
+    cloud.answers['/os-migrations'] = [{'migrations': [record]}]
+    cloud.answers[path] = [{'instanceActions': [
+        {'action': 'reboot', 'request_id': 'req-2'},
+        {'action': 'live-migration', 'request_id': 'req-1',
+         'start_time': '2026-11-20T10:00:00.000000'} | (action or {})]}]
+    cloud.answers[f'{path}/req-1'] = [{'instanceAction': {'events': events}}]
+    conf = cfg.ConfigOpts()
+    opts.register(conf)
+    return nova.NovaExecutor(conf, cloud).measured(task, reference)
+
+
+def test_novas_events_tell_how_long_the_phases_took(cloud: answers.Answers) -> None:
+    assert measured(cloud, EVENTS) == {
+        'pre_check': 5, 'preparing': 7, 'running': 78, 'post_migrating': 5}
+
+
+def test_what_nova_has_not_come_to_is_part_of_the_phase_before(cloud: answers.Answers) -> None:
+    unfinished = [event | {'finish_time': None} for event in EVENTS if 'pre' in event['event']]
+    assert measured(cloud, [], status='error') == {'pre_check': 95}
+    assert measured(cloud, unfinished, status='failed') == {'pre_check': 5, 'preparing': 90}
+
+
+@pytest.mark.parametrize('strange', [
+    {'status': 'running'}, {'reference': 'm7'}, {'action': {'action': 'reboot'}},
+    {'action': {'start_time': None}}, {'action': {'start_time': '2026-11-20T10:00:30'}},
+    {'task': dataclasses.replace(TASK, method=model.Method.COLD)}])
+def test_times_that_are_not_there_or_run_backwards_measure_nothing(
+        cloud: answers.Answers, strange: dict[str, Any]) -> None:
+    assert measured(cloud, EVENTS, **strange) == {}
+
+
+def test_a_measure_that_cannot_be_read_is_said_to_be_unread(cloud: answers.Answers) -> None:
+    with pytest.raises(exception.NovaClientError, match='could not read'):
+        measured(cloud, [EVENTS[0] | {'event': 'compute_pre_live_migration', 'start_time': 'x'}])
+
+
+@pytest.mark.parametrize(('status', 'phase'), [
+    ('accepted', 'pre_check'), ('queued', 'pre_check'), ('preparing', 'preparing'),
+    ('running', 'running'), ('running (post-copy)', 'running'),
+    ('post-migrating', 'post_migrating'), ('something new', None)])
+def test_a_status_of_nova_is_a_phase(cloud: answers.Answers, status: str,
+                                     phase: str | None) -> None:
+    found = look(cloud, [[answers.migration(6, status=status)]],
+                 answers.server('vm', task_state='migrating'))
+    assert found.phase == phase
+
+
 def test_a_failure_quotes_what_nova_recorded(cloud: answers.Answers) -> None:
     actions = '/servers/vm/os-instance-actions'
     cloud.answers[actions] = [{'instanceActions': [

@@ -54,7 +54,7 @@ class Driver(base.Executor):
         self.answers = {'pre_flight': ['marker'], 'submit': ['req-1'],
                         'look': [base.Stage.COMPLETED], 'post_flight': [None],
                         'confirm': [None], 'abort': [True]}
-        self.calls = []
+        self.calls, self.measures, self.seconds = [], [], {}
 
     def _next(self, step, task):
         self.calls.append((step, task.to_host))
@@ -86,6 +86,13 @@ class Driver(base.Executor):
     def abort(self, task, marker):
         assert marker == 'marker'
         return self._next('abort', task)
+
+    def measured(self, task, reference):
+        self.measures.append(reference)
+        answer = self.seconds
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
 
     def post_flight(self, task):
         self._next('post_flight', task)
@@ -204,6 +211,101 @@ def test_what_became_of_tasks_is_counted_and_how_long_it_took(bench):
         ('spread', 'live', 'cancelled'): 1}
     assert bench.counted('failed_attempts') == {('MigrationFailed',): 1, ('PreFlightError',): 1}
     assert sum(bench.tally.reading().durations['migrations']['live', 'failed'].counts) == 0
+
+
+def at(phase, stage=base.Stage.RUNNING):
+    return base.Progress(stage, 'detail', 'migration-uuid', phase=phase)
+
+
+def slow(bench, seconds, answer='marker'):
+    """A step that takes its time."""
+    def step(task):
+        bench.now += seconds
+        return answer
+    return step
+
+
+def test_an_attempt_tells_how_long_each_of_its_phases_took(bench):
+    bench.driver.answers['pre_flight'] = [slow(bench, 2)]
+    bench.driver.answers['look'] = [
+        at('pre_check', base.Stage.WAITING), at('preparing', base.Stage.WAITING), at('running'),
+        at('running'), at('post_migrating'), base.Stage.COMPLETED]
+    bench.driver.answers['post_flight'] = [error(exception.NovaClientError), None]
+    bench.plan()
+    bench.now += 7
+    bench.passes(10)
+    attempt, = bench.row().attempts
+    assert attempt.phases == {'queue': 7, 'pre_flight': 2, 'pre_check': 20, 'preparing': 10,
+                              'running': 20, 'post_migrating': 10, 'post_flight': 10}
+    assert list(attempt.phases) == ['queue', 'pre_flight', 'pre_check', 'preparing', 'running',
+                                    'post_migrating', 'post_flight']
+    assert bench.told[-1][1].attempts == (attempt,)
+    durations = bench.tally.reading().durations['phases']
+    assert durations['live', 'running'].total == 20
+    assert {key for key, found in durations.items() if sum(found.counts)} == {
+        ('live', phase) for phase in attempt.phases}
+
+
+def test_what_is_known_of_phases_passes_to_the_successor(bench):
+    bench.driver.answers['look'] = [at('preparing'), at('running')]
+    bench.plan()
+    bench.passes(3)
+    bench.now += 100
+    bench.driver.answers['look'] = [base.Stage.COMPLETED]
+    bench.passes(2, by=bench.new_worker('w2'))
+    attempt, = bench.row().attempts
+    assert attempt.phases == {'queue': 0, 'pre_flight': 0, 'pre_check': 10, 'preparing': 10,
+                              'running': 110, 'post_flight': 0}
+
+
+def test_a_look_that_is_older_than_what_is_known_takes_nothing_back(bench):
+    bench.driver.answers['look'] = [at('running'), at('preparing'), at(None),
+                                    base.Stage.COMPLETED]
+    bench.plan()
+    bench.passes(6)
+    attempt, = bench.row().attempts
+    assert attempt.phases == {'queue': 0, 'pre_flight': 0, 'pre_check': 10, 'running': 30,
+                              'post_flight': 0}
+
+
+def test_what_nova_has_measured_is_better_than_what_looks_have_found(bench):
+    bench.driver.seconds = {'pre_check': 1.0, 'preparing': 2.0, 'running': 14.0}
+    bench.driver.answers['look'] = [at('running'), base.Stage.COMPLETED]
+    bench.plan()
+    bench.passes(4)
+    attempt, = bench.row().attempts
+    assert attempt.phases == {'queue': 0, 'pre_flight': 0, 'pre_check': 1, 'preparing': 2,
+                              'running': 14, 'post_flight': 3}, '20 s since our request'
+    assert bench.driver.measures == ['migration-uuid'], 'asked once, at the end'
+
+
+@pytest.mark.parametrize('problem', [error(exception.NovaClientError), RuntimeError('a bug')])
+def test_what_cannot_be_measured_keeps_no_task_from_its_end(bench, problem):
+    bench.driver.seconds = problem
+    bench.plan()
+    bench.passes(3)
+    assert bench.state is TaskState.COMPLETED
+    assert bench.row().attempts[0].phases['pre_check'] == 10
+
+
+def test_each_attempt_has_phases_of_its_own_and_one_that_asked_nobody_is_not_measured(bench):
+    bench.driver.answers['pre_flight'] = [
+        error(exception.PlacementRejected), slow(bench, 3)]
+    bench.driver.answers['look'] = [base.Stage.FAILED]
+    bench.plan()
+    bench.passes(3)
+    first, second = (attempt.phases for attempt in bench.row().attempts)
+    assert first == {'queue': 0, 'pre_flight': 0} and bench.driver.measures == ['migration-uuid']
+    assert second == {'queue': 10, 'pre_flight': 3, 'pre_check': 10, 'post_flight': 0}
+
+
+def test_waiting_for_a_slot_is_waiting_in_the_queue(bench):
+    refused = exception.PreFlightError(instance_uuid='i', rule='no-slot', problem='none is free')
+    bench.driver.answers['pre_flight'] = [refused, refused, 'marker']
+    bench.plan()
+    bench.passes(12, seconds=30)
+    attempt, = bench.row().attempts
+    assert attempt.phases['queue'] == 60 and attempt.phases['pre_flight'] == 0
 
 
 def test_a_task_waits_until_nova_is_first_asked_whatever_was_refused_before(bench):

@@ -83,7 +83,8 @@ def a_requeue_changes_its_task_alone(store):
     ids = crowd(store)
     mine = ids['blue', TaskState.SUBMITTING]
     store.mark(mine, 'w', list(TaskState), TaskState.SUBMITTING, NOW, marker='m', reference='r',
-               submitted_at=NOW, deadline=NOW + 9, doubt_since=NOW, doubt='absent')
+               submitted_at=NOW, deadline=NOW + 9, doubt_since=NOW, doubt='absent',
+               timings='[["pre_check", 5.0]]')
     for state in (*IDLE, TaskState.COMPLETED, TaskState.FAILED, TaskState.CANCELLED):
         assert changed(store, lambda s=state: store.requeue(
             ids['blue', s], 'w', NOW, not_before=NOW, retry_count=0, attempt=0)) == (False, {})
@@ -92,8 +93,9 @@ def a_requeue_changes_its_task_alone(store):
         error_type='MigrationFailed')) == (True, {mine: {
             'state': 'queued', 'worker': None, 'heartbeat_at': None, 'marker': None,
             'reference': None, 'submitted_at': None, 'deadline': None, 'doubt_since': None,
-            'doubt': None, 'updated_at': NOW + 1, 'not_before': NOW + 30, 'retry_count': 2,
-            'attempt': 1, 'to_host': 'h3', 'error': 'no', 'error_type': 'MigrationFailed'}})
+            'timings': None, 'doubt': None, 'updated_at': NOW + 1, 'not_before': NOW + 30,
+            'retry_count': 2, 'attempt': 1, 'to_host': 'h3', 'error': 'no',
+            'error_type': 'MigrationFailed'}})
 
 
 def an_end_changes_its_task_alone(store):
@@ -160,7 +162,8 @@ def a_claim_changes_its_task_alone(store):
         store, 'new', now=NOW + 1, scopes={'blue'}, per_scope=99, total=99))
     mine = ids['blue', TaskState.QUEUED]
     assert row.task.task_id == mine and found == {mine: {
-        'state': 'claimed', 'worker': 'new', 'heartbeat_at': NOW + 1, 'updated_at': NOW + 1}}
+        'state': 'claimed', 'worker': 'new', 'heartbeat_at': NOW + 1, 'updated_at': NOW + 1,
+        'timings': f'[["queue", {NOW}], ["pre_flight", {NOW + 1}]]'}}
 
 
 def quarantines_are_lengthened_never_shortened_and_told_apart(store):
