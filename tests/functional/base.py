@@ -76,6 +76,7 @@ class NovaTestCase(integrated_helpers.ProviderUsageBaseTestCase):
     def setUp(self) -> None:
         self.useFixture(bus.PromptBus())
         self.useFixture(databases.KeptConnections())
+        self.useFixture(databases.SharedStatements())
         self.useFixture(threads.FewThreads())
         self.configure()
         super().setUp()
