@@ -57,10 +57,17 @@ class DrainMode(enum.StrEnum):
 
 
 class Method(enum.StrEnum):
-    """How Nova moves an instance."""
+    """How Nova moves an instance. ``offline``: one that runs is shut down, moved cold and
+    started again, because somebody has asked for that."""
 
     LIVE = 'live'
     COLD = 'cold'
+    OFFLINE = 'offline'
+
+    @property
+    def cold(self) -> bool:
+        """By Nova's cold migration."""
+        return self is not Method.LIVE
 
 
 class GroupPolicy(enum.StrEnum):

@@ -44,6 +44,13 @@ def method(status: str) -> model.Method:
     return model.Method.COLD if status == STOPPED else model.Method.LIVE
 
 
+def fits(method: model.Method, status: str) -> bool:
+    """Nova takes the method for an instance of that status."""
+    if method is model.Method.OFFLINE:
+        return status in (ACTIVE, STOPPED)
+    return (status == STOPPED) == method.cold
+
+
 def movable(instance: model.Instance, phase: model.Phase, options: model.Options) -> bool:
     """Its status lets Nova move it, and the reason is good enough."""
     if phase not in (model.Phase.EVACUATE, model.Phase.REQUESTED):

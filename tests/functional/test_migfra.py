@@ -247,6 +247,52 @@ parameter:
         self.assertIn('total', found['time-measurement'][0])
 
 
+    def test_a_server_that_runs_is_moved_offline_and_runs_again(self) -> None:
+        server = self.named(self.boot(host='host1'), 'vm-1')
+        found = self.asked(f'''\
+task: migrate vm
+id: {ID}1
+vm-name: vm-1
+destination: host2
+time-measurement: true
+parameter:
+  migration-type: offline
+''')
+        self.assertEqual(('success', '0'), (found['status'], found['details']))
+        self.assertEqual(('ACTIVE', 'host2', 'confirmed'), (
+            self.status(server), self.host_of(server), self.migrations(server)[0]['status']))
+        tags = {tag: seconds for one in found['time-measurement'] for tag, seconds in one.items()}
+        self.assertLessEqual({'queue', 'pre_flight', 'pre_check', 'post_flight',
+                              'total'}, tags.keys())
+        self.assertLessEqual(sum(tags.values()) - tags['total'], tags['total'] + 1.0)
+
+    def test_what_cannot_be_moved_is_told_with_its_reason(self) -> None:
+        group = self.server_group('pair', 'anti-affinity')
+        one, two = (self.named(self.boot(host=host, hints={'group': group['id']}), name)
+                    for host, name in (('host1', 'vm-1'), ('host2', 'vm-2')))
+        found = self.asked(f'task: migrate vm\nid: {ID}1\nvm-name: vm-1\ndestination: host2\n')
+        self.assertEqual(('error', 'anti-affinity: '),
+                         (found['status'], found['details'][:15]), found)
+        found = self.asked(f'task: migrate vm\nid: {ID}2\nvm-name: vm-1\ndestination: host9\n')
+        self.assertEqual('destination: host9 is no host of scope _unassigned_, which instances do '
+                         'not leave', found['details'])
+        found = self.asked(f'task: migrate vm\nid: {ID}3\nvm-name: vm-1\ndestination: host3\n'
+                           'parameter: {rdma-migration: true}\n')
+        self.assertEqual('rdma-migration: ', found['details'][:16])
+        third = self.named(self.boot(host='host1'), 'vm-3')
+        found = self.asked(f'task: evacuate node\nid: {ID}4\ndestinations: [host2]\n')
+        self.assertEqual({'vm-1': 'error', 'vm-3': 'success'},
+                         {o['vm-name']: o['status'] for o in found['list']})
+        self.assertEqual(['host1', 'host2', 'host2'],
+                         [self.host_of(s) for s in (one, two, third)])
+        # It was moved a moment ago; who asks again has to wait, or the operator says otherwise.
+        again = 'task: migrate vm\nid: {}\nvm-name: vm-3\ndestination: host3\n'
+        found = self.asked(again.format(f'{ID}5'), 'host2')
+        self.assertRegex(found['details'], r'cools down for another \d+ s$')
+        self.conf.set_override('ignore_cooldowns', True, 'migfra')
+        self.assertEqual('success', self.asked(again.format(f'{ID}6'), 'host2')['status'])
+
+
 class TestRefused(MigfraCase):
     allow = ('migrate-vm:*:other', 'stop-vm:nobody:*', 'suspend-vm:*:*')
 

@@ -172,7 +172,7 @@ class NovaExecutor(base.Executor):
 
     def submit(self, task: model.Task) -> str | None:
         try:
-            if task.method is model.Method.COLD:
+            if task.method.cold:
                 response = self._nova.cold_migrate(task.instance_uuid, task.to_host)
             else:
                 response = self._nova.live_migrate(
@@ -192,7 +192,7 @@ class NovaExecutor(base.Executor):
         """What an answer that is no success means."""
         uuid, status = task.instance_uuid, response.status_code
         said = self._nova.api.refusal(
-            response, cold.POLICY if task.method is model.Method.COLD else POLICY)
+            response, cold.POLICY if task.method.cold else POLICY)
         if status >= 500:
             return exception.AmbiguousSubmit(instance_uuid=uuid, problem=said)
         verdict = answers.refused(task, said)
@@ -228,14 +228,14 @@ class NovaExecutor(base.Executor):
             return exception.PreFlightError(
                 instance_uuid=uuid, rule='not-active',
                 problem=f'it became {instance.task_state or instance.status} in the last moment')
-        if statuses.method(instance.status) is not task.method:
+        if not statuses.fits(task.method, instance.status):
             return _changed(task, instance)
         return verdict
 
     def look(self, task: model.Task, marker: str) -> base.Progress:
         after = answers.newest_before(task, marker)
         try:
-            if task.method is model.Method.COLD:
+            if task.method.cold:
                 return self._cold.look(task, after)
             return self._look(task, after)
         except api.ApiError as exc:
@@ -313,7 +313,7 @@ class NovaExecutor(base.Executor):
         return answers.told(found, details)
 
     def measured(self, task: model.Task, reference: str) -> Mapping[str, float]:
-        if task.method is model.Method.COLD:
+        if task.method.cold:
             return {}
         try:
             return answers.measured(self._nova, task, reference)
@@ -324,7 +324,7 @@ class NovaExecutor(base.Executor):
         self._cold.confirm(task)
 
     def abort(self, task: model.Task, marker: str) -> bool:
-        if task.method is model.Method.COLD:
+        if task.method.cold:
             return False
         uuid = task.instance_uuid
         try:
@@ -346,7 +346,7 @@ class NovaExecutor(base.Executor):
                                         + self._nova.api.refusal(response, ABORT_POLICY))
 
     def post_flight(self, task: model.Task) -> None:
-        if task.method is model.Method.COLD:
+        if task.method.cold:
             return self._cold.post_flight(task)
         server = answers.moved(self._nova, task)
         if server.task_state == collector.MIGRATING:
@@ -362,7 +362,7 @@ class NovaExecutor(base.Executor):
 
 def _as_planned(task: model.Task, instance: model.Instance) -> None:
     """:raises PreFlightError: it was started or stopped since."""
-    if statuses.method(instance.status) is not task.method:
+    if not statuses.fits(task.method, instance.status):
         raise _changed(task, instance)
 
 

@@ -247,9 +247,11 @@ def _adjusted(task: protocol.MigrateVm | protocol.EvacuateNode,
     way = task.parameter
 
     def adjust(found: model.Task) -> model.Task:
-        if way.retry_counter is None:
-            return found
-        return dataclasses.replace(found, max_retries=way.retry_counter)
+        if way.migration_type is protocol.MigrationType.OFFLINE and not found.method.cold:
+            found = dataclasses.replace(found, method=model.Method.OFFLINE)
+        if way.retry_counter is not None:
+            found = dataclasses.replace(found, max_retries=way.retry_counter)
+        return found
 
     return adjust
 
@@ -266,6 +268,9 @@ def _one(name: str, row: rows.TaskRow, measured: bool) -> replies.One:
 def _seconds(row: rows.TaskRow) -> dict[str, float]:
     """By phase, over all attempts, and from the first to the last moment."""
     found: dict[str, float] = {}
+    for attempt in row.attempts:
+        for phase, seconds in attempt.phases.items():
+            found[phase] = found.get(phase, 0.0) + seconds
     if row.completed_at is not None:
         found['total'] = row.completed_at - row.task.created_at
     return found
