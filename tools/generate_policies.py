@@ -31,10 +31,10 @@ TOP = Path(__file__).resolve().parent.parent
 NOVA_FILE = TOP / 'etc/kronos/nova-policy.yaml'
 PLACEMENT_FILE = TOP / 'etc/kronos/placement-policy.yaml'
 
-ENGINE, EXECUTOR = 'kronos_engine', 'kronos_executor'
+ENGINE, EXECUTOR, MIGFRA = 'kronos_engine', 'kronos_executor', 'kronos_migfra'
 
 _ALL = 'os_compute_api:'
-#: Both roles: what a planning cycle reads, and what a move reads again.
+#: All roles: what a planning cycle reads, and what a move reads again.
 READ = frozenset(_ALL + name for name in (
     'os-aggregates:index', 'os-extended-server-attributes', 'os-hypervisors:list-detail',
     'os-migrations:index', 'os-migrations:index:all_projects', 'os-migrations:index:host',
@@ -50,6 +50,9 @@ WATCH = frozenset(_ALL + name for name in (
 ACT = frozenset(_ALL + name for name in (
     'os-migrate-server:migrate:host', 'os-migrate-server:migrate_live:host',
     'servers:confirm_resize', 'servers:migrations:delete'))
+#: kronos-migfra alone, but for those that the executor has for warm migrations.
+POWER = frozenset(_ALL + name for name in ('servers:start', 'servers:stop'))
+PAUSE = frozenset(_ALL + name for name in ('os-pause-server:pause', 'os-pause-server:unpause'))
 #: What no daemon needs: ``kronos drain start``. The rule remains an administrator's.
 OPTIONAL = _ALL + 'os-services:update'
 
@@ -84,7 +87,11 @@ LICENCE = (Path(__file__).read_text().split('\n\n')[0]).split('\n')
 def roles_of(rule: str) -> tuple[str, ...]:
     """Which of our roles a rule of Nova or Placement is for."""
     if rule in READ | PLACEMENT_READ:
-        return (ENGINE, EXECUTOR)
+        return (ENGINE, EXECUTOR, MIGFRA)
+    if rule in PAUSE:
+        return (EXECUTOR, MIGFRA)
+    if rule in POWER:
+        return (MIGFRA,)
     if rule in PLACEMENT_ASK:
         return (ENGINE,)
     return (EXECUTOR,) if rule in WATCH | ACT | PLACEMENT_WATCH else ()
@@ -93,23 +100,25 @@ def roles_of(rule: str) -> tuple[str, ...]:
 def nova(rules: Iterable[tuple[str, str]]) -> str:
     """The file for Nova, from its (name, check string)s."""
     lines = [*LICENCE, '', *_comment(
-        'Two roles for kronos-nova, for Nova: kronos_engine reads, kronos_executor also '
-        'migrates. Put it into /etc/nova/policy.d of every nova-api and restart nova-api; '
+        'Three roles for kronos-nova, for Nova: kronos_engine reads, kronos_executor also '
+        'migrates, kronos_migfra also starts, stops, pauses and unpauses. Put it into /etc/nova/policy.d of every nova-api and restart nova-api; '
         'what policy.yaml says of these rules is overridden.'), '', *_comment(
         'Our roles fulfil context_is_admin, without which Nova hides the servers and server '
         'groups of other projects. Every rule that asks for it asks for role:admin here '
         'instead: who is an administrator with Nova\'s defaults remains one, and our roles '
         'may do what names them and nothing else.'), '',
-        _rule('context_is_admin', f'role:admin or role:{ENGINE} or role:{EXECUTOR}')]
+        _rule('context_is_admin', f'role:admin or role:{ENGINE} or role:{EXECUTOR} or role:{MIGFRA}')]
     lines += [_rule(name, text) for name, text in BASE.items()]
     found = dict(rules)
-    for title, names in (('Both roles', READ), ('kronos_executor reads', WATCH),
-                         ('kronos_executor does', ACT)):
+    for title, names in (('All roles', READ), ('kronos_executor reads', WATCH),
+                         ('kronos_executor does', ACT),
+                         ('kronos_executor and kronos_migfra do', PAUSE),
+                         ('kronos_migfra does', POWER)):
         lines += ['', f'# {title}.']
         lines += [_rule(name, ' or '.join([_without(found[name]),
                                            *(f'role:{role}' for role in roles_of(name))]))
                   for name in sorted(names)]
-    lines += ['', '# Neither: administrators alone, as ever.']
+    lines += ['', '# None: administrators alone, as ever.']
     lines += [_rule(name, _without(text)) for name, text in sorted(found.items())
               if 'context_is_admin' in text and not roles_of(name)
               and name not in {'context_is_admin', OPTIONAL, *BASE}]
@@ -126,7 +135,7 @@ def nova(rules: Iterable[tuple[str, str]]) -> str:
 def placement(rules: Iterable[tuple[str, str]]) -> str:
     found = dict(rules)
     lines = [*LICENCE, '', *_comment(
-        'Two roles for kronos-nova, for Placement: both read, nobody writes. Put it into '
+        'Three roles for kronos-nova, for Placement: all read, nobody writes. Put it into '
         '/etc/placement/policy.d of every Placement API and restart it.'), '']
     lines += [_rule(name, ' or '.join([found[name], *(f'role:{r}' for r in roles_of(name))]))
               for name in sorted(PLACEMENT_READ | PLACEMENT_WATCH | PLACEMENT_ASK)]

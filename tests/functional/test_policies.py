@@ -50,6 +50,7 @@ from kronos_nova.rebalancer.clients import api as client_api
 from kronos_nova.rebalancer.clients import candidates_api
 from kronos_nova.rebalancer.clients import nova_api
 from kronos_nova.rebalancer.clients import placement_api
+from kronos_nova.rebalancer.clients import power
 from kronos_nova.rebalancer.executors import base as executors
 from kronos_nova.rebalancer.executors import nova as nova_executor
 from tests.functional import api
@@ -59,7 +60,8 @@ TOP = pathlib.Path(__file__).resolve().parents[2]
 NOVA_FILE = TOP / 'etc/kronos/nova-policy.yaml'
 PLACEMENT_FILE = TOP / 'etc/kronos/placement-policy.yaml'
 
-ENGINE, EXECUTOR, NEITHER, MEMBER = 'kronos_engine', 'kronos_executor', 'nobody', 'member,reader'
+ENGINE, EXECUTOR, MIGFRA = 'kronos_engine', 'kronos_executor', 'kronos_migfra'
+NEITHER, MEMBER = 'nobody', 'member,reader'
 OURS = '11111111111111111111111111111111'
 
 #: What only other tests do: an abort, another zone's scheduling, whole lists.
@@ -273,6 +275,8 @@ class ExecutorTestCase(Case):
         self.assert_only_what_is_named(EXECUTOR)
         with self.subTest('a cold migration, and its confirmation'):
             self.move_cold(server, found)
+        with self.subTest('the pause of a warm migration'):
+            self.pause(server, found)
         self.assert_only_what_is_named(EXECUTOR)
         self.assertEqual(set(), grants(NOVA_FILE, EXECUTOR) - {r for r, ok in self.decisions if ok}
                          - NOT_HERE, 'every right is used')
@@ -292,6 +296,13 @@ class ExecutorTestCase(Case):
                 ('GET', f'/servers/{server["id"]}/diagnostics', None)):
             self.assert_refused(found, method, path, body)
         self.assert_refused(found, 'DELETE', f'/allocations/{server["id"]}', None, 'placement')
+
+    def pause(self, server: dict[str, Any], found: connection.Connection) -> None:
+        self.admin_api.post_server_action(server['id'], {'os-start': None})
+        self._wait_for_state_change(server, 'ACTIVE')
+        for action in (power.PAUSE, power.UNPAUSE):
+            self.assertTrue(power.ask(nova_api.NovaApi(found), server['id'], action))
+            self._wait_for_state_change(server, action.wanted)
 
     def move_cold(self, server: dict[str, Any], found: connection.Connection) -> None:
         """A drain of a disabled host, by the driver, to its confirmation."""
@@ -328,6 +339,37 @@ class ExecutorTestCase(Case):
 
         self.useFixture(fixtures.MockPatchObject(found.session, 'request', recorded))
         return bodies
+
+
+class MigfraTestCase(Case):
+
+    def test_starts_stops_pauses_and_unpauses_and_does_nothing_else(self) -> None:
+        server, other = self.cloud()
+        self.share()
+        found = self.as_role(MIGFRA)
+        collector.Collector(self.conf, found).collect(time.time())
+        compute = nova_api.NovaApi(found)
+        for action in (power.STOP, power.START, power.PAUSE, power.UNPAUSE):
+            for one in (server, other):
+                self.assertTrue(power.ask(compute, one['id'], action))
+                self._wait_for_state_change(one, action.wanted)
+        self.assertEqual([other['id']], [
+            i.uuid for i in compute.servers_named(other['name']) if i.uuid == other['id']])
+        self.assert_only_what_is_named(MIGFRA)
+        self.assertEqual(set(), (grants(NOVA_FILE, MIGFRA) | grants(PLACEMENT_FILE, MIGFRA))
+                         - {rule for rule, ok in self.decisions if ok}, 'every right is used')
+        for action in ({'os-migrateLive': {'host': 'host3', 'block_migration': 'auto'}},
+                       {'migrate': {'host': 'host3'}}, {'confirmResize': None}, {'lock': None},
+                       {'os-resetState': {'state': 'error'}}, {'reboot': {'type': 'HARD'}},
+                       {'forceDelete': None}, {'suspend': None}, {'shelve': None}):
+            self.assert_refused(found, 'POST', f'/servers/{server["id"]}/action', action)
+        self.assert_refused(found, 'DELETE', f'/servers/{server["id"]}', None)
+        for role in (ENGINE, NEITHER):
+            self.assertRaises((power.PowerRefused, client_api.ApiError), power.ask,
+                              nova_api.NovaApi(self.as_role(role)), server['id'], power.STOP)
+        self.assertRaisesRegex(power.PowerRefused, power.STOP.policy, power.ask,
+                               nova_api.NovaApi(self.as_role(EXECUTOR)), server['id'], power.STOP)
+        self.assertEqual('ACTIVE', self.admin_api.get_server(server['id'])['status'])
 
 
 class DrainTestCase(Case):
