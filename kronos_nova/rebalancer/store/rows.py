@@ -54,7 +54,7 @@ class TaskRow:
     ``task.to_host`` is the destination of the current attempt and
     ``task.alternates`` what is left after it. ``doubt_since`` is when a look
     first contradicted what we believe, and ``doubt`` by what.
-    ``attempts`` are those that have ended.
+    ``attempts`` are those that have ended. ``swap_id`` is that of the swap it has a part in.
     """
 
     task: model.Task
@@ -71,6 +71,7 @@ class TaskRow:
     error: str | None = None
     error_type: str | None = None
     attempts: tuple[model.Attempt, ...] = ()
+    swap_id: str | None = None
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -138,7 +139,8 @@ def task_row(row: sa.RowMapping) -> TaskRow:
     return TaskRow(task=task, attempts=attempts(row['attempts']), **{
         name: row[name] for name in (
             'attempt', 'worker', 'heartbeat_at', 'marker', 'reference', 'submitted_at',
-            'doubt_since', 'doubt', 'updated_at', 'completed_at', 'error', 'error_type')})
+            'doubt_since', 'doubt', 'updated_at', 'completed_at', 'error', 'error_type',
+            'swap_id')})
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -177,7 +179,8 @@ def plan_document(plan: model.Plan) -> str:
         'rejections': dict(plan.rejections), 'warnings': plan.warnings,
         'held': [dataclasses.asdict(no) for no in plan.held],
         'undrained': [dataclasses.asdict(no) for no in plan.undrained],
-        'draining': sorted(plan.draining), 'truncated': plan.truncated, 'load': plan.load})
+        'draining': sorted(plan.draining), 'truncated': plan.truncated, 'load': plan.load,
+        'swaps': [dataclasses.asdict(swap) for swap in plan.swaps]})
 
 
 def plan_row(row: sa.RowMapping) -> PlanRow:
@@ -199,6 +202,7 @@ def plan_row(row: sa.RowMapping) -> PlanRow:
                        for policy in data.pop('policies', ())),
         warnings=tuple(data.pop('warnings', ())),
         draining=frozenset(data.pop('draining', ())),
+        swaps=tuple(model.Swap(**_known(model.Swap, swap)) for swap in data.pop('swaps', ())),
         **_known(model.Plan, {name: value for name, value in data.items()
                               if name not in ('scope', 'reason')}))
     return PlanRow(plan_id=row['plan_id'], created_at=row['created_at'],
