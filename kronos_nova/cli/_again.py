@@ -112,8 +112,9 @@ def ask(prog: str, files: Sequence[str], asked: Asked,
     if answer.plan.reason is not None:
         raise _wrong(prog, scope, answer.plan.reason, 'Ask again when that is over.')
     stop = not asked.carry_out or not answer.plan.moves or (answer.refused and not asked.partly)
-    rows = [] if stop else _store(conf, policy_set, answer.plan, cluster, stored['mark'], asked,
-                                  verb)
+    said = dataclasses.replace(asked.said, reason=f'plan {asked.plan_id}: {asked.said.reason}')
+    rows = [] if stop else store_wanted(conf, policy_set, answer.plan, cluster, stored['mark'],
+                                        said, verb)
     return _found(answer, wishes, cluster, rows)
 
 
@@ -137,8 +138,14 @@ def _wishes(prog: str, asked: Asked, rows: Sequence[Any],
     return found
 
 
-def _store(conf: Any, policy_set: Any, plan: model.Plan, cluster: model.Cluster, mark: Any,
-           asked: Asked, verb: str) -> list[model.Task]:
+def store_wanted(conf: Any, policy_set: Any, plan: model.Plan, cluster: model.Cluster,
+                 mark: Any, said: decisions.Said, verb: str) -> list[model.Task]:
+    """For executors to begin.
+
+    :param mark: what the store had before anything else was read.
+    :param verb: what is kept with the plan, as said by ``said``.
+    :raises StoreError: others have planned since; nothing was written.
+    """
     store = api.Store(conf)
     now, plan_id = store.now(), uuidutils.generate_uuid()
     rows = tasks.from_plan(
@@ -147,9 +154,7 @@ def _store(conf: Any, policy_set: Any, plan: model.Plan, cluster: model.Cluster,
         new_id=uuidutils.generate_uuid, options=engine_conf.options(conf))
     try:
         store.save_wanted(mark, plan, rows, plan_id=plan_id, now=now,
-                          instance_cooldown=conf.engine.instance_cooldown,
-                          said=dataclasses.replace(
-                              asked.said, reason=f'plan {asked.plan_id}: {asked.said.reason}'),
+                          instance_cooldown=conf.engine.instance_cooldown, said=said,
                           verb=verb)
     finally:
         store.close()
