@@ -442,6 +442,16 @@ class Move:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
+class Swap:
+    """Two instances of a plan that change places, both or none. ``second`` requires ``first``.
+    With ``parking`` the first one moves there, and on when the second one has moved."""
+
+    first: str
+    second: str
+    parking: str | None = None
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
 class Rejection:
     """A rule's no: ``rule`` is its stable name, ``detail`` is for people."""
 
@@ -507,7 +517,8 @@ class Plan:
     nothing could be done with. ``held`` names the first of these. ``draining`` are
     hosts whose drain goes on in the next cycle. ``undrained`` are disabled hosts
     that keep their instances, each with the reason. ``load`` is the weighted mean of
-    the scores that it was made on: what an imbalance is compared with later.
+    the scores that it was made on: what an imbalance is compared with later. Of each of
+    ``swaps`` both instances have a move here.
     """
 
     scope: str
@@ -523,6 +534,7 @@ class Plan:
     truncated: bool = False
     load: float | None = None
     undrained: tuple[Rejection, ...] = ()
+    swaps: tuple[Swap, ...] = ()
 
 
 class TaskState(enum.StrEnum):

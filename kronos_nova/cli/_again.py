@@ -109,8 +109,9 @@ def ask(prog: str, files: Sequence[str], asked: Asked,
     if answer.plan.reason is not None:
         raise _wrong(prog, scope, answer.plan.reason, 'Ask again when that is over.')
     stop = not asked.carry_out or not answer.plan.moves or (answer.refused and not asked.partly)
-    rows = [] if stop else _store(conf, policy_set, answer.plan, cluster, stored['mark'], asked,
-                                  verb)
+    said = dataclasses.replace(asked.said, reason=f'plan {asked.plan_id}: {asked.said.reason}')
+    rows = [] if stop else store_wanted(conf, policy_set, answer.plan, cluster, stored['mark'],
+                                        said, verb)
     return _found(answer, wishes, cluster, rows)
 
 
@@ -134,13 +135,17 @@ def _wishes(prog: str, asked: Asked, rows: Sequence[Any],
     return found
 
 
-def _store(conf: Any, policy_set: Any, plan: model.Plan, cluster: model.Cluster, mark: Any,
-           asked: Asked, verb: str) -> list[model.Task]:
+def store_wanted(conf: Any, policy_set: Any, plan: model.Plan, cluster: model.Cluster,
+                 mark: Any, said: decisions.Said, verb: str) -> list[model.Task]:
+    """For executors to begin.
+
+    :param mark: what the store had before anything else was read.
+    :param verb: what is kept with the plan, as said by ``said``.
+    :raises StoreError: others have planned since; nothing was written.
+    """
     store = api.Store(conf)
     try:
-        return asking.keep(
-            conf, policy_set, store, plan, cluster, mark, dataclasses.replace(
-                asked.said, reason=f'plan {asked.plan_id}: {asked.said.reason}'), verb)
+        return asking.keep(conf, policy_set, store, plan, cluster, mark, said, verb)
     finally:
         store.close()
 

@@ -70,11 +70,11 @@ class ShowPlan(_database.ShowStored):
         row = store.plan(uuid)
         return None if row is None else _shown(
             row, store.tasks_of([uuid]), store.realised([uuid]).get(uuid),
-            store.decisions(uuid), nested)
+            store.decisions(uuid), store.swaps_of(uuid), nested)
 
 
 def _shown(row: Any, tasks: Sequence[Any], realised: float | None, decisions: Sequence[Any],
-           nested: bool) -> _database.Shown:
+           swaps: Sequence[Any], nested: bool) -> _database.Shown:
     from kronos_nova.cli import _plans
     from kronos_nova.cli import moments
     from kronos_nova.cmd import _tool
@@ -92,7 +92,7 @@ def _shown(row: Any, tasks: Sequence[Any], realised: float | None, decisions: Se
     return (
         'Plan', 'Scope', 'Created at', 'Dry run', 'Reason', 'Imbalance before',
         'Imbalance foreseen', 'Imbalance realised', 'Policies', 'Moves', 'Rejections', 'Held',
-        'Draining', 'Undrained', 'Warnings', 'Truncated', 'Decisions'), (
+        'Draining', 'Undrained', 'Warnings', 'Truncated', 'Decisions', 'Swaps'), (
         row.plan_id, _tool.shown(plan.scope), moments.shown(row.created_at), row.dry_run,
         _tool.shown(plan.reason or ''), plan.combined_before, plan.combined_after, realised,
         _plans.policies(plan.policies, nested), moves, rejections,
@@ -103,7 +103,16 @@ def _shown(row: Any, tasks: Sequence[Any], realised: float | None, decisions: Se
         [_said(d) for d in decisions] if nested else '\n'.join(
             '{tasks} {verb} by {decided_by} at {decided_at}'.format_map(said)
             + (f': {said["reason"]}' if said['reason'] else '')
-            for said in map(_said, decisions)))
+            for said in map(_said, decisions)), _swaps(swaps, nested))
+
+
+def _swaps(swaps: Sequence[Any], nested: bool) -> Any:
+    """How far each has come, and the plans that undo it."""
+    found = [{'instances': [m.instance_uuid for m in swap.members], 'state': swap.state,
+              'undos': list(swap.undos)} for swap in swaps]
+    return found if nested else '\n'.join(
+        f'{" and ".join(s["instances"])}: {s["state"]}'
+        + (f' (plans {", ".join(s["undos"])})' if s['undos'] else '') for s in found)
 
 
 def _said(decision: Any) -> dict[str, Any]:

@@ -17,6 +17,9 @@ what waits for it has not begun, each other move counts at its source, at its
 destination and at every alternate. If every rule holds then, it holds in any
 order of completion, after any failure, and wherever an executor falls back
 to. Besides: is anything of this kind to move at all now?
+
+Of a swap, which is both moves or none, the ways back are replayed as well, and the way on from
+a parking host.
 """
 
 from collections.abc import Iterator
@@ -39,6 +42,9 @@ from kronos_nova.constraints import settling
 _RULES = tuple(r for r in constraints.RULES
                if r not in (server_groups.group_in_flight, hints.hint_in_flight))
 
+#: Of those, what holds for a way back: it was there before, however full the host.
+_BACK = tuple(r for r in _RULES if r not in (metrics.scored, metrics.ceiling))
+
 
 def check(plan: model.Plan, cluster: model.Cluster, options: model.Options,
           history: model.History, scores: model.Scores | None,
@@ -57,7 +63,7 @@ def check(plan: model.Plan, cluster: model.Cluster, options: model.Options,
     found += _unsettled(plan, part, options, history, scores)
     view = cluster_view.ClusterView(part, options, history, scores, ceilings,
                                     draining=plan.draining)
-    return (*found, *_Replay(view, plan.moves).rejections())
+    return (*found, *_Replay(view, plan.moves, plan.swaps).rejections())
 
 
 def _shape(plan: model.Plan, cluster: model.Cluster, budget: int) -> list[model.Rejection]:
@@ -87,7 +93,36 @@ def _shape(plan: model.Plan, cluster: model.Cluster, budget: int) -> list[model.
                 found.append(model.Rejection(
                     'wave-order', f'instance {uuid} requires {other}, which is in no earlier '
                                   'wave'))
+    if not found:
+        found += _swaps_shape(plan)
     return found
+
+
+def _swaps_shape(plan: model.Plan) -> Iterator[model.Rejection]:
+    """Each is two moves to each other's place, the second after the first, with nowhere else to
+    go; nobody else counts on the place that the first one has left."""
+    moves = {m.instance_uuid: m for m in plan.moves}
+    movers = [uuid for swap in plan.swaps for uuid in (swap.first, swap.second)]
+    for swap in plan.swaps:
+        one, other = moves.get(swap.first), moves.get(swap.second)
+        problem = None
+        if one is None or other is None or len(set(movers)) < len(movers):
+            problem = 'have no move each, and one swap'
+        elif (one.from_host != other.to_host or one.from_host == other.from_host
+              or one.to_host != (other.from_host if swap.parking is None else swap.parking)
+              or swap.parking in (one.from_host, other.from_host)):
+            problem = 'do not change places'
+        elif one.alternates or other.alternates:
+            problem = 'have alternates'
+        elif swap.first not in other.requires:
+            problem = 'may move at once'
+        elif swap.parking is not None and len(plan.moves) > 2:
+            problem = 'use a parking host beside other moves'
+        elif any(swap.first in m.requires and swap.second not in (m.instance_uuid, *m.requires)
+                 for m in plan.moves):
+            problem = 'leave room that others use before both have moved'
+        if problem is not None:
+            yield model.Rejection('no-swap', f'instances {swap.first} and {swap.second} {problem}')
 
 
 # Whether anything of this kind is to move now.
@@ -160,9 +195,11 @@ class _Replay:
     in every state; only what is not is looked at more closely.
     """
 
-    def __init__(self, view: cluster_view.ClusterView, moves: Sequence[model.Move]) -> None:
+    def __init__(self, view: cluster_view.ClusterView, moves: Sequence[model.Move],
+                 swaps: Sequence[model.Swap] = ()) -> None:
         self._view = view
         self._moves = moves
+        self._swaps = swaps
         self._before = {m.from_host: view.fills(m.from_host) for m in moves}
         by_uuid = {m.instance_uuid: m for m in moves}
         #: By instance UUID: all that must have completed before it begins.
@@ -181,7 +218,25 @@ class _Replay:
     def rejections(self) -> list[model.Rejection]:
         for move in self._moves:
             self._depart(move)
-        return [no for move in self._moves for no in self._judge(move)]
+        found = [no for move in self._moves for no in self._judge(move)]
+        return found + [no for swap in self._swaps for no in self._both_or_none(swap)]
+
+    def _both_or_none(self, swap: model.Swap) -> list[model.Rejection]:
+        """The first one has moved, the second one is where it was, having failed: the first one
+        may go back. By a parking host: the second one has moved, the first one may go on, and
+        the second one back, if that fails."""
+        one, other = self._by_uuid[swap.first], self._by_uuid[swap.second]
+        onward = dataclasses.replace(one, from_host=one.to_host, to_host=other.from_host)
+        self._recall(other)
+        with self._begun(other):
+            found = list(constraints.check_all(self._view, _reversed(one), _BACK))
+            if swap.parking is not None:
+                self._view.land(other)
+                found += self._rules(onward)
+                found += constraints.check_all(self._view, _reversed(other), _BACK)
+                self._view.undo(other)
+        self._depart(other)
+        return found
 
     def _judge(self, move: model.Move) -> list[model.Rejection]:
         found = []
@@ -286,3 +341,7 @@ class _Replay:
     def _recall_from(self, move: model.Move, hosts: Sequence[str]) -> None:
         for host in hosts:
             self._view.recall(dataclasses.replace(move, to_host=host))
+
+
+def _reversed(move: model.Move) -> model.Move:
+    return dataclasses.replace(move, from_host=move.to_host, to_host=move.from_host)

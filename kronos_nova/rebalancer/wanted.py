@@ -82,8 +82,8 @@ class State:
         :param alternates: what :func:`ordering.order` is to know of them; else there are none.
         :raises PlanRefused: the checker found a rule broken; nothing may be done.
         """
-        request, simulation = self._request, self.simulation
-        ordered = ordering.order(_as_it_is(request, simulation, moves), moves, **alternates)
+        simulation = self.simulation
+        ordered = ordering.order(_as_it_is(self._request, simulation, moves), moves, **alternates)
         kept = {m.instance_uuid for m in ordered.moves}
         for move in reversed(moves):
             if move.instance_uuid not in kept:
@@ -91,8 +91,17 @@ class State:
                 refused[move.instance_uuid] = model.Rejection(
                     'no-order', f'instance {move.instance_uuid}: no order of these moves makes '
                                 'it safe')
+        return Answer(self.checked(ordered.moves), refused)
+
+    def checked(self, moves: Sequence[model.Move],
+                swaps: Sequence[model.Swap] = ()) -> model.Plan:
+        """The plan, with what ``simulation`` has become by it.
+
+        :raises PlanRefused: the checker found a rule broken; nothing may be done.
+        """
+        request, simulation = self._request, self.simulation
         found = model.Plan(
-            scope=request.cluster.scope, moves=ordered.moves,
+            scope=request.cluster.scope, moves=tuple(moves), swaps=tuple(swaps),
             policies=planner.policy_reports(request, self._before, simulation.imbalances()),
             combined_before=self._combined if simulation.trusted else None,
             combined_after=simulation.combined() if simulation.trusted else None,
@@ -103,7 +112,7 @@ class State:
             raise exception.PlanRefused(
                 scope=found.scope,
                 problem='; '.join(f'{no.rule}: {no.detail}' for no in wrong[:5]))
-        return Answer(found, refused)
+        return found
 
 
 def refused_all(request: planner.Request, held: str, uuids: Iterable[str]) -> Answer:

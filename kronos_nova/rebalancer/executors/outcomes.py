@@ -32,6 +32,7 @@ from kronos_nova.rebalancer.clients import api as clients
 from kronos_nova.rebalancer.executors import retry
 from kronos_nova.rebalancer.store import api
 from kronos_nova.rebalancer.store import rows
+from kronos_nova.rebalancer.store import swaps
 
 LOG = logging.getLogger(__name__)
 
@@ -182,6 +183,23 @@ class Outcomes:
                         task.instance_uuid, row.error)
             self._tell(FAILED, _final(
                 self._result(row, now, row.error_type, row.error, row.attempts), row.task))
+
+    @staticmethod
+    def swapped(swap: swaps.Swap) -> None:
+        """The undo of a swap has begun, or is over; said once, by whoever sees it first."""
+        uuids = ' and '.join(m.instance_uuid for m in swap.members)
+        if swap.state == swaps.STUCK:
+            LOG.error('Swap of instances %s (plan %s): it failed, and so did its undo. %s. Find '
+                      'out why (kronos plan show %s), then move them with kronos plan retry, or '
+                      'openstack server migrate --live-migration.', uuids, swap.plan_id, '; '.join(
+                          f'Instance {m.instance_uuid} is on {swap.where[m.instance_uuid]} and '
+                          f'was on {m.home}' for m in swap.away), swap.plan_id)
+        elif swap.state == swaps.UNDONE:
+            LOG.warning('Swap of instances %s (plan %s): undone, both are where they were', uuids,
+                        swap.plan_id)
+        else:
+            LOG.warning('Swap of instances %s (plan %s): it failed, and is undone by plan %s',
+                        uuids, swap.plan_id, swap.undos[-1])
 
     @staticmethod
     def _result(row: rows.TaskRow, now: float, error_type: str | None, error: str | None,

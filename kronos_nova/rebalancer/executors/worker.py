@@ -176,6 +176,8 @@ class Worker:
         """
         for task in self._store.expire(self._settings.scopes, now, self._settings.claim_seconds):
             self._outcomes.cancelled(task, now)
+        for swap in self._store.settle_swaps(now):
+            self._outcomes.swapped(swap)
         for row in self._store.adopt(
                 self.name, self._settings.scopes, now, self._settings.claim_seconds):
             LOG.warning('Instance %s: task %s (%s) is taken over from an executor that went '

@@ -51,6 +51,7 @@ from kronos_nova.rebalancer.store import quarantine
 from kronos_nova.rebalancer.store import requests
 from kronos_nova.rebalancer.store import rows
 from kronos_nova.rebalancer.store import schema
+from kronos_nova.rebalancer.store import swaps
 from kronos_nova.rebalancer.store import tables
 from kronos_nova.rebalancer.store import tasks
 from kronos_nova.rebalancer.store.pauses import Pause
@@ -235,9 +236,12 @@ class Store:
                 if lease is None:
                     raise TypeError('a plan that is carried out needs a lease')
                 leases.fence(connection, self._now(), lease)
-            return plans.save(connection, lease, plan, tasks, plan_id=plan_id, now=now,
-                              dry_run=dry_run, cooldown=cooldown,
-                              instance_cooldown=instance_cooldown)
+            drained = plans.save(connection, lease, plan, tasks, plan_id=plan_id, now=now,
+                                 dry_run=dry_run, cooldown=cooldown,
+                                 instance_cooldown=instance_cooldown)
+            if tasks and not dry_run:
+                swaps.begin(connection, plan, plan_id, now)
+            return drained
         return self._run(step)
 
     def seen(self) -> plans.Mark:
@@ -278,6 +282,7 @@ class Store:
             plans.refuse_overtaken(connection, mark)
             plans.save_wanted(connection, lease, plan, tasks, plan_id=plan_id, now=now,
                               instance_cooldown=instance_cooldown)
+            swaps.begin(connection, plan, plan_id, now)
             decisions.note(connection, plan_id, now, verb, said, len(tasks))
             also(connection)
         self._run(step)
@@ -354,11 +359,14 @@ class Store:
     # Tasks.
 
     def flights(self, states: Sequence[TaskState] = rows.LIVE) -> tuple[model.Flight, ...]:
-        """Every live task of the cloud, as a move that may be under way."""
-        return tuple(
-            model.Flight(row.task.instance_uuid, row.task.from_host, row.task.to_host, 'task',
-                         row.task.alternates)
-            for row in self.in_states(states))
+        """Every live task of the cloud, as a move that may be under way; and what swaps that
+        are not over keep free."""
+        def step(connection: sa.Connection) -> tuple[model.Flight, ...]:
+            return swaps.held(connection, [
+                model.Flight(row.task.instance_uuid, row.task.from_host, row.task.to_host,
+                             'task', row.task.alternates)
+                for row in tasks.in_states(connection, states, None, None)])
+        return self._read(step)
 
     def tasks(self, plan_id: str) -> list[TaskRow]:
         return self._read(lambda c: tasks.find(c, tables.task.c.plan_id == plan_id))
@@ -565,6 +573,22 @@ class Store:
         if late is None:
             return []
         return self._run(lambda c: tasks.expire(c, scopes, now, claim_seconds))
+
+    # Swaps.
+
+    def swaps_of(self, plan_id: str) -> list[swaps.Swap]:
+        """Those that a plan began, and how far they have come."""
+        return self._read(lambda c: swaps.find(c, tables.swap.c.plan_id == plan_id))
+
+    def settle_swaps(self, now: float) -> list[swaps.Swap]:
+        """What is to follow in swaps that the end of their last task did not settle; most do.
+
+        :returns: those whose undo has begun or ended and that nobody has been told of: whoever
+            asks is to log them.
+        """
+        if not self._read(swaps.waits):
+            return []
+        return self._run(lambda c: tasks.settle_swaps(c, now))
 
     # Pauses.
 

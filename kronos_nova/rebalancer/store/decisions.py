@@ -118,6 +118,13 @@ def approve(connection: sa.Connection, plan_id: str, now: float, said: Said, *,
                 problem=f'says that the move of instance {row.task.instance_uuid} requires those '
                         f'of {", ".join(sorted(missing))} first',
                 remedy='Nothing was approved; approve these, too.')
+    swapped = {row.swap_id for row in found if row.swap_id is not None}
+    if apart := sorted(row.task.instance_uuid for row in tasks.find(
+            connection, _task.c.plan_id == plan_id, _task.c.swap_id.in_(sorted(swapped)),
+            _task.c.state == TaskState.PENDING.value) if row.task.instance_uuid not in meant):
+        raise exception.StoreError(
+            problem=f'says that instances {", ".join(apart)} change places with some of these',
+            remedy='Nothing was approved; approve these, too.')
     approved = []
     for row in found:
         task = row.task

@@ -34,6 +34,8 @@ SCOPE = 'scope'
 HOST = 'host'
 DISKS = 'disks'
 CELLS = 'cells'
+#: States of swaps that are not over.
+UNSETTLED = ('going', 'undoing')
 _SECONDS = re.compile(r'\b\d+ s\b')
 
 
@@ -118,6 +120,15 @@ def save_wanted(connection: sa.Connection, lease: rows.Lease, plan: model.Plan,
     _refuse_unsound(lease, plan, tasks, plan_id)
     _insert(connection, lease, plan, plan_id, now, dry_run=False)
     _begin(connection, plan, tasks, plan_id, now, instance_cooldown)
+
+
+def follow(connection: sa.Connection, plan: model.Plan, task: model.Task, now: float) -> None:
+    """Write a plan that follows from how another one went. The task that ends has cooled its
+    instance, and this one will."""
+    _insert(connection, None, plan, task.plan_id, now, dry_run=False)
+    connection.execute(sa.insert(tables.task), [rows.task_columns(task, now)])
+    connection.execute(sa.insert(tables.budget).values(
+        plan_id=task.plan_id, scope=plan.scope, spent_at=now, moves=1))
 
 
 def _insert(connection: sa.Connection, lease: rows.Lease | None, plan: model.Plan, plan_id: str,
@@ -258,15 +269,19 @@ def purge(connection: sa.Connection, now: float, older_than: float, judged: int)
     plans that circuit breakers go by.
     """
     limit = min(older_than, now - settling.REMEMBERED)
-    task, plan = tables.task, tables.plan
-    needed = sa.select(task.c.plan_id).where(sa.or_(
-        task.c.active_instance.is_not(None), task.c.updated_at >= limit))
+    task, plan, swap = tables.task, tables.plan, tables.swap
+    needed = sa.union(
+        sa.select(task.c.plan_id).where(sa.or_(
+            task.c.active_instance.is_not(None), task.c.updated_at >= limit)),
+        sa.select(task.c.plan_id).join(swap, swap.c.swap_id == task.c.swap_id).where(
+            swap.c.state.in_(UNSETTLED)),
+        sa.select(swap.c.plan_id).where(swap.c.state.in_(UNSETTLED)))
     counted = outcomes.counted(connection, judged)
     old = [plan_id for plan_id in connection.scalars(sa.select(plan.c.plan_id).where(
         plan.c.created_at < limit, plan.c.plan_id.not_in(needed))) if plan_id not in counted]
     for start in range(0, len(old), 500):
         part = old[start:start + 500]
-        for table in (task, tables.budget, tables.outcome, tables.decision, plan):
+        for table in (task, tables.budget, tables.outcome, tables.decision, swap, plan):
             connection.execute(sa.delete(table).where(table.c.plan_id.in_(part)))
     for table in (tables.cooldown, tables.quarantine, tables.pause):
         connection.execute(sa.delete(table).where(table.c.until < limit))

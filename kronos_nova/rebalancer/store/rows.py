@@ -56,7 +56,7 @@ class TaskRow:
     ``task.alternates`` what is left after it. ``doubt_since`` is when a look
     first contradicted what we believe, and ``doubt`` by what.
     ``attempts`` are those that have ended, and ``marks`` when each phase of the current
-    one has begun (:mod:`timings`).
+    one has begun (:mod:`timings`). ``swap_id`` is that of the swap it has a part in.
     """
 
     task: model.Task
@@ -74,6 +74,7 @@ class TaskRow:
     error_type: str | None = None
     attempts: tuple[model.Attempt, ...] = ()
     marks: timings.Marks = ()
+    swap_id: str | None = None
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -142,7 +143,8 @@ def task_row(row: sa.RowMapping) -> TaskRow:
                    marks=timings.marks(row['timings']), **{
         name: row[name] for name in (
             'attempt', 'worker', 'heartbeat_at', 'marker', 'reference', 'submitted_at',
-            'doubt_since', 'doubt', 'updated_at', 'completed_at', 'error', 'error_type')})
+            'doubt_since', 'doubt', 'updated_at', 'completed_at', 'error', 'error_type',
+            'swap_id')})
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -181,7 +183,8 @@ def plan_document(plan: model.Plan) -> str:
         'rejections': dict(plan.rejections), 'warnings': plan.warnings,
         'held': [dataclasses.asdict(no) for no in plan.held],
         'undrained': [dataclasses.asdict(no) for no in plan.undrained],
-        'draining': sorted(plan.draining), 'truncated': plan.truncated, 'load': plan.load})
+        'draining': sorted(plan.draining), 'truncated': plan.truncated, 'load': plan.load,
+        'swaps': [dataclasses.asdict(swap) for swap in plan.swaps]})
 
 
 def plan_row(row: sa.RowMapping) -> PlanRow:
@@ -203,6 +206,7 @@ def plan_row(row: sa.RowMapping) -> PlanRow:
                        for policy in data.pop('policies', ())),
         warnings=tuple(data.pop('warnings', ())),
         draining=frozenset(data.pop('draining', ())),
+        swaps=tuple(model.Swap(**_known(model.Swap, swap)) for swap in data.pop('swaps', ())),
         **_known(model.Plan, {name: value for name, value in data.items()
                               if name not in ('scope', 'reason')}))
     return PlanRow(plan_id=row['plan_id'], created_at=row['created_at'],

@@ -61,7 +61,7 @@ plan = table(
 #: ``active_instance`` is the instance's UUID while the task lives and NULL
 #: when it is terminal: UNIQUE then means one live task per instance.
 #: ``improvements`` are those of ``destinations`` but the first; ``attempts`` what
-#: has been tried (NULL: nothing).
+#: has been tried (NULL: nothing). ``swap_id`` is that of the swap it has a part in.
 task = table(
     'task',
     sa.Column('task_id', sa.String(36), primary_key=True),
@@ -108,10 +108,32 @@ task = table(
     # timings.Marks as JSON, and the hooks that the task brings.
     sa.Column('timings', text()),
     sa.Column('hooks', text()),
+    sa.Column('swap_id', sa.String(36)),
     sa.UniqueConstraint('active_instance', name='task_active_instance'),
     sa.Index('task_plan_id', 'plan_id'),
     sa.Index('task_state_order', 'state', 'not_before', 'priority'),
     sa.Index('task_completed', 'completed_at'),
+    sa.Index('task_swap_id', 'swap_id'),
+)
+
+#: Two instances that change places, both or none; ``plan_id`` is that of the plan which began
+#: it. ``members``: JSON list of [instance UUID, where it was, where it is to go]; ``undos``: JSON
+#: list of the plans that undo it. Whoever looks what is to follow raises ``passes`` first.
+swap = table(
+    'swap',
+    sa.Column('swap_id', sa.String(36), primary_key=True),
+    sa.Column('plan_id', sa.String(36),
+              sa.ForeignKey('plan.plan_id', name='swap_plan', ondelete='CASCADE'),
+              nullable=False),
+    sa.Column('scope', name(), nullable=False),
+    sa.Column('created_at', sa.Double, nullable=False),
+    sa.Column('state', sa.String(16), nullable=False),
+    sa.Column('members', text(), nullable=False),
+    sa.Column('undos', text(), nullable=False),
+    sa.Column('passes', sa.BigInteger, nullable=False),
+    sa.Column('logged', sa.Boolean),
+    sa.Index('swap_plan_id', 'plan_id'),
+    sa.Index('swap_state', 'state'),
 )
 
 #: Hooks that have begun for an attempt of a task and have not been ended: ``number`` is

@@ -30,6 +30,7 @@ from kronos_nova.rebalancer.store import pauses
 from kronos_nova.rebalancer.store import plans
 from kronos_nova.rebalancer.store import quarantine
 from kronos_nova.rebalancer.store import rows
+from kronos_nova.rebalancer.store import swaps
 from kronos_nova.rebalancer.store import tables
 
 _task = tables.task
@@ -222,8 +223,10 @@ def finish(connection: sa.Connection, task: model.Task, result: model.Result, st
                        f'{result.error_type}: {result.error}')
     if state is TaskState.COMPLETED:
         quarantine.accepted(connection, task.to_host, now)
-        return []
-    return _cancel_dependents(connection, task.plan_id, {task.instance_uuid}, now)
+        return _settled(connection, [task.task_id], now)
+    cancelled = _cancel_dependents(connection, task.plan_id, {task.instance_uuid}, now)
+    return [*cancelled, *_settled(
+        connection, [task.task_id, *(t.task_id for t in cancelled)], now)]
 
 
 def expire(connection: sa.Connection, scopes: Collection[str] | None, now: float,
@@ -248,7 +251,7 @@ def cancel_where(connection: sa.Connection, still: ColumnElement[bool], now: flo
             cancelled.append(rows.task_row(row).task)
             cancelled += _cancel_dependents(
                 connection, row['plan_id'], {row['instance_uuid']}, now)
-    return cancelled
+    return [*cancelled, *_settled(connection, [task.task_id for task in cancelled], now)]
 
 
 def cancel(connection: sa.Connection, task_id: str, now: float, *, error_type: str, error: str,
@@ -259,7 +262,8 @@ def cancel(connection: sa.Connection, task_id: str, now: float, *, error_type: s
         return None
     task = get(connection, task_id).task
     plans.cool(connection, plans.INSTANCE, task.instance_uuid, now + instance_cooldown)
-    return [task, *_cancel_dependents(connection, task.plan_id, {task.instance_uuid}, now)]
+    ended = [task, *_cancel_dependents(connection, task.plan_id, {task.instance_uuid}, now)]
+    return [*ended, *_settled(connection, [task.task_id for task in ended], now)]
 
 
 def _cancel(connection: sa.Connection, task_id: str, now: float, error_type: str, error: str,
@@ -292,6 +296,33 @@ def _cancel_dependents(connection: sa.Connection, plan_id: str, failed: set[str]
                     failed.add(task.instance_uuid)
                     again = True
     return cancelled
+
+
+def _settled(connection: sa.Connection, task_ids: Sequence[str],
+             now: float) -> list[model.Task]:
+    """What follows in the swaps that these tasks, which have ended, had a part in.
+
+    :returns: tasks that were cancelled by that.
+    """
+    found: list[model.Task] = []
+    ended = list(task_ids)
+    while ended:
+        swap_ids = sorted(set(connection.scalars(sa.select(_task.c.swap_id).where(
+            _task.c.task_id.in_(ended), _task.c.swap_id.is_not(None)))))
+        called_off = [task for swap_id in swap_ids
+                      for task in swaps.settle(connection, swap_id, now)]
+        more = [other for task in called_off for other in _cancel_dependents(
+            connection, task.plan_id, {task.instance_uuid}, now)]
+        found += [*called_off, *more]
+        ended = [task.task_id for task in more]
+    return found
+
+
+def settle_swaps(connection: sa.Connection, now: float) -> list[swaps.Swap]:
+    """What no end of a task has settled; and the swaps that are to be logged."""
+    for swap_id in swaps.unsettled(connection):
+        swaps.settle(connection, swap_id, now)
+    return swaps.log(connection)
 
 
 def get(connection: sa.Connection, task_id: str) -> rows.TaskRow:

@@ -215,7 +215,7 @@ UNDER_A_CLAIM = {
         row.task, _result(row), TaskState.COMPLETED, NOW, worker='zombie',
         instance_cooldown=900, quarantine_seconds=-1)}
 #: These take what is free or silent, by compare-and-swap; whoever comes late gets none.
-TAKING = {'acquire_lease', 'retake', 'claim', 'adopt', 'expire'}
+TAKING = {'acquire_lease', 'retake', 'claim', 'adopt', 'expire', 'settle_swaps'}
 #: What people say, and the deletion of what has ended: nobody's turn.
 NOBODYS = {'pause', 'resume', 'lift', 'cancel', 'approve', 'reject', 'cancel_plan',
            'save_wanted', 'purge', 'upgrade'}

@@ -31,6 +31,7 @@ from tests.unit.rebalancer.store import asked
 from tests.unit.rebalancer.store import cases
 from tests.unit.rebalancer.store import exact
 from tests.unit.rebalancer.store import faults
+from tests.unit.rebalancer.store import swapping
 
 
 @pytest.fixture
@@ -41,13 +42,14 @@ def store(tmp_path):
     store.close()
 
 
-@pytest.mark.parametrize('case', cases.ALL + faults.ALL + exact.ALL + approvals.ALL + asked.ALL,
+@pytest.mark.parametrize('case', cases.ALL + faults.ALL + exact.ALL + approvals.ALL + asked.ALL
+                         + swapping.ALL,
                          ids=lambda case: case.__name__)
 def test_on_sqlite(store, case):
     case(store)
 
 
-@pytest.mark.parametrize('module', [cases, faults, exact, approvals, asked],
+@pytest.mark.parametrize('module', [cases, faults, exact, approvals, asked, swapping],
                          ids=lambda module: module.__name__)
 def test_every_case_is_run(module):
     helpers = {'chain', 'drains', 'dump', 'fill', 'stored', 'table_of_tasks'}

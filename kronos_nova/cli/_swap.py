@@ -1,0 +1,108 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""What ``kronos swap`` reads, answers and stores."""
+
+from collections.abc import Sequence
+import dataclasses
+from typing import Any
+
+from kronos_nova import exception
+from kronos_nova import model
+from kronos_nova.cli import _again
+from kronos_nova.cli import _cloud
+from kronos_nova.rebalancer import swapping
+from kronos_nova.rebalancer.store import decisions
+
+#: What is kept with the plan.
+VERB = 'swapped'
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Asked:
+    """Without ``carry_out`` nothing is stored."""
+
+    uuids: tuple[str, str]
+    parking: str | None
+    said: decisions.Said
+    carry_out: bool
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Row:
+    """One move, or why it is none; ``task_id`` is '' where nothing was stored."""
+
+    instance_uuid: str
+    from_host: str
+    to_host: str
+    verdict: str
+    task_id: str = ''
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Found:
+    """``plan_id`` is that of the plan, '' where none was stored."""
+
+    rows: tuple[Row, ...]
+    plan_id: str = ''
+
+
+def ask(prog: str, files: Sequence[str], asked: Asked) -> Found:
+    """:raises KronosException: something cannot be read, or they cannot change places at all."""
+    conf, policy_set = _cloud.configuration(
+        prog, files, 'Has two instances change places.', live=True)
+    if asked.carry_out and conf.engine.dry_run:
+        raise exception.ConfigError(
+            path='kronos.conf', field='[engine] dry_run',
+            problem='it is set, and then nothing is moved',
+            remedy='Ask with --dry-run, or unset it.')
+    marks: list[Any] = []
+    seen = _cloud.live(conf, policy_set, undecided=False,
+                       before=lambda store: marks.append(store.seen()))
+    instances = [_instance(seen, uuid) for uuid in asked.uuids]
+    cluster = _cloud.of_instance(seen, instances[0])
+    answer = swapping.plan(_cloud.request(conf, policy_set, seen, cluster), asked.uuids,
+                           asked.parking)
+    plan = answer.plan
+    if plan.reason is not None:
+        raise exception.ConfigError(
+            path='command line', field=cluster.scope, problem=plan.reason,
+            remedy='Ask again when that is over.')
+    if not plan.moves:
+        ends = [i.host for i in instances]
+        return Found(tuple(
+            Row(uuid, ends[n], ends[1 - n],
+                f'{answer.refused[uuid].rule}: {answer.refused[uuid].detail}')
+            for n, uuid in enumerate(asked.uuids)))
+    tasks = _again.store_wanted(conf, policy_set, plan, cluster, marks[0], asked.said,
+                                VERB) if asked.carry_out else []
+    return Found(_rows(plan, tasks), tasks[0].plan_id if tasks else '')
+
+
+def _instance(seen: Any, uuid: str) -> model.Instance:
+    found: model.Instance | None = seen.cluster.instances.get(uuid)
+    if found is None:
+        raise _cloud.absent('INSTANCE', uuid, seen.cluster.instances,
+                            'there is no such instance')
+    return found
+
+
+def _rows(plan: model.Plan, tasks: Sequence[model.Task]) -> tuple[Row, ...]:
+    """In the order of the moves; the one from the parking host has no task before its turn."""
+    swap, = plan.swaps
+    of = {task.instance_uuid: task.task_id for task in tasks}
+    rows = [Row(m.instance_uuid, m.from_host, m.to_host, f'wave {m.wave}',
+                of.get(m.instance_uuid, '')) for m in plan.moves]
+    if swap.parking is not None:
+        rows.append(Row(swap.first, swap.parking, plan.moves[1].from_host,
+                        'when the other one has moved'))
+    return tuple(rows)

@@ -1,0 +1,286 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""Swaps: what follows when a task of one ends, in the same transaction.
+
+Both instances end where they were to go, or both where they were, or it is ``stuck`` and told.
+No worker has to remember anything: tasks and the swap's row say what comes next.
+"""
+
+from collections.abc import Sequence
+import dataclasses
+import json
+from typing import Any
+import uuid
+
+import sqlalchemy as sa
+
+from kronos_nova import model
+from kronos_nova.model import TaskState
+from kronos_nova.rebalancer.store import plans
+from kronos_nova.rebalancer.store import quarantine
+from kronos_nova.rebalancer.store import rows
+from kronos_nova.rebalancer.store import tables
+
+_swap = tables.swap
+_task = tables.task
+GOING, UNDOING = 'going', 'undoing'
+#: How it ends: both have moved; both are where they were, of which none or some had moved; or
+#: one is where it should not stay.
+SWAPPED, CALLED_OFF, UNDONE, STUCK = 'swapped', 'called-off', 'undone', 'stuck'
+OPEN = plans.UNSETTLED
+#: States that operators are told of by the log.
+LOGGED = (UNDOING, UNDONE, STUCK)
+#: What is kept with the plan as said by this, and told to listeners.
+BY = 'kronos'
+#: Before all that balances.
+PRIORITY = 0
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Member:
+    """``home`` is where it was, ``target`` where it is to go."""
+
+    instance_uuid: str
+    home: str
+    target: str
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Swap:
+    """``where``: the host of each member by the tasks that have completed, by instance UUID."""
+
+    swap_id: str
+    plan_id: str
+    scope: str
+    state: str
+    members: tuple[Member, ...]
+    undos: tuple[str, ...] = ()
+    where: dict[str, str] = dataclasses.field(default_factory=dict)
+    tasks: tuple[rows.TaskRow, ...] = ()
+
+    @property
+    def away(self) -> list[Member]:
+        """Who is not where it was, whoever moved last first."""
+        last = {row.task.instance_uuid: n for n, row in enumerate(self.tasks)
+                if row.task.state is TaskState.COMPLETED}
+        return sorted((m for m in self.members if self.where[m.instance_uuid] != m.home),
+                      key=lambda m: -last[m.instance_uuid])
+
+
+def begin(connection: sa.Connection, plan: model.Plan, plan_id: str, now: float) -> None:
+    """The plan's tasks are there already."""
+    moves = {move.instance_uuid: move for move in plan.moves}
+    for swap in plan.swaps:
+        first, second = moves[swap.first], moves[swap.second]
+        swap_id = str(uuid.uuid4())
+        members = [[swap.first, first.from_host, second.from_host],
+                   [swap.second, second.from_host, first.from_host]]
+        connection.execute(sa.insert(_swap).values(
+            swap_id=swap_id, plan_id=plan_id, scope=plan.scope, created_at=now, state=GOING,
+            members=json.dumps(members), undos='[]', passes=0))
+        connection.execute(sa.update(_task).values(swap_id=swap_id).where(
+            _task.c.plan_id == plan_id,
+            _task.c.instance_uuid.in_([swap.first, swap.second])))
+
+
+def settle(connection: sa.Connection, swap_id: str, now: float) -> list[model.Task]:
+    """What is to follow now: nothing, a move, or the end.
+
+    :returns: tasks that were cancelled, because they may not begin any more.
+    """
+    # First, so that of two that end the halves at once the later one sees both.
+    connection.execute(sa.update(_swap).where(_swap.c.swap_id == swap_id)
+                       .values(passes=_swap.c.passes + 1))
+    swap = of(connection, swap_id)
+    if swap is None or swap.state not in OPEN:
+        return []
+    failed = [row for row in swap.tasks if row.task.state in (
+        TaskState.FAILED, TaskState.CANCELLED)]
+    live = [row for row in swap.tasks if not row.task.state.terminal]
+    cancelled = []
+    if swap.state == GOING and failed:
+        cancelled = _call_off(connection, live, now)
+        live = [row for row in live if row.task not in cancelled]
+    if live or _busy(connection, swap):
+        return cancelled
+    if swap.state == GOING and not failed:
+        _go_on(connection, swap, now)
+    else:
+        _undo(connection, swap, [*failed, *(
+            row for row in swap.tasks if row.task in cancelled)], now)
+    return cancelled
+
+
+def _call_off(connection: sa.Connection, live: Sequence[rows.TaskRow],
+              now: float) -> list[model.Task]:
+    """Of the other half, what Nova has not been asked for."""
+    unbegun = _task.c.state.in_([TaskState.PENDING.value, TaskState.QUEUED.value])
+    return [row.task for row in live if connection.execute(
+        sa.update(_task).where(_task.c.task_id == row.task.task_id, unbegun).values(
+            state=TaskState.CANCELLED.value, active_instance=None, updated_at=now,
+            completed_at=now, error_type='RequirementFailed',
+            error='The other half of its swap did not succeed.')).rowcount == 1]
+
+
+def _busy(connection: sa.Connection, swap: Swap) -> bool:
+    """One of them has a task of another plan: what is to follow waits for its end."""
+    return connection.execute(sa.select(_task.c.task_id).where(
+        _task.c.active_instance.in_([m.instance_uuid for m in swap.members])
+        ).limit(1)).first() is not None
+
+
+def _go_on(connection: sa.Connection, swap: Swap, now: float) -> None:
+    """From the parking host on, or it is done."""
+    for member in swap.members:
+        if swap.where[member.instance_uuid] != member.target:
+            _follow(connection, swap, member, member.target, now,
+                    f'goes on from its parking host in the swap of plan {swap.plan_id}')
+            return
+    _set(connection, swap, SWAPPED)
+
+
+def _undo(connection: sa.Connection, swap: Swap, failed: Sequence[rows.TaskRow],
+          now: float) -> None:
+    """The last one that moved goes back first: the others may need its room."""
+    if any(row.task.plan_id in swap.undos for row in failed):
+        uuids = ', '.join(f'{m.instance_uuid} is on {swap.where[m.instance_uuid]}, was on '
+                          f'{m.home}' for m in swap.away)
+        _set(connection, swap, STUCK)
+        _say(connection, swap, STUCK, now, f'the swap failed, and so did its undo: {uuids}')
+    elif not swap.away:
+        _set(connection, swap, UNDONE if swap.undos else CALLED_OFF)
+        if swap.undos:
+            _say(connection, swap, UNDONE, now, 'all are back where they were')
+    else:
+        member = swap.away[0]
+        plan_id = _follow(connection, swap, member, member.home, now,
+                          f'undoes the swap of plan {swap.plan_id}')
+        _set(connection, swap, UNDOING, undos=json.dumps([*swap.undos, plan_id]))
+        _say(connection, swap, UNDOING, now,
+             f'the swap failed; plan {plan_id} moves instance {member.instance_uuid} back to '
+             f'{member.home}')
+
+
+def _follow(connection: sa.Connection, swap: Swap, member: Member, to_host: str, now: float,
+            why: str) -> str:
+    """A plan of its own with the one move, which waits for nothing.
+
+    Pre-flight judges it as any other; a quarantine for the move of the swap that failed would
+    keep the instance where it should not stay, and ends.
+    """
+    last = next(row for row in reversed(swap.tasks)
+                if row.task.instance_uuid == member.instance_uuid)
+    plan_id, uuid_ = str(uuid.uuid4()), member.instance_uuid
+    task = dataclasses.replace(
+        last.task, task_id=str(uuid.uuid4()), plan_id=plan_id, from_host=swap.where[uuid_],
+        to_host=to_host, alternates=(), alternate_improvements=(), improvement=0.0,
+        phase=model.Phase.REQUESTED, priority=PRIORITY, wave=0, requires=(), retry_count=0,
+        not_before=now, created_at=now, deadline=None, state=TaskState.QUEUED, trees=())
+    move = model.Move(uuid_, task.from_host, to_host, task.phase)
+    plans.follow(connection, model.Plan(
+        swap.scope, (move,), warnings=(f'instance {uuid_} {why}',)), task, now)
+    connection.execute(sa.update(_task).values(swap_id=swap.swap_id).where(
+        _task.c.task_id == task.task_id))
+    if last.task.state is not TaskState.COMPLETED:
+        quarantine.lift(connection, plans.INSTANCE, uuid_)
+    return plan_id
+
+
+def _set(connection: sa.Connection, swap: Swap, state: str, **values: Any) -> None:
+    connection.execute(sa.update(_swap).where(_swap.c.swap_id == swap.swap_id).values(
+        state=state, logged=None, **values))
+
+
+def _say(connection: sa.Connection, swap: Swap, verb: str, now: float, reason: str) -> None:
+    """With the plan; engines tell listeners, as of what operators say."""
+    connection.execute(sa.insert(tables.decision).values(
+        decision_id=str(uuid.uuid4()), plan_id=swap.plan_id, decided_at=now, decided_by=BY,
+        verb=verb, tasks=len(swap.members), reason=reason))
+
+
+def of(connection: sa.Connection, swap_id: str) -> Swap | None:
+    found = find(connection, _swap.c.swap_id == swap_id)
+    return found[0] if found else None
+
+
+def find(connection: sa.Connection, which: sa.ColumnElement[bool]) -> list[Swap]:
+    """With their tasks, in the order in which they ended; those that live last."""
+    found = connection.execute(
+        sa.select(_swap).where(which).order_by(_swap.c.created_at, _swap.c.swap_id)).all()
+    of_swap: dict[str, list[rows.TaskRow]] = {row.swap_id: [] for row in found}
+    for start in range(0, len(found), 500):
+        for mapping in connection.execute(sa.select(_task).where(_task.c.swap_id.in_(
+                [row.swap_id for row in found[start:start + 500]]))).mappings():
+            of_swap[mapping['swap_id']].append(rows.task_row(mapping))
+    return [_with_tasks(row, of_swap[row.swap_id]) for row in found]
+
+
+def _with_tasks(row: Any, found: list[rows.TaskRow]) -> Swap:
+    members = tuple(Member(*member) for member in json.loads(row.members))
+    tasks = sorted(found, key=lambda r: (r.completed_at is None, r.completed_at or 0.0,
+                                         r.task.created_at, r.task.wave))
+    where = {m.instance_uuid: m.home for m in members}
+    for task in (r.task for r in tasks if r.task.state is TaskState.COMPLETED):
+        where[task.instance_uuid] = task.to_host
+    return Swap(row.swap_id, row.plan_id, row.scope, row.state, members,
+                tuple(json.loads(row.undos)), where, tuple(tasks))
+
+
+def unsettled(connection: sa.Connection) -> list[str]:
+    """Open ones of which no task lives: what ended the last one did not look."""
+    live = sa.select(_task.c.task_id).where(
+        _task.c.swap_id == _swap.c.swap_id, _task.c.active_instance.is_not(None))
+    return list(connection.scalars(
+        sa.select(_swap.c.swap_id).where(_swap.c.state.in_(OPEN), ~sa.exists(live))
+        .order_by(_swap.c.swap_id)))
+
+
+def waits(connection: sa.Connection) -> bool:
+    """Cheap: whether there is anything to settle, or to log."""
+    return bool(unsettled(connection)) or connection.execute(
+        sa.select(_swap.c.swap_id).where(_unlogged()).limit(1)).first() is not None
+
+
+def _unlogged() -> sa.ColumnElement[bool]:
+    return sa.and_(_swap.c.state.in_(LOGGED), _swap.c.logged.is_not(sa.true()))
+
+
+def log(connection: sa.Connection) -> list[Swap]:
+    """Those whose undo has begun or ended and nobody has logged; from now on somebody has."""
+    return [swap for swap in find(connection, _unlogged()) if connection.execute(
+        sa.update(_swap).values(logged=True).where(
+            _swap.c.swap_id == swap.swap_id, _swap.c.state == swap.state,
+            _unlogged())).rowcount == 1]
+
+
+def held(connection: sa.Connection,
+         flights: Sequence[model.Flight]) -> tuple[model.Flight, ...]:
+    """The flights, with what open swaps keep free: until it is over each member may end where
+    it was and where it is to go.
+
+    :param flights: of tasks that live.
+    """
+    found = {flight.instance_uuid: flight for flight in flights}
+    for swap in find(connection, _swap.c.state.in_(OPEN)):
+        for member in swap.members:
+            uuid_, here = member.instance_uuid, swap.where[member.instance_uuid]
+            flight = found.get(uuid_)
+            ends = [h for h in (member.target, member.home) if h != here]
+            if flight is not None:
+                more = [h for h in ends if h not in (
+                    flight.from_host, flight.to_host, *flight.alternates)]
+                found[uuid_] = dataclasses.replace(
+                    flight, alternates=(*flight.alternates, *more))
+            elif here != member.home:
+                found[uuid_] = model.Flight(uuid_, here, ends[0], 'task', tuple(ends[1:]))
+    return tuple(found.values())

@@ -1,0 +1,137 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""``kronos swap`` against a real Nova: both instances change places, or both stay."""
+
+import json
+from typing import Any
+
+from kronos_nova.rebalancer.store import swaps
+from tests import commands
+from tests.docs import shown as docs
+from tests.functional import test_tools
+
+
+class TestSwap(test_tools.ToolsCase):
+
+    def setUp(self) -> None:
+        super().setUp()
+        with open(self.config) as f:
+            text = f.read()
+        with open(self.config, 'w') as f:
+            f.write(text.replace('dry_run = true', 'dry_run = false'))
+
+    def two(self, flavor: str | None = None) -> list[dict[str, Any]]:
+        found = [self.boot(host=host, flavor={'id': flavor} if flavor else None)
+                 for host in ('host1', 'host2')]
+        self.load({'host1': 0.3, 'host2': 0.3, 'host3': 0.1},
+                  {server['id']: 0.1 for server in found})
+        return found
+
+    def swap(self, servers: list[dict[str, Any]], *arguments: str,
+             ) -> tuple[int, list[dict[str, str]], str]:
+        done = self.ask('swap', *(server['id'] for server in servers), *arguments,
+                        '--reason', 'closer to its users')
+        self.assertNotIn('Traceback', done.stderr)
+        return done.returncode, json.loads(done.stdout or '[]'), done.stderr
+
+    def places(self, servers: list[dict[str, Any]]) -> list[str]:
+        return [self.host_of(server) for server in servers]
+
+    def state(self) -> str:
+        """Of the one swap."""
+        found, = [swap for row in self.store.plans() for swap in self.store.swaps_of(row.plan_id)]
+        self.assertEqual((), self.store.flights())
+        return found.state
+
+    def test_two_instances_change_places(self) -> None:
+        servers = self.two()
+        status, rows, error = self.swap(servers, '--dry-run')
+        self.assertEqual((0, ['', ''], ''), (status, [r['Task'] for r in rows], error))
+        self.assertEqual([], self.store.plans())
+        status, rows, error = self.swap(servers)
+        self.assertEqual(0, status, error)
+        self.assertEqual([('host1', 'host2', 'wave 0'), ('host2', 'host1', 'wave 1')],
+                         [(r['From'], r['To'], r['Verdict']) for r in rows])
+        self.work()
+        self.assertEqual(['host2', 'host1'], self.places(servers))
+        self.assertEqual(swaps.SWAPPED, self.state())
+        (row,) = self.store.plans()
+        self.assertIn(row.plan_id, error)
+        (said,) = self.store.decisions(row.plan_id)
+        self.assertEqual(('swapped', 'closer to its users'), (said.verb, said.reason))
+        shown = json.loads(self.ask('plan', 'show', row.plan_id).stdout)
+        self.assertEqual([{'instances': [s['id'] for s in servers], 'state': 'swapped',
+                           'undos': []}], shown['Swaps'])
+
+    def test_where_neither_has_room_beside_the_other_one_waits_on_a_third_host(self) -> None:
+        servers = self.two(self._create_flavor(vcpu=1, memory_mb=5000, disk=1))
+        status, _, error = self.swap(servers, '--parking', 'host2')
+        self.assertEqual(1, status)
+        self.assertIn('host2: it is no third host', error)
+        status, rows, error = self.swap(servers)
+        self.assertEqual(0, status, error)
+        self.assertEqual([('host1', 'host3'), ('host2', 'host1'), ('host3', 'host2')],
+                         [(r['From'], r['To']) for r in rows])
+        self.assertEqual('', rows[2]['Task'])
+        self.work()
+        self.assertEqual(['host2', 'host1'], self.places(servers))
+        self.assertEqual(swaps.SWAPPED, self.state())
+        self.assertEqual([1, 2], sorted(len(row.plan.moves) for row in self.store.plans()))
+
+    def test_the_first_one_goes_back_when_the_second_one_may_not_move(self) -> None:
+        servers = self.two()
+        self.assertEqual(0, self.swap(servers)[0])
+        self.api.post_server_action(servers[1]['id'], {'lock': None})
+        self.work()
+        self.assertEqual(['host1', 'host2'], self.places(servers))
+        self.assertEqual(swaps.UNDONE, self.state())
+        self.assertEqual(2, len(self.migrations(servers[0])))
+        self.assertEqual([], self.migrations(servers[1]))
+
+    def test_an_undo_that_is_refused_is_an_alarm(self) -> None:
+        servers = self.two()
+        self.assertEqual(0, self.swap(servers)[0])
+        (row,) = self.store.plans()
+        with self.disabled('host1'):
+            self.work()
+            self.worker.run_once(self.worker._clock())
+        self.assertEqual(['host2', 'host2'], self.places(servers))
+        self.assertEqual(swaps.STUCK, self.state())
+        self.assertIn(f'{servers[0]["id"]} is on host2, was on host1',
+                      self.store.decisions(row.plan_id)[-1].reason)
+
+    def test_what_the_rules_refuse_is_not_stored(self) -> None:
+        servers = self.two()
+        self.api.post_server_action(servers[1]['id'], {'lock': None})
+        status, rows, error = self.swap(servers)
+        self.assertEqual((1, ['', '']), (status, [r['Task'] for r in rows]))
+        self.assertIn('locked', rows[0]['Verdict'])
+        self.assertIn('Nothing was stored', error)
+        self.assertEqual([], self.store.plans())
+        status, _, error = self.swap([servers[0], {'id': 'nobody'}])
+        self.assertEqual(1, status)
+        self.assertIn('nobody: there is no such instance', error)
+
+    def test_two_change_places_as_the_block_of_the_documentation_shows_it(self) -> None:
+        servers = self.two()
+        uuids = iter([s['id'] for s in servers] * 2)
+        for _page, command in docs.blocks():
+            if command.startswith('kronos swap'):
+                name, arguments = docs.split(command)
+                words = {'/etc/kronos/kronos.conf': self.config, 'compute-09': 'host3'}
+                done = commands.main('kronos_nova.cli.app', *name.split(), *(
+                    next(uuids) if word == 'UUID' else words.get(word, word)
+                    for word in arguments), timeout=180)
+                self.assertEqual(0, done.returncode, done.stderr)
+        self.work()
+        self.assertEqual(['host2', 'host1'], self.places(servers))

@@ -1,0 +1,303 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""What every backend must do about swaps; see :mod:`cases`."""
+
+import dataclasses
+import json
+
+import pytest
+import sqlalchemy as sa
+
+from kronos_nova import exception
+from kronos_nova import model
+from kronos_nova.model import TaskState
+from kronos_nova.rebalancer.store import decisions
+from kronos_nova.rebalancer.store import swaps
+from kronos_nova.rebalancer.store import tables
+from tests.unit.rebalancer.store.cases import lease_of
+from tests.unit.rebalancer.store.cases import make_task
+from tests.unit.rebalancer.store.cases import new_id
+from tests.unit.rebalancer.store.cases import NOW
+
+SAID = decisions.Said('me@here', 'closer to its users')
+CAPS = {'per_scope': 9, 'total': 9, 'claim_seconds': 60}
+
+
+def begun(store, parking=None, **kw):
+    """Instances a on h1 and b on h2 are to change places."""
+    plan_id = new_id()
+    kw = {'phase': model.Phase.REQUESTED, 'alternates': ()} | kw
+    a = make_task(plan_id, to_host=parking or 'h2', **kw)
+    b = make_task(plan_id, from_host='h2', to_host='h1', requires=(a.instance_uuid,), wave=1, **kw)
+    plan = model.Plan('blue', tuple(model.Move(
+        t.instance_uuid, t.from_host, t.to_host, t.phase, wave=t.wave, requires=t.requires)
+        for t in (a, b)), swaps=(model.Swap(a.instance_uuid, b.instance_uuid, parking),))
+    store.save_wanted(store.seen(), plan, [a, b], plan_id=plan_id, now=NOW,
+                      instance_cooldown=900, said=SAID, verb='swapped')
+    return plan_id, a, b
+
+
+def ended(store, task, state=TaskState.COMPLETED, now=NOW + 60, **kw):
+    """Claimed and over."""
+    row = store.claim('w', None, now, **CAPS)
+    assert row is not None and row.task.task_id == task.task_id
+    return over(store, row, state, now, **kw)
+
+
+def over(store, row, state=TaskState.COMPLETED, now=NOW + 60, quarantine=None):
+    task = row.task
+    ok = state is TaskState.COMPLETED
+    return store.finish(
+        task, model.Result(task.task_id, task.plan_id, 'blue', task.instance_uuid,
+                           task.from_host, task.to_host, success=ok,
+                           error=None if ok else 'no room', error_type=None if ok else 'E'),
+        state, now, worker='w', instance_cooldown=900, quarantine_seconds=quarantine)
+
+
+def follower(store, task):
+    """The one live task of the instance."""
+    found = [row for row in store.in_states([s for s in TaskState if not s.terminal])
+             if row.task.instance_uuid == task.instance_uuid]
+    assert len(found) == 1
+    return found[0].task
+
+
+def state_of(store, plan_id):
+    swap, = store.swaps_of(plan_id)
+    return swap.state
+
+
+def both_halves_end_it_and_nobody_is_told_of_what_went_well(store):
+    plan_id, a, b = begun(store)
+    assert ended(store, a) == [] and state_of(store, plan_id) == swaps.GOING
+    assert ended(store, b) == []
+    assert state_of(store, plan_id) == swaps.SWAPPED and store.flights() == ()
+    assert store.settle_swaps(NOW) == []
+    assert [d.verb for d in store.decisions(plan_id)] == ['swapped']
+    assert store.plan(plan_id).plan.swaps == (
+        model.Swap(a.instance_uuid, b.instance_uuid),)
+
+
+def the_first_one_goes_back_when_the_second_one_fails(store):
+    plan_id, a, b = begun(store)
+    ended(store, a)
+    assert ended(store, b, TaskState.FAILED, NOW + 90, quarantine=3600) == []
+    back = follower(store, a)
+    assert (back.from_host, back.to_host, back.phase) == ('h2', 'h1', model.Phase.REQUESTED)
+    assert back.priority < 1 and back.not_before == NOW + 90 and back.alternates == ()
+    assert back.plan_id != plan_id, 'a plan has one move of each instance'
+    assert back.plan_id in store.decisions(plan_id)[-1].reason
+    assert plan_id in store.plan(back.plan_id).plan.warnings[0]
+    swap, = store.settle_swaps(NOW)
+    assert (swap.state, swap.undos) == (swaps.UNDOING, (back.plan_id,))
+    assert store.settle_swaps(NOW) == [], 'told once'
+    ended(store, back, now=NOW + 120)
+    swap, = store.settle_swaps(NOW)
+    assert swap.state == swaps.UNDONE and not swap.away and store.flights() == ()
+    assert [d.verb for d in store.decisions(plan_id)][1:] == ['undoing', 'undone']
+    assert b.instance_uuid in {q.name for q in store.quarantines(NOW + 91)}
+
+
+def an_undo_that_fails_is_told_with_who_is_where(store):
+    plan_id, a, b = begun(store)
+    ended(store, a)
+    ended(store, b, TaskState.CANCELLED)
+    ended(store, follower(store, a), TaskState.FAILED, NOW + 90)
+    swap, = store.settle_swaps(NOW)
+    assert swap.state == swaps.STUCK and [m.instance_uuid for m in swap.away] == [
+        a.instance_uuid]
+    said = store.decisions(plan_id)[-1]
+    assert said.verb == 'stuck' and f'{a.instance_uuid} is on h2, was on h1' in said.reason
+    assert store.flights() == () and store.claim('w', None, NOW + 99, **CAPS) is None
+
+
+def nothing_is_undone_when_the_first_one_fails(store):
+    plan_id, a, b = begun(store)
+    cancelled = ended(store, a, TaskState.FAILED)
+    assert [t.task_id for t in cancelled] == [b.task_id]
+    assert state_of(store, plan_id) == swaps.CALLED_OFF and store.flights() == ()
+    assert store.settle_swaps(NOW) == [] and len(store.decisions(plan_id)) == 1
+
+
+def the_first_one_is_called_off_when_the_second_one_is_cancelled_before_it_begins(store):
+    plan_id, a, b = begun(store)
+    gone = store.cancel(b.task_id, NOW, cancelled_by='me', reason='no', instance_cooldown=0)
+    assert {t.task_id for t in gone} == {a.task_id, b.task_id}
+    assert state_of(store, plan_id) == swaps.CALLED_OFF and store.flights() == ()
+
+
+def one_that_has_begun_is_waited_for_and_goes_back(store):
+    plan_id, a, b = begun(store)
+    row = store.claim('w', None, NOW, **CAPS)
+    store.mark(row.task.task_id, 'w', [TaskState.CLAIMED], TaskState.SUBMITTING, NOW)
+    assert [t.task_id for t in store.cancel(
+        b.task_id, NOW, cancelled_by='me', reason='no', instance_cooldown=0)] == [b.task_id]
+    assert state_of(store, plan_id) == swaps.GOING
+    over(store, row)
+    assert follower(store, a).to_host == 'h1' and state_of(store, plan_id) == swaps.UNDOING
+
+
+def a_parked_one_goes_on_when_the_other_has_moved(store):
+    plan_id, a, b = begun(store, parking='h3')
+    ended(store, a)
+    assert state_of(store, plan_id) == swaps.GOING
+    ended(store, b)
+    on = follower(store, a)
+    assert (on.from_host, on.to_host) == ('h3', 'h2')
+    assert store.settle_swaps(NOW) == [], 'nothing went wrong'
+    ended(store, on)
+    assert state_of(store, plan_id) == swaps.SWAPPED
+
+
+def whoever_moved_last_goes_back_first_from_a_swap_by_parking(store):
+    plan_id, a, b = begun(store, parking='h3')
+    ended(store, a, now=NOW + 10)
+    ended(store, b, now=NOW + 20)
+    ended(store, follower(store, a), TaskState.FAILED, now=NOW + 30, quarantine=-1)
+    first = follower(store, b)
+    assert (first.from_host, first.to_host) == ('h1', 'h2')
+    assert len(store.in_states([TaskState.QUEUED])) == 1
+    ended(store, first, now=NOW + 40)
+    last = follower(store, a)
+    assert (last.from_host, last.to_host) == ('h3', 'h1')
+    assert store.quarantines(NOW + 50) == [], 'it would stay where it should not'
+    ended(store, last, now=NOW + 50)
+    swap, = store.swaps_of(plan_id)
+    assert swap.state == swaps.UNDONE and len(swap.undos) == 2
+
+
+def a_parked_one_goes_back_when_the_other_fails(store):
+    plan_id, a, b = begun(store, parking='h3')
+    ended(store, a)
+    ended(store, b, TaskState.FAILED)
+    back = follower(store, a)
+    assert (back.from_host, back.to_host) == ('h3', 'h1')
+    ended(store, back)
+    assert state_of(store, plan_id) == swaps.UNDONE
+
+
+def until_it_is_over_both_places_of_both_are_held(store):
+    def ends():
+        return {f.instance_uuid: {f.from_host, f.to_host, *f.alternates}
+                for f in store.flights()}
+
+    plan_id, a, b = begun(store, parking='h3')
+    one, other = a.instance_uuid, b.instance_uuid
+    assert ends() == {one: {'h1', 'h3', 'h2'}, other: {'h2', 'h1'}}
+    ended(store, a)
+    assert ends() == {one: {'h3', 'h1', 'h2'}, other: {'h2', 'h1'}}
+    assert next(f for f in store.flights() if f.instance_uuid == one).from_host == 'h3'
+    ended(store, b)
+    assert ends() == {one: {'h3', 'h1', 'h2'}, other: {'h1', 'h2'}}
+    ended(store, follower(store, a))
+    assert ends() == {}
+    assert all(len({f.from_host, f.to_host, *f.alternates}) == 2 + len(f.alternates)
+               for f in store.flights())
+
+
+def what_the_end_of_a_task_did_not_settle_is_settled_by_whoever_looks(store):
+    """As a daemon of the release before leaves it, or two that end both halves at once."""
+    plan_id, a, b = begun(store)
+    ended(store, a)
+    row = store.claim('w', None, NOW + 60, **CAPS)
+    with store.engine.begin() as connection:
+        connection.execute(sa.update(tables.task).values(
+            state='failed', active_instance=None, completed_at=NOW + 70).where(
+            tables.task.c.task_id == row.task.task_id))
+    assert {f.instance_uuid for f in store.flights()} == {a.instance_uuid}, 'it is held'
+    swap, = store.settle_swaps(NOW + 80)
+    assert swap.state == swaps.UNDOING and follower(store, a).to_host == 'h1'
+
+
+def what_somebody_else_does_with_one_of_them_is_waited_for(store):
+    plan_id, a, b = begun(store)
+    ended(store, a)
+    other = make_task(new_id(), instance_uuid=a.instance_uuid, from_host='h2', to_host='h9',
+                      not_before=NOW + 999)
+    plan = model.Plan('blue', (model.Move(a.instance_uuid, 'h2', 'h9', other.phase),))
+    store.save_plan(lease_of(store), plan, [other], plan_id=other.plan_id, now=NOW,
+                    dry_run=False, cooldown=1, instance_cooldown=1)
+    row = store.claim('w', None, NOW + 60, **CAPS)
+    over(store, row, TaskState.FAILED)
+    assert state_of(store, plan_id) == swaps.GOING and store.settle_swaps(NOW) == []
+    store.cancel(other.task_id, NOW, cancelled_by='me', reason='no', instance_cooldown=0)
+    assert store.settle_swaps(NOW)[0].state == swaps.UNDOING
+
+
+def a_swap_that_is_not_over_is_kept_with_its_plans_however_old(store):
+    plan_id, a, b = begun(store)
+    ended(store, a)
+    ended(store, b, TaskState.FAILED)
+    with store.engine.begin() as connection:
+        connection.execute(sa.update(tables.task).values(updated_at=0.0))
+        connection.execute(sa.update(tables.plan).values(created_at=0.0))
+    assert store.purge(NOW + 9e6) == 0 and state_of(store, plan_id) == swaps.UNDOING
+    ended(store, follower(store, a))
+    with store.engine.begin() as connection:
+        connection.execute(sa.update(tables.task).values(updated_at=0.0))
+    assert store.purge(NOW + 9e6) == 2 and store.swaps_of(plan_id) == []
+
+
+def one_half_is_not_approved_without_the_other(store):
+    plan_id = new_id()
+    pending = {'state': TaskState.PENDING, 'deadline': NOW + 3600, 'alternates': ()}
+    a = make_task(plan_id, **pending)
+    b = make_task(plan_id, from_host='h2', to_host='h1', requires=(a.instance_uuid,), wave=1,
+                  **pending)
+    plan = model.Plan('blue', tuple(model.Move(
+        t.instance_uuid, t.from_host, t.to_host, t.phase, wave=t.wave, requires=t.requires)
+        for t in (a, b)), swaps=(model.Swap(a.instance_uuid, b.instance_uuid),))
+    store.save_plan(lease_of(store), plan, [a, b], plan_id=plan_id, now=NOW, dry_run=False,
+                    cooldown=1, instance_cooldown=1)
+    how = {'begin_within': {}, 'cooldown': 1, 'instance_cooldown': 1}
+    with pytest.raises(exception.StoreError, match='change places'):
+        store.approve(plan_id, NOW, dataclasses.replace(SAID, instances=[a.instance_uuid]), **how)
+    assert len(store.approve(plan_id, NOW, SAID, **how)) == 2
+    assert state_of(store, plan_id) == swaps.GOING
+
+
+def a_dry_run_begins_none(store):
+    plan_id = new_id()
+    plan = model.Plan('blue', (model.Move('a', 'h1', 'h2', model.Phase.SPREAD),
+                               model.Move('b', 'h2', 'h1', model.Phase.SPREAD)),
+                      swaps=(model.Swap('a', 'b'),))
+    store.save_plan(None, plan, [], plan_id=plan_id, now=NOW, dry_run=True, cooldown=1,
+                    instance_cooldown=1)
+    assert store.swaps_of(plan_id) == [] and store.plan(plan_id).plan.swaps == plan.swaps
+
+
+def what_an_earlier_release_wrote_has_no_swaps(store):
+    plan_id, a, b = begun(store)
+    with store.engine.begin() as connection:
+        document = json.loads(connection.scalar(sa.select(tables.plan.c.document)))
+        del document['swaps']
+        connection.execute(sa.update(tables.plan).values(document=json.dumps(document)))
+    assert store.plan(plan_id).plan.swaps == ()
+
+
+ALL = [both_halves_end_it_and_nobody_is_told_of_what_went_well,
+       the_first_one_goes_back_when_the_second_one_fails,
+       an_undo_that_fails_is_told_with_who_is_where,
+       nothing_is_undone_when_the_first_one_fails,
+       the_first_one_is_called_off_when_the_second_one_is_cancelled_before_it_begins,
+       one_that_has_begun_is_waited_for_and_goes_back,
+       a_parked_one_goes_on_when_the_other_has_moved,
+       whoever_moved_last_goes_back_first_from_a_swap_by_parking,
+       a_parked_one_goes_back_when_the_other_fails,
+       until_it_is_over_both_places_of_both_are_held,
+       what_the_end_of_a_task_did_not_settle_is_settled_by_whoever_looks,
+       what_somebody_else_does_with_one_of_them_is_waited_for,
+       a_swap_that_is_not_over_is_kept_with_its_plans_however_old,
+       one_half_is_not_approved_without_the_other,
+       a_dry_run_begins_none,
+       what_an_earlier_release_wrote_has_no_swaps]
