@@ -22,7 +22,7 @@ from kronos_nova.cmd import _signals
 PROG = 'kronos-migfra'
 
 
-@_entry.needs_extra(PROG, 'mqtt')
+@_entry.needs_extra(PROG)
 def main(argv: Sequence[str] | None = None) -> int:
     """Run until SIGTERM or SIGINT; requests that are open are gone on with by the next one."""
     from kronos_nova.cmd import _tool
@@ -35,6 +35,9 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _run(conf: Any) -> int:
+    with _entry.needs_extra(PROG, 'mqtt'):
+        import paho.mqtt.client  # noqa: F401
+
     _signals.block()
     from oslo_log import log as logging
 

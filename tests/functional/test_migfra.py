@@ -293,6 +293,35 @@ parameter:
         self.assertEqual('success', self.asked(again.format(f'{ID}6'), 'host2')['status'])
 
 
+class TestSwap(MigfraCase):
+
+    def test_two_servers_change_places(self) -> None:
+        one = self.named(self.boot(host='host1'), 'vm-1')
+        two = self.named(self.boot(host='host2'), 'vm-2')
+        found = self.asked(f'''\
+host: host1
+task: migrate vm
+id: {ID}1
+vm-name: vm-1
+destination: host2
+parameter:
+  migration-type: live
+  swap-with:
+    vm-name: vm-2
+''')
+        self.assertEqual(('vm-1', 'success', '0'),
+                         (found['vm-name'], found['status'], found['details']), found)
+        self.assertEqual(['host2', 'host1'], [self.host_of(s) for s in (one, two)])
+
+    def test_a_partner_that_is_not_on_the_destination_is_refused(self) -> None:
+        self.named(self.boot(host='host1'), 'vm-1')
+        self.named(self.boot(host='host3'), 'vm-2')
+        found = self.asked(f'task: migrate vm\nid: {ID}1\nvm-name: vm-1\ndestination: host2\n'
+                           'parameter: {swap-with: {vm-name: vm-2}}\n')
+        self.assertEqual(('error', 'swap-with: it is on host3, not on host2'),
+                         (found['status'], found['details']))
+
+
 class TestRefused(MigfraCase):
     allow = ('migrate-vm:*:other', 'stop-vm:nobody:*', 'suspend-vm:*:*')
 

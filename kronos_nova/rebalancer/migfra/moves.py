@@ -35,6 +35,7 @@ from kronos_nova.rebalancer import asking
 from kronos_nova.rebalancer import evacuating
 from kronos_nova.rebalancer import looking
 from kronos_nova.rebalancer import planner
+from kronos_nova.rebalancer import swapping
 from kronos_nova.rebalancer import wanted
 from kronos_nova.rebalancer.clients import nova_api
 from kronos_nova.rebalancer.migfra import handling
@@ -46,6 +47,7 @@ from kronos_nova.rebalancer.store import api as store_api
 from kronos_nova.rebalancer.store import decisions
 from kronos_nova.rebalancer.store import requests
 from kronos_nova.rebalancer.store import rows
+from kronos_nova.rebalancer.store import swaps
 
 LOG = logging.getLogger(__name__)
 
@@ -57,11 +59,13 @@ ASKED = 'asked'
 @dataclasses.dataclass(frozen=True, slots=True)
 class Wanted:
     """What a request comes to: a plan, and why some instances have no part in it. ``named``:
-    what whoever asks calls them; else by their names in Nova."""
+    what whoever asks calls them; else by their names in Nova. ``kept``: who may not be asked
+    for, and why."""
 
     answer: wanted.Answer
     cluster: model.Cluster
     named: Mapping[str, str]
+    kept: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
 
 class MoveHandler:
@@ -89,10 +93,12 @@ class MoveHandler:
         assert isinstance(task, protocol.MigrateVm | protocol.EvacuateNode)
         if 'named' not in request.progress:
             return self._plan(request, task)
-        tasks = {row.task.instance_uuid: row for row in self._store.tasks(request.plan_id)} \
-            if request.plan_id else {}
+        plan_id = request.plan_id or ''
+        tasks = {row.task.instance_uuid: row for row in self._store.tasks(plan_id)}
         if not all(row.task.state.terminal for row in tasks.values()):
             return None
+        for swap in self._store.swaps_of(plan_id):
+            return None if swap.state in swaps.OPEN else self._swapped(request, task, swap)
         return self._told(request, task, tasks, request.progress)
 
     # From a request to a plan.
@@ -118,7 +124,7 @@ class MoveHandler:
             raise handling.Refusal(f'scope {plan.scope}: {plan.reason}')
         progress = {
             'named': dict(found.named),
-            'refused': {uuid: f'{no.rule}: {no.detail}'
+            'refused': {uuid: found.kept.get(uuid, f'{no.rule}: {no.detail}')
                         for uuid, no in found.answer.refused.items()}}
         if not plan.moves:
             return self._told(request, task, {}, progress)
@@ -159,7 +165,21 @@ class MoveHandler:
             raise handling.Refusal(f'destination: {task.destination} is no host of scope '
                                    f'{asked.cluster.scope}, which instances do not leave')
         self._cool(asked, [uuid])
+        if task.parameter.swap_with is not None:
+            return self._swap(task, projects, asked, uuid)
         answer = wanted.plan(asked, [wanted.Wish(uuid, request.host, (task.destination,))])
+        return Wanted(answer, asked.cluster, {uuid: task.vm_name})
+
+    def _swap(self, task: protocol.MigrateVm, projects: frozenset[str] | None,
+              asked: planner.Request, uuid: str) -> Wanted:
+        partner = task.parameter.swap_with
+        assert partner is not None
+        try:
+            other = names.server(self._nova, partner.vm_name, projects, task.destination)
+            self._cool(asked, [other.instance.uuid])
+            answer = swapping.plan(asked, (uuid, other.instance.uuid))
+        except (names.NotMeant, exception.ConfigError) as e:
+            raise handling.Refusal(f'swap-with: {e}') from None
         return Wanted(answer, asked.cluster, {uuid: task.vm_name})
 
     def _cool(self, asked: planner.Request, uuids: Sequence[str]) -> None:
@@ -177,18 +197,17 @@ class MoveHandler:
     def _evacuation(self, request: requests.Request, task: protocol.EvacuateNode,
                     projects: frozenset[str] | None, asked: planner.Request) -> Wanted:
         here = {i.uuid: i for i in asked.cluster.instances.values() if i.host == request.host}
-        kept: dict[str, model.Rejection] = {}
+        kept: dict[str, str] = {}
         for uuid, instance in sorted(here.items()):
             why = self._cooling(asked, uuid)
             if projects is not None and instance.project_id not in projects:
-                kept[uuid] = model.Rejection(
-                    'not-permitted', 'it is of a project that may not be asked for')
+                kept[uuid] = 'it is of a project that may not be asked for'
             elif task.parameter.rdma_migration and not names.by_rdma(
                     instance, self._conf.migfra.rdma_extra_spec):
-                kept[uuid] = model.Rejection(
-                    'rdma-migration', 'nothing in its flavor says that its hosts migrate by RDMA')
+                kept[uuid] = ('rdma-migration: nothing in its flavor says that its hosts migrate '
+                              'by RDMA')
             elif why is not None:
-                kept[uuid] = model.Rejection('instance-cooldown', why)
+                kept[uuid] = why
         asked = dataclasses.replace(asked, options=dataclasses.replace(
             asked.options, pinned_instances=asked.options.pinned_instances | kept.keys()))
         try:
@@ -198,9 +217,7 @@ class MoveHandler:
                 overbooking=task.parameter.overbooking)
         except exception.ConfigError as e:
             raise handling.Refusal(str(e)) from None
-        return Wanted(wanted.Answer(answer.plan, {**answer.refused, **{
-            uuid: no for uuid, no in kept.items() if uuid in answer.refused}}),
-            asked.cluster, _names(here.values(), projects))
+        return Wanted(answer, asked.cluster, _names(here.values(), projects), kept)
 
     # From tasks to a result.
 
@@ -225,6 +242,24 @@ class MoveHandler:
         return handling.Ended(replies.of_list(
             kind, request.request_id, scheduler, found,
             whole if task.time_measurement else None), failed)
+
+
+    def _swapped(self, request: requests.Request, task: protocol.Task,
+                 swap: swaps.Swap) -> handling.Ended:
+        """Both have changed places, or it is an error, whatever became of it."""
+        assert isinstance(task, protocol.MigrateVm)
+        mine = [row for row in swap.tasks
+                if row.task.instance_uuid == swap.members[0].instance_uuid]
+        seconds = _seconds(swap.tasks) if task.time_measurement else None
+        if swap.state == swaps.SWAPPED:
+            retries = sum(max(0, len(row.attempts) - 1) for row in mine)
+            one = replies.One(task.vm_name, replies.SUCCESS, str(retries), seconds)
+        else:
+            errors = [row.error for row in swap.tasks if row.error]
+            one = replies.One(task.vm_name, replies.ERROR, '; '.join(
+                [f'the swap is {swap.state}', *errors[:1]]), seconds)
+        return handling.Ended(replies.of_one(
+            Kind(task.task), request.request_id, self._conf.migfra.scheduler, one), one.failed)
 
 
 def _names(instances: Collection[model.Instance],
@@ -257,7 +292,7 @@ def _adjusted(task: protocol.MigrateVm | protocol.EvacuateNode,
 
 
 def _one(name: str, row: rows.TaskRow, measured: bool) -> replies.One:
-    seconds = _seconds(row) if measured else None
+    seconds = _seconds([row]) if measured else None
     if row.task.state is model.TaskState.COMPLETED:
         return replies.One(name, replies.SUCCESS, str(max(0, len(row.attempts) - 1)), seconds)
     return replies.One(name, replies.ERROR,
@@ -265,12 +300,13 @@ def _one(name: str, row: rows.TaskRow, measured: bool) -> replies.One:
                        seconds)
 
 
-def _seconds(row: rows.TaskRow) -> dict[str, float]:
+def _seconds(tasks: Sequence[rows.TaskRow]) -> dict[str, float]:
     """By phase, over all attempts, and from the first to the last moment."""
     found: dict[str, float] = {}
-    for attempt in row.attempts:
+    for attempt in (attempt for row in tasks for attempt in row.attempts):
         for phase, seconds in attempt.phases.items():
             found[phase] = found.get(phase, 0.0) + seconds
-    if row.completed_at is not None:
-        found['total'] = row.completed_at - row.task.created_at
+    ends = [row.completed_at for row in tasks if row.completed_at is not None]
+    if ends:
+        found['total'] = max(ends) - min(row.task.created_at for row in tasks)
     return found
