@@ -285,7 +285,9 @@ def _document(payload: bytes) -> object:
 
 def _first(error: pydantic.ValidationError) -> tuple[str, str]:
     """Where, and what is wrong there; what was given is not repeated."""
-    found = error.errors(include_url=False, include_input=False, include_context=False)[0]
+    # A field that is misspelt says more than that it is missing.
+    found = min(error.errors(include_url=False, include_input=False, include_context=False),
+                key=lambda e: e['type'] != 'extra_forbidden')
     where = '.'.join(str(part) for part in found['loc']) or 'message'
     problem = found['msg'].removeprefix('Value error, ')
     if found['type'] == 'extra_forbidden':

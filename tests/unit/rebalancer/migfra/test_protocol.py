@@ -1,0 +1,328 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+
+import random
+
+import hypothesis
+from hypothesis import strategies as st
+import pytest
+import yaml
+
+from kronos_nova.conf import permits
+from kronos_nova.rebalancer.migfra import handling
+from kronos_nova.rebalancer.migfra import protocol
+from kronos_nova.rebalancer.migfra import replies
+from kronos_nova.rebalancer.migfra.protocol import Kind
+from kronos_nova.rebalancer.store import requests
+from tests.unit.fuzz import junk
+
+ID = '8d7e6f7a-3e3b-4c8e-9f0a-1d2c3b4a5968'
+#: As the protocol's own page has them, with values for its place holders.
+TASKS = {
+    Kind.START: f'''
+host: node1
+task: start vm
+id: {ID}
+vm-configurations:
+  - vm-name: vm-1
+    memory: 1048576
+    vcpus: 2
+  - xml: "<domain/>"
+    pci-ids:
+      - vendor: 0x15b3
+        device: 0x1004
+    transient: true
+''', Kind.STOP: f'''
+host: node1
+task: stop vm
+id: {ID}
+list:
+  - vm-name: vm-1
+  - vm-name: vm-2
+    force: true
+    undefine: false
+''', Kind.SUSPEND: f'''
+host: node1
+task: suspend vm
+id: {ID}
+list:
+  - vm-name: vm-1
+  - vm-name: vm-2
+''', Kind.RESUME: f'''
+host: node1
+task: resume vm
+id: {ID}
+list:
+  - vm-name: vm-1
+''', Kind.MIGRATE: f'''
+host: node1
+task: migrate vm
+id: {ID}
+vm-name: vm-1
+destination: node2
+time-measurement: true
+parameter:
+  retry-counter: 3
+  migration-type: live
+  rdma-migration: false
+  pscom-hook-procs: 2
+  vcpu-map: [[4], [5, 6]]
+  swap-with:
+    vm-name: vm-2
+    pscom-hook-procs: 1
+    vcpu-map: [[7]]
+''', Kind.EVACUATE: f'''
+host: node1
+task: evacuate node
+id: {ID}
+time-measurement: true
+destinations:
+  - node2
+  - node3
+parameter:
+  retry-counter: 3
+  mode: compact
+  migration-type: warm
+  rdma-migration: false
+  overbooking: true
+  pscom-hook-procs: 4
+''', Kind.REPIN: f'''
+task: repin vm
+id: {ID}
+vm-name: vm-1
+vcpu-map: [[4,5,6,7],[4,5,6,7],[4,5,6,7],[4,5,6,7]]
+'''}
+
+
+def parse(text, host='node1'):
+    return protocol.parse(text.encode(), host)
+
+
+@pytest.mark.parametrize('kind', Kind)
+def test_each_task_is_read_with_every_field_of_its(kind):
+    found = parse(TASKS[kind])
+    assert (found.task, found.id) == (kind, ID)
+    written = yaml.safe_load(TASKS[kind])
+
+    def compare(wanted, got):
+        if isinstance(wanted, dict):
+            for name, value in wanted.items():
+                compare(value, getattr(got, name.replace('-', '_')))
+        elif isinstance(wanted, list):
+            assert len(wanted) == len(got)
+            for one, other in zip(wanted, got, strict=True):
+                compare(one, other)
+        else:
+            assert wanted == got and type(wanted) is type(got if not isinstance(got, str)
+                                                          else str(got))
+    compare(written, found)
+
+
+@pytest.mark.parametrize('kind', Kind)
+def test_a_task_that_is_kept_is_read_as_it_came(kind):
+    found = parse(TASKS[kind])
+    kept = requests.Request(ID, 'node1', kind, handling.document(found), '', 0.0)
+    assert handling.task(kept) == found
+
+
+def test_what_a_stop_says_once_holds_for_all_of_its_list():
+    found = parse(TASKS[Kind.SUSPEND].replace('suspend', 'stop') + 'force: true\n')
+    assert (found.force, found.undefine, found.list[0].force) == (True, False, None)
+
+
+@pytest.mark.parametrize('old, new, field, problem', [
+    ('id: 8d7e6f7a', 'ID: 8d7e6f7a', 'ID', 'there is no such field'),
+    (f'id: {ID}', 'id: [1]', 'id', 'should be a valid string'),
+    (f'id: {ID}', 'id: a b', 'id', 'should match pattern'),
+    (f'id: {ID}\n', '', 'id', 'it is missing'),
+    ('host: node1', 'host: node2', 'host', 'the task came on the topic of node1'),
+    ('host: node1', 'host: 1', 'host', 'should be a valid string'),
+    ('task: migrate vm', 'task: migrate', 'task', 'must be one of start vm, stop vm'),
+    ('task: migrate vm', 'task: {}', 'task', 'must be one of'),
+    ('destination: node2', 'destination: "node/2"', 'destination', 'is no name of a host'),
+    ('destination: node2', 'destination: "node+"', 'destination', 'is no name of a host'),
+    ('destination: node2', 'destination: "node2\\n"', 'destination', 'is no name of a host'),
+    ('destination: node2\n', '', 'destination', 'it is missing'),
+    ('destination:', 'destnation:', 'destnation', 'there is no such field'),
+    ('vm-name: vm-1', 'vm_name: vm-1', 'vm_name', 'there is no such field'),
+    ('vm-name: vm-1', 'vm-name: 12', 'vm-name', 'should be a valid string'),
+    ('vm-name: vm-1', 'vm-name: "a\\nb"', 'vm-name', 'cannot be printed'),
+    ('vm-name: vm-1', 'vm-name: ""', 'vm-name', 'at least 1 character'),
+    ('vm-name: vm-1', f'vm-name: {"a" * 256}', 'vm-name', 'at most 255 characters'),
+    ('time-measurement: true', 'time-measurement: 1', 'time-measurement', 'valid boolean'),
+    ('retry-counter: 3', 'retry-counter: -1', 'parameter.retry-counter', 'greater than or equal'),
+    ('retry-counter: 3', 'retry-counter: 3.0', 'parameter.retry-counter', 'valid integer'),
+    ('retry-counter: 3', 'retry-counter: 101', 'parameter.retry-counter', 'less than or equal'),
+    ('retry-counter: 3', 'retry-counter: 2026-01-01', 'message', 'no text, number, list or truth'),
+    ('migration-type: live', 'migration-type: hot', 'parameter.migration-type',
+     "should be 'live', 'warm' or 'offline'"),
+    ('pscom-hook-procs: 2', 'pscom-hook-procs: many', 'parameter.pscom-hook-procs', 'integer'),
+    ('[[4], [5, 6]]', '[[4], []]', 'parameter.vcpu-map.1', 'at least 1 item'),
+    ('[[4], [5, 6]]', '[4, 5]', 'parameter.vcpu-map.0', 'valid array'),
+    ('[[4], [5, 6]]', '[[-4]]', 'parameter.vcpu-map.0.0', 'greater than or equal'),
+    ('parameter:', 'parameter: &a', 'line 8', 'anchors and aliases are not allowed'),
+    ('destination: node2', 'destination: !!python/name:os.system node2', 'line 6',
+     'tags are not allowed'),
+    ('destination: node2', 'destination: node2\ndestination: node3', 'line 7',
+     'is written twice'),
+    ('destination: node2', 'destination: ' + '[' * 20 + ']' * 20, 'line 6', 'nested too deeply')])
+def test_what_is_wrong_is_refused_with_its_field(old, new, field, problem):
+    text = TASKS[Kind.MIGRATE]
+    assert old in text
+    with pytest.raises(protocol.Refused) as caught:
+        parse(text.replace(old, new, 1))
+    assert caught.value.kwargs['field'] == field, str(caught.value)
+    assert problem in caught.value.kwargs['problem']
+
+
+def test_a_refusal_bears_what_could_be_read():
+    with pytest.raises(protocol.Refused) as caught:
+        parse(TASKS[Kind.STOP] + 'more: 1\n')
+    assert (caught.value.request_id, caught.value.kind) == (ID, Kind.STOP)
+    with pytest.raises(protocol.Refused) as caught:
+        parse(f'id: {ID}\ntask: quit\n')
+    assert (caught.value.request_id, caught.value.kind) == (ID, None)
+    with pytest.raises(protocol.Refused) as caught:
+        parse('id: "<b>"\ntask: stop vm\n')
+    assert (caught.value.request_id, caught.value.kind) == (None, Kind.STOP)
+
+
+@pytest.mark.parametrize('payload, problem', [
+    (b'\xff\xfe', 'it is not UTF-8 text'), (b'', 'it is no mapping of fields'),
+    (b'- 1', 'it is no mapping of fields'), (b'a' * (protocol.MAX_BYTES + 1), 'longer than 256'),
+    (b'x: [' + b'1,' * 21_000 + b'1]', 'holds more than 20000 values')])
+def test_what_is_no_yaml_of_ours_is_refused(payload, problem):
+    with pytest.raises(protocol.Refused, match=problem):
+        protocol.parse(payload, 'node1')
+
+
+def test_a_machine_to_start_has_a_name_or_a_domain():
+    for item in ('{vm-name: a, xml: b}', '{memory: 1}'):
+        with pytest.raises(protocol.Refused, match='needs vm-name or xml, not both'):
+            parse(f'task: start vm\nid: {ID}\nvm-configurations: [{item}]\n')
+
+
+@pytest.mark.parametrize('written, number', [('0x15b3', 0x15b3), ('"15b3"', 0x15b3),
+                                             ('"0X15B3"', None), ('5555', 5555), ('65536', None),
+                                             ('"mlx"', None), ('true', None), ('-1', None)])
+def test_devices_are_numbers_in_either_form(written, number):
+    text = TASKS[Kind.START].replace('0x15b3', written)
+    if number is None:
+        with pytest.raises(protocol.Refused, match='pci-ids'):
+            parse(text)
+    else:
+        assert parse(text).vm_configurations[1].pci_ids[0].vendor == number
+
+
+@junk.examples(300)
+@hypothesis.given(data=st.data())
+def test_anything_is_a_task_or_refused(data):
+    kind = data.draw(st.sampled_from(sorted(Kind)))
+    document = data.draw(junk.spoiled(yaml.safe_load(TASKS[Kind(kind)])))
+    try:
+        text = yaml.dump(document, allow_unicode=True).encode('utf-8', 'replace')
+    except (yaml.YAMLError, ValueError):
+        hypothesis.reject()
+    try:
+        found = protocol.parse(text, 'node1')
+    except protocol.Refused as e:
+        assert str(e).isprintable() and len(str(e)) < 500
+        reply = yaml.safe_load(replies.refused(e.kind, e.request_id, 'global', str(e)))
+        assert reply['status'] == 'error'
+    else:
+        assert protocol.parse(handling.document(found).encode(), 'node1') == found
+
+
+@junk.examples(200)
+@hypothesis.given(st.binary(max_size=200) | st.text(max_size=200).map(
+    lambda text: text.encode('utf-8', 'replace')))
+def test_any_bytes_are_refused_or_a_task(payload):
+    try:
+        protocol.parse(payload, 'node1')
+    except protocol.Refused as e:
+        assert str(e).isprintable()
+
+
+# Results.
+
+def test_results_have_the_fields_of_the_protocol_in_its_order():
+    one = replies.One('vm-1', replies.SUCCESS, '2', {'running': 1.23456})
+    text = replies.of_one(Kind.MIGRATE, ID, 'global', one)
+    assert text == f'''\
+scheduler: global
+result: vm migrated
+id: {ID}
+vm-name: vm-1
+status: success
+details: '2'
+process-id: null
+time-measurement:
+- running: 1.235
+'''
+    text = replies.of_list(Kind.EVACUATE, ID, 'batch', [one], {'total': 2.0})
+    assert list(yaml.safe_load(text)) == ['scheduler', 'result', 'id', 'time-measurement', 'list']
+    text = replies.of_list(Kind.STOP, ID, 'batch', [replies.One('vm-1', replies.ERROR, 'why')])
+    assert yaml.safe_load(text) == {
+        'scheduler': 'batch', 'result': 'vm stopped', 'id': ID,
+        'list': [{'vm-name': 'vm-1', 'status': 'error', 'details': 'why'}]}
+
+
+def test_every_kind_of_task_has_a_result():
+    assert set(replies.RESULTS) == set(Kind) and len(set(replies.RESULTS.values())) == len(Kind)
+    assert replies.LISTS < set(Kind)
+
+
+@junk.examples(100)
+@hypothesis.given(junk.texts, junk.texts)
+def test_names_and_reasons_are_text_in_yaml_whatever_they_are(name, details):
+    hypothesis.assume('\ud800' not in name + details)
+    found = yaml.safe_load(replies.of_one(
+        Kind.REPIN, ID, 'global', replies.One(name, replies.ERROR, details)))
+    assert {k: v for k, v in found.items() if k in ('vm-name', 'details', 'status')} == {
+        'vm-name': name, 'status': 'error', 'details': details}
+
+
+# What may be asked for.
+
+def test_operations_of_permits_are_those_of_the_protocol():
+    assert tuple(kind.replace(' ', '-') for kind in Kind) == permits.OPERATIONS
+
+
+@pytest.mark.parametrize('text, problem', [
+    ('', 'permits nothing'), ('*', 'permits nothing'), ('*:*', 'permits nothing'),
+    ('*:*:', 'permits nothing'), (':*:*', 'permits nothing'), ('*: , :*', 'permits nothing'),
+    ('migrate vm:*:*', "'migrate vm' is no operation"), ('delete-vm:*:*', 'is no operation')])
+def test_a_permit_that_means_nothing_is_refused(text, problem):
+    with pytest.raises(ValueError, match=problem):
+        permits.PermitType()(text)
+
+
+def test_permits_are_operations_by_projects_by_scopes():
+    found = [permits.PermitType()(text) for text in (
+        'migrate-vm,stop-vm:p1,p2:rack-1', 'stop-vm:p3:rack-1', '*:*:lab:a', 'start-vm:p1:*')]
+    asked = permits.projects
+    assert asked(found, 'migrate-vm', 'rack-1') == {'p1', 'p2'}
+    assert asked(found, 'stop-vm', 'rack-1') == {'p1', 'p2', 'p3'}
+    assert asked(found, 'migrate-vm', 'rack-2') == frozenset()
+    assert asked(found, 'repin-vm', 'lab:a') is None, 'a scope may have colons'
+    assert asked(found, 'start-vm', 'anywhere') == {'p1'}
+    assert asked([], 'start-vm', 'rack-1') == frozenset(), 'nothing, unless it is named'
+
+
+def test_a_permit_is_written_as_it_is_read():
+    read = permits.PermitType()
+    pick = random.Random(1)
+    for _ in range(50):
+        parts = [pick.sample(permits.OPERATIONS, 2), ['p1', 'p2'], ['s', 'x']]
+        text = ':'.join('*' if pick.random() < 0.3 else ','.join(sorted(p)) for p in parts)
+        assert read(read._formatter(read(text))) == read(text)
