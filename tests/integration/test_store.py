@@ -27,6 +27,7 @@ from tests.unit.rebalancer.store import asked
 from tests.unit.rebalancer.store import cases
 from tests.unit.rebalancer.store import exact
 from tests.unit.rebalancer.store import faults
+from tests.unit.rebalancer.store import hooks
 
 
 @pytest.fixture(scope='module', params=['mariadb', 'postgresql'])
@@ -52,7 +53,8 @@ def store(url):
     store.close()
 
 
-@pytest.mark.parametrize('case', cases.ALL + faults.ALL + exact.ALL + approvals.ALL + asked.ALL,
+@pytest.mark.parametrize('case', cases.ALL + faults.ALL + exact.ALL + approvals.ALL + asked.ALL
+                         + hooks.ALL,
                          ids=lambda case: case.__name__)
 def test_on_a_server(store, case):
     case(store)

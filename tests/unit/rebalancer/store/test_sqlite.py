@@ -31,6 +31,7 @@ from tests.unit.rebalancer.store import asked
 from tests.unit.rebalancer.store import cases
 from tests.unit.rebalancer.store import exact
 from tests.unit.rebalancer.store import faults
+from tests.unit.rebalancer.store import hooks
 
 
 @pytest.fixture
@@ -41,7 +42,8 @@ def store(tmp_path):
     store.close()
 
 
-@pytest.mark.parametrize('case', cases.ALL + faults.ALL + exact.ALL + approvals.ALL + asked.ALL,
+@pytest.mark.parametrize('case', cases.ALL + faults.ALL + exact.ALL + approvals.ALL + asked.ALL
+                         + hooks.ALL,
                          ids=lambda case: case.__name__)
 def test_on_sqlite(store, case):
     case(store)
