@@ -202,6 +202,15 @@ class NovaClientError(MigrationError):
     wire_type = 'NovaClientError'
 
 
+class HookFailed(MigrationError):
+    """A hook before a migration, with [hooks] on_failure = abort: Nova was not asked, and
+    neither the instance nor a host is blamed."""
+
+    msg_fmt = 'Instance %(instance_uuid)s: hook %(hook)s %(problem)s.'
+    code = 'kronos.migration.hook'
+    wire_type = 'HookFailed'
+
+
 class AmbiguousSubmit(MigrationError):
     """The request may or may not have reached Nova: look, never repeat."""
 

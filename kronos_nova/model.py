@@ -570,13 +570,22 @@ class TreeMark:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
+class TaskHook:
+    """A hook that a task brings: its name, and parameters of its own (as JSON has them)."""
+
+    name: str
+    parameters: Mapping[str, Any] = _empty()
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
 class Task:
     """A move being carried out; field names are Kronos's wire names.
 
     ``memory_mb`` and ``disk_gb`` are what is copied at most. ``method``: a
     stopped instance is moved cold. ``trees`` are of its source, destination and
     alternates, where they were known; they do not go over the wire. ``improvement``
-    is that of ``to_host``, ``alternate_improvements`` as of a Move.
+    is that of ``to_host``, ``alternate_improvements`` as of a Move. ``hooks``: beside
+    those of [hooks] enabled, or with parameters for one of these; nor do they.
     """
 
     task_id: str
@@ -604,6 +613,7 @@ class Task:
     method: Method = Method.LIVE
     trees: tuple[TreeMark, ...] = ()
     alternate_improvements: tuple[float, ...] = ()
+    hooks: tuple[TaskHook, ...] = ()
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@
 """stevedore namespaces, and how their plugins are found.
 
 A plugin is a class and one line in its package's entry points. Filters and
-weighers are loaded whole by nova-scheduler; sources, strategies and executors
+weighers are loaded whole by nova-scheduler; sources, strategies, executors and hooks
 by name.
 """
 
@@ -30,6 +30,7 @@ WEIGHERS = 'kronos_nova.weighers'
 SOURCES = 'kronos_nova.sources'
 STRATEGIES = 'kronos_nova.strategies'
 EXECUTORS = 'kronos_nova.executors'
+HOOKS = 'kronos_nova.hooks'
 
 
 def _fail(manager: Any, entry_point: Any, error: BaseException) -> None:

@@ -24,11 +24,12 @@ NAMESPACES = (
     'kronos_nova.sources',
     'kronos_nova.strategies',
     'kronos_nova.executors',
+    'kronos_nova.hooks',
 )
 
 
 class ListPlugins(_command.Table):
-    """List every installed filter, weigher, source, strategy and executor."""
+    """List every installed filter, weigher, source, strategy, executor and hook."""
 
     columns = ('Namespace', 'Name', 'Class', 'Distribution', 'Loads')
     examples = ('',)

@@ -216,6 +216,7 @@ def worker(conf: cfg.ConfigOpts, scopes: Sequence[str], tally: Any = None) -> tu
     watched to their end.
     """
     from kronos_nova.rebalancer import transport
+    from kronos_nova.rebalancer.executors import hooking
     from kronos_nova.rebalancer.executors import retry
     from kronos_nova.rebalancer.executors import worker as workers
     from kronos_nova.rebalancer.store import owners
@@ -241,7 +242,8 @@ def worker(conf: cfg.ConfigOpts, scopes: Sequence[str], tally: Any = None) -> tu
     built = workers.Worker(
         opened, driver.create(conf, lambda: _connection(conf)), chosen,
         transport.Notifier(found, retry=transport.retries(conf)) if found is not None else None,
-        tally=tally, name=name, present=None if conf.engine.dry_run else present)
+        tally=tally, name=name, present=None if conf.engine.dry_run else present,
+        hooks=(hooking.Catalogue.of(conf, lambda: _connection(conf)), hooking.settings(conf)))
     if found is None:
         return built, None
     heard = sorted(chosen.scopes or {*conf.engine.aggregates, model.UNASSIGNED})

@@ -13,6 +13,7 @@
 """All groups of kronos.conf in one place."""
 
 import re
+from typing import Protocol
 
 from oslo_config import cfg
 
@@ -21,6 +22,7 @@ from kronos_nova import exception
 from kronos_nova.conf import database
 from kronos_nova.conf import engine
 from kronos_nova.conf import executor
+from kronos_nova.conf import hooks
 from kronos_nova.conf import messaging
 from kronos_nova.conf import migfra
 from kronos_nova.conf import monitoring
@@ -28,7 +30,17 @@ from kronos_nova.conf import mqtt
 from kronos_nova.conf import nova
 from kronos_nova.conf import prometheus
 
-_MODULES = (engine, prometheus, executor, messaging, monitoring, mqtt, migfra, nova)
+
+class _Declared(Protocol):
+    """A group of options."""
+
+    GROUP: cfg.OptGroup
+    OPTS: list[cfg.Opt]
+
+
+_MODULES: tuple[_Declared, ...] = (
+    engine, prometheus, executor, hooks, hooks.PSCOM, hooks.WEBHOOK, hooks.ALERTMANAGER,
+    messaging, monitoring, mqtt, migfra, nova)
 
 
 def register(conf: cfg.ConfigOpts) -> None:

@@ -84,6 +84,9 @@ class Known:
 class Executor(abc.ABC):
     """Carries out one task, step by step; every step may be repeated."""
 
+    #: Whether anything is migrated: then hooks are called.
+    hooked = True
+
     @classmethod
     def create(cls, conf: cfg.ConfigOpts, connect: Callable[[], Any]) -> Self:
         """Build a driver from the configuration.

@@ -28,6 +28,8 @@ LOG = logging.getLogger(__name__)
 class DryRunExecutor(base.Executor):
     """Every task completes at once, and nothing has moved."""
 
+    hooked = False
+
     def pre_flight(self, task: model.Task, known: base.Known) -> str:
         return 'dry-run'
 

@@ -11,7 +11,7 @@
 # under the License.
 
 
-"""Carries out tasks: claim -> pre-flight -> submit -> watch -> post-flight.
+"""Carries out tasks: claim -> pre-flight -> hooks -> submit -> watch -> post-flight.
 
 One loop and no thread per migration: each task in flight is looked at when
 its time has come. The table is the truth; a message only wakes the loop.
@@ -42,6 +42,7 @@ from kronos_nova.rebalancer import timings
 from kronos_nova.rebalancer.executors import base
 from kronos_nova.rebalancer.executors import doubts
 from kronos_nova.rebalancer.executors import faults
+from kronos_nova.rebalancer.executors import hooking
 from kronos_nova.rebalancer.executors import outcomes
 from kronos_nova.rebalancer.executors import retry
 from kronos_nova.rebalancer.store import api
@@ -89,13 +90,15 @@ class Worker:
         ``claim_seconds``.
     :param tally: told what became of tasks.
     :param present: says in the database that this executor runs, and False that it ends.
+    :param hooks: what is called before and after migrations; None: what tasks bring.
     """
 
     def __init__(self, store: api.Store, driver: base.Executor, settings: retry.Settings,
                  notify: outcomes.Notify | None = None, *, clock: Callable[[], float] = time.time,
                  wake: threading.Event | None = None, name: str | None = None,
                  tally: tallies.Tally | None = None,
-                 present: Callable[[bool], None] | None = None) -> None:
+                 present: Callable[[bool], None] | None = None,
+                 hooks: tuple[hooking.Catalogue, hooking.Settings] | None = None) -> None:
         self.name = name or owners.name()
         self.wake = wake or threading.Event()
         self._store = store
@@ -106,6 +109,10 @@ class Worker:
         self._tally.serve({kind.wire_type for kind in exception.MigrationError.__subclasses__()})
         self._outcomes = outcomes.Outcomes(store, settings, notify, self.name, clock,
                                            self._tally, self._measured)
+        catalogue, chosen = hooks or (hooking.known({}), hooking.Settings())
+        self._hooks = hooking.Hooks(
+            store, catalogue, chosen, self.name, scopes=settings.scopes,
+            claim_seconds=settings.claim_seconds, clock=clock)
         self._stopping = threading.Event()
         self._next_look: dict[str, float] = {}
         self._unverified: dict[str, float] = {}
@@ -147,6 +154,7 @@ class Worker:
                 self.wake.wait(self._pause())
                 self.wake.clear()
 
+        self._hooks.close()
         self._say(False)
 
     def _say(self, there: bool) -> None:
@@ -186,18 +194,23 @@ class Worker:
         if mine:
             self._store.renew_claim(self.name, now)
         self._forget({row.task.task_id for row in mine})
+        self._hooks.settle(now)
         for row in mine:
             if self._stopping.is_set():
                 return False
             if row.task.state is TaskState.CLAIMED:
-                self._start(row)
+                if self._hooks.under_way(row.task.task_id):
+                    self._look_at_hooks(row)
+                else:
+                    self._start(row)
             elif self._next_look.get(row.task.task_id, now) <= now:
                 self._next_look[row.task.task_id] = now + self._settings.look_interval
                 self._watch(row)
         return not self._stopping.is_set() and self._begin()
 
     def _pause(self) -> float:
-        due = min(self._next_look.values(), default=float('inf')) - self._clock()
+        times = [*self._next_look.values(), *filter(None, [self._hooks.due])]
+        due = min(times, default=float('inf')) - self._clock()
         return max(0.05, min(self._settings.poll_interval, due))
 
     def _forget(self, mine: set[str]) -> None:
@@ -205,6 +218,7 @@ class Worker:
             for task_id in memory.keys() - mine:
                 del memory[task_id]
         self._aborted &= mine
+        self._hooks.forget(mine)
 
     # From claimed to submitted.
 
@@ -231,24 +245,68 @@ class Worker:
         return frozen is not None
 
     def _start(self, row: rows.TaskRow) -> None:
+        if self._hooks.interrupted(row):
+            LOG.warning('Instance %s: task %s goes back to the queue: whoever called its hooks '
+                        'did not come to ask Nova; they are ended first',
+                        row.task.instance_uuid, row.task.task_id)
+            self._give_back(row)
+            return
+        marker = self._checked(row)
+        if marker is None:
+            return
+        if self._driver.hooked and self._hooks.begin(row):
+            self._look_at_hooks(row)
+            return
+        self._ask(row, marker)
+
+    def _look_at_hooks(self, row: rows.TaskRow) -> None:
+        """Those before the migration; what has taken time is checked again after them."""
+        look = self._hooks.look(row)
+        row = dataclasses.replace(row, marks=look.marks)
+        if look.error is not None:
+            self._outcomes.failed(row, look.error)
+        elif look.found is hooking.Found.LOST:
+            self._outcomes.lost(row.task)
+        if look.found is not hooking.Found.DONE:
+            return
+        row = dataclasses.replace(
+            row, marks=timings.begun(look.marks, timings.PRE_FLIGHT, self._clock()))
+        marker = self._checked(row)
+        if marker is not None:
+            self._ask(row, marker)
+
+    def _checked(self, row: rows.TaskRow) -> str | None:
+        """The marker of a move that may begin; None: it may not, and that is written."""
         task = row.task
         known = self._known(task)
         try:
             marker = self._driver.pre_flight(task, known)
         except exception.MigrationError as e:
-            return self._outcomes.failed(row, e)
+            self._outcomes.failed(row, e)
+            return None
         except Exception as e:
-            return self._outcomes.failed(row, _unexpected(task, e))
+            self._outcomes.failed(row, _unexpected(task, e))
+            return None
         now = self._clock()
         pause = self._store.paused(task.aggregate, now) or self._settings.frozen(now)
         if pause is not None:
             LOG.info('Instance %s: task %s goes back to the queue: %s', task.instance_uuid,
                      task.task_id, pause)
         if self._stopping.is_set() or pause is not None:
-            self._store.requeue(task.task_id, self.name, now, not_before=task.not_before,
-                                retry_count=task.retry_count, attempt=row.attempt,
-                                marks=timings.begun(row.marks, timings.QUEUE, now))
+            self._give_back(row)
             return None
+        return marker
+
+    def _give_back(self, row: rows.TaskRow) -> None:
+        """To the queue, as it was."""
+        task, now = row.task, self._clock()
+        self._store.requeue(task.task_id, self.name, now, not_before=task.not_before,
+                            retry_count=task.retry_count, attempt=row.attempt,
+                            marks=timings.begun(row.marks, timings.QUEUE, now))
+
+    def _ask(self, row: rows.TaskRow, marker: str) -> None:
+        """Nova, under a committed ``submitting``."""
+        task, now = row.task, self._clock()
         row = dataclasses.replace(row, marks=timings.begun(row.marks, timings.PRE_CHECK, now))
         if not self._store.mark(
                 task.task_id, self.name, [TaskState.CLAIMED], TaskState.SUBMITTING, now,

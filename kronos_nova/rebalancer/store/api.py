@@ -43,6 +43,7 @@ from kronos_nova.rebalancer.store import database
 from kronos_nova.rebalancer.store import decisions
 from kronos_nova.rebalancer.store import leases
 from kronos_nova.rebalancer.store import outcomes
+from kronos_nova.rebalancer.store import owed
 from kronos_nova.rebalancer.store import owners
 from kronos_nova.rebalancer.store import pauses
 from kronos_nova.rebalancer.store import plans
@@ -432,10 +433,10 @@ class Store:
         """The next task that may begin, now ours in state ``claimed``.
 
         Queued, due, not expired, not paused, everything it requires completed,
-        and a slot free: at most ``per_scope`` tasks of its scope, ``per_source``
-        and ``per_destination`` of its hosts and ``total`` of the cloud are
-        claimed, submitting, submitted or unknown. A claim whose worker has
-        been silent for ``claim_seconds`` passes to us.
+        no hook owed for its instance, and a slot free: at most ``per_scope`` tasks
+        of its scope, ``per_source`` and ``per_destination`` of its hosts and
+        ``total`` of the cloud are claimed, submitting, submitted or unknown. A claim
+        whose worker has been silent for ``claim_seconds`` passes to us.
         """
         if not self._read(lambda c: tasks.has_claimable(c, scopes, now, claim_seconds)):
             return None
@@ -506,6 +507,33 @@ class Store:
         return self._run(lambda c: tasks.cancel(
             c, task_id, now, error_type=rows.CANCELLED_TYPE,
             error=f'Cancelled by {cancelled_by}: {reason}', instance_cooldown=instance_cooldown))
+
+    # Hooks that are owed.
+
+    def owe(self, what: owed.Owed, worker: str, now: float, marks: timings.Marks) -> bool:
+        """A hook is about to be called for the task that we have claimed; with the marks of
+        the attempt's phases. False: it is not ours any more, and nothing was written."""
+        return self._run(lambda c: owed.owe(c, what, worker, now, marks))
+
+    def take_owed(self, worker: str, scopes: Collection[str] | None, now: float,
+                  claim_seconds: float) -> list[owed.Owed]:
+        """What is owed of attempts that have ended: of our own, and of those that others owe
+        who have been silent for ``claim_seconds``. Ours from now on, for as long."""
+        if not self._read(lambda c: owed.has_due(c, worker, scopes, now, claim_seconds)):
+            return []
+        return self._run(lambda c: owed.take(c, worker, scopes, now, claim_seconds))
+
+    def put_off_owed(self, what: owed.Owed, worker: str) -> bool:
+        """Keep its ``tries``, ``not_before`` and ``error``; False: it is not ours."""
+        return self._run(lambda c: owed.put_off(c, what, worker))
+
+    def settle_owed(self, owed_id: str, worker: str) -> bool:
+        """It is owed no more; False: it was not ours."""
+        return self._run(lambda c: owed.settle(c, owed_id, worker))
+
+    def owed(self, task_id: str) -> list[owed.Owed]:
+        """Of a task, in the order in which they began."""
+        return self._read(lambda c: owed.of(c, task_id))
 
     # What operators say of plans.
 

@@ -104,7 +104,9 @@ def task_columns(task: model.Task, now: float) -> dict[str, Any]:
         'state': task.state.value, 'memory_mb': task.memory_mb, 'disk_gb': task.disk_gb,
         'method': task.method.value,
         'trees': json.dumps([[t.host, t.shape, t.generation] for t in task.trees]),
-        'improvements': json.dumps(task.alternate_improvements)}
+        'improvements': json.dumps(task.alternate_improvements),
+        'hooks': json.dumps([[hook.name, dict(hook.parameters)] for hook in task.hooks])
+                 if task.hooks else None}
 
 
 def attempts(text: str | None) -> tuple[model.Attempt, ...]:
@@ -138,7 +140,8 @@ def task_row(row: sa.RowMapping) -> TaskRow:
         deadline=row['expires_at'] if row['deadline'] is None else row['deadline'],
         state=TaskState(row['state']), memory_mb=row['memory_mb'], disk_gb=row['disk_gb'],
         method=model.Method(row['method']),
-        trees=tuple(model.TreeMark(*mark) for mark in json.loads(row['trees'] or '[]')))
+        trees=tuple(model.TreeMark(*mark) for mark in json.loads(row['trees'] or '[]')),
+        hooks=tuple(model.TaskHook(*hook) for hook in json.loads(row['hooks'] or '[]')))
     return TaskRow(task=task, attempts=attempts(row['attempts']),
                    marks=timings.marks(row['timings']), **{
         name: row[name] for name in (

@@ -26,6 +26,7 @@ from sqlalchemy.sql.elements import ColumnElement
 from kronos_nova import model
 from kronos_nova.model import TaskState
 from kronos_nova.rebalancer import timings
+from kronos_nova.rebalancer.store import owed
 from kronos_nova.rebalancer.store import pauses
 from kronos_nova.rebalancer.store import plans
 from kronos_nova.rebalancer.store import quarantine
@@ -127,7 +128,8 @@ def _next(connection: sa.Connection, allowed: ColumnElement[bool], now: float,
     queued = connection.execute(
         sa.select(_task.c.task_id, _task.c.plan_id, _task.c.scope, _task.c.requires,
                   _task.c.from_host, _task.c.to_host)
-        .where(_in([TaskState.QUEUED]), _task.c.not_before <= now, allowed, _unexpired(now))
+        .where(_in([TaskState.QUEUED]), _task.c.not_before <= now, allowed, _unexpired(now),
+               owed.free())
         .order_by(_task.c.not_before, _task.c.priority, _task.c.task_id)).all()
     completed = {
         (row.plan_id, row.instance_uuid) for row in connection.execute(

@@ -33,6 +33,7 @@ from kronos_nova import model
 from kronos_nova.model import TaskState
 from kronos_nova.rebalancer.store import api
 from kronos_nova.rebalancer.store import decisions
+from kronos_nova.rebalancer.store import owed
 from kronos_nova.rebalancer.store import rows
 from kronos_nova.rebalancer.store import schema
 from kronos_nova.rebalancer.store import tables
@@ -213,9 +214,16 @@ UNDER_A_CLAIM = {
         row.task.task_id, 'zombie', NOW, not_before=NOW, retry_count=1, attempt=0),
     'finish': lambda store, row: store.finish(
         row.task, _result(row), TaskState.COMPLETED, NOW, worker='zombie',
-        instance_cooldown=900, quarantine_seconds=-1)}
+        instance_cooldown=900, quarantine_seconds=-1),
+    'owe': lambda store, row: store.owe(owed.Owed(
+        cases.new_id(), row.task, 0, model.TaskHook('x'), '', NOW), 'zombie', NOW, ()),
+    'put_off_owed': lambda store, row: store.put_off_owed(owed.Owed(
+        OWED, row.task, 0, model.TaskHook('x'), '', NOW, tries=9), 'zombie'),
+    'settle_owed': lambda store, row: store.settle_owed(OWED, 'zombie')}
+#: A hook that is owed; by the zombie until somebody else has taken it.
+OWED = '0b7c4d1e-5f2a-4c86-9d3b-7e1a2c4f6b80'
 #: These take what is free or silent, by compare-and-swap; whoever comes late gets none.
-TAKING = {'acquire_lease', 'retake', 'claim', 'adopt', 'expire', 'settle_swaps'}
+TAKING = {'acquire_lease', 'retake', 'claim', 'adopt', 'expire', 'settle_swaps', 'take_owed'}
 #: What people say, and the deletion of what has ended: nobody's turn.
 NOBODYS = {'pause', 'resume', 'lift', 'cancel', 'approve', 'reject', 'cancel_plan',
            'save_wanted', 'purge', 'upgrade'}
@@ -249,6 +257,12 @@ def a_zombie_writes_nothing(store):
     store.release(old)
     store.acquire_lease('blue', 'engine', 30, 'hash')
     row = cases.claim(store, 'w2', now=NOW + 60)
+    cases.save(store)
+    other = cases.claim(store, 'zombie', now=NOW + 60, per_scope=9, total=9)
+    assert store.owe(owed.Owed(OWED, other.task, 0, model.TaskHook('x'), '', NOW), 'zombie',
+                     NOW, ())
+    cases.end(store, other, worker='zombie')
+    assert [one.owed_id for one in store.take_owed('w2', None, NOW + 60, 60)] == [OWED]
     before = cases.dump(store)
     for name, write in UNDER_A_LEASE.items():
         with contextlib.suppress(exception.LeaseLost):

@@ -1,0 +1,98 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+
+import dataclasses
+
+from oslo_config import cfg
+
+GROUP = cfg.OptGroup('hooks', title='What is done before and after a migration')
+
+OPTS: list[cfg.Opt] = [
+    cfg.ListOpt('enabled', default=[],
+                help='Hooks that every migration of kronos-executor has, in this order; '
+                     'afterwards they are called in the reverse order. Installed ones: '
+                     'kronos plugin list, namespace kronos_nova.hooks.'),
+    cfg.FloatOpt('deadline', default=60.0, min=0.1, max=3600.0,
+                 help='Seconds that one hook may take, each time that it is called.'),
+    cfg.StrOpt('on_failure', default='abort', choices=[
+        ('abort', 'Nova is not asked; it is tried again as after a failure of Nova\'s API'),
+        ('continue', 'it is logged, and the instance is migrated')],
+        help='What becomes of a migration when a hook before it fails, or takes longer than '
+             'its deadline.'),
+    cfg.IntOpt('after_tries', default=10, min=1, max=1000,
+               help='How often a hook is called after a migration until it is given up, with '
+                    'an error in the log that says what is left to do. The wait in between '
+                    'begins with 5 s and doubles up to 5 min. Until then no other migration of '
+                    'the instance begins.'),
+]
+
+
+@dataclasses.dataclass
+class Declared:
+    """A group of a hook's own."""
+
+    GROUP: cfg.OptGroup
+    OPTS: list[cfg.Opt]
+
+
+PSCOM = Declared(cfg.OptGroup('hook_pscom', title='The hook pscom'), [
+    cfg.StrOpt('host', default='127.0.0.1', help='The MQTT broker.'),
+    cfg.PortOpt('port', default=1883, help='Its port; 8883 is usual with TLS.'),
+    cfg.StrOpt('protocol', default='5', choices=['3.1.1', '5'],
+               help='The version of MQTT.'),
+    cfg.StrOpt('client_id', help='Of the MQTT client; two executors must not have the '
+                                 'same one. Empty: the broker, or paho-mqtt, gives one.'),
+    cfg.StrOpt('username', help='User of the broker.'),
+    cfg.StrOpt('password', secret=True, help='Its password.'),
+    cfg.BoolOpt('tls', default=False, help='Speak TLS, and verify the broker\'s '
+                                           'certificate.'),
+    cfg.StrOpt('ca_cert', help='Bundle of CA certificates to trust instead of the '
+                               'system\'s.'),
+    cfg.StrOpt('certificate', help='Certificate of this client, where the broker wants one.'),
+    cfg.StrOpt('key', help='File with its private key.'),
+    cfg.ListOpt('processes', default=[],
+                help='Processes as HOST/PROCESS. A host that is named here has these; of '
+                     'any other one those that have been seen on '
+                     'fast/pscom/HOST/+/response since kronos-executor has started, or are '
+                     'retained there.'),
+])
+
+
+WEBHOOK = Declared(cfg.OptGroup('hook_webhook', title='The hook webhook'), [
+    cfg.URIOpt('url', schemes=['http', 'https'], secret=True,
+               help='Where to POST to. It may hold user:password@, and is therefore not '
+                    'shown in logs.'),
+    cfg.StrOpt('secret_file', help='File with the secret that the body is signed with, '
+                                   '16 octets or more; it is read again each time.'),
+    cfg.FloatOpt('timeout', default=10.0, min=0.1, max=600.0,
+                 help='Seconds that the program has to answer.'),
+    cfg.StrOpt('ca_cert', help='Bundle of CA certificates to trust instead of the '
+                               'system\'s.'),
+])
+
+
+ALERTMANAGER = Declared(cfg.OptGroup('hook_alertmanager', title='The hook alertmanager'), [
+    cfg.URIOpt('url', schemes=['http', 'https'], secret=True,
+               help='Base URL of Alertmanager; a path prefix is kept. It may hold '
+                    'user:password@, and is therefore not shown in logs.'),
+    cfg.DictOpt('matchers', default={'instance_uuid': 'instance_uuid'},
+                help='Labels of the alerts to be silenced, as LABEL:VALUE with commas '
+                     'between them; an alert must have all of them. VALUE is '
+                     'instance_uuid, from_host or to_host.'),
+    cfg.IntOpt('seconds', default=3600, min=60,
+               help='A silence ends by itself after so long.'),
+    cfg.FloatOpt('timeout', default=10.0, min=0.1, max=600.0,
+                 help='Seconds that Alertmanager has to answer.'),
+    cfg.StrOpt('ca_cert', help='Bundle of CA certificates to trust instead of the '
+                               'system\'s.'),
+])

@@ -1,0 +1,141 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+
+"""Silences alerts about an instance, or its hosts, while it is migrated.
+
+A silence is found again by the key in its comment: whoever comes after a crash needs no
+more. It ends by itself, too. Source: Alertmanager's API v2, ``/silences``, ``/silence``.
+"""
+
+from collections.abc import Callable
+import datetime
+import re
+import time
+from typing import Any, Self
+
+from oslo_config import cfg
+import requests
+
+from kronos_nova import exception
+from kronos_nova.conf import masking
+from kronos_nova.rebalancer.hooks import base
+from kronos_nova.rebalancer.hooks import pool
+
+#: What a matcher's value may be; no text of a tenant's.
+VALUES = ('instance_uuid', 'from_host', 'to_host')
+CREATED_BY = 'kronos-nova'
+_LABEL = re.compile(r'[a-zA-Z_][a-zA-Z0-9_]*')
+_SILENCE = re.compile(r'[0-9A-Za-z-]{1,64}')
+#: Octets of an answer that are read.
+LONGEST = 8 * 1024 * 1024
+
+
+class AlertmanagerHook(base.Hook):
+    """:param conf: its group ``hook_alertmanager``."""
+
+    @classmethod
+    def create(cls, conf: cfg.ConfigOpts, connect: Callable[[], Any]) -> Self:
+        return cls(conf)
+
+    def __init__(self, conf: cfg.ConfigOpts) -> None:
+        self._conf = conf.hook_alertmanager
+        self._pool = pool.Pool('alertmanager')
+        wrong = [name for name, value in self._conf.matchers.items()
+                 if not _LABEL.fullmatch(name) or value not in VALUES]
+        if wrong or not self._conf.matchers:
+            raise exception.ConfigError(
+                path='kronos.conf', field='[hook_alertmanager] matchers',
+                problem=f'{wrong[0]} does not name a label and what it is' if wrong
+                        else 'it is empty, and would silence all alerts',
+                remedy='Write LABEL:VALUE, where VALUE is one of ' + ', '.join(VALUES) + '.')
+        if not self._conf.url:
+            raise exception.ConfigError(
+                path='kronos.conf', field='[hook_alertmanager] url', problem='it is not set',
+                remedy='Set it, or take alertmanager out of [hooks] enabled.')
+
+    def before(self, call: base.Call) -> base.Step:
+        return self._pool.step(lambda: self._silence(call))
+
+    def after(self, call: base.Call) -> base.Step:
+        return self._pool.step(lambda: self._delete(call))
+
+    def remedy(self, call: base.Call) -> str:
+        return (f'Delete the silence whose comment has {call.key}, or wait '
+                f'{self._conf.seconds} s until it ends.')
+
+    def close(self) -> None:
+        self._pool.close()
+
+    def _silence(self, call: base.Call) -> None:
+        now = time.time()
+        self._ask('POST', '/silences', {
+            'matchers': [{'name': name, 'value': value, 'isRegex': False, 'isEqual': True}
+                         for name, value in self._matchers(call)],
+            'startsAt': _iso(now), 'endsAt': _iso(now + self._conf.seconds),
+            'createdBy': CREATED_BY, 'comment': _comment(call)})
+
+    def _delete(self, call: base.Call) -> None:
+        filters = [('filter', f'{name}="{_quoted(value)}"')
+                   for name, value in self._matchers(call)]
+        found = self._ask('GET', '/silences', params=filters)
+        for silence in found if isinstance(found, list) else ():
+            if (isinstance(silence, dict) and silence.get('comment') == _comment(call)
+                    and _state(silence) != 'expired'
+                    and isinstance(silence.get('id'), str)
+                    and _SILENCE.fullmatch(silence['id'])):
+                self._ask('DELETE', f'/silence/{silence["id"]}', gone=True)
+
+    def _matchers(self, call: base.Call) -> list[tuple[str, str]]:
+        return [(name, getattr(call.task, value))
+                for name, value in sorted(self._conf.matchers.items())]
+
+    def _ask(self, method: str, path: str, body: Any = None, *, params: Any = None,
+             gone: bool = False) -> Any:
+        """:param gone: that it is not there is as well."""
+        url = self._conf.url.rstrip('/') + '/api/v2' + path
+        try:
+            with requests.request(
+                    method, url, json=body, params=params, timeout=self._conf.timeout,
+                    allow_redirects=False, verify=self._conf.ca_cert or True, stream=True,
+                    headers={'User-Agent': 'kronos-nova'}) as answer:
+                status = answer.status_code
+                if 200 <= status < 300 and method == 'GET':
+                    text = answer.raw.read(LONGEST + 1, decode_content=True)
+                    if len(text) > LONGEST:
+                        raise base.Failed(problem='was answered more than it reads')
+                    answer._content = text
+                    return answer.json()
+        except (requests.RequestException, ValueError, OSError, RecursionError) as e:
+            raise base.Failed(problem=masking.masked(
+                f'could not {method} {path.split("/")[1]} ({type(e).__name__})')) from None
+        if not 200 <= status < 300 and not (gone and status == 404):
+            raise base.Failed(
+                problem=f'was answered HTTP {status} by Alertmanager ({method})')
+        return None
+
+
+def _comment(call: base.Call) -> str:
+    return f'{CREATED_BY}: migration of instance {call.task.instance_uuid} ({call.key})'
+
+
+def _state(silence: dict[str, Any]) -> Any:
+    status = silence.get('status')
+    return status.get('state') if isinstance(status, dict) else None
+
+
+def _quoted(value: str) -> str:
+    return value.replace('\\', '\\\\').replace('"', '\\"')
+
+
+def _iso(seconds: float) -> str:
+    return datetime.datetime.fromtimestamp(seconds, datetime.UTC).isoformat()

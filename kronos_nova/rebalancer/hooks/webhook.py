@@ -1,0 +1,123 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+
+"""Tells a program of the operator's, by a signed POST of JSON.
+
+The signature is ``v1=`` and the hexadecimal HMAC-SHA256, with the secret as its key, of the
+timestamp, a full stop and the body as it was sent. Nothing that a tenant has written is in
+the body.
+"""
+
+from collections.abc import Callable
+import hashlib
+import hmac
+import json
+import time
+from typing import Any, Self
+
+from oslo_config import cfg
+import requests
+
+from kronos_nova import exception
+from kronos_nova.conf import masking
+from kronos_nova.rebalancer.hooks import base
+from kronos_nova.rebalancer.hooks import pool
+
+BEFORE, AFTER = 'migration.before', 'migration.after'
+#: Octets: a shorter secret can be guessed.
+SHORTEST = 16
+
+
+class WebhookHook(base.Hook):
+    """:param conf: its group ``hook_webhook``."""
+
+    @classmethod
+    def create(cls, conf: cfg.ConfigOpts, connect: Callable[[], Any]) -> Self:
+        return cls(conf)
+
+    def __init__(self, conf: cfg.ConfigOpts) -> None:
+        self._conf = conf.hook_webhook
+        self._pool = pool.Pool('webhook')
+        for name in ('url', 'secret_file'):
+            if not getattr(self._conf, name):
+                raise exception.ConfigError(
+                    path='kronos.conf', field=f'[hook_webhook] {name}', problem='it is not set',
+                    remedy='Set it, or take webhook out of [hooks] enabled.')
+        try:
+            self._secret()
+        except base.Failed as e:
+            raise exception.ConfigError(
+                path=self._conf.secret_file, field='[hook_webhook] secret_file', problem=str(e),
+                remedy=f'Give it {SHORTEST} octets or more, which only kronos-executor '
+                       'can read.') from None
+
+    def before(self, call: base.Call) -> base.Step:
+        return self._pool.step(lambda: self._post(call, BEFORE))
+
+    def after(self, call: base.Call) -> base.Step:
+        return self._pool.step(lambda: self._post(call, AFTER))
+
+    def remedy(self, call: base.Call) -> str:
+        return (f'Tell whoever listens at [hook_webhook] url that {call.key} is over.')
+
+    def close(self) -> None:
+        self._pool.close()
+
+    def _post(self, call: base.Call, event: str) -> None:
+        body = json.dumps(document(call, event), sort_keys=True).encode()
+        stamp = str(int(time.time()))
+        headers = {
+            'Content-Type': 'application/json', 'User-Agent': 'kronos-nova',
+            'Kronos-Timestamp': stamp, 'Kronos-Signature': sign(self._secret(), stamp, body),
+            'Idempotency-Key': f'{call.key}:{event.rpartition(".")[2]}'}
+        try:
+            with requests.post(
+                    self._conf.url, data=body, headers=headers, timeout=self._conf.timeout,
+                    allow_redirects=False, verify=self._conf.ca_cert or True,
+                    stream=True) as answer:
+                status = answer.status_code
+        except requests.RequestException as e:
+            raise base.Failed(problem=masking.masked(
+                f'did not reach its program ({type(e).__name__})')) from None
+        if 300 <= status < 400:
+            raise base.Failed(problem=f'was redirected (HTTP {status}), which it never follows')
+        if not 200 <= status < 300:
+            raise base.Failed(problem=f'was answered HTTP {status}')
+
+    def _secret(self) -> bytes:
+        """Read each time: it may be rotated. :raises Failed: it cannot be used."""
+        try:
+            with open(self._conf.secret_file, 'rb') as f:
+                secret = f.read().strip()
+        except OSError as e:
+            raise base.Failed(problem=f'cannot read its secret ({e.strerror})') from None
+        if len(secret) < SHORTEST:
+            raise base.Failed(problem=f'has a secret of fewer than {SHORTEST} octets')
+        return secret
+
+
+def document(call: base.Call, event: str) -> dict[str, Any]:
+    """The body. ``success`` and ``error_type`` are null where they are not known."""
+    task, ended = call.task, call.ended
+    return {
+        'version': '1', 'event': event, 'key': call.key, 'task_id': task.task_id,
+        'plan_id': task.plan_id, 'aggregate': task.aggregate,
+        'instance_uuid': task.instance_uuid, 'from_host': task.from_host,
+        'to_host': task.to_host, 'phase': task.phase.value, 'method': task.method.value,
+        'success': None if ended is None else ended.error_type is None,
+        'error_type': None if ended is None else ended.error_type}
+
+
+def sign(secret: bytes, stamp: str, body: bytes) -> str:
+    """What the header ``Kronos-Signature`` has."""
+    return 'v1=' + hmac.new(secret, stamp.encode() + b'.' + body, hashlib.sha256).hexdigest()

@@ -1,0 +1,369 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+
+"""Hooks around attempts, on a real store and with a worker that does as it is told."""
+
+import dataclasses
+
+import pytest
+
+from kronos_nova import exception
+from kronos_nova import model
+from kronos_nova.model import TaskState
+from kronos_nova.rebalancer.executors import base
+from kronos_nova.rebalancer.executors import dry_run
+from kronos_nova.rebalancer.executors import hooking
+from kronos_nova.rebalancer.executors import worker
+from kronos_nova.rebalancer.hooks import base as hooks
+from tests.unit.rebalancer.executors import test_worker
+from tests.unit.rebalancer.store import cases
+
+
+class Step(hooks.Step):
+
+    def __init__(self, hook, when, answers):
+        self.hook, self.when, self.answers = hook, when, answers
+
+    def poll(self, now):
+        answer = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    def close(self):
+        self.hook.closed.append(self.when)
+
+
+class Hook(hooks.Hook):
+    """Notes its calls; each poll gives the next of its answers, the last one stays."""
+
+    def __init__(self, bench, name='one', before=(True,), after=(True,)):
+        self.bench, self.name = bench, name
+        self.answers = {'before': list(before), 'after': list(after)}
+        self.calls, self.closed = [], []
+
+    def marker(self, call):
+        assert call.marker == ''
+        return f'marker of {call.key}'
+
+    def _call(self, when, call):
+        assert call.marker == f'marker of {call.key}'
+        owed = [one.owed_id for one in self.bench.store.owed(call.task.task_id)]
+        assert call.key in owed, 'committed first'
+        row = self.bench.store.task(call.task.task_id)
+        assert (row.task.state is TaskState.CLAIMED) is (when == 'before')
+        self.calls.append((when, call))
+        self.bench.order.append(f'{when} {self.name}')
+        return Step(self, when, self.answers[when])
+
+    def before(self, call):
+        return self._call('before', call)
+
+    def after(self, call):
+        return self._call('after', call)
+
+    def remedy(self, call):
+        return f'Look after {call.task.instance_uuid}.'
+
+    def close(self):
+        self.closed.append('hook')
+
+
+class Bench(test_worker.Bench):
+
+    def __init__(self):
+        self.order, self.hooks = [], {}
+        self.settings = hooking.Settings(enabled=('one',), deadline=30.0, after_tries=3)
+        super().__init__()
+
+    def new_worker(self, name, settings=test_worker.SETTINGS):
+        return worker.Worker(
+            self.store, self.driver, settings,
+            lambda event, result: self.told.append((event, result)), clock=lambda: self.now,
+            name=name, tally=self.tally, hooks=(hooking.known(self.hooks), self.settings))
+
+    def use(self, *found, **kw):
+        """Hooks, all enabled; and options."""
+        self.hooks.update({hook.name: hook for hook in found})
+        self.settings = dataclasses.replace(
+            self.settings, **{'enabled': tuple(hook.name for hook in found), **kw})
+        self.worker = self.new_worker('w1')
+        for step in ('submit', 'post_flight'):
+            answer = self.driver.answers[step][0]
+            self.driver.answers[step] = [
+                lambda task, step=step, answer=answer: self.order.append(step) or answer]
+
+    def owed(self):
+        return [one for task in self.tasks for one in self.store.owed(task.task_id)]
+
+
+@pytest.fixture
+def bench():
+    return Bench()
+
+
+def failed(problem='said no'):
+    return hooks.Failed(problem=problem)
+
+
+def test_hooks_come_before_nova_is_asked_and_after_the_end_the_last_one_first(bench):
+    bench.use(Hook(bench), Hook(bench, 'two'))
+    bench.driver.answers['look'] = [base.Stage.RUNNING, base.Stage.COMPLETED]
+    bench.plan()
+    bench.passes(1)
+    assert bench.order == ['before one', 'before two', 'submit']
+    assert len(bench.owed()) == 2
+    bench.passes(6)
+    assert bench.order == ['before one', 'before two', 'submit', 'post_flight', 'after two',
+                           'after one']
+    assert bench.owed() == [] and bench.state is TaskState.COMPLETED
+    assert bench.hooks['one'].closed == ['before', 'after']
+
+
+def test_before_and_after_have_one_key_and_after_knows_how_it_ended(bench):
+    bench.use(Hook(bench))
+    bench.plan()
+    bench.passes(4)
+    (_before, first), (_after, second) = bench.hooks['one'].calls
+    assert first.key == second.key and first.ended is None
+    assert second.ended.error_type is None and second.ended.to_host == 'h2'
+    assert second.task.instance_uuid == bench.tasks[0].instance_uuid
+
+
+def test_an_attempt_that_failed_has_hooks_of_its_own_before_the_next_one_begins(bench):
+    bench.use(Hook(bench))
+    bench.driver.answers['look'] = [base.Stage.FAILED, base.Stage.COMPLETED]
+    bench.plan()
+    bench.passes(12)
+    assert bench.order == ['before one', 'submit', 'after one', 'before one', 'submit',
+                           'post_flight', 'after one']
+    calls = [call for _when, call in bench.hooks['one'].calls]
+    assert [call.task.to_host for call in calls] == ['h2', 'h2', 'h3', 'h3']
+    assert calls[0].key == calls[1].key != calls[2].key
+    assert calls[1].ended.error_type == 'MigrationFailed'
+
+
+def test_what_takes_its_time_is_polled_while_the_loop_goes_on_and_checked_again(bench):
+    bench.use(Hook(bench, before=[False, False, True]))
+    bench.plan()
+    bench.passes(1)
+    assert bench.steps('submit') == [] and bench.state is TaskState.CLAIMED
+    assert bench.worker._pause() <= hooking.POLL
+    bench.passes(1, seconds=5)
+    assert len(bench.steps('pre_flight')) == 1
+    bench.passes(1)
+    assert len(bench.steps('submit')) == 1 and len(bench.steps('pre_flight')) == 2
+    bench.passes(3)
+    attempt, = bench.row().attempts
+    assert attempt.phases['hooks'] == 15
+
+
+def test_the_claim_is_renewed_while_hooks_are_waited_for(bench):
+    bench.use(Hook(bench, before=[False]), deadline=500.0)
+    bench.plan()
+    bench.passes(20)
+    assert bench.state is TaskState.CLAIMED and bench.row().heartbeat_at >= bench.now - 10
+    bench.passes(1, seconds=0, by=bench.new_worker('w2'))
+    assert bench.row().worker == 'w1'
+
+
+def test_what_pre_flight_refuses_after_the_hooks_is_not_asked_for(bench):
+    bench.use(Hook(bench))
+    bench.driver.answers['pre_flight'] = [
+        'marker', test_worker.error(exception.PreFlightError)]
+    bench.plan()
+    bench.passes(3)
+    assert bench.order == ['before one', 'after one']
+    assert bench.state is TaskState.FAILED and bench.owed() == []
+
+
+@pytest.mark.parametrize('before', [
+    [failed()], [False], [RuntimeError('a bug')]])
+def test_a_hook_that_fails_or_is_late_aborts_and_blames_nobody(bench, before):
+    bench.use(Hook(bench, 'first'), Hook(bench, before=before), deadline=5.0)
+    bench.plan()
+    bench.passes(7, seconds=3)
+    row = bench.row()
+    assert bench.steps('submit') == [] and row.task.state is TaskState.QUEUED
+    assert row.error_type == 'HookFailed' and row.task.retry_count == 1
+    assert row.task.to_host == 'h2', 'the destination is not dropped'
+    assert bench.order == ['before first', 'before one', 'after one', 'after first']
+    assert bench.quarantined() == {} and bench.owed() == []
+    assert row.attempts[0].phases.keys() == {'queue', 'pre_flight', 'hooks'}
+    assert bench.hooks['one'].closed[0] == 'before'
+
+
+def test_a_hook_that_always_fails_ends_the_task_after_its_retries(bench):
+    bench.use(Hook(bench, before=[failed('is not answered')]))
+    bench.plan()
+    bench.passes(40, seconds=60)
+    row = bench.row()
+    assert (row.task.state, row.error_type) == (TaskState.FAILED, 'HookFailed')
+    assert row.error == f'Instance {row.task.instance_uuid}: hook one is not answered.'
+    assert bench.quarantined() == {}
+    assert bench.counted('failed_attempts') == {('HookFailed',): 4}
+
+
+def test_a_hook_that_fails_is_logged_and_passed_over_where_that_is_wanted(bench, caplog):
+    bench.use(Hook(bench, before=[failed()]), Hook(bench, 'two'), abort=False)
+    bench.plan()
+    bench.passes(5)
+    assert bench.order == ['before one', 'before two', 'submit', 'post_flight', 'after two',
+                           'after one']
+    assert bench.state is TaskState.COMPLETED and 'hook one said no. It goes on' in caplog.text
+
+
+def test_a_hook_that_is_not_installed_fails_as_any_other(bench):
+    bench.use(Hook(bench), enabled=('nobody',))
+    bench.plan()
+    bench.passes(1)
+    assert 'No plugin named' in bench.row().error and bench.owed() == []
+
+
+def test_after_is_called_again_later_and_given_up_with_what_is_left_to_do(bench, caplog):
+    bench.use(Hook(bench, after=[failed('is away')]))
+    bench.plan()
+    bench.passes(30)
+    after = [call.key for when, call in bench.hooks['one'].calls if when == 'after']
+    assert len(after) == 3 and len(set(after)) == 1
+    assert bench.owed() == [] and bench.state is TaskState.COMPLETED
+    uuid = bench.tasks[0].instance_uuid
+    given_up = [r for r in caplog.records if r.levelname == 'ERROR']
+    assert len(given_up) == 1 and f'Look after {uuid}.' in given_up[0].getMessage()
+    assert f'Instance {uuid}' in given_up[0].getMessage()
+
+
+def test_one_that_is_put_off_holds_up_no_other(bench):
+    bench.use(Hook(bench), Hook(bench, 'two', after=[failed(), True]))
+    bench.plan()
+    bench.passes(12)
+    assert bench.order[-3:] == ['after two', 'after one', 'after two'] and bench.owed() == []
+
+
+def test_an_after_that_is_late_is_let_go_and_called_again(bench):
+    bench.use(Hook(bench, after=[False, False, False, False, False, True]))
+    bench.plan()
+    bench.passes(30)
+    assert [when for when, _call in bench.hooks['one'].calls] == ['before', 'after', 'after']
+    assert bench.hooks['one'].closed.count('after') == 2 and bench.owed() == []
+
+
+def test_whoever_takes_over_ends_what_the_predecessor_has_begun(bench):
+    bench.use(Hook(bench))
+    bench.driver.answers['look'] = [base.Stage.RUNNING]
+    bench.plan()
+    bench.passes(2)
+    bench.now += 100
+    bench.driver.answers['look'] = [base.Stage.COMPLETED]
+    bench.passes(4, by=bench.new_worker('w2'))
+    assert [when for when, _call in bench.hooks['one'].calls] == ['before', 'after']
+    assert bench.owed() == []
+
+
+def test_hooks_whose_executor_died_before_it_asked_nova_are_ended_and_begun_anew(bench):
+    bench.use(Hook(bench, before=[False, True]))
+    bench.plan()
+    bench.passes(1)
+    bench.now += 100
+    second = bench.new_worker('w2')
+    bench.passes(8, by=second)
+    assert bench.order == ['before one', 'after one', 'before one', 'submit', 'post_flight',
+                           'after one']
+    keys = [call.key for _when, call in bench.hooks['one'].calls]
+    assert keys[0] == keys[1] != keys[2] == keys[3]
+
+
+def test_one_that_comes_back_lets_go_of_what_is_another_s(bench):
+    bench.use(Hook(bench, before=[False]))
+    bench.plan()
+    bench.passes(1)
+    bench.now += 100
+    bench.passes(1, by=bench.new_worker('w2'))
+    bench.passes(1)
+    assert bench.hooks['one'].closed == ['before', 'after'] and bench.steps('submit') == []
+
+
+def test_a_task_that_is_cancelled_meanwhile_gets_its_after(bench):
+    bench.use(Hook(bench, before=[False]))
+    bench.plan()
+    bench.passes(1)
+    bench.store.cancel(bench.tasks[0].task_id, bench.now, cancelled_by='me', reason='why',
+                       instance_cooldown=900)
+    bench.passes(2)
+    assert bench.order == ['before one', 'after one'] and bench.owed() == []
+    (_when, _call), (_after, call) = bench.hooks['one'].calls
+    assert call.ended is None, 'it never came to an end of its own'
+
+
+def test_an_executor_that_was_held_up_after_its_commit_calls_nothing(bench):
+    hook = Hook(bench)
+    bench.use(hook)
+    real = bench.store.owe
+
+    def slow(*args):
+        found = real(*args)
+        bench.now += 31
+        return found
+    bench.store.owe = slow
+    bench.plan()
+    bench.passes(1)
+    assert hook.calls == [] and len(bench.owed()) == 1
+    bench.store.owe = real
+    bench.passes(8)
+    assert bench.order == ['after one', 'before one', 'submit', 'post_flight', 'after one']
+
+
+def test_a_database_that_fails_at_the_commit_leaves_nothing_undone(bench):
+    hook = Hook(bench)
+    bench.use(hook)
+    real = bench.store.owe
+
+    def lost(*args):
+        real(*args)
+        raise exception.StoreError(problem='is away', remedy='Wait.')
+    bench.store.owe = lost
+    bench.plan()
+    with pytest.raises(exception.StoreError):
+        bench.passes(1)
+    bench.store.owe = real
+    bench.passes(8)
+    assert bench.order == ['after one', 'before one', 'submit', 'post_flight', 'after one']
+
+
+def test_a_task_brings_hooks_and_parameters_of_its_own(bench):
+    bench.use(Hook(bench), Hook(bench, 'pscom'), Hook(bench, 'pause'), enabled=('one', 'pscom'))
+    own = (model.TaskHook('pause'), model.TaskHook('pscom', {'processes': 4}))
+    bench.plan(lambda p, s: cases.make_task(p, s, hooks=own))
+    bench.passes(4)
+    assert bench.order[:3] == ['before one', 'before pscom', 'before pause']
+    assert [call.parameters for _when, call in bench.hooks['pscom'].calls] == [
+        {'processes': 4}] * 2
+    assert bench.hooks['one'].calls[0][1].parameters == {}
+
+
+def test_nothing_is_called_where_nothing_is_migrated(bench):
+    bench.use(Hook(bench))
+    bench.driver = dry_run.DryRunExecutor()
+    bench.worker = bench.new_worker('w1')
+    bench.plan()
+    bench.passes(3)
+    assert bench.order == [] and bench.state is TaskState.COMPLETED
+
+
+def test_at_its_end_an_executor_lets_go_and_what_is_owed_stays_owed(bench):
+    bench.use(Hook(bench, before=[False]))
+    bench.plan()
+    bench.passes(1)
+    bench.worker.stop()
+    bench.worker.run()
+    assert bench.hooks['one'].closed == ['before', 'hook'] and len(bench.owed()) == 1
