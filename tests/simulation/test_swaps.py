@@ -1,0 +1,154 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""Swaps among executors that crash, freeze and compete, and a Nova that refuses and fails."""
+
+import collections
+
+import pytest
+
+from kronos_nova import model
+from kronos_nova.rebalancer.store import decisions
+from kronos_nova.rebalancer.store import swaps
+from kronos_nova.rebalancer.store import tasks
+from tests.simulation import executor_world as world
+from tests.unit import clouds
+
+SAID = decisions.Said('me', 'why not')
+
+
+class SwapRun(world.Run):
+    """Each scope has two swaps, some by a parking host; people cancel halves of them."""
+
+    def plan(self, scope):
+        for _ in range(2):
+            here, there, third = self.rng.sample(world.HOSTS, 3)
+            parking = self.rng.choice([None, third])
+            plan_id, (one, other) = self.uuid(), (self.uuid(), self.uuid())
+            self.nova.host |= {one: here, other: there}
+            common = {'plan_id': plan_id, 'aggregate': scope, 'max_retries': 1,
+                      'phase': model.Phase.REQUESTED, 'not_before': self.now}
+            made = [
+                model.Task(task_id=self.uuid(), instance_uuid=one, from_host=here,
+                           to_host=parking or there, **common),
+                model.Task(task_id=self.uuid(), instance_uuid=other, from_host=there,
+                           to_host=here, requires=(one,), wave=1, **common)]
+            moves = tuple(model.Move(t.instance_uuid, t.from_host, t.to_host, t.phase,
+                                     wave=t.wave, requires=t.requires) for t in made)
+            self.store.save_wanted(
+                self.store.seen(), model.Plan(scope, moves, swaps=(
+                    model.Swap(one, other, parking),)), made, plan_id=plan_id, now=self.now,
+                instance_cooldown=900, said=SAID, verb='swapped')
+            self.plan_ids.append(plan_id)
+
+    def found(self):
+        return [swap for plan_id in self.plan_ids for swap in self.store.swaps_of(plan_id)]
+
+    def rows(self):
+        return [row for swap in self.found() for row in swap.tasks]
+
+    def step(self):
+        if self.chance(0.01, 'somebody cancels'):
+            row = self.rng.choice(sorted(self.rows(), key=lambda r: r.task.task_id))
+            self.store.cancel(row.task.task_id, self.now, cancelled_by='me', reason='no',
+                              instance_cooldown=900)
+        super().step()
+        self.check_places()
+
+    def check_places(self):
+        """Whoever may have to go somewhere has its place there."""
+        held = {f.instance_uuid: {f.from_host, f.to_host, *f.alternates}
+                for f in self.store.flights()}
+        for swap in self.found():
+            for member in swap.members if swap.state in swaps.OPEN else ():
+                here = swap.where[member.instance_uuid]
+                live = any(r.task.instance_uuid == member.instance_uuid
+                           and not r.task.state.terminal for r in swap.tasks)
+                if live or here != member.home:
+                    assert {member.home, member.target} <= held[member.instance_uuid]
+
+    def go(self, steps=60, quiet_steps=900):
+        for scope in world.SCOPES:
+            self.plan(scope)
+        for _ in range(steps):
+            self.step()
+        self.faulty = False
+        for _ in range(quiet_steps):
+            self.step()
+            if not self.store.flights() and not self.nova.late:
+                break
+        self.check_end()
+
+    def check_end(self):
+        """A swap ends with both or neither, or with an alarm."""
+        for swap in self.found():
+            at = [self.nova.host[m.instance_uuid] for m in swap.members]
+            assert swap.state not in swaps.OPEN, f'{swap.plan_id} is {swap.state}'
+            assert at == [swap.where[m.instance_uuid] for m in swap.members], 'not what Nova says'
+            if swap.state == swaps.SWAPPED:
+                assert at == [m.target for m in swap.members]
+            elif swap.state != swaps.STUCK:
+                assert at == [m.home for m in swap.members], f'half a swap is {swap.state}'
+            else:
+                said = self.store.decisions(swap.plan_id)[-1]
+                assert said.verb == swaps.STUCK and swap.away
+            self.count(swap.state)
+        assert not self.broken and not self.nova.active()
+
+
+@pytest.mark.parametrize('part', range(4))
+def test_a_swap_ends_with_both_or_neither_or_with_an_alarm(part):
+    ends = collections.Counter()
+    for seed in range(part, clouds.many(40), 4):
+        run = SwapRun(seed)
+        run.go()
+        ends.update(run.counts)
+    if clouds.many(40) >= 40:
+        assert all(ends[state] for state in (swaps.SWAPPED, swaps.UNDONE, swaps.CALLED_OFF))
+        assert sum(n for what, n in ends.items() if what.startswith('crash')) > 10
+
+
+def never_undone(patch):
+    patch.setattr(swaps, '_undo', lambda connection, swap, *args: swaps._set(
+        connection, swap, swaps.CALLED_OFF))
+
+
+def never_settled(patch):
+    patch.setattr(tasks, '_settled', lambda *args: [])
+    patch.setattr(tasks, 'settle_swaps', lambda *args: [])
+
+
+def never_goes_on(patch):
+    patch.setattr(swaps, '_go_on', lambda connection, swap, now: swaps._set(
+        connection, swap, swaps.SWAPPED))
+
+
+def never_held(patch):
+    patch.setattr(swaps, 'held', lambda connection, flights: tuple(flights))
+
+
+def never_said(patch):
+    patch.setattr(swaps, '_say', lambda *args: None)
+
+
+@pytest.mark.parametrize('bug', [never_undone, never_settled, never_goes_on, never_held,
+                                 never_said])
+def test_a_seeded_bug_is_caught(bug, monkeypatch):
+    bug(monkeypatch)
+    caught = 0
+    for seed in range(30):
+        try:
+            SwapRun(seed).go()
+        except (AssertionError, KeyError, IndexError):
+            caught += 1
+            break
+    assert caught
