@@ -101,13 +101,15 @@ def nova(rules: Iterable[tuple[str, str]]) -> str:
     """The file for Nova, from its (name, check string)s."""
     lines = [*LICENCE, '', *_comment(
         'Three roles for kronos-nova, for Nova: kronos_engine reads, kronos_executor also '
-        'migrates, kronos_migfra also starts, stops, pauses and unpauses. Put it into /etc/nova/policy.d of every nova-api and restart nova-api; '
+        'migrates, kronos_migfra also starts, stops, pauses and unpauses. '
+        'Put it into /etc/nova/policy.d of every nova-api and restart nova-api; '
         'what policy.yaml says of these rules is overridden.'), '', *_comment(
         'Our roles fulfil context_is_admin, without which Nova hides the servers and server '
         'groups of other projects. Every rule that asks for it asks for role:admin here '
         'instead: who is an administrator with Nova\'s defaults remains one, and our roles '
         'may do what names them and nothing else.'), '',
-        _rule('context_is_admin', f'role:admin or role:{ENGINE} or role:{EXECUTOR} or role:{MIGFRA}')]
+        _rule('context_is_admin', ' or '.join(
+            f'role:{role}' for role in ('admin', ENGINE, EXECUTOR, MIGFRA)))]
     lines += [_rule(name, text) for name, text in BASE.items()]
     found = dict(rules)
     for title, names in (('All roles', READ), ('kronos_executor reads', WATCH),

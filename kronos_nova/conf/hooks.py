@@ -22,6 +22,10 @@ OPTS: list[cfg.Opt] = [
                 help='Hooks that every migration of kronos-executor has, in this order; '
                      'afterwards they are called in the reverse order. Installed ones: '
                      'kronos plugin list, namespace kronos_nova.hooks.'),
+    cfg.ListOpt('on_request', default=['pause'],
+                help='Hooks that a single task may bring beside these, because somebody has asked '
+                     'for that: kronos-migfra brings pause for warm migrations and pscom for '
+                     'pscom-hook-procs. A task that brings another one is not carried out.'),
     cfg.FloatOpt('deadline', default=60.0, min=0.1, max=3600.0,
                  help='Seconds that one hook may take, each time that it is called.'),
     cfg.StrOpt('on_failure', default='abort', choices=[

@@ -27,6 +27,10 @@ from kronos_nova.conf import permits
 from kronos_nova.conf import policies
 from kronos_nova.rebalancer import collector
 from kronos_nova.rebalancer import looking
+from kronos_nova.rebalancer.executors import hooking
+from kronos_nova.rebalancer.executors import nova as nova_executor
+from kronos_nova.rebalancer.executors import retry
+from kronos_nova.rebalancer.executors import worker
 from kronos_nova.rebalancer.migfra import assembly
 from kronos_nova.sources import prometheus
 from tests.functional import test_first_light
@@ -320,6 +324,93 @@ parameter:
                            'parameter: {swap-with: {vm-name: vm-2}}\n')
         self.assertEqual(('error', 'swap-with: it is on host3, not on host2'),
                          (found['status'], found['details']))
+
+
+class TestHooks(MigfraCase):
+    """What is done beside Nova, by an executor with its hooks."""
+
+    def setUp(self) -> None:
+        super().setUp()
+        self.conf.set_override('port', self.broker.port, 'hook_pscom')
+        self.conf.set_override('deadline', 10.0, 'hooks')
+        self.conf.set_override('on_request', ['pause', 'pscom'], 'hooks')
+        catalogue = hooking.Catalogue.of(self.conf, lambda: self.connection)
+        self.addCleanup(catalogue.close)
+        self.worker = worker.Worker(
+            self.store, nova_executor.NovaExecutor(self.conf, self.connection),
+            retry.settings(self.conf), hooks=(catalogue, hooking.settings(self.conf)))
+        self.heard: list[tuple[str, str]] = []
+
+    def process(self, host: str, number: str) -> None:
+        """A process with pscom: it says that it has closed its connections."""
+        client = paho.Client(enums.CallbackAPIVersion.VERSION2)
+
+        def on_message(_client: Any, _userdata: Any, message: Any) -> None:
+            _fast, _pscom, where, pid, _end = message.topic.split('/')
+            found = yaml.safe_load(message.payload)['task']
+            self.heard.append((where, found))
+            if found == 'suspend':
+                client.publish(f'fast/pscom/{where}/{pid}/response', 'closed', 1)
+
+        client.on_message = on_message
+        subscribed = threading.Event()
+        client.on_subscribe = lambda *rest: subscribed.set()
+        client.connect('127.0.0.1', self.broker.port)
+        client.loop_start()
+        client.subscribe(f'fast/pscom/+/{number}/request', 1)
+        assert subscribed.wait(30)
+        # That it is there is told on its topic.
+        client.publish(f'fast/pscom/{host}/{number}/response', 'here', 1, True).wait_for_publish(30)
+        self.addCleanup(client.loop_stop)
+        self.addCleanup(client.disconnect)
+
+    def actions(self, server: dict[str, Any]) -> list[str]:
+        found = self.admin_api.get_instance_actions(server['id'])
+        return [a['action'] for a in reversed(found)]
+
+    def test_a_warm_migration_is_one_of_a_paused_server_that_runs_on_afterwards(self) -> None:
+        server = self.named(self.boot(host='host1'), 'vm-1')
+        text = (f'task: migrate vm\nid: {ID}1\nvm-name: vm-1\ndestination: host2\n'
+                'time-measurement: true\nparameter: {migration-type: warm}\n')
+        found = self.asked(text)
+        self.assertEqual('success', found['status'], found)
+        self.wait_for(lambda: self.worker.run_once(time.time()) or self.status(server) == 'ACTIVE',
+                      'it to run on')
+        self.assertEqual((['create', 'pause', 'live-migration', 'unpause'], 'host2'),
+                         (self.actions(server), self.host_of(server)))
+        self.assertIn('hooks', {tag for one in found['time-measurement'] for tag in one})
+
+    def test_who_was_paused_before_stays_so(self) -> None:
+        server = self.named(self.boot(host='host1'), 'vm-1')
+        self.admin_api.post_server_action(server['id'], {'pause': None})
+        self._wait_for_state_change(server, 'PAUSED')
+        found = self.asked(f'task: migrate vm\nid: {ID}1\nvm-name: vm-1\ndestination: host2\n'
+                           'parameter: {migration-type: warm}\n')
+        self.assertEqual('success', found['status'], found)
+        for _ in range(3):
+            self.worker.run_once(time.time())
+        self.assertEqual(('PAUSED', 'host2'), (self.status(server), self.host_of(server)))
+
+    def test_processes_are_suspended_before_and_resumed_after(self) -> None:
+        server = self.named(self.boot(host='host1'), 'vm-1')
+        for number in ('11', '12'):
+            self.process('host1', number)
+        text = ('task: migrate vm\nid: {}\nvm-name: vm-1\ndestination: {}\n'
+                'parameter: {{pscom-hook-procs: {}, retry-counter: 0}}\n')
+        found = self.asked(text.format(f'{ID}1', 'host2', 2))
+        self.assertEqual('success', found['status'], found)
+        self.wait_for(lambda: self.worker.run_once(time.time()) or
+                      sum(task == 'resume' for _, task in self.heard) >= 4, 'the resumes')
+        self.assertEqual([('host1', 'suspend')] * 2, self.heard[:2])
+        self.assertEqual({('host1', 'resume'), ('host2', 'resume')}, set(self.heard[2:]))
+        self.assertEqual('host2', self.host_of(server))
+        # More are to answer than are there: nothing is moved.
+        self.conf.set_override('ignore_cooldowns', True, 'migfra')
+        self.scheduler.ask('host2', text.format(f'{ID}2', 'host3', 3))
+        found = self.result('host2')
+        self.assertEqual('error', found['status'])
+        self.assertIn('3 are to answer', found['details'])
+        self.assertEqual('host2', self.host_of(server))
 
 
 class TestRefused(MigfraCase):

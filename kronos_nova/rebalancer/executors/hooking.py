@@ -115,13 +115,22 @@ class Catalogue:
 
     @classmethod
     def of(cls, conf: cfg.ConfigOpts, connect: Callable[[], Any]) -> 'Catalogue':
-        """Of the installed ones; those that are enabled are made at once.
+        """Of the installed ones those that are enabled or may be brought, made at once: some
+        have to listen for a while before they are of use.
 
         :raises PluginNotFound: one is not there.
         :raises ConfigError: one cannot be used.
         """
-        found = cls(lambda name: plugins.load(plugins.HOOKS, name).create(conf, connect))
-        for name in conf.hooks.enabled:
+        known = dict.fromkeys((*conf.hooks.enabled, *conf.hooks.on_request))
+
+        def make(name: str) -> base.Hook:
+            if name not in known:
+                raise base.Failed(problem='is in neither [hooks] enabled nor on_request')
+            found: base.Hook = plugins.load(plugins.HOOKS, name).create(conf, connect)
+            return found
+
+        found = cls(make)
+        for name in known:
             found[name]
         return found
 

@@ -38,6 +38,8 @@ from kronos_nova.rebalancer import planner
 from kronos_nova.rebalancer import swapping
 from kronos_nova.rebalancer import wanted
 from kronos_nova.rebalancer.clients import nova_api
+from kronos_nova.rebalancer.hooks import pause
+from kronos_nova.rebalancer.hooks import pscom
 from kronos_nova.rebalancer.migfra import handling
 from kronos_nova.rebalancer.migfra import names
 from kronos_nova.rebalancer.migfra import protocol
@@ -60,12 +62,13 @@ ASKED = 'asked'
 class Wanted:
     """What a request comes to: a plan, and why some instances have no part in it. ``named``:
     what whoever asks calls them; else by their names in Nova. ``kept``: who may not be asked
-    for, and why."""
+    for, and why. ``partner``: who comes in exchange."""
 
     answer: wanted.Answer
     cluster: model.Cluster
     named: Mapping[str, str]
     kept: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    partner: str | None = None
 
 
 class MoveHandler:
@@ -107,7 +110,6 @@ class MoveHandler:
               task: protocol.MigrateVm | protocol.EvacuateNode) -> handling.Ended | None:
         """:returns: the end, where nothing of it can be had."""
         projects = self._permitted(request, task)
-        _refuse_foreign(task)
         policies = self._policies()
         mark = self._store.seen()
         seen = self._look(policies)
@@ -132,7 +134,7 @@ class MoveHandler:
             self._conf, policies, self._store, plan, found.cluster, mark,
             decisions.Said(SOURCE, f'{task.task} {request.request_id}, on the topic of '
                                    f'{request.host}'), ASKED,
-            adjust=_adjusted(task),
+            adjust=_adjusted(task, found.partner),
             also=lambda connection, plan_id: self._note(connection, request, progress, plan_id))
         LOG.info('Request %s (%s on %s): plan %s has %d moves, %d instances stay',
                  request.request_id, task.task, request.host, tasks[0].plan_id, len(tasks),
@@ -180,7 +182,8 @@ class MoveHandler:
             answer = swapping.plan(asked, (uuid, other.instance.uuid))
         except (names.NotMeant, exception.ConfigError) as e:
             raise handling.Refusal(f'swap-with: {e}') from None
-        return Wanted(answer, asked.cluster, {uuid: task.vm_name})
+        return Wanted(answer, asked.cluster, {uuid: task.vm_name},
+                      partner=other.instance.uuid)
 
     def _cool(self, asked: planner.Request, uuids: Sequence[str]) -> None:
         for uuid in uuids:
@@ -272,11 +275,18 @@ def _names(instances: Collection[model.Instance],
     return {i.uuid: names_.get(i.uuid, i.uuid) for i in sorted(instances, key=lambda i: i.uuid)}
 
 
-def _refuse_foreign(task: protocol.MigrateVm | protocol.EvacuateNode) -> None:
-    """What we do not do, before anything is read."""
+def _hooks(way: protocol.Parameter | protocol.NodeParameter, processes: int,
+           method: model.Method) -> tuple[model.TaskHook, ...]:
+    """What is to be done around a migration: pscom first, as it needs the instance to run."""
+    found = []
+    if processes and not method.cold:
+        found.append(model.TaskHook('pscom', {pscom.PROCESSES: processes}))
+    if way.migration_type is protocol.MigrationType.WARM and not method.cold:
+        found.append(model.TaskHook(pause.NAME))
+    return tuple(found)
 
 
-def _adjusted(task: protocol.MigrateVm | protocol.EvacuateNode,
+def _adjusted(task: protocol.MigrateVm | protocol.EvacuateNode, partner: str | None,
               ) -> Callable[[model.Task], model.Task]:
     """The tasks of a plan as they were asked for."""
     way = task.parameter
@@ -286,7 +296,10 @@ def _adjusted(task: protocol.MigrateVm | protocol.EvacuateNode,
             found = dataclasses.replace(found, method=model.Method.OFFLINE)
         if way.retry_counter is not None:
             found = dataclasses.replace(found, max_retries=way.retry_counter)
-        return found
+        processes = way.pscom_hook_procs
+        if found.instance_uuid == partner and isinstance(way, protocol.Parameter):
+            processes = way.swap_with.pscom_hook_procs if way.swap_with is not None else 0
+        return dataclasses.replace(found, hooks=_hooks(way, processes, found.method))
 
     return adjust
 

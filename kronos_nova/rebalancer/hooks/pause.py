@@ -1,0 +1,108 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""Pauses an instance while it is live-migrated: a warm migration.
+
+A task brings it (kronos-migfra asks so for ``migration-type: warm``); enabled for all, every
+live migration is one. Who was paused before stays so.
+"""
+
+from collections.abc import Callable
+import threading
+import time
+from typing import Any, Self
+
+from oslo_config import cfg
+
+from kronos_nova.constraints import statuses
+from kronos_nova.rebalancer.clients import api
+from kronos_nova.rebalancer.clients import nova_api
+from kronos_nova.rebalancer.clients import power
+from kronos_nova.rebalancer.hooks import base
+from kronos_nova.rebalancer.hooks import pool
+
+NAME = 'pause'
+#: The markers: whether it is for us to unpause it.
+OURS, THEIRS = 'ours', 'theirs'
+#: Seconds between two looks at Nova.
+LOOK = 0.5
+
+
+class PauseHook(base.Hook):
+    """:param seconds: for how long a step waits for Nova at most."""
+
+    @classmethod
+    def create(cls, conf: cfg.ConfigOpts, connect: Callable[[], Any]) -> Self:
+        return cls(nova_api.NovaApi(connect()), conf.hooks.deadline)
+
+    def __init__(self, nova: nova_api.NovaApi, seconds: float = 60.0) -> None:
+        self._nova = nova
+        self._seconds = seconds
+        self._pool = pool.Pool(NAME)
+        self._closing = threading.Event()
+
+    def marker(self, call: base.Call) -> str:
+        if call.task.method.cold:
+            return THEIRS
+        try:
+            status = self._nova.server(call.task.instance_uuid).instance.status
+        except api.ApiError as e:
+            raise base.Failed(problem=f'does not know the instance: {e}') from None
+        return OURS if status == statuses.ACTIVE else THEIRS
+
+    def before(self, call: base.Call) -> base.Step:
+        if call.marker != OURS:
+            return base.Done()
+        return self._pool.step(lambda: self._reach(call.task.instance_uuid, power.PAUSE))
+
+    def after(self, call: base.Call) -> base.Step:
+        if call.marker != OURS:
+            return base.Done()
+        return self._pool.step(lambda: self._reach(call.task.instance_uuid, power.UNPAUSE))
+
+    def remedy(self, call: base.Call) -> str:
+        return f'Unpause it: openstack server unpause {call.task.instance_uuid}.'
+
+    def close(self) -> None:
+        self._closing.set()
+        self._pool.close()
+
+    def _reach(self, uuid: str, action: power.Action) -> None:
+        """Until it is what it is to be, or what the action does not change.
+
+        :raises Failed: it is not within the time.
+        """
+        until = time.monotonic() + self._seconds
+        asked = False
+        while True:
+            try:
+                instance = self._nova.server(uuid).instance
+                if instance.task_state is None:
+                    if instance.status not in action.admitted:
+                        return self._ended(instance.status, action)
+                    if not asked:
+                        asked = power.ask(self._nova, uuid, action)
+                problem = f'it is {instance.status} ({instance.task_state})'
+            except api.ApiError as e:
+                if e.status == 404 and action is power.UNPAUSE:
+                    return None  # it was deleted
+                problem = str(e)
+            except power.PowerRefused as e:
+                raise base.Failed(problem=str(e)) from None
+            if time.monotonic() >= until or self._closing.wait(LOOK):
+                raise base.Failed(problem=f'could not {action.name} the instance: {problem}')
+
+    @staticmethod
+    def _ended(status: str, action: power.Action) -> None:
+        """Nobody unpauses what does not run; only what is paused is migrated warm."""
+        if action is power.PAUSE and status != action.wanted:
+            raise base.Failed(problem=f'cannot pause an instance that is {status}')
