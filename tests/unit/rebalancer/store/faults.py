@@ -305,6 +305,8 @@ KNOWN = {
     'plan': {'document': DOCUMENT}, 'task': TASKS, 'cooldown': {'until': 4e9},
     'quarantine': {'until': None}, 'lease': {'until': 0.0, 'epoch': 7},
     'pause': {'kind': 'scope', 'until': None},
+    # Of another instance, which it keeps from moving.
+    'owed_hook': {'instance_uuid': 'ffffffff-0000-4000-8000-000000000000'},
     'outcome': {'combined_realised': None, 'realised_at': None}}
 KEYS = {'plan_id', 'task_id', 'instance_uuid', 'active_instance'}
 

@@ -1,0 +1,136 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+
+"""The hook pause, for what a real Nova does not do on demand; the rest is in
+tests/functional/test_migfra.py."""
+
+import dataclasses
+
+import pytest
+
+from kronos_nova import model
+from kronos_nova.rebalancer.clients import api
+from kronos_nova.rebalancer.clients import nova_api
+from kronos_nova.rebalancer.clients import power
+from kronos_nova.rebalancer.hooks import base
+from kronos_nova.rebalancer.hooks import pause
+from tests.unit.rebalancer.hooks import servers
+
+
+class Nova:
+    """Servers that change as they are asked to, after one look."""
+
+    def __init__(self, *states):
+        self.states = list(states)
+        self.asked = []
+
+    def server(self, uuid):
+        state = self.states.pop(0) if len(self.states) > 1 else self.states[0]
+        if isinstance(state, Exception):
+            raise state
+        status, _, busy = state.partition('/')
+        return nova_api.Server(model.Instance(uuid, 'h1', status=status,
+                                              task_state=busy or None), ())
+
+    @property
+    def api(self):
+        return self
+
+    def post(self, path, what, version, body):
+        self.asked.append(next(iter(body)))
+        return type('Response', (), {'status_code': self.status})
+
+    status = 202
+
+    def refusal(self, response, policy):
+        return f'HTTP {self.status}; {policy}'
+
+
+@pytest.fixture(autouse=True)
+def soon(monkeypatch):
+    monkeypatch.setattr(pause, 'LOOK', 0.01)
+
+
+def hook(*states, seconds=5.0):
+    return pause.PauseHook(Nova(*states), seconds)
+
+
+@pytest.mark.parametrize('status, marker', [('ACTIVE', 'ours'), ('PAUSED', 'theirs'),
+                                            ('SHUTOFF', 'theirs')])
+def test_only_who_runs_is_paused_and_unpaused(status, marker):
+    found = hook(status)
+    assert found.marker(servers.call()) == marker
+    if marker == 'theirs':
+        for step in (found.before, found.after):
+            servers.ended(step(servers.call(marker=marker)))
+        assert found._nova.asked == []
+
+
+def test_who_is_moved_cold_is_left_alone_and_nova_is_not_asked():
+    task = dataclasses.replace(servers.TASK, method=model.Method.OFFLINE)
+    assert hook(AssertionError()).marker(servers.call(task=task)) == 'theirs'
+
+
+def test_it_is_asked_once_and_waited_for():
+    found = hook('ACTIVE', 'ACTIVE/pausing', 'ACTIVE/pausing', 'PAUSED')
+    servers.ended(found.before(servers.call(marker='ours')))
+    assert found._nova.asked == ['pause']
+    found = hook('PAUSED', 'PAUSED/unpausing', 'ACTIVE')
+    servers.ended(found.after(servers.call(marker='ours')))
+    assert found._nova.asked == ['unpause']
+
+
+def test_an_end_that_nova_is_still_busy_with_is_waited_for():
+    found = hook('PAUSED/migrating', 'PAUSED/migrating', 'PAUSED', 'ACTIVE')
+    servers.ended(found.after(servers.call(marker='ours')))
+    assert found._nova.asked == ['unpause']
+
+
+def test_a_crash_in_between_does_no_harm():
+    for states in (['PAUSED'], ['PAUSED/migrating', 'PAUSED']):
+        found = hook(*states)
+        servers.ended(found.before(servers.call(marker='ours')))
+        assert found._nova.asked == []
+    for states in (['ACTIVE'], ['SHUTOFF'], ['ERROR'],
+                   [api.ApiError('Nova', 'server', 'gone', 404)]):
+        found = hook(*states)
+        servers.ended(found.after(servers.call(marker='ours')))
+        assert found._nova.asked == []
+
+
+@pytest.mark.parametrize('states, problem', [
+    (['SHUTOFF'], 'cannot pause an instance that is SHUTOFF'),
+    (['ACTIVE/rebooting'], r'could not pause the instance: it is ACTIVE \(rebooting\)'),
+    ([api.ApiError('Nova', 'server', 'no answer in time')], 'could not pause .*no answer in time'),
+    ([api.ApiError('Nova', 'server', 'gone', 404)], 'could not pause')])
+def test_who_cannot_be_paused_is_told(states, problem):
+    with pytest.raises(base.Failed, match=problem):
+        servers.ended(hook(*states, seconds=0.05).before(servers.call(marker='ours')))
+
+
+def test_a_refusal_of_nova_names_the_right():
+    found = hook('ACTIVE')
+    found._nova.status = 403
+    with pytest.raises(base.Failed, match=power.PAUSE.policy):
+        servers.ended(found.before(servers.call(marker='ours')))
+
+
+def test_a_server_that_changed_in_the_last_moment_is_asked_again():
+    found = hook('ACTIVE', 'ACTIVE', 'ACTIVE', 'PAUSED')
+    found._nova.status = 409
+    servers.ended(found.before(servers.call(marker='ours')))
+    assert set(found._nova.asked) == {'pause'} and len(found._nova.asked) > 1
+
+
+def test_what_is_left_to_do_names_the_instance():
+    assert servers.TASK.instance_uuid in hook('ACTIVE').remedy(servers.call())

@@ -1,0 +1,166 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+
+"""What every backend keeps of requests from outside; as in :mod:`cases`."""
+
+import dataclasses
+import threading
+
+import pytest
+
+from kronos_nova import exception
+from kronos_nova import model
+from kronos_nova.rebalancer.store import decisions
+from kronos_nova.rebalancer.store import requests
+from tests.unit.rebalancer.store import cases
+from tests.unit.rebalancer.store.cases import NOW
+
+KINDS = ('migrate vm', 'stop vm')
+
+
+def _request(request_id='r1', kind='stop vm', at=NOW):
+    return requests.Request(request_id, 'Größe 1', kind, '{"a": "ü"}', 'd' * 64, at)
+
+
+def _receive(store, *found):
+    return [store.transaction(lambda c, r=r: requests.receive(c, r)) for r in found]
+
+
+def _claim(store, worker='one', now=NOW, kinds=KINDS, limit=10):
+    return store.transaction(lambda c: requests.claim(c, worker, kinds, now, 60.0, limit))
+
+
+def a_request_is_kept_once_and_comes_back_as_it_was(store):
+    first = _request()
+    assert _receive(store, first) == [None]
+    assert _receive(store, _request(kind='migrate vm')) == [first]
+    mine, = _claim(store)
+    assert mine == dataclasses.replace(first, worker='one')
+    # Names are told apart byte by byte.
+    assert _receive(store, _request('R1')) == [None]
+
+
+def one_of_many_keeps_a_request(store):
+    found, barrier = [], threading.Barrier(4)
+
+    def receive():
+        barrier.wait()
+        found.extend(_receive(store, _request()))
+
+    threads = [threading.Thread(target=receive) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(r is None for r in found) == [False, False, False, True]
+
+
+def requests_are_of_whoever_came_first_until_he_goes_silent(store):
+    _receive(store, _request('r1', at=NOW - 1), _request('r2'), _request('r3', 'migrate vm'))
+    assert [r.request_id for r in _claim(store, kinds=['stop vm'], limit=1)] == ['r1']
+    assert [r.request_id for r in _claim(store, 'two')] == ['r2', 'r3']
+    # Each time he looks he is heard of.
+    assert [r.request_id for r in _claim(store, now=NOW + 50, kinds=['stop vm'])] == ['r1']
+    assert [r.request_id for r in _claim(store, 'two', NOW + 55)] == ['r2', 'r3']
+    assert [r.request_id for r in _claim(store, 'three', NOW + 111)] == ['r1']
+    store.transaction(lambda c: requests.beat(c, 'two', NOW + 111))
+    assert [r.request_id for r in _claim(store, 'three', NOW + 120)] == ['r1']
+    assert [r.request_id for r in _claim(store, 'three', NOW + 200)] == ['r1', 'r2', 'r3']
+
+
+def who_has_lost_a_request_writes_nothing_of_it(store):
+    _receive(store, _request())
+    _claim(store)
+    _claim(store, 'two', NOW + 61)
+    before = cases.dump(store)
+    for write in (lambda c: requests.note(c, 'r1', 'one', NOW, {'a': 1}),
+                  lambda c: requests.end(c, 'r1', 'one', NOW, 'reply', False)):
+        with pytest.raises(exception.StoreError, match='another process has taken over'):
+            store.transaction(write)
+    assert cases.dump(store) == before
+    store.transaction(lambda c: requests.note(c, 'r1', 'two', NOW, {'a': ['ü']}))
+    mine, = _claim(store, 'two', NOW + 62)
+    assert mine.progress == {'a': ['ü']}
+
+
+def an_ended_request_is_told_until_it_has_arrived(store):
+    _receive(store, _request('r1'), _request('r2'))
+    _claim(store)
+    for request_id in ('r1', 'r2'):
+        store.transaction(lambda c, r=request_id: requests.end(c, r, 'one', NOW, 'reply', True))
+
+    def untold(*workers, before=NOW):
+        return [r.request_id for r in store.transaction(
+            lambda c: requests.untold(c, workers, before, 10))]
+
+    assert untold('one') == ['r1', 'r2'] and untold('two') == []
+    assert untold('two', before=NOW + 1) == ['r1', 'r2'], 'nobody else has for a while'
+    store.transaction(lambda c: requests.tell(c, 'r1', NOW))
+    assert untold('one') == ['r2'] and _claim(store) == []
+    store.transaction(lambda c: requests.tell(c, 'r1', None))
+    assert untold('one') == ['r1', 'r2'], 'it is wanted once more'
+    known, = _receive(store, _request('r1'))
+    assert (known.reply, known.failed, known.ended_at) == ('reply', True, NOW)
+    assert [r.request_id for r in store.transaction(lambda c: requests.listed(c, 1))] == ['r1']
+
+
+def an_open_request_cannot_be_told(store):
+    _receive(store, _request())
+    store.transaction(lambda c: requests.tell(c, 'r1', NOW))
+    assert store.transaction(lambda c: requests.get(c, 'r1')).told_at is None
+
+
+def purge_forgets_what_was_told_and_nothing_else(store):
+    now = store.now()
+    _receive(store, *(_request(f'r{n}', at=now - 9e6) for n in range(3)))
+    _claim(store, now=now)
+    for request_id in ('r1', 'r2'):
+        store.transaction(lambda c, r=request_id: requests.end(
+            c, r, 'one', now - 8e6, 'reply', False))
+    store.transaction(lambda c: requests.tell(c, 'r2', now - 8e6))
+    store.purge(now - 9e6)
+    assert len(store.transaction(lambda c: requests.listed(c, 9))) == 3
+    store.purge(now - 7e6)
+    assert {r.request_id for r in store.transaction(lambda c: requests.listed(c, 9))} == {
+        'r0', 'r1'}
+
+
+def a_plan_and_the_note_that_it_is_a_request_s_are_one(store):
+    """The last statement fails: neither is there."""
+    _receive(store, _request(kind='migrate vm'))
+    mine, = _claim(store)
+    plan_id, mark = cases.new_id(), store.seen()
+    task = cases.make_task(plan_id)
+    plan = model.Plan('blue', (model.Move(task.instance_uuid, 'h1', 'h2', task.phase),))
+
+    def save(worker):
+        store.save_wanted(
+            mark, plan, [task], plan_id=plan_id, now=NOW, instance_cooldown=9,
+            said=decisions.Said('migfra', 'r1'), verb='asked',
+            also=lambda c: requests.note(c, 'r1', worker, NOW, {'named': {}}, plan_id))
+
+    with pytest.raises(exception.StoreError, match='another process has taken over'):
+        save('two')
+    assert store.plans() == [] and store.flights() == ()
+    save('one')
+    mine, = _claim(store)
+    assert (mine.plan_id, mine.progress) == (plan_id, {'named': {}})
+    assert [row.task.task_id for row in store.tasks(plan_id)] == [task.task_id]
+
+
+ALL = [
+    a_request_is_kept_once_and_comes_back_as_it_was, one_of_many_keeps_a_request,
+    requests_are_of_whoever_came_first_until_he_goes_silent,
+    who_has_lost_a_request_writes_nothing_of_it, an_ended_request_is_told_until_it_has_arrived,
+    an_open_request_cannot_be_told, purge_forgets_what_was_told_and_nothing_else,
+    a_plan_and_the_note_that_it_is_a_request_s_are_one]
