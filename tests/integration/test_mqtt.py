@@ -1,0 +1,218 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+
+"""Our connection to an MQTT broker, against mosquitto: lost by neither side."""
+
+import queue
+import threading
+
+import fixtures
+from oslo_config import cfg
+from paho.mqtt import packettypes
+from paho.mqtt import reasoncodes
+import pytest
+
+from kronos_nova import exception
+from kronos_nova.conf import opts
+from kronos_nova.rebalancer import mqtt
+from tests.integration import servers
+
+
+def conf(port, **values):
+    found = cfg.ConfigOpts()
+    opts.register(found)
+    found([], default_config_files=[])
+    for name, value in {'host': '127.0.0.1', 'port': port, 'keepalive': 5, **values}.items():
+        found.set_override(name, value, 'mqtt')
+    return found
+
+
+class Client:
+    """A connection and what it has heard."""
+
+    def __init__(self, port, name, topics=(), wait=True, status=None, **values):
+        self.heard = queue.Queue()
+        self.connection = mqtt.Connection(conf(port, **values), name, self.heard.put, status)
+        self.connection.subscribe(topics)
+        self.connection.start()
+        if wait:
+            event = self.connection.hearing if topics else self.connection.connected
+            assert event.wait(30)
+
+    def next(self, seconds=30):
+        found = self.heard.get(timeout=seconds)
+        return found.topic, found.payload.decode(), found
+
+    def say(self, topic, text):
+        """Whether the broker has taken it."""
+        answer, there = [], threading.Event()
+
+        def said(taken):
+            answer.append(taken)
+            there.set()
+
+        self.connection.publish(topic, text, said)
+        assert there.wait(30)
+        return answer[0]
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *exc):
+        self.connection.stop()
+
+
+@pytest.mark.parametrize('protocol', ['3.1.1', '5'])
+def test_what_was_not_acknowledged_comes_again_after_a_restart(tmp_path, protocol):
+    with servers.mosquitto(tmp_path) as broker, Client(broker.port, 'says') as says:
+        with Client(broker.port, 'hears', ['a/b'], protocol=protocol) as hears:
+            for text in ('one', 'two', 'three'):
+                assert says.say('a/b', text)
+            assert [hears.next()[:2] for _ in range(3)] == [
+                ('a/b', 'one'), ('a/b', 'two'), ('a/b', 'three')]
+        # It was not told that any of them can be forgotten.
+        with Client(broker.port, 'hears', ['a/b'], protocol=protocol) as hears:
+            for text in ('one', 'two', 'three'):
+                _, found, message = hears.next()
+                assert found == text
+                if text != 'two':
+                    message.acknowledge()
+            assert says.say('a/b', 'four')
+            assert hears.next()[1] == 'four'
+        with Client(broker.port, 'hears', ['a/b'], protocol=protocol) as hears:
+            assert {hears.next()[1], hears.next()[1]} == {'two', 'four'}
+
+
+@pytest.mark.parametrize('protocol', ['3.1.1', '5'])
+def test_a_broker_that_goes_away_is_waited_for_and_nothing_is_lost(tmp_path, protocol):
+    with (servers.mosquitto(tmp_path) as broker,
+          Client(broker.port, 'says', protocol=protocol) as says,
+          Client(broker.port, 'hears', ['a/b'], protocol=protocol) as hears):
+        assert says.say('a/b', 'one')
+        hears.next()[2].acknowledge()
+        broker.stop()
+        taken = threading.Event()
+        says.connection.publish('a/b', 'two', lambda said: said and taken.set())
+        assert not taken.wait(1)
+        broker.start()
+        assert taken.wait(60)
+        assert hears.next(60)[1] == 'two'
+
+
+def test_a_broker_that_comes_later_is_waited_for(tmp_path):
+    broker = servers.Mosquitto(tmp_path)
+    try:
+        with Client(broker.port, 'hears', ['a/b'], wait=False) as hears:
+            assert not hears.connection.connected.wait(1)
+            broker.start()
+            assert hears.connection.hearing.wait(60)
+    finally:
+        broker.close()
+
+
+def test_acknowledging_a_message_of_an_earlier_connection_harms_no_other(tmp_path):
+    with (servers.mosquitto(tmp_path) as broker, Client(broker.port, 'says') as says,
+          Client(broker.port, 'hears', ['a/b']) as hears):
+        assert says.say('a/b', 'one')
+        old = hears.next()[2]
+        broker.stop()
+        broker.start()
+        new = hears.next(60)
+        assert new[1] == 'one'
+        old.acknowledge()  # the number may be another message's now
+        new[2].acknowledge()
+        assert says.connection.connected.wait(60)
+        assert says.say('a/b', 'two')
+        assert hears.next()[1] == 'two'
+
+
+@pytest.mark.parametrize('protocol', ['3.1.1', '5'])
+def test_topics_come_and_go_with_the_hosts(tmp_path, protocol):
+    with (servers.mosquitto(tmp_path) as broker, Client(broker.port, 'says') as says,
+          Client(broker.port, 'hears', ['a/b'], protocol=protocol) as hears):
+        many = [f'h{n}/task' for n in range(250)]
+        hears.connection.subscribe(many)
+        # The answers to all three packets have come when the last one's messages do.
+        for _ in range(100):
+            assert says.say('h249/task', 'x')
+            try:
+                hears.next(0.2)
+                break
+            except queue.Empty:
+                continue
+        assert says.say('a/b', 'nobody hears that')
+        assert says.say('h0/task', 'y')
+        found = hears.next()
+        while found[1] == 'x':
+            found = hears.next()
+        assert found[:2] == ('h0/task', 'y')
+
+
+def test_whether_we_hear_is_told_also_when_we_die(tmp_path):
+    with (servers.mosquitto(tmp_path) as broker,
+          Client(broker.port, 'looks', ['s']) as looks):
+        dies = Client(broker.port, 'dies', ['a/b'], status='s')
+        assert looks.next()[1] == 'online'
+        # As a process that is killed: the connection breaks without a word.
+        dies.connection._client._sock.close()
+        assert looks.next()[1] == 'offline'
+        assert looks.next(60)[1] == 'online'
+        dies.connection.stop()
+        assert looks.next()[1] == 'offline'
+
+
+def test_what_is_not_allowed_is_told_with_mqtt_5(tmp_path):
+    rights = ['user one', 'topic readwrite a/#']
+    log = fixtures.FakeLogger(level=0)
+    with (log, servers.mosquitto(tmp_path, users={'one': 'secret'}, rights=rights) as broker,
+          Client(broker.port, 'one', ['a/b'], username='one', password='secret',
+                 protocol='5') as one):
+        assert one.say('a/b', 'x') and one.next()[1] == 'x'
+        assert not one.say('b', 'y')
+        assert 'refuses a message of ours (Not authorized); see its access control' in log.output
+        # mosquitto lets everybody subscribe, and then sends nothing; others say so.
+        one.connection._asked[7] = ['a/b', 'b']
+        one.connection._on_subscribe(one.connection._client, None, 7, [
+            reasoncodes.ReasonCode(packettypes.PacketTypes.SUBACK, name)
+            for name in ('Granted QoS 1', 'Not authorized')])
+    assert 'does not let us hear 1 topics, such as b' in log.output
+    assert 'secret' not in log.output
+
+
+def test_a_wrong_password_is_told_and_tried_again(tmp_path):
+    log = fixtures.FakeLogger(level=0)
+    with (log, servers.mosquitto(tmp_path, users={'one': 'secret'}) as broker,
+          Client(broker.port, 'one', ['a'], wait=False, username='one', password='wr0ng') as one):
+        for _ in range(300):
+            if 'refuses us' in log.output:
+                break
+            threading.Event().wait(0.1)
+        assert not one.connection.connected.is_set()
+    assert '; see [mqtt] username and password. It is tried again' in log.output
+    assert 'wr0ng' not in log.output
+
+
+def test_tls_believes_a_broker_by_its_certificate_alone(tmp_path):
+    authority = servers.Authority(tmp_path)
+    with servers.mosquitto(tmp_path, tls=authority) as broker:
+        with Client(broker.port, 'one', ['a'], tls=True, ca_file=str(authority.ca)) as one:
+            assert one.say('a', 'x')
+            assert one.next()[1] == 'x'
+        with Client(broker.port, 'two', ['a'], tls=True, wait=False) as two:
+            assert not two.connection.connected.wait(3), 'it is signed by nobody we know'
+
+
+@pytest.mark.parametrize('values', [{'ca_file': '/nowhere'}, {'cert_file': '/nowhere'}])
+def test_files_that_cannot_be_used_are_named(values):
+    with pytest.raises(exception.ConfigError, match=r'\[mqtt\] ca_file, cert_file and key_file'):
+        mqtt.Connection(conf(1, tls=True, **values), 'one', lambda message: None)
