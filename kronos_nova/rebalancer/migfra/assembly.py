@@ -23,10 +23,12 @@ from kronos_nova.rebalancer import configured
 from kronos_nova.rebalancer import health as healths
 from kronos_nova.rebalancer import looking
 from kronos_nova.rebalancer import mqtt
+from kronos_nova.rebalancer import pinning
 from kronos_nova.rebalancer.clients import nova_api
-from kronos_nova.rebalancer.clients import pins
+from kronos_nova.rebalancer.clients import pins as pinned_zones
 from kronos_nova.rebalancer.migfra import moves
 from kronos_nova.rebalancer.migfra import names
+from kronos_nova.rebalancer.migfra import pins
 from kronos_nova.rebalancer.migfra import power
 from kronos_nova.rebalancer.migfra import service
 from kronos_nova.rebalancer.store import api as store_api
@@ -49,12 +51,14 @@ def assemble(conf: cfg.ConfigOpts, policies: Callable[[], policy.PolicySet], con
             remedy='Name the MQTT broker that tasks come from.')
     client_id = conf.migfra.client_id or f'kronos-migfra-{machine}'
     kept = service.Kept(store, worker, conf.migfra.claim_seconds)
-    nova = nova_api.NovaApi(connection, pins.opt_out(conf))
+    nova = nova_api.NovaApi(connection, pinned_zones.opt_out(conf))
     hosts = names.Hosts(nova, configured.scopes(conf, policies()))
+    pinned = pinning.Pinning(conf)
     lanes = [
         service.Lane(conf, kept, power.PowerHandler(conf, nova, hosts, kept.note)),
         service.Lane(conf, kept, moves.MoveHandler(
-            conf, policies, nova, hosts, store, look, kept.note_plan))]
+            conf, policies, nova, hosts, store, look, kept.note_plan, pinned.repin)),
+        service.Lane(conf, kept, pins.PinHandler(conf, nova, hosts, pinned.repin))]
     return service.Service(
         conf, kept, hosts, lanes, lambda heard: mqtt.Connection(
             conf, client_id, heard, f'{conf.mqtt.prefix}/migfra/{client_id}/status'), health)

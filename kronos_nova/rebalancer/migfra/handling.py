@@ -15,10 +15,13 @@ is known of a request, until it has a reply; whatever must survive a crash is no
 done."""
 
 from collections.abc import Callable
+from collections.abc import Sequence
 import dataclasses
 import json
 from typing import Any, Protocol
 
+from kronos_nova.conf import permits
+from kronos_nova.rebalancer.migfra import names
 from kronos_nova.rebalancer.migfra import protocol
 from kronos_nova.rebalancer.store import requests
 
@@ -51,6 +54,21 @@ class Handler(Protocol):
         :raises ApiError: Nova did not answer; look again later.
         :raises StoreError: another process has taken it over, or the database is away.
         """
+
+
+def permitted(permits_: Sequence[permits.Permit], hosts: names.Hosts,
+              request: requests.Request, task: protocol.Task) -> frozenset[str] | None:
+    """Whose servers it may be about; None: anybody's.
+
+    :raises Refusal: it may not be asked for there at all.
+    """
+    scope = hosts.scope(request.host)
+    if scope is None:
+        raise Refusal(f'host {request.host} is in no scope that is served here')
+    projects = permits.projects(permits_, task.task.replace(' ', '-'), scope)
+    if projects is not None and not projects:
+        raise Refusal(f'{task.task} is not allowed in scope {scope}')
+    return projects
 
 
 def task(request: requests.Request) -> protocol.Task:

@@ -30,7 +30,6 @@ from oslo_log import log as logging
 from kronos_nova import exception
 from kronos_nova import model
 from kronos_nova import policy
-from kronos_nova.conf import permits
 from kronos_nova.rebalancer import asking
 from kronos_nova.rebalancer import evacuating
 from kronos_nova.rebalancer import looking
@@ -42,6 +41,7 @@ from kronos_nova.rebalancer.hooks import pause
 from kronos_nova.rebalancer.hooks import pscom
 from kronos_nova.rebalancer.migfra import handling
 from kronos_nova.rebalancer.migfra import names
+from kronos_nova.rebalancer.migfra import pins
 from kronos_nova.rebalancer.migfra import protocol
 from kronos_nova.rebalancer.migfra import replies
 from kronos_nova.rebalancer.migfra.protocol import Kind
@@ -74,6 +74,7 @@ class Wanted:
 class MoveHandler:
     """:param look: the cloud as it is now.
     :param note: writes within a transaction of the store that a plan is the request's.
+    :param repin: pins, or raises RepinError.
     """
 
     name = 'moves'
@@ -82,7 +83,8 @@ class MoveHandler:
     def __init__(self, conf: cfg.ConfigOpts, policies: Callable[[], policy.PolicySet],
                  nova: nova_api.NovaApi, hosts: names.Hosts, store: store_api.Store,
                  look: Callable[[policy.PolicySet], looking.Seen],
-                 note: Callable[[Any, requests.Request, dict[str, Any], str], None]) -> None:
+                 note: Callable[[Any, requests.Request, dict[str, Any], str], None],
+                 repin: pins.Repin) -> None:
         self._conf = conf
         self._policies = policies
         self._nova = nova
@@ -90,6 +92,7 @@ class MoveHandler:
         self._store = store
         self._look = look
         self._note = note
+        self._repin = repin
 
     def step(self, request: requests.Request, now: float) -> handling.Ended | None:
         task = handling.task(request)
@@ -109,7 +112,7 @@ class MoveHandler:
     def _plan(self, request: requests.Request,
               task: protocol.MigrateVm | protocol.EvacuateNode) -> handling.Ended | None:
         """:returns: the end, where nothing of it can be had."""
-        projects = self._permitted(request, task)
+        projects = handling.permitted(self._conf.migfra.allow or (), self._hosts, request, task)
         policies = self._policies()
         mark = self._store.seen()
         seen = self._look(policies)
@@ -141,17 +144,6 @@ class MoveHandler:
                  len(found.answer.refused))
         return None
 
-    def _permitted(self, request: requests.Request, task: protocol.Task) -> frozenset[str] | None:
-        """:raises Refusal: it may not be asked for there at all."""
-        scope = self._hosts.scope(request.host)
-        if scope is None:
-            raise handling.Refusal(f'host {request.host} is in no scope that is served here')
-        projects = permits.projects(self._conf.migfra.allow or (), task.task.replace(' ', '-'),
-                                    scope)
-        if projects is not None and not projects:
-            raise handling.Refusal(f'{task.task} is not allowed in scope {scope}')
-        return projects
-
     def _migration(self, request: requests.Request, task: protocol.MigrateVm,
                    projects: frozenset[str] | None, asked: planner.Request) -> Wanted:
         try:
@@ -163,6 +155,7 @@ class MoveHandler:
                 server.instance, self._conf.migfra.rdma_extra_spec):
             raise handling.Refusal('rdma-migration: nothing in its flavor says that its hosts '
                                    'migrate by RDMA, and Nova cannot be asked for it')
+        self._pinnable(task)
         if task.destination not in asked.cluster.scope_hosts:
             raise handling.Refusal(f'destination: {task.destination} is no host of scope '
                                    f'{asked.cluster.scope}, which instances do not leave')
@@ -171,6 +164,12 @@ class MoveHandler:
             return self._swap(task, projects, asked, uuid)
         answer = wanted.plan(asked, [wanted.Wish(uuid, request.host, (task.destination,))])
         return Wanted(answer, asked.cluster, {uuid: task.vm_name})
+
+    def _pinnable(self, task: protocol.MigrateVm) -> None:
+        way = task.parameter
+        if (way.vcpu_map is not None or way.swap_with is not None
+                and way.swap_with.vcpu_map is not None) and not self._conf.repin.uri:
+            raise handling.Refusal('vcpu-map: Nova has no call for it, and [repin] is not enabled')
 
     def _swap(self, task: protocol.MigrateVm, projects: frozenset[str] | None,
               asked: planner.Request, uuid: str) -> Wanted:
@@ -230,7 +229,8 @@ class MoveHandler:
         found = []
         for uuid, name in progress['named'].items():
             if uuid in tasks:
-                found.append(_one(name, tasks[uuid], task.time_measurement))
+                found.append(self._pinned(task, tasks[uuid].task, _one(
+                    name, tasks[uuid], task.time_measurement)))
             else:
                 found.append(replies.One(
                     name, replies.ERROR, progress['refused'].get(uuid, 'it was not planned'),
@@ -247,6 +247,22 @@ class MoveHandler:
             whole if task.time_measurement else None), failed)
 
 
+    def _pinned(self, task: protocol.Task, moved: model.Task, one: replies.One,
+                partner: bool = False) -> replies.One:
+        """With its processors where they were asked to be; it may be done twice."""
+        if one.failed or not isinstance(task, protocol.MigrateVm):
+            return one
+        way = task.parameter.swap_with if partner else task.parameter
+        if way is None or way.vcpu_map is None:
+            return one
+        try:
+            instance = self._nova.server(moved.instance_uuid).instance
+            self._repin(moved.to_host, instance.uuid, way.vcpu_map, pins.cpu_policy(instance))
+        except exception.KronosException as e:
+            return dataclasses.replace(one, status=replies.ERROR,
+                                       details=f'it was migrated; vcpu-map: {e}')
+        return one
+
     def _swapped(self, request: requests.Request, task: protocol.Task,
                  swap: swaps.Swap) -> handling.Ended:
         """Both have changed places, or it is an error, whatever became of it."""
@@ -257,6 +273,11 @@ class MoveHandler:
         if swap.state == swaps.SWAPPED:
             retries = sum(max(0, len(row.attempts) - 1) for row in mine)
             one = replies.One(task.vm_name, replies.SUCCESS, str(retries), seconds)
+            for row in swap.tasks:
+                member = next(m for m in swap.members
+                              if m.instance_uuid == row.task.instance_uuid)
+                if row.task.to_host == member.target:
+                    one = self._pinned(task, row.task, one, member is not swap.members[0])
         else:
             errors = [row.error for row in swap.tasks if row.error]
             one = replies.One(task.vm_name, replies.ERROR, '; '.join(

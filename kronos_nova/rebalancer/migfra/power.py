@@ -22,7 +22,6 @@ from typing import Any
 from oslo_config import cfg
 from oslo_log import log as logging
 
-from kronos_nova.conf import permits
 from kronos_nova.rebalancer.clients import api
 from kronos_nova.rebalancer.clients import nova_api
 from kronos_nova.rebalancer.clients import power
@@ -68,12 +67,7 @@ class PowerHandler:
         kind = Kind(task.task)
         items = list(task.vm_configurations if isinstance(task, protocol.StartVm)
                      else task.list)  # type: ignore[union-attr]
-        scope = self._hosts.scope(request.host)
-        if scope is None:
-            raise handling.Refusal(f'host {request.host} is in no scope that is served here')
-        projects = permits.projects(self._conf.allow or (), kind.replace(' ', '-'), scope)
-        if projects is not None and not projects:
-            raise handling.Refusal(f'{kind} is not allowed in scope {scope}')
+        projects = handling.permitted(self._conf.allow or (), self._hosts, request, task)
         progress = {'items': request.progress.get('items') or [{} for _ in items]}
         for item, known in zip(items, progress['items'], strict=True):
             if 'done' in known:

@@ -1,0 +1,67 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""repin vm: virtual processors of a running server onto those of its host."""
+
+from collections.abc import Callable
+from typing import Any
+
+from oslo_config import cfg
+
+from kronos_nova import exception
+from kronos_nova import model
+from kronos_nova.rebalancer.clients import nova_api
+from kronos_nova.rebalancer.migfra import handling
+from kronos_nova.rebalancer.migfra import names
+from kronos_nova.rebalancer.migfra import protocol
+from kronos_nova.rebalancer.migfra import replies
+from kronos_nova.rebalancer.migfra.protocol import Kind
+from kronos_nova.rebalancer.store import requests
+
+#: Host, instance UUID, map, and what its flavor says of dedicated processors.
+Repin = Callable[[str, str, Any, str | None], None]
+
+
+def cpu_policy(instance: model.Instance) -> str | None:
+    """Of its flavor, else of its image."""
+    return ((instance.extra_specs or {}).get('hw:cpu_policy')
+            or (instance.image_properties or {}).get('hw_cpu_policy'))
+
+
+class PinHandler:
+    """:param repin: pins, or raises RepinError."""
+
+    name = 'pins'
+    kinds = frozenset({Kind.REPIN})
+
+    def __init__(self, conf: cfg.ConfigOpts, nova: nova_api.NovaApi, hosts: names.Hosts,
+                 repin: Repin) -> None:
+        self._conf = conf.migfra
+        self._nova = nova
+        self._hosts = hosts
+        self._repin = repin
+
+    def step(self, request: requests.Request, now: float) -> handling.Ended | None:
+        task = handling.task(request)
+        assert isinstance(task, protocol.RepinVm)
+        projects = handling.permitted(self._conf.allow or (), self._hosts, request, task)
+        try:
+            found = names.server(self._nova, task.vm_name, projects, request.host).instance
+            self._repin(request.host, found.uuid, task.vcpu_map, cpu_policy(found))
+        except names.NotMeant as e:
+            raise handling.Refusal(str(e)) from None
+        except (exception.RepinError, exception.ConfigError) as e:
+            raise handling.Refusal(str(e)) from None
+        return handling.Ended(replies.of_one(
+            Kind.REPIN, request.request_id, self._conf.scheduler,
+            replies.One(task.vm_name, replies.SUCCESS)), False)
+
