@@ -25,8 +25,9 @@ from kronos_nova.conf import messaging
 from kronos_nova.conf import monitoring
 from kronos_nova.conf import nova
 from kronos_nova.conf import prometheus
+from kronos_nova.conf import repin
 
-_MODULES = (engine, prometheus, executor, messaging, monitoring, nova)
+_MODULES = (engine, prometheus, executor, messaging, monitoring, nova, repin)
 
 
 def register(conf: cfg.ConfigOpts) -> None:
