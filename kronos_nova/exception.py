@@ -218,3 +218,38 @@ class AmbiguousSubmit(MigrationError):
                '(%(problem)s). It may be running; it is looked up before anything else is done.')
     code = 'kronos.migration.ambiguous'
     wire_type = 'NovaClientError'
+
+
+class RepinError(KronosException):
+    """vCPUs of an instance could not be pinned."""
+
+    msg_fmt = '%(what)s %(problem)s. %(remedy)s'
+    code = 'kronos.repin'
+
+
+class RepinUnsupported(RepinError):
+    """Not enabled, not installed, or not ours to do."""
+
+    code = 'kronos.repin.unsupported'
+
+
+class RepinRefused(RepinError):
+    """What is asked for cannot be meant; libvirt has changed nothing."""
+
+    code = 'kronos.repin.refused'
+
+
+class RepinFailed(RepinError):
+    """libvirt could not be reached or has refused; its pins are what they were."""
+
+    msg_fmt = ('The vCPUs of instance %(instance)s on host %(host)s were not pinned: %(problem)s. '
+               '%(remedy)s')
+    code = 'kronos.repin.failed'
+
+
+class RepinUnknown(RepinError):
+    """Some of its vCPUs may be pinned, and others not."""
+
+    msg_fmt = ('Some vCPUs of instance %(instance)s on host %(host)s may be pinned and others '
+               'not: %(problem)s. %(remedy)s')
+    code = 'kronos.repin.unknown'

@@ -29,6 +29,7 @@ from kronos_nova.conf import monitoring
 from kronos_nova.conf import mqtt
 from kronos_nova.conf import nova
 from kronos_nova.conf import prometheus
+from kronos_nova.conf import repin
 
 
 class _Declared(Protocol):
@@ -40,7 +41,7 @@ class _Declared(Protocol):
 
 _MODULES: tuple[_Declared, ...] = (
     engine, prometheus, executor, hooks, hooks.PSCOM, hooks.WEBHOOK, hooks.ALERTMANAGER,
-    messaging, monitoring, mqtt, migfra, nova)
+    messaging, monitoring, mqtt, migfra, nova, repin)
 
 
 def register(conf: cfg.ConfigOpts) -> None:

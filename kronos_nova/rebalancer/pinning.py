@@ -1,0 +1,294 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+"""Pins vCPUs of running instances, which Nova has no call for: libvirt is asked.
+
+Nova writes ``<vcpu cpuset='...'>`` (its ``[compute] cpu_shared_set``) for an instance without
+dedicated CPUs and looks at it no more; within that set its vCPUs may be pinned. It pins those of
+dedicated CPUs itself, which is left to it. What is pinned here lasts until the instance is
+migrated, rebuilt or rebooted hard.
+"""
+
+from collections.abc import Iterable
+from collections.abc import Sequence
+import contextlib
+import functools
+import re
+import threading
+from typing import Any
+import uuid
+from xml.etree import ElementTree
+
+from oslo_config import cfg
+from oslo_log import log as logging
+
+from kronos_nova import exception
+
+LOG = logging.getLogger(__name__)
+#: ``hw:cpu_policy`` of which Nova owns the pins.
+OWNED_BY_NOVA = frozenset({'dedicated', 'mixed'})
+_HOST = re.compile(r'[A-Za-z0-9](?:[A-Za-z0-9._-]{0,253}[A-Za-z0-9])?', re.ASCII)
+#: More than any machine has; what is asked for may come from a message.
+_LARGEST = 65536
+
+VcpuMap = Sequence[Sequence[int]]
+Pins = list[tuple[bool, ...]]
+
+
+class Pinning:
+    """Pins by ``[repin]``; may be called by several threads.
+
+    :param conf: with the options of :mod:`kronos_nova.conf.repin`.
+    """
+
+    def __init__(self, conf: cfg.ConfigOpts) -> None:
+        self._uri: str = conf.repin.uri
+        self._timeout: float = conf.repin.timeout
+
+    def repin(self, host: str, instance_uuid: str, vcpu_map: VcpuMap,
+              cpu_policy: str | None = None) -> None:
+        """Pin each vCPU of a running instance to its physical CPUs: all of them or none.
+
+        :param host: Nova's name of the host that it runs on.
+        :param vcpu_map: one sequence of CPU numbers of the host for each vCPU.
+        :param cpu_policy: ``hw:cpu_policy`` of its flavor or image, from Nova.
+        :raises RepinUnsupported: not configured, no libvirt-python, or Nova pins it itself.
+        :raises RepinRefused: the host, instance or map cannot be meant.
+        :raises RepinFailed: libvirt cannot be reached or refuses; nothing has changed.
+        :raises RepinUnknown: something may have changed.
+        """
+        uri = self._uri_of(host)
+        if cpu_policy in OWNED_BY_NOVA:
+            raise exception.RepinUnsupported(
+                what=f'instance {instance_uuid}', problem=f'has {cpu_policy} CPUs',
+                remedy='Nova pins these itself: resize it to a flavor without hw:cpu_policy.')
+        wanted = _numbers(vcpu_map)
+        try:
+            name = str(uuid.UUID(instance_uuid))
+        except ValueError:
+            raise exception.RepinRefused(
+                what='the instance', problem=f'{instance_uuid!r:.80} is no UUID',
+                remedy='Name it by its UUID in Nova.') from None
+        task = _Task(_libvirt(), uri, host, name, wanted)
+        task.run(self._timeout)
+        LOG.info('Pinned the %(count)d vCPUs of instance %(instance)s on host %(host)s.',
+                 {'count': len(wanted), 'instance': name, 'host': host})
+
+    def _uri_of(self, host: str) -> str:
+        if not self._uri:
+            raise exception.RepinUnsupported(
+                what='repin', problem='is not enabled',
+                remedy='Set [repin] uri to qemu+tls://{host}/system, or to what reaches libvirt '
+                       'of a host.')
+        if '{host}' not in self._uri:
+            raise exception.ConfigError(
+                path='the configuration', field='[repin] uri', problem='{host} is not in it',
+                remedy='Write {host} where the name of the host belongs, such as in '
+                       'qemu+tls://{host}/system')
+        if not _HOST.fullmatch(host):
+            raise exception.RepinRefused(
+                what='the host', problem=f'{host!r:.80} cannot stand in a URI',
+                remedy='A name of letters, digits, dots, hyphens and underscores can.')
+        return self._uri.replace('{host}', host)
+
+
+def _numbers(vcpu_map: VcpuMap) -> list[frozenset[int]]:
+    """:raises RepinRefused: it is no list of lists of CPU numbers, or a vCPU has none."""
+    def refused(problem: str) -> exception.RepinRefused:
+        return exception.RepinRefused(
+            what='the vCPU map', problem=problem,
+            remedy='Give one list for each vCPU, with numbers of CPUs of the host: [[0], [1, 2]].')
+
+    def is_list(value: object) -> bool:
+        return isinstance(value, Sequence) and not isinstance(value, str | bytes | bytearray)
+
+    if not is_list(vcpu_map) or not vcpu_map:
+        raise refused('is empty or no list')
+    found = []
+    for number, cpus in enumerate(vcpu_map):
+        if not is_list(cpus) or not cpus:
+            raise refused(f'has no list of CPUs for vCPU {number}')
+        for cpu in cpus:
+            if type(cpu) is not int or not 0 <= cpu < _LARGEST:
+                raise refused(f'has {cpu!r:.40} for vCPU {number}, which is no number of a CPU')
+        found.append(frozenset(cpus))
+    return found
+
+
+@functools.cache
+def _loaded() -> Any:
+    import libvirt
+
+    # It writes to standard error else what it raises as well.
+    libvirt.registerErrorHandler(lambda _context, _error: None, None)
+    return libvirt
+
+
+def _libvirt() -> Any:
+    """:raises RepinUnsupported: it is not installed."""
+    try:
+        return _loaded()
+    except ImportError as e:
+        raise exception.RepinUnsupported(
+            what='repin', problem=f'needs libvirt-python ({e})',
+            remedy='Install the package python3-libvirt of the distribution, or '
+                   'kronos-nova[libvirt].') from None
+
+
+class _Task:
+    """One call. A thread talks to libvirt, since its calls know no deadline."""
+
+    def __init__(self, libvirt: Any, uri: str, host: str, instance: str,
+                 wanted: list[frozenset[int]]) -> None:
+        self._libvirt, self._uri, self._host = libvirt, uri, host
+        self._instance, self._wanted = instance, wanted
+        self._late = threading.Event()
+        self._begun = False
+        self._error: BaseException | None = None
+
+    def run(self, timeout: float) -> None:
+        thread = threading.Thread(target=self._work, name=f'repin-{self._instance}', daemon=True)
+        thread.start()
+        thread.join(timeout)
+        if thread.is_alive():
+            # It takes back what it has pinned as soon as libvirt lets it.
+            self._late.set()
+            kind = exception.RepinUnknown if self._begun else exception.RepinFailed
+            raise kind(host=self._host, instance=self._instance,
+                       problem=f'libvirt gave no answer within {timeout:g} s',
+                       remedy='See whether the host and its libvirt daemon are well.')
+        if self._error is not None:
+            raise self._error
+
+    def _work(self) -> None:
+        try:
+            self._talk()
+        except self._libvirt.libvirtError as e:
+            self._error = self._failed(e)
+        except BaseException as e:
+            self._error = e
+
+    def _failed(self, error: Exception) -> exception.RepinFailed:
+        return exception.RepinFailed(
+            host=self._host, instance=self._instance, problem=_said(error),
+            remedy='See whether [repin] uri, its TLS certificates and the libvirt daemon of the '
+                   'host are right.')
+
+    def _talk(self) -> None:
+        connection = self._libvirt.open(self._uri)
+        try:
+            domain = self._domain(connection)
+            size = self._check(connection, domain)
+            self._pin(domain, [tuple(cpu in cpus for cpu in range(size)) for cpus in self._wanted])
+        finally:
+            with contextlib.suppress(self._libvirt.libvirtError):
+                connection.close()
+
+    def _domain(self, connection: Any) -> Any:
+        try:
+            domain = connection.lookupByUUIDString(self._instance)
+            if domain.isActive():
+                return domain
+            problem = 'does not run'
+        except self._libvirt.libvirtError as e:
+            if e.get_error_code() != self._libvirt.VIR_ERR_NO_DOMAIN:
+                raise
+            problem = 'is not known to libvirt'
+        raise self._refused(f'{problem} on host {self._host}', 'Ask Nova where it runs.')
+
+    def _refused(self, problem: str, remedy: str) -> exception.RepinRefused:
+        return exception.RepinRefused(
+            what=f'instance {self._instance}', problem=problem, remedy=remedy)
+
+    def _check(self, connection: Any, domain: Any) -> int:
+        """The number of CPUs that a map of libvirt has.
+
+        :raises RepinRefused: the map does not fit to the instance or the host.
+        """
+        vcpus = domain.vcpusFlags(self._libvirt.VIR_DOMAIN_AFFECT_LIVE)
+        if vcpus != len(self._wanted):
+            raise self._refused(f'has {vcpus} vCPUs, the vCPU map {len(self._wanted)}',
+                                'Give one list of CPUs for each vCPU.')
+        size, online, _count = connection.getCPUMap()
+        asked = frozenset().union(*self._wanted)
+        here = {cpu for cpu in range(size) if online[cpu]}
+        if absent := sorted(asked - here):
+            raise self._refused(f'cannot use CPU {_listed(absent)}, not online on host '
+                                f'{self._host}', f'Online are: {_listed(sorted(here))}.')
+        allowed = _shared_set(domain.XMLDesc())
+        if allowed is not None and (foreign := sorted(asked - allowed)):
+            raise self._refused(
+                f'may not use CPU {_listed(foreign)} of host {self._host}, which Nova has not '
+                'given to it', f'Choose among those of its cpu_shared_set: '
+                               f'{_listed(sorted(allowed))}.')
+        return int(size)
+
+    def _pin(self, domain: Any, wanted: Pins) -> None:
+        before = self._pins(domain)
+        self._begun = True
+        try:
+            for vcpu, cpus in enumerate(wanted):
+                self._in_time()
+                # Without flags it is of the running domain, not of its definition.
+                domain.pinVcpu(vcpu, cpus)
+            self._in_time()
+        except (self._libvirt.libvirtError, TimeoutError) as e:
+            self._undo(domain, before, e)
+            raise
+
+    def _pins(self, domain: Any) -> Pins:
+        return list(domain.vcpuPinInfo(self._libvirt.VIR_DOMAIN_AFFECT_LIVE))
+
+    def _in_time(self) -> None:
+        if self._late.is_set():
+            raise TimeoutError('nobody waits for it any more')
+
+    def _undo(self, domain: Any, before: Pins, why: Exception) -> None:
+        """:raises RepinUnknown: the vCPUs are not pinned as they were before."""
+        for vcpu, cpus in enumerate(before):
+            with contextlib.suppress(self._libvirt.libvirtError):
+                domain.pinVcpu(vcpu, cpus)
+        after: Pins = []
+        with contextlib.suppress(self._libvirt.libvirtError):
+            after = self._pins(domain)
+        if after != before:
+            raise exception.RepinUnknown(
+                host=self._host, instance=self._instance,
+                problem=f'{_said(why)}, and they could not be pinned back',
+                remedy='Migrate it or reboot it hard: Nova defines it anew then.') from why
+
+
+def _shared_set(xml: str) -> frozenset[int] | None:
+    """``/domain/vcpu/@cpuset``: CPU numbers, or None for all."""
+    # libvirt has written it, and escapes what others have named.
+    found = ElementTree.fromstring(xml).find('vcpu')  # noqa: S314
+    text = None if found is None else found.get('cpuset')
+    if text is None:
+        return None
+    cpus: set[int] = set()
+    for part in text.split(','):
+        first, _, last = part.lstrip('^').partition('-')
+        span = range(int(first), int(last or first) + 1)
+        if part.startswith('^'):
+            cpus.difference_update(span)
+        else:
+            cpus.update(span)
+    return frozenset(cpus)
+
+
+def _listed(numbers: Iterable[int]) -> str:
+    shown = [str(number) for number in numbers]
+    return ', '.join(shown[:16]) + (' ...' if len(shown) > 16 else '')
+
+
+def _said(error: Exception) -> str:
+    """What libvirt says, on one line."""
+    return ' '.join(str(error).split())[:300]

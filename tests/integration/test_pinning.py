@@ -1,0 +1,245 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+"""Pinning vCPUs, beside libvirt's own test driver: no hypervisor, but its real library."""
+
+import contextlib
+from pathlib import Path
+import sys
+import threading
+import time
+import uuid
+
+from oslo_config import cfg
+import pytest
+
+from kronos_nova import exception
+from kronos_nova.conf import opts
+from kronos_nova.rebalancer import pinning
+from tests import ci
+
+#: Debian's packages of Python modules, of which a virtual environment knows nothing.
+DEBIAN = Path('/usr/lib/python3/dist-packages')
+#: The test driver's host has eight CPUs, of which 0, 2 and 4 are online.
+URI = 'test:///default?host={host}'
+
+
+@pytest.fixture(scope='module')
+def libvirt(tmp_path_factory):
+    """libvirt-python of this environment, else that of Debian's package python3-libvirt."""
+    with pytest.MonkeyPatch.context() as patch:
+        with contextlib.suppress(ImportError):
+            return pinning._loaded()
+        links = tmp_path_factory.mktemp('libvirt')
+        for pattern in ('libvirt.py', f'libvirtmod.{sys.implementation.cache_tag}-*.so'):
+            for path in DEBIAN.glob(pattern):
+                (links / path.name).symlink_to(path)
+        patch.syspath_prepend(str(links))
+        try:
+            return pinning._loaded()
+        except ImportError as e:
+            ci.missing(f'libvirt-python for Python {sys.version.split()[0]} ({e})',
+                       'python3-libvirt')
+
+
+@pytest.fixture
+def cloud(libvirt):
+    """The connection that keeps what is in the driver; it forgets all with the last one."""
+    connection = libvirt.open('test:///default')
+    yield connection
+    connection.close()
+
+
+@pytest.fixture
+def instance(cloud):
+    """A running instance of two vCPUs, which may use CPUs 0 to 2 and 4."""
+    return running(cloud)
+
+
+def running(cloud, vcpus=2, cpuset='cpuset="0-2,4"'):
+    name = str(uuid.uuid4())
+    return cloud.createXML(
+        f'<domain type="test"><name>instance-{name}</name><uuid>{name}</uuid><memory>8192</memory>'
+        f'<vcpu {cpuset}>{vcpus}</vcpu><os><type>hvm</type></os></domain>', 0)
+
+
+def pinning_of(uri=URI, timeout=30.0):
+    conf = cfg.ConfigOpts()
+    opts.register(conf)
+    conf([], default_config_files=[])
+    conf.set_override('uri', uri, 'repin')
+    conf.set_override('timeout', timeout, 'repin')
+    return pinning.Pinning(conf)
+
+
+def pins(libvirt, instance):
+    return [{cpu for cpu, pinned in enumerate(cpus) if pinned}
+            for cpus in instance.vcpuPinInfo(libvirt.VIR_DOMAIN_AFFECT_LIVE)]
+
+
+def spoil(monkeypatch, libvirt, fails):
+    """Of the calls to pin, by number from 0, those that ``fails`` names fail."""
+    calls, pin = [], libvirt.virDomain.pinVcpu
+
+    def pin_vcpu(domain, vcpu, cpus):
+        calls.append(vcpu)
+        if fails(len(calls) - 1):
+            raise libvirt.libvirtError('the host is on fire')
+        return pin(domain, vcpu, cpus)
+
+    monkeypatch.setattr(libvirt.virDomain, 'pinVcpu', pin_vcpu)
+    return calls
+
+
+def test_each_vcpu_is_pinned_to_its_cpus(libvirt, instance):
+    pinning_of().repin('host1', instance.UUIDString(), [[0, 4], (2,)])
+    assert pins(libvirt, instance) == [{0, 4}, {2}]
+
+
+def test_another_map_takes_the_place_of_the_first(libvirt, instance):
+    for vcpu_map in ([[0], [2]], [[2], [0, 4]]):
+        pinning_of().repin('host1', instance.UUIDString(), vcpu_map)
+    assert pins(libvirt, instance) == [{2}, {0, 4}]
+
+
+def test_an_instance_without_a_cpuset_may_use_every_cpu_that_is_online(libvirt, cloud):
+    free = running(cloud, cpuset='')
+    pinning_of().repin('host1', free.UUIDString(), [[4], [4]])
+    assert pins(libvirt, free) == [{4}, {4}]
+
+
+@pytest.mark.parametrize(('vcpu_map', 'said'), [
+    ([[0]], 'has 2 vCPUs, the vCPU map 1'),
+    ([[0], [0], [0]], 'has 2 vCPUs, the vCPU map 3'),
+    ([[0], [1]], 'cannot use CPU 1, not online on host host1. Online are: 0, 2, 4.'),
+    ([[0], [65535]], 'cannot use CPU 65535'),
+    ([], 'is empty'), ('01', 'no list'), ([[0], []], 'no list of CPUs for vCPU 1'),
+    ([[0], '2'], 'no list of CPUs for vCPU 1'), ([0, 2], 'no list of CPUs for vCPU 0'),
+    ([[0], [True]], 'has True for vCPU 1'), ([[0], [-1]], 'has -1'), ([[0], [65536]], 'has 65536'),
+    ([[0], ['x' * 999]], "has 'xxx")])
+def test_a_map_that_does_not_fit_is_refused_and_nothing_is_pinned(
+        libvirt, instance, vcpu_map, said):
+    before = pins(libvirt, instance)
+    with pytest.raises(exception.RepinRefused) as caught:
+        pinning_of().repin('host1', instance.UUIDString(), vcpu_map)
+    assert said in str(caught.value) and len(str(caught.value)) < 300
+    assert pins(libvirt, instance) == before
+
+
+def test_cpus_that_nova_has_given_to_others_are_refused(libvirt, cloud):
+    narrow = running(cloud, cpuset='cpuset="0-4,^4"')
+    with pytest.raises(exception.RepinRefused, match='may not use CPU 4 of host host1'):
+        pinning_of().repin('host1', narrow.UUIDString(), [[0], [4]])
+    assert 4 not in set().union(*pins(libvirt, narrow))
+
+
+@pytest.mark.parametrize('policy', ['dedicated', 'mixed'])
+def test_pins_that_nova_owns_are_left_to_it(libvirt, instance, policy):
+    before = pins(libvirt, instance)
+    with pytest.raises(exception.RepinUnsupported, match=f'has {policy} CPUs'):
+        pinning_of().repin('host1', instance.UUIDString(), [[0], [2]], policy)
+    assert pins(libvirt, instance) == before
+    pinning_of().repin('host1', instance.UUIDString(), [[0], [2]], 'shared')
+
+
+@pytest.mark.parametrize('fails', [(0,), (1,)])
+def test_what_was_pinned_is_pinned_back_when_libvirt_refuses_the_rest(
+        libvirt, instance, monkeypatch, fails):
+    pinning_of().repin('host1', instance.UUIDString(), [[0], [2]])
+    calls = spoil(monkeypatch, libvirt, fails.__contains__)
+    with pytest.raises(exception.RepinFailed, match='the host is on fire'):
+        pinning_of().repin('host1', instance.UUIDString(), [[4], [4]])
+    assert pins(libvirt, instance) == [{0}, {2}]
+    assert calls == [*range(fails[0] + 1), 0, 1]
+
+
+def test_what_cannot_be_pinned_back_is_said_to_be_unknown(libvirt, instance, monkeypatch):
+    spoil(monkeypatch, libvirt, lambda call: call > 0)
+    with pytest.raises(exception.RepinUnknown, match='could not be pinned back'):
+        pinning_of().repin('host1', instance.UUIDString(), [[4], [4]])
+
+
+@pytest.mark.parametrize('vcpus', [1, 2])
+def test_who_waits_no_longer_is_told_so_and_what_was_pinned_is_pinned_back(
+        libvirt, cloud, monkeypatch, vcpus):
+    instance = running(cloud, vcpus)
+    before, pin, goes_on = pins(libvirt, instance), libvirt.virDomain.pinVcpu, threading.Event()
+
+    def slow(domain, vcpu, cpus):
+        goes_on.wait(60)
+        return pin(domain, vcpu, cpus)
+
+    monkeypatch.setattr(libvirt.virDomain, 'pinVcpu', slow)
+    with pytest.raises(exception.RepinUnknown, match='no answer within 0.5 s'):
+        pinning_of(timeout=0.5).repin('host1', instance.UUIDString(), [[0]] * vcpus)
+    goes_on.set()
+    for thread in threading.enumerate():
+        if thread.name == f'repin-{instance.UUIDString()}':
+            thread.join(60)
+    assert pins(libvirt, instance) == before
+
+
+def test_a_host_that_does_not_answer_is_given_up_in_time(libvirt, monkeypatch):
+    monkeypatch.setattr(libvirt, 'open', lambda _uri: time.sleep(2))
+    with pytest.raises(exception.RepinFailed, match='no answer within 0.1 s'):
+        pinning_of(timeout=0.1).repin('host1', str(uuid.uuid4()), [[0]])
+
+
+def test_every_connection_is_closed(libvirt, instance, monkeypatch):
+    open_ones, really = [], libvirt.open
+
+    def connect(uri):
+        open_ones.append((uri, really(uri)))
+        return open_ones[-1][1]
+
+    monkeypatch.setattr(libvirt, 'open', connect)
+    pinning_of().repin('host1', instance.UUIDString(), [[0], [2]])
+    with pytest.raises(exception.RepinRefused):
+        pinning_of().repin('host2.example', instance.UUIDString(), [[0]])
+    assert [uri for uri, _ in open_ones] == [
+        'test:///default?host=host1', 'test:///default?host=host2.example']
+    for _, connection in open_ones:
+        with pytest.raises(libvirt.libvirtError):
+            connection.getHostname()
+
+
+def test_an_instance_that_is_not_there_is_named(cloud):
+    with pytest.raises(exception.RepinRefused, match='is not known to libvirt on host host1'):
+        pinning_of().repin('host1', str(uuid.uuid4()), [[0]])
+
+
+def test_a_libvirt_that_fails_while_it_looks_is_not_an_instance_that_is_not_there(
+        libvirt, instance, monkeypatch):
+    def fails(_connection, _name):
+        raise libvirt.libvirtError('internal error')
+
+    monkeypatch.setattr(libvirt.virConnect, 'lookupByUUIDString', fails)
+    with pytest.raises(exception.RepinFailed, match='internal error'):
+        pinning_of().repin('host1', instance.UUIDString(), [[0], [2]])
+
+
+def test_an_instance_that_does_not_run_is_refused(cloud):
+    name = str(uuid.uuid4())
+    stopped = cloud.defineXML(
+        f'<domain type="test"><name>{name}</name><uuid>{name}</uuid><memory>8192</memory>'
+        '<os><type>hvm</type></os></domain>')
+    try:
+        with pytest.raises(exception.RepinRefused, match='does not run'):
+            pinning_of().repin('host1', name, [[0]])
+    finally:
+        stopped.undefine()
+
+
+def test_a_daemon_that_refuses_connections_is_told_with_a_remedy(libvirt, capfd):
+    with pytest.raises(exception.RepinFailed, match=r'Connection refused.*\[repin\] uri'):
+        pinning_of('qemu+tcp://127.0.0.1:1/system?host={host}').repin(
+            'host1', str(uuid.uuid4()), [[0]])
+    assert capfd.readouterr().err == ''
