@@ -23,6 +23,7 @@ from paho.mqtt import client as paho
 from paho.mqtt import enums
 import yaml
 
+from kronos_nova import exception
 from kronos_nova.conf import permits
 from kronos_nova.conf import policies
 from kronos_nova.rebalancer import collector
@@ -324,6 +325,63 @@ parameter:
                            'parameter: {swap-with: {vm-name: vm-2}}\n')
         self.assertEqual(('error', 'swap-with: it is on host3, not on host2'),
                          (found['status'], found['details']))
+
+
+class TestPins(MigfraCase):
+    allow = ('repin-vm,migrate-vm:*:*',)
+
+    def setUp(self) -> None:
+        super().setUp()
+        self.pinned: list[Any] = []
+        self.problem: Exception | None = None
+
+        def repin(driver: Any, *what: Any) -> None:
+            if self.problem is not None:
+                raise self.problem
+            self.pinned.append(what)
+
+        self.repin = repin
+
+    def test_without_the_driver_it_is_unsupported_and_nothing_is_moved(self) -> None:
+        server = self.named(self.boot(host='host1'), 'vm-1')
+        found = self.asked(f'task: repin vm\nid: {ID}1\nvm-name: vm-1\n'
+                           'vcpu-map: [[4],[5],[6],[7]]\n')
+        self.assertEqual(('vm repinned', 'error'), (found['result'], found['status']))
+        self.assertIn('repin is not enabled. Set [repin] uri', found['details'])
+        found = self.asked(f'task: migrate vm\nid: {ID}2\nvm-name: vm-1\ndestination: host2\n'
+                           'parameter: {vcpu-map: [[4]]}\n')
+        self.assertEqual('vcpu-map: Nova has no call for it, and [repin] is not enabled',
+                         found['details'])
+        self.assertEqual('host1', self.host_of(server))
+
+    def test_the_driver_is_asked_where_the_server_is(self) -> None:
+        self.useFixture(fixtures.MonkeyPatch(
+            'kronos_nova.rebalancer.pinning.Pinning.repin', self.repin))
+        self.service.ended()
+        self.conf.set_override('uri', 'test:///{host}', 'repin')
+        self.new_service('two')
+        one = self.named(self.boot(host='host1'), 'vm-1')
+        two = self.named(self.boot(host='host2'), 'vm-2')
+        found = self.asked(f'task: repin vm\nid: {ID}1\nvm-name: vm-1\nvcpu-map: [[4],[5]]\n')
+        self.assertEqual({'scheduler': 'global', 'result': 'vm repinned', 'id': f'{ID}1',
+                          'vm-name': 'vm-1', 'status': 'success', 'details': ''}, found)
+        self.assertEqual([('host1', one['id'], ((4,), (5,)), None)], self.pinned)
+        self.pinned.clear()
+        found = self.asked(f'task: migrate vm\nid: {ID}2\nvm-name: vm-1\ndestination: host2\n'
+                           'parameter: {vcpu-map: [[6]], swap-with: '
+                           '{vm-name: vm-2, vcpu-map: [[7]]}}\n')
+        self.assertEqual('success', found['status'], found)
+        self.assertEqual([('host1', two['id'], ((7,),), None), ('host2', one['id'], ((6,),), None)],
+                         sorted(self.pinned))
+        # It has moved, and its processors are not where they were to be: that is told.
+        self.problem = exception.RepinUnsupported(
+            what='repin', problem='is away', remedy='Look.')
+        self.conf.set_override('ignore_cooldowns', True, 'migfra')
+        found = self.asked(f'task: migrate vm\nid: {ID}3\nvm-name: vm-1\ndestination: host3\n'
+                           'parameter: {vcpu-map: [[6]]}\n', 'host2')
+        self.assertEqual(('error', 'it was migrated; vcpu-map: repin is away. Look.'),
+                         (found['status'], found['details']))
+        self.assertEqual('host3', self.host_of(one))
 
 
 class TestHooks(MigfraCase):
