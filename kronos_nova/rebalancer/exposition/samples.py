@@ -144,6 +144,9 @@ def of_census(census: censuses.Census | None) -> Iterator[Sample]:
         yield 'kronos_oldest_task_age_seconds', (scope, state), age
     for kind in ('instance', 'host', 'disks', 'cells'):
         yield 'kronos_quarantined', (kind,), float(census.quarantined.get(kind, 0))
+    for kind, (number, age) in census.requests.items():
+        yield 'kronos_requests', (kind,), float(number)
+        yield 'kronos_oldest_request_age_seconds', (kind,), age
     pauses = {pause.scope: pause for pause in census.pauses}
     yield 'kronos_cloud_paused', (), float(None in pauses)
     for scope in sorted({*census.scopes, *(name for name in pauses if name is not None)}):

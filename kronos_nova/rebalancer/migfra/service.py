@@ -51,6 +51,8 @@ WAITING = 256
 AT_ONCE = 64
 #: A pass that fails for a defect of ours is tried so often.
 TRIES = 3
+#: Seconds until a request that could not be looked into is looked at again: at first, at most.
+BACKOFF, MAX_BACKOFF = 5.0, 120.0
 
 
 class Broker(Protocol):
@@ -128,6 +130,7 @@ class Lane:
         self._handler = handler
         self._clock = clock
         self._defects: dict[str, int] = {}
+        self._waits: dict[str, tuple[float, float]] = {}
         self._began: float | None = None
         self.wake = threading.Event()
         self.name = handler.name
@@ -156,10 +159,19 @@ class Lane:
     def _pass(self) -> int:
         mine = self._kept.claim(self.worker, frozenset(self._handler.kinds))
         for request in mine:
-            self._go_on(request, self._clock())
-        for request_id in self._defects.keys() - {r.request_id for r in mine}:
-            del self._defects[request_id]
+            until, _seconds = self._waits.get(request.request_id, (0.0, 0.0))
+            if self._clock() >= until:
+                self._go_on(request, self._clock())
+        for memory in (self._defects, self._waits):
+            for request_id in memory.keys() - {r.request_id for r in mine}:
+                del memory[request_id]
         return len(mine)
+
+    def _put_off(self, request: requests.Request) -> None:
+        """A look may be long, and what is in its way lasts."""
+        _until, seconds = self._waits.get(request.request_id, (0.0, BACKOFF / 2))
+        seconds = min(2 * seconds, MAX_BACKOFF)
+        self._waits[request.request_id] = (self._clock() + seconds, seconds)
 
     def _go_on(self, request: requests.Request, now: float) -> None:
         try:
@@ -168,10 +180,12 @@ class Lane:
             ended = self._refused(request, str(e))
         except exception.StoreError as e:
             LOG.warning('Request %s: %s It is looked at again.', request.request_id, e)
+            self._put_off(request)
             ended = self._late(request, now, str(e))
         except (api.ApiError, exception.KronosException) as e:
             LOG.warning('Request %s: %s. It is looked at again.', request.request_id,
                         str(e).rstrip('.'))
+            self._put_off(request)
             ended = self._late(request, now, str(e))
         except Exception as e:
             ended = self._defect(request, e)

@@ -26,6 +26,7 @@ from kronos_nova.rebalancer.store import leases
 from kronos_nova.rebalancer.store import pauses as pausing
 from kronos_nova.rebalancer.store import presence
 from kronos_nova.rebalancer.store import quarantine
+from kronos_nova.rebalancer.store import requests
 from kronos_nova.rebalancer.store import rows
 from kronos_nova.rebalancer.store import tables
 
@@ -52,7 +53,8 @@ class Census:
     """``tasks``: live ones by scope, phase and state; ``ages``: seconds since the
     oldest of them was planned, by scope and state; ``overdue``: how many are past
     their deadline, by scope. ``quarantined``: by kind. ``executors``: those that run, and the
-    scopes that they serve, None for all."""
+    scopes that they serve, None for all. ``requests``: those from outside that are open, by
+    kind, and the seconds since the oldest of a kind came."""
 
     scopes: Mapping[str, Scope]
     tasks: Mapping[tuple[str, str, str], int]
@@ -61,6 +63,7 @@ class Census:
     pauses: tuple[pausing.Pause, ...]
     quarantined: Mapping[str, int]
     executors: Mapping[str, frozenset[str] | None]
+    requests: Mapping[str, tuple[int, float]] = dataclasses.field(default_factory=dict)
 
 
 def take(connection: sa.Connection, clock: ColumnElement[float]) -> Census:
@@ -72,7 +75,9 @@ def take(connection: sa.Connection, clock: ColumnElement[float]) -> Census:
         tasks=tasks, ages=ages, overdue=overdue,
         pauses=tuple(pausing.lasting(connection, now)),
         quarantined=Counter(held.kind for held in quarantine.lasting(connection, now)),
-        executors=presence.seen(connection, now))
+        executors=presence.seen(connection, now),
+        requests={kind: (number, max(0.0, now - since))
+                  for kind, number, since in requests.waiting(connection)})
 
 
 def _scopes(connection: sa.Connection, now: float, busy: Collection[str]) -> dict[str, Scope]:

@@ -151,6 +151,15 @@ def listed(connection: sa.Connection, limit: int) -> list[Request]:
         .limit(limit)).mappings()]
 
 
+def waiting(connection: sa.Connection) -> list[tuple[str, int, float]]:
+    """Of each kind how many are open, and when the oldest came."""
+    return [(row.kind, int(row.number), float(row.since)) for row in connection.execute(
+        sa.select(_request.c.kind, sa.func.count().label('number'),
+                  sa.func.min(_request.c.received_at).label('since'))
+        .where(_request.c.ended_at.is_(None)).group_by(_request.c.kind)
+        .order_by(_request.c.kind))]
+
+
 def purge(connection: sa.Connection, older_than: float) -> None:
     """Forget those that were answered before."""
     connection.execute(sa.delete(_request).where(

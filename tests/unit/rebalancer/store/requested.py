@@ -44,6 +44,7 @@ def a_request_is_kept_once_and_comes_back_as_it_was(store):
     first = _request()
     assert _receive(store, first) == [None]
     assert _receive(store, _request(kind='migrate vm')) == [first]
+    assert store.census().requests['stop vm'][0] == 1
     mine, = _claim(store)
     assert mine == dataclasses.replace(first, worker='one')
     # Names are told apart byte by byte.
@@ -103,6 +104,7 @@ def an_ended_request_is_told_until_it_has_arrived(store):
         return [r.request_id for r in store.transaction(
             lambda c: requests.untold(c, workers, before, 10))]
 
+    assert store.census().requests == {}, 'none is open'
     assert untold('one') == ['r1', 'r2'] and untold('two') == []
     assert untold('two', before=NOW + 1) == ['r1', 'r2'], 'nobody else has for a while'
     store.transaction(lambda c: requests.tell(c, 'r1', NOW))

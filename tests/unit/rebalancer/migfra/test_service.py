@@ -1,0 +1,364 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+
+"""kronos-migfra without a Nova and a broker: what may go wrong between them and the database."""
+
+import logging
+import threading
+
+import fixtures
+from oslo_config import cfg
+import pytest
+import yaml
+
+from kronos_nova import exception
+from kronos_nova.conf import opts
+from kronos_nova.conf import permits
+from kronos_nova.rebalancer import mqtt
+from kronos_nova.rebalancer.clients import api
+from kronos_nova.rebalancer.clients import nova_api
+from kronos_nova.rebalancer.migfra import handling
+from kronos_nova.rebalancer.migfra import names
+from kronos_nova.rebalancer.migfra import service
+from kronos_nova.rebalancer.migfra.protocol import Kind
+from kronos_nova.rebalancer.store import api as store_api
+from tests.unit.rebalancer.migfra.test_protocol import ID
+from tests.unit.rebalancer.migfra.test_protocol import TASKS
+
+NOW = 1_800_000_000.0
+
+
+class Broker:
+    """Takes what is said, when it is told to."""
+
+    def __init__(self, heard):
+        self.heard = heard
+        self.said = []
+        self.topics = []
+        self.acknowledged = []
+
+    def publish(self, topic, payload, said):
+        self.said.append((topic, yaml.safe_load(payload), said))
+
+    def subscribe(self, topics):
+        self.topics.append(list(topics))
+
+    def start(self):
+        pass
+
+    stop = start
+
+    def deliver(self, text, host='node1', retained=False):
+        self.heard(mqtt.Heard(f'fast/migfra/{host}/task', text.encode(), retained,
+                              lambda: self.acknowledged.append(text)))
+
+
+class Handler:
+    """Does what it is told to."""
+
+    name = 'all'
+    kinds = frozenset(Kind)
+
+    def __init__(self, *answers):
+        self.answers = list(answers)
+        self.asked = []
+
+    def step(self, request, now):
+        self.asked.append(request.request_id)
+        answer = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+
+class Nova:
+    """Knows two hosts, or nothing."""
+
+    def __init__(self):
+        self.down = False
+        self.aggregates_ = {'rack': ('node2', 'node3')}
+
+    def services(self):
+        if self.down:
+            raise api.ApiError('Nova', 'compute services', 'no answer in time')
+        return dict.fromkeys(['node1', 'node2', 'node/3'])
+
+    def aggregates(self):
+        return {name: nova_api.Aggregate(hosts, {}) for name, hosts in self.aggregates_.items()}
+
+
+class World:
+
+    def __init__(self, store, *answers):
+        self.now = NOW
+        self.store = store
+        self.conf = cfg.ConfigOpts()
+        opts.register(self.conf)
+        self.conf([], default_config_files=[])
+        self.set('dry_run', False, 'engine')
+        self.nova = Nova()
+        self.handler = Handler(*answers)
+        self.service = self.made('one')
+
+    def set(self, name, value, group='migfra'):
+        self.conf.set_override(name, value, group)
+
+    def made(self, worker):
+        self.kept = service.Kept(self.store, worker, 60.0, lambda: self.now)
+        self.lane = service.Lane(self.conf, self.kept, self.handler, lambda: self.now)
+        hosts = names.Hosts(self.nova, ['rack', '_unassigned_'])
+
+        def connect(heard):
+            self.broker = Broker(heard)
+            return self.broker
+
+        return service.Service(self.conf, self.kept, hosts, [self.lane], connect,
+                               clock=lambda: self.now)
+
+    def run(self, wait=0.0):
+        self.service.run_once(wait)
+
+
+@pytest.fixture
+def store(tmp_path):
+    found = store_api.Store.from_url(f'sqlite:///{tmp_path}/kronos.sqlite')
+    found.upgrade()
+    yield found
+    found.close()
+
+
+DONE = handling.Ended('result: vm stopped\n', False)
+
+
+def test_a_message_is_acknowledged_when_it_is_kept(store):
+    world = World(store, None)
+    world.broker.deliver(TASKS[Kind.STOP])
+    assert world.broker.acknowledged == []
+    with fixtures.MonkeyPatch('kronos_nova.rebalancer.store.requests.receive', _broken):
+        with pytest.raises(exception.StoreError):
+            world.run()
+        assert world.broker.acknowledged == []
+    world.run()
+    assert world.broker.acknowledged == [TASKS[Kind.STOP]], 'what was held back is not lost'
+    assert world.lane.run_once() == 1
+
+
+def _broken(*args):
+    raise exception.StoreError(problem='is away', remedy='Wait.')
+
+
+def test_a_refusal_is_told_before_its_message_is_acknowledged(store):
+    world = World(store, None)
+    world.broker.deliver('task: quit\n')
+    world.run()
+    (topic, found, said), = world.broker.said
+    assert (topic, found['status']) == ('fast/migfra/node1/result', 'error')
+    assert world.broker.acknowledged == []
+    said(False)
+    assert world.broker.acknowledged == [], 'it comes again with the next connection'
+    said(True)
+    assert world.broker.acknowledged == ['task: quit\n']
+
+
+def test_a_result_is_told_until_the_broker_has_it(store):
+    world = World(store, DONE)
+    world.broker.deliver(TASKS[Kind.STOP])
+    world.run()
+    world.lane.run_once()
+    world.run()
+    world.run()
+    assert [found['result'] for _, found, _ in world.broker.said] == ['vm stopped']
+    world.broker.said.pop()[2](False)
+    world.run()
+    assert world.broker.said == [], 'who may not say it may not in a moment either'
+    world.now += 31
+    world.run()
+    world.broker.said.pop()[2](True)
+    world.run()
+    world.now += 3600
+    world.run()
+    assert world.broker.said == []
+
+
+def test_a_result_that_is_wanted_while_it_is_on_its_way_is_told_twice(store):
+    world = World(store, DONE)
+    world.broker.deliver(TASKS[Kind.STOP])
+    world.run()
+    world.lane.run_once()
+    world.run()
+    _, _, said = world.broker.said.pop()
+    world.broker.deliver(TASKS[Kind.STOP])
+    said(True)
+    world.run()
+    world.run()
+    assert len(world.broker.said) == 1
+
+
+def test_another_process_tells_what_nobody_has_told_for_a_while(store):
+    world = World(store, DONE)
+    world.broker.deliver(TASKS[Kind.STOP])
+    world.run()
+    world.lane.run_once()
+    second = world.made('two')
+    second.run_once(0.0)
+    assert world.broker.said == [], 'the first one does'
+    world.now += 61
+    second.run_once(0.0)
+    assert len(world.broker.said) == 1
+
+
+def test_the_hosts_of_all_scopes_are_heard_and_no_others(store):
+    world = World(store, None)
+    world.run()
+    assert world.broker.topics == [['fast/migfra/node1/task', 'fast/migfra/node2/task']]
+    world.nova.down = True
+    world.now += 61
+    world.run()
+    world.nova.down = False
+    world.nova.aggregates_['other'] = ('node1',)
+    world.now += 61
+    world.run()
+    assert world.broker.topics[1:] == [['fast/migfra/node2/task']]
+
+
+def test_before_the_hosts_are_known_nobody_is_refused_for_them(store):
+    hosts = names.Hosts(Nova(), ['_unassigned_'])
+    with pytest.raises(api.ApiError, match='not known yet'):
+        hosts.scope('node1')
+    hosts.refresh()
+    assert (hosts.scope('node1'), hosts.scope('node2')) == ('_unassigned_', None)
+
+
+@pytest.mark.parametrize('error', [
+    api.ApiError('Nova', 'servers', 'no answer in time'),
+    exception.StoreError(problem='is away', remedy='Wait.'),
+    exception.CollectError(what='servers', service='Nova', problem='no answer in time')])
+def test_what_is_not_known_is_looked_at_again_until_it_is_given_up(store, error):
+    world = World(store, error)
+    world.broker.deliver(TASKS[Kind.STOP])
+    world.run()
+    for asked, seconds in ((1, 0), (1, 4), (2, 2), (2, 9), (3, 2), (4, 21), (5, 41), (6, 81),
+                           (7, 121), (8, 121)):
+        world.now += seconds
+        assert world.lane.run_once() == 1
+        assert len(world.handler.asked) == asked, 'it is waited for, longer each time'
+    world.now += 86401
+    world.lane.run_once()
+    world.run()
+    (_, found, _), = world.broker.said
+    assert found['details'].startswith('given up after 86400 s: ')
+    assert str(error).split('.')[0] in found['details']
+
+
+def test_a_defect_is_tried_three_times_and_told_without_its_words(store):
+    world = World(store, ZeroDivisionError('secret=1'))
+    log = fixtures.FakeLogger(level=logging.ERROR)
+    with log:
+        world.broker.deliver(TASKS[Kind.STOP])
+        world.run()
+        assert [world.lane.run_once() for _ in range(4)] == [1, 1, 1, 0]
+        world.run()
+    (_, found, _), = world.broker.said
+    assert found['details'] == ('a defect of kronos-nova (ZeroDivisionError); its log tells of it')
+    assert 'failed for a reason that is a defect of ours' in log.output
+
+
+def test_a_refusal_has_one_line_whatever_it_quotes(store):
+    world = World(store, handling.Refusal('a\nb\x07'))
+    world.broker.deliver(TASKS[Kind.MIGRATE])
+    world.run()
+    world.lane.run_once()
+    world.run()
+    (_, found, _), = world.broker.said
+    assert (found['result'], found['details']) == ('vm migrated', 'a b')
+
+
+def test_nothing_is_done_in_a_dry_run(store):
+    world = World(store, DONE)
+    world.set('dry_run', True, 'engine')
+    world.broker.deliver(TASKS[Kind.STOP])
+    world.run()
+    world.lane.run_once()
+    assert world.handler.asked == []
+
+
+def test_a_pass_that_takes_long_keeps_what_is_ours_and_one_that_hangs_does_not(store):
+    world = World(store, None)
+    world.broker.deliver(TASKS[Kind.STOP])
+    world.run()
+    began, go_on = threading.Event(), threading.Event()
+
+    def slow(request, now):
+        began.set()
+        go_on.wait(30)
+
+    world.handler.step = slow
+    lane, one = world.lane, world.service
+    thread = threading.Thread(target=lane.run_once)
+    thread.start()
+    try:
+        assert began.wait(30)
+        for _ in range(8):
+            world.now += 20
+            one.run_once(0.0)
+        other = service.Kept(store, 'two', 60.0, lambda: world.now)
+        assert other.claim('two/all', frozenset(Kind)) == []
+        world.now += service.HUNG_SECONDS
+        one.run_once(0.0)
+        assert [r.request_id for r in other.claim('two/all', frozenset(Kind))] == [ID]
+    finally:
+        go_on.set()
+        thread.join()
+
+
+def test_while_we_are_behind_the_broker_waits(store):
+    world = World(store, None)
+    messages = [TASKS[Kind.STOP].replace(ID, f'r{n}') for n in range(service.WAITING + 1)]
+    thread = threading.Thread(target=lambda: [world.broker.deliver(m) for m in messages])
+    thread.start()
+    thread.join(1.0)
+    assert thread.is_alive()
+    world.run(1.0)
+    thread.join(30)
+    assert not thread.is_alive()
+    world.run()
+    assert world.broker.acknowledged == messages
+
+
+def test_a_stop_does_not_wait_for_a_full_queue(store):
+    world = World(store, None)
+    for n in range(service.WAITING):
+        world.broker.deliver(TASKS[Kind.STOP].replace(ID, f'r{n}'))
+    world.service.stop()
+    world.broker.deliver(TASKS[Kind.STOP])
+    assert world.broker.acknowledged == []
+
+
+def test_what_may_be_asked_for_is_nothing_unless_it_is_named(store):
+    hosts = names.Hosts(Nova(), ['rack', '_unassigned_'])
+    hosts.refresh()
+    world = World(store, None)
+    world.broker.deliver(TASKS[Kind.STOP])
+    world.run()
+    request, = world.kept.claim('w', frozenset(Kind))
+    task = handling.task(request)
+
+    def permitted(*allow):
+        return handling.permitted([permits.PermitType()(text) for text in allow], hosts,
+                                  request, task)
+
+    for allow in ([], ['start-vm:*:*'], ['stop-vm:*:rack']):
+        with pytest.raises(handling.Refusal, match='stop vm is not allowed in scope _unassigned_'):
+            permitted(*allow)
+    assert permitted('stop-vm:p1:*', 'stop-vm:p2:_unassigned_') == {'p1', 'p2'}
+    assert permitted('stop-vm:p1:*', '*:*:*') is None
