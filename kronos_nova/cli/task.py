@@ -54,7 +54,7 @@ class ShowTask(_database.ShowStored):
 
     def look(self, store: Any, uuid: str, nested: bool) -> _database.Shown | None:
         row = store.task(uuid)
-        return None if row is None else _shown(row, nested)
+        return None if row is None else _shown(row, nested, store.owed(uuid))
 
 
 def _doubt(row: Any) -> str:
@@ -65,7 +65,17 @@ def _doubt(row: Any) -> str:
     return '' if said is None else f'{said}, since {moments.shown(row.doubt_since)}'
 
 
-def _shown(row: Any, nested: bool) -> _database.Shown:
+def _owed(one: Any) -> str:
+    """A hook that has begun and is not ended."""
+    from kronos_nova.cli import moments
+    from kronos_nova.cmd import _tool
+
+    failed = f', tried {one.tries} times: {one.error}' if one.tries else ''
+    return _tool.shown(f'{one.hook.name} for {one.task.to_host}, since '
+                       f'{moments.shown(one.begun_at)}{failed}')
+
+
+def _shown(row: Any, nested: bool, owed: Iterable[Any] = ()) -> _database.Shown:
     from kronos_nova.cli import moments
     from kronos_nova.cmd import _tool
 
@@ -79,7 +89,9 @@ def _shown(row: Any, nested: bool) -> _database.Shown:
          'ended_at': moments.shown(a.ended_at), 'error_type': a.error_type,
          'error': None if a.error is None else _tool.shown(a.error),
          'migration_uuid': a.migration_uuid, 'phases': dict(a.phases)} for a in row.attempts]
+    hooks: Any = [_owed(one) for one in owed]
     if not nested:
+        hooks = '\n'.join(hooks)
         alternates = '\n'.join(
             a['host'] + ('' if a['improvement'] is None else f' ({a["improvement"]:.4f})')
             for a in alternates)
@@ -91,10 +103,10 @@ def _shown(row: Any, nested: bool) -> _database.Shown:
             for a in attempts)
     return (
         'Task', 'Plan', 'Scope', 'Instance', 'From', 'To', 'Improvement', 'Alternates', 'Phase',
-        'Method', 'State', 'Doubt', 'Retries', 'Error', 'Attempts'), (
+        'Method', 'State', 'Doubt', 'Owed hooks', 'Retries', 'Error', 'Attempts'), (
         task.task_id, task.plan_id, _tool.shown(task.aggregate), task.instance_uuid,
         _tool.shown(task.from_host), _tool.shown(task.to_host), task.improvement, alternates,
-        str(task.phase), str(task.method), str(task.state), _doubt(row),
+        str(task.phase), str(task.method), str(task.state), _doubt(row), hooks,
         f'{task.retry_count} of {task.max_retries}', _tool.shown(row.error or ''), attempts)
 
 

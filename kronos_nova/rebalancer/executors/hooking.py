@@ -164,13 +164,21 @@ class Hooks:
 
     def __init__(self, store: api.Store, catalogue: Catalogue, chosen: Settings, worker: str, *,
                  scopes: frozenset[str] | None, claim_seconds: float,
-                 clock: Callable[[], float],
-                 new_id: Callable[[], str] = uuidutils.generate_uuid) -> None:
+                 clock: Callable[[], float]) -> None:
         self._store, self._catalogue, self._chosen = store, catalogue, chosen
         self._worker, self._scopes, self._clock = worker, scopes, clock
-        self._claim_seconds, self._new_id = claim_seconds, new_id
+        self._claim_seconds = claim_seconds
+        self._held_at = float('-inf')
         self._before: dict[str, _Before] = {}
         self._after: dict[str, _After] = {}
+
+    def held(self, at: float) -> None:
+        """The database has said then that tasks and hooks are ours."""
+        self._held_at = at
+
+    def _held_up(self) -> bool:
+        """Since then so long has passed that they may be another's: nothing is called."""
+        return self._clock() - self._held_at > self._claim_seconds / 2
 
     # Before.
 
@@ -229,6 +237,8 @@ class Hooks:
                 except Exception as e:
                     self._failed(row.task, hook.name, e)
                 continue
+            if self._held_up():
+                return Found.GOING_ON
             try:
                 if not before.step.poll(self._clock()):
                     if self._clock() < before.until:
@@ -243,7 +253,7 @@ class Hooks:
         """Committed as owed, and then called; False: the task is another's."""
         hook = self._catalogue[wanted.name]
         now = self._clock()
-        call = base.Call(self._new_id(), row.task, wanted.parameters)
+        call = base.Call(uuidutils.generate_uuid(), row.task, wanted.parameters)
         call = dataclasses.replace(call, marker=hook.marker(call))
         before.marks = timings.begun(before.marks, timings.HOOKS, now)
         if not self._store.owe(owing.Owed(
@@ -251,7 +261,8 @@ class Hooks:
                 before.marks):
             return False
         before.number += 1
-        if self._clock() - now > self._claim_seconds / 2:
+        self.held(now)
+        if self._held_up():
             # Somebody else may have taken it over, and ended the hook already.
             LOG.warning('Instance %s: task %s: this executor was held up before it could call '
                         'hook %s; it begins anew', row.task.instance_uuid, row.task.task_id,
@@ -292,8 +303,7 @@ class Hooks:
             self._worker, self._scopes, now, self._claim_seconds)}
         for owed_id in self._after.keys() - due.keys():
             _close(self._after.pop(owed_id).step)  # another executor's by now
-        if self._clock() - now > self._claim_seconds / 2:
-            return
+        self.held(now)
         waiting = sorted((owed for owed in due.values()
                           if owed.owed_id not in self._after and owed.not_before <= now),
                          key=lambda owed: (owed.tries, -owed.number))
@@ -311,6 +321,8 @@ class Hooks:
     def _call_after(self, owed: owing.Owed) -> None:
         call = base.Call(owed.owed_id, owed.task, owed.hook.parameters, owed.marker,
                          self._ended(owed))
+        if self._held_up():
+            return
         try:
             step = self._catalogue[owed.hook.name].after(call)
         except Exception as e:
@@ -326,6 +338,8 @@ class Hooks:
 
     def _look_after(self, after: _After) -> bool:
         """Whether it is under way no more."""
+        if self._held_up():
+            return False
         try:
             if not after.step.poll(self._clock()):
                 if self._clock() < after.until:

@@ -193,6 +193,7 @@ class Worker:
         mine = self._store.in_states(rows.IN_FLIGHT, worker=self.name)
         if mine:
             self._store.renew_claim(self.name, now)
+            self._hooks.held(now)
         self._forget({row.task.task_id for row in mine})
         self._hooks.settle(now)
         for row in mine:

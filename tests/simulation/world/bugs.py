@@ -23,6 +23,7 @@ import types
 from typing import Any
 
 import pytest
+import sqlalchemy as sa
 
 from kronos_nova import constraints
 from kronos_nova import exception
@@ -41,6 +42,7 @@ from kronos_nova.rebalancer.clients import nova_api
 from kronos_nova.rebalancer.executors import base
 from kronos_nova.rebalancer.executors import faults as faults_of
 from kronos_nova.rebalancer.executors import fresh
+from kronos_nova.rebalancer.executors import hooking
 from kronos_nova.rebalancer.executors import nova as nova_executor
 from kronos_nova.rebalancer.executors import outcomes
 from kronos_nova.rebalancer.executors import retry
@@ -50,6 +52,7 @@ from kronos_nova.rebalancer.executors import worker
 from kronos_nova.rebalancer.store import api
 from kronos_nova.rebalancer.store import decisions
 from kronos_nova.rebalancer.store import leases
+from kronos_nova.rebalancer.store import owed
 from kronos_nova.rebalancer.store import pauses
 from kronos_nova.rebalancer.store import plans
 from kronos_nova.rebalancer.store import quarantine
@@ -60,6 +63,7 @@ from kronos_nova.sources import answer
 from kronos_nova.sources import prometheus
 from tests.simulation.world import approval
 from tests.simulation.world import faults
+from tests.simulation.world import hooks
 
 Patch = pytest.MonkeyPatch
 BUGS: dict[str, 'Bug'] = {}
@@ -488,6 +492,39 @@ def nobody_left(patch: Patch) -> None:
     patch.setattr(unlearnt, 'check', lambda *args, **kw: None)
 
 
+# Hooks.
+
+@bug(hooks.NAME)
+def not_owed(patch: Patch) -> None:
+    """Hooks are called before anybody owes them."""
+    patch.setattr(api.Store, 'owe', lambda *args: True)
+
+
+@bug(hooks.NAME)
+def ended_early(patch: Patch) -> None:
+    """Hooks are ended while their attempt is under way."""
+    patch.setattr(owed, '_due', sa.true)
+
+
+@bug(hooks.NAME, 'executor crashes after a commit')
+def forgotten_hooks(patch: Patch) -> None:
+    """Whoever takes over goes on beside the hooks that were begun."""
+    patch.setattr(hooking.Hooks, 'interrupted', staticmethod(lambda row: False))
+
+
+@bug(hooks.NAME, 'migration fails')
+def begun_beside(patch: Patch) -> None:
+    """An attempt begins while a hook of the one before is owed."""
+    patch.setattr(owed, 'free', sa.true)
+
+
+@bug(hooks.NAME, 'executor crashes after a commit')
+def died_with_them(patch: Patch) -> None:
+    """Hooks of an executor that has died are nobody's."""
+    patch.setattr(owed, '_takable', lambda worker, *args: sa.and_(
+        owed._due(), tables.owed_hook.c.worker == worker))
+
+
 #: Bug -> (a seed that catches it, the invariant that is broken first).
 CAUGHT: dict[str, tuple[int, str]] = {
     'The fence is dropped': (1, 'fenced'),
@@ -512,7 +549,7 @@ CAUGHT: dict[str, tuple[int, str]] = {
     'A pause is not heeded': (35, 'wanted_still'),
     'What waits for approval is begun as well': (1, 'states_follow'),
     'What nobody approves waits for ever': (2, 'every_task_ends'),
-    'Whoever took a task may write on after it was taken over': (22, 'states_follow'),
+    'Whoever took a task may write on after it was taken over': (4, 'states_follow'),
     'Nobody takes over from a crashed executor': (0, 'every_task_ends'),
     'Whoever takes over begins anew without a look': (0, 'states_follow'),
     'What required a failed move stays queued': (23, 'every_task_ends'),
@@ -541,4 +578,9 @@ CAUGHT: dict[str, tuple[int, str]] = {
     'Only the last attempt is kept': (0, 'attempts_are_kept'),
     'Attempts do not name their migrations': (0, 'every_attempt_is_listed'),
     'Nobody minds who has just left the destination': (10, 'destination_is_legal'),
+    'Hooks are called before anybody owes them': (0, 'owed_first'),
+    'Hooks are ended while their attempt is under way': (0, 'in_its_time'),
+    'Whoever takes over goes on beside the hooks that were begun': (15, 'hooks_come_first'),
+    'An attempt begins while a hook of the one before is owed': (18, 'hooks_come_first'),
+    "Hooks of an executor that has died are nobody's": (0, 'every_hook_is_ended'),
 }

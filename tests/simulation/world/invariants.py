@@ -21,7 +21,9 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from kronos_nova.model import TaskState
+from kronos_nova.rebalancer.hooks import base
 from tests.simulation.world import cloud
+from tests.simulation.world import hooks
 from tests.simulation.world import nova
 from tests.simulation.world import processes
 from tests.simulation.world import records
@@ -266,8 +268,47 @@ def settled_first(run: 'runs.Run') -> Found:
     return None
 
 
+def hooks_come_first(run: 'runs.Run') -> Found:
+    """Each hook was called for this attempt, and each of an earlier one after it."""
+    task = run.live_task(run.request[0])
+    if task is None or not run.hooks.present:
+        return None
+    called = sorted(run.hooks.open(task.task_id))
+    if called != sorted(hooks.HOOKS):
+        return f'{task.instance} is asked for after the hooks {called}'
+    return None
+
+
 AT_REQUEST: tuple[Callable[['runs.Run'], Found], ...] = (
-    submitting_first, approved_first, in_order, wanted_still, settled_first)
+    submitting_first, approved_first, in_order, wanted_still, settled_first, hooks_come_first)
+
+
+# At every call of a hook.
+
+def owed_first(run: 'runs.Run', when: str, call: base.Call, called: hooks.Called,
+               process: processes.Process) -> Found:
+    """No hook is called that does not stand in the database as owed, once before."""
+    if not records.owed(run.raw, call.key):
+        return f'{call.key} ({called.hook}) is called {when} and not owed'
+    if when == 'before' and called.before > 1:
+        return f'{call.key} ({called.hook}) is called before twice'
+    return None
+
+
+def in_its_time(run: 'runs.Run', when: str, call: base.Call, called: hooks.Called,
+                process: processes.Process) -> Found:
+    """Before: the process has claimed the task, and none was called after. After: the attempt has
+    ended, and no other one is under way."""
+    task = records.tasks(run.raw).get(called.task_id)
+    if when == 'before':
+        if task is None or (task.state, task.worker) != ('claimed', process.name) or called.after:
+            return f'{call.key} ({called.hook}) is called before by {process.name} under {task}'
+    elif task is not None and task.state in IN_FLIGHT:
+        return f'{call.key} ({called.hook}) is called after, and its task is {task.state}'
+    return None
+
+
+AT_HOOK: tuple[Callable[..., Found], ...] = (owed_first, in_its_time)
 
 
 # When Nova accepts one.
@@ -377,8 +418,18 @@ def every_attempt_is_listed(run: 'runs.Run') -> Found:
     return None
 
 
+def every_hook_is_ended(run: 'runs.Run') -> Found:
+    """What was called before was called after, at least once, and nothing is owed."""
+    for key, called in run.hooks.calls.items():
+        if called.before and not called.after:
+            return f'hook {called.hook} ({key}) of task {called.task_id} is never called after'
+    left = records.owed(run.raw)
+    return f'hooks stay owed: {left}' if left else None
+
+
 AT_END: tuple[Callable[['runs.Run'], Found], ...] = (
-    every_task_ends, table_tells_the_truth, error_is_left_alone, every_attempt_is_listed)
+    every_task_ends, table_tells_the_truth, error_is_left_alone, every_attempt_is_listed,
+    every_hook_is_ended)
 
 #: Judged where they can be seen; see Run.judge.
 ELSEWHERE = ('messages_change_nothing', 'no_defect')
@@ -386,8 +437,8 @@ ELSEWHERE = ('messages_change_nothing', 'no_defect')
 
 def names() -> list[str]:
     return [f.__name__ for f in (
-        *AFTER_COMMIT, *AFTER_PLAN, *AT_REQUEST, *AT_ACCEPTANCE, destination_is_legal, once_moved,
-        *AT_END)] + list(ELSEWHERE)
+        *AFTER_COMMIT, *AFTER_PLAN, *AT_REQUEST, *AT_HOOK, *AT_ACCEPTANCE,
+        destination_is_legal, once_moved, *AT_END)] + list(ELSEWHERE)
 
 
 def _over(run: 'runs.Run', flying: list[tuple[str, str, str]], what: str) -> Found:

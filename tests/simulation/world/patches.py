@@ -30,6 +30,7 @@ from kronos_nova.rebalancer import configured
 from kronos_nova.rebalancer import engine
 from kronos_nova.rebalancer import transport
 from kronos_nova.rebalancer.clients import reading
+from kronos_nova.rebalancer.executors import hooking
 from kronos_nova.rebalancer.executors import nova as nova_executor
 from kronos_nova.sources import prometheus
 
@@ -95,6 +96,7 @@ def around(run: 'runs.Run') -> Iterator[None]:
                 (engine, 'uuidutils', types.SimpleNamespace(generate_uuid=run.cloud.uuid)),
                 (configured, 'plugins', types.SimpleNamespace(
                     load=_load, names=_names, STRATEGIES=plugins.STRATEGIES)),
+                (hooking, 'uuidutils', types.SimpleNamespace(generate_uuid=run.hooks.new_id)),
                 (policy_watch, 'policies', types.SimpleNamespace(load=_load_policies))):
             stack.enter_context(mock.patch.object(target, name, value))
         yield

@@ -222,11 +222,16 @@ class ExecutorProcess(Process):
         self.worker = worker.Worker(
             database.Store(self.run, self),
             Driver(conf, nova.Connection(self.run, self), self.run), retry.settings(conf),
-            self.run.broker.notify, clock=self.time, name=self.name)
+            self.run.broker.notify, clock=self.time, name=self.name,
+            hooks=self.run.hooks.of(self))
 
     @property
     def due(self) -> float:
         return self.starts_at if self.starts_at is not None else self.poll_at
+
+    def _stop(self) -> None:
+        if self.worker is not None:
+            self.worker._hooks.close()
 
     def wake(self) -> None:
         self.poll_at = min(self.poll_at, self.run.now)
@@ -242,6 +247,8 @@ class ExecutorProcess(Process):
                 self.poll_at = self.run.now
         except exception.StoreError:
             self.run.counts['passes without a database'] += 1
+        if self.worker._hooks.due is not None:
+            self.poll_at = min(self.poll_at, self.run.now + 1.0)
 
     def _may_freeze(self) -> None:
         if self.run.faults.hit('executor freezes beyond its claim'):

@@ -98,3 +98,9 @@ def paused(connection: sqlite3.Connection, scope: str, until: float) -> bool:
     return connection.execute(
         "SELECT 1 FROM pause WHERE (kind = 'cloud' OR name = ?) "
         'AND (until IS NULL OR until > ?)', (scope, until)).fetchone() is not None
+
+
+def owed(connection: sqlite3.Connection, key: str | None = None) -> list[tuple[str, str]]:
+    """(key, task) of the hooks that are owed, or of one."""
+    return connection.execute('SELECT owed_id, task_id FROM owed_hook '
+                              'WHERE ?1 IS NULL OR owed_id = ?1', (key,)).fetchall()

@@ -22,12 +22,14 @@ import os
 import random
 from typing import Any
 
+from kronos_nova.rebalancer.hooks import base
 from kronos_nova.rebalancer.store import api
 from tests.simulation.world import approval
 from tests.simulation.world import broker
 from tests.simulation.world import cloud
 from tests.simulation.world import database
 from tests.simulation.world import faults
+from tests.simulation.world import hooks
 from tests.simulation.world import invariants
 from tests.simulation.world import nova
 from tests.simulation.world import patches
@@ -112,6 +114,7 @@ class Run:
         self.broker = broker.Broker(self)
         self.people = people.People(self, days)
         self.approver = approval.Approver(self, only)
+        self.hooks = hooks.Hooks(self, only)
         self.current: processes.Process | None = None
         self.engines = [processes.EngineProcess(self, n) for n in range(engines)]
         self.executors = [processes.ExecutorProcess(self, n)
@@ -170,7 +173,8 @@ class Run:
             process.starts_at = float('inf')
 
     def _over(self) -> bool:
-        return not (self.nova.waits or self.cloud.active() or self.live)
+        return not (self.nova.waits or self.cloud.active() or self.live
+                    or records.owed(self.raw))
 
     def step(self, quiet: bool = False) -> None:
         """A few seconds, in which whoever's turn has come acts."""
@@ -301,6 +305,11 @@ class Run:
         self.request = uuid, host, process
         for rule in invariants.AT_REQUEST:
             self._judge_by(rule)
+
+    def hook_called(self, when: str, call: base.Call, called: hooks.Called,
+                    process: processes.Process) -> None:
+        for rule in invariants.AT_HOOK:
+            self._judge_by(rule, when, call, called, process)
 
     def task_of(self, instance: str) -> tuple[str, str, int]:
         """Whose request it is: task, scope, and what of the cloud it knew."""

@@ -13,6 +13,7 @@
 
 """``kronos pause``, ``resume`` and ``quarantine``, run as an operator runs them."""
 
+import dataclasses
 import json
 import time
 
@@ -24,6 +25,7 @@ from kronos_nova.cli import moments
 from kronos_nova.cli import task as task_commands
 from kronos_nova.rebalancer.executors import base
 from kronos_nova.rebalancer.store import api
+from kronos_nova.rebalancer.store import owed
 from tests import commands
 from tests.unit.rebalancer.store import cases
 
@@ -202,6 +204,20 @@ def test_a_task_is_shown_with_its_alternates_and_every_attempt(run, store):
     assert values[-1].endswith('\n  queue 2 s, running 11 s')
     status, _, error = run('task', 'show', 'nobody')
     assert status == 1 and 'there is no such task' in error
+
+
+def test_a_task_shows_the_hooks_that_are_owed(run, store):
+    now = time.time()
+    cases.save(store, [lambda p, s: cases.make_task(p, s, not_before=now)], now=now)
+    row = cases.claim(store, now=now)
+    what = owed.Owed(cases.new_id(), row.task, 0, model.TaskHook('pscom\x1b[31m'), '', now)
+    assert store.owe(what, 'w', now, ())
+    task_id = row.task.task_id
+    shown = json.loads(run('task', 'show', task_id, '-f', 'json')[1])
+    assert shown['Owed hooks'] == [f'pscom?[31m for h2, since {moments.shown(now)}']
+    store.put_off_owed(dataclasses.replace(what, tries=2, error='is away'), 'w')
+    out = run('task', 'show', task_id, '-f', 'value', '-c', 'Owed hooks')[1]
+    assert out == f'pscom?[31m for h2, since {moments.shown(now)}, tried 2 times: is away\n'
 
 
 def listed(run, *args):

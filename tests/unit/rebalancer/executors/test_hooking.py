@@ -367,3 +367,40 @@ def test_at_its_end_an_executor_lets_go_and_what_is_owed_stays_owed(bench):
     bench.worker.stop()
     bench.worker.run()
     assert bench.hooks['one'].closed == ['before', 'hook'] and len(bench.owed()) == 1
+
+
+def test_how_an_earlier_attempt_ended_is_not_told_of_one_that_never_did(bench):
+    bench.use(Hook(bench, before=[True, False]))
+    bench.driver.answers['look'] = [base.Stage.FAILED]
+    bench.plan()
+    bench.passes(4)
+    assert bench.order[-1] == 'before one' and len(bench.row().attempts) == 1
+    bench.store.cancel(bench.tasks[0].task_id, bench.now, cancelled_by='me', reason='why',
+                       instance_cooldown=900)
+    bench.passes(2)
+    assert [call.ended and call.ended.error_type for _when, call in bench.hooks['one'].calls] == [
+        None, 'MigrationFailed', None, None]
+
+
+@pytest.mark.parametrize('when', ['before', 'after'])
+def test_who_was_held_up_since_it_was_told_that_they_are_its_own_polls_nothing(bench, when):
+    polled = []
+
+    class Counted(Step):
+        def poll(self, now):
+            polled.append(now)
+            return super().poll(now)
+    hook = Hook(bench, **{when: [False]})
+    hook._call = lambda name, call: Counted(hook, name, hook.answers[name])
+    bench.use(hook, deadline=500.0)
+    bench.plan()
+    bench.passes(1 if when == 'before' else 4)
+    before = len(polled)
+    bench.worker._hooks.held(bench.now)
+    bench.now += 31
+    if when == 'before':
+        bench.worker._hooks.look(bench.row())
+    else:
+        after, = bench.worker._hooks._after.values()
+        assert bench.worker._hooks._look_after(after) is False
+    assert len(polled) == before > 0
