@@ -35,6 +35,7 @@ _TOOLS = 'tests/functional/test_tools.py'
 ELSEWHERE = {
     'simulate': _TOOLS, 'weigh tune': _TOOLS, 'drain start': _TOOLS, 'drain watch': _TOOLS,
     'plan revert': _TOOLS, 'plan retry': _TOOLS, 'explain move': _TOOLS,
+    'swap': 'tests/functional/test_swaps.py',
     'weigh explain': 'tests/functional/test_weigh_explain.py',
     'policy test': 'tests/docs/test_policies.py', 'policy lint': 'tests/docs/test_policies.py',
     'policy preset list': 'tests/docs/test_policies.py',

@@ -103,6 +103,8 @@ class MoveHandler:
         tasks = {row.task.instance_uuid: row for row in self._store.tasks(plan_id)}
         if not all(row.task.state.terminal for row in tasks.values()):
             return None
+        if any(self._store.owed(row.task.task_id) for row in tasks.values()):
+            return None  # one that was paused is not there yet
         for swap in self._store.swaps_of(plan_id):
             return None if swap.state in swaps.OPEN else self._swapped(request, task, swap)
         return self._told(request, task, tasks, request.progress)
