@@ -99,15 +99,15 @@ def test_every_option_of_a_unit_is_one_that_systemd_knows(unit):
         assert {option for option, _value in options} <= KNOWN[section]
 
 
-def test_both_units_are_hardened_alike():
+def test_all_units_are_hardened_alike():
     differ = {'ExecStart', 'TimeoutStopSec', 'InaccessiblePaths'}
-    one, other = ([o for o in read(u)['Service'] if o[0] not in differ] for u in UNITS)
-    assert one == other and len(UNITS) == 2
+    one, *others = ([o for o in read(u)['Service'] if o[0] not in differ] for u in UNITS)
+    assert [one] * 2 == others
     for unit in UNITS:
         others = {u.stem for u in UNITS} - {unit.stem}
         hidden = dict(read(unit)['Service'])['InaccessiblePaths']
-        assert hidden.split() == [f'-/etc/kronos/{o}.conf{d}' for o in others
-                                  for d in ('', '.d')], 'the credentials of the other'
+        assert hidden.split() == [f'-/etc/kronos/{o}.conf{d}' for o in sorted(others)
+                                  for d in ('', '.d')], 'the credentials of the others'
 
 
 def test_the_signal_and_the_time_to_end_are_the_daemons():
@@ -115,7 +115,8 @@ def test_the_signal_and_the_time_to_end_are_the_daemons():
     opts.register(conf)
     conf([], default_config_files=[])
     needed = {'kronos-engine': conf.nova.collect_timeout,
-              'kronos-executor': connection.REQUEST_TIMEOUT}
+              'kronos-executor': connection.REQUEST_TIMEOUT,
+              'kronos-migfra': conf.nova.collect_timeout}
     for unit in UNITS:
         service = dict(read(unit)['Service'])
         assert service['KillSignal'] in {s.name for s in _signals.LEAVE}

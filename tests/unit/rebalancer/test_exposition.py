@@ -34,6 +34,7 @@ from kronos_nova.rebalancer.exposition import catalogue
 from kronos_nova.rebalancer.exposition import page as pages
 from kronos_nova.rebalancer.store import api
 from kronos_nova.rebalancer.store import database
+from kronos_nova.rebalancer.store import requests
 from kronos_nova.rebalancer.store import tables
 from tests.unit.rebalancer import test_tally
 from tests.unit.rebalancer.store import cases
@@ -95,6 +96,8 @@ def full_page(store, **options):
             plan_id=plan_id, scope='blue', planned_at=1.0, combined_before=0.5,
             combined_foreseen=0.2, combined_realised=0.6, realised_at=2.0))
     store.trip(cases.lease_of(store), cases.NOW, seconds=None, paused_by=breakers.NAME, reason='x')
+    store.transaction(lambda c: requests.receive(c, requests.Request(
+        'r1', 'a', 'stop vm', '{}', '', store.now() - 60)))
     tally = tallies.Tally()
     everything(tally)
     health = health_of()
@@ -143,6 +146,8 @@ def test_values_are_those_that_were_told(store):
                  result='completed') == 42
     assert value(samples, 'kronos_tasks', scope='blue', phase='spread', state='queued') == 1
     assert value(samples, 'kronos_oldest_task_age_seconds', scope='blue', state='queued') == 60
+    assert value(samples, 'kronos_requests', kind='stop vm') == 1
+    assert 59 < value(samples, 'kronos_oldest_request_age_seconds', kind='stop vm') < 90
     assert value(samples, 'kronos_breaker_open', scope='blue') == 1
     assert value(samples, 'kronos_cloud_paused') == 0
     assert value(samples, 'kronos_predicted_gain', scope='blue') == pytest.approx(0.3)
