@@ -80,8 +80,8 @@ def server(nova: nova_api.NovaApi, name: str, projects: frozenset[str] | None,
     :raises NotMeant: none is, or several may be.
     :raises ApiError: it is not known.
     """
-    found = _by_uuid(nova, name) if uuidutils.is_uuid_like(name) else _by_name(
-        nova, name, projects)
+    found = _by_uuid(nova, name) if uuidutils.is_uuid_like(name) else None
+    found = found or _by_name(nova, name, projects)
     if found is None or (projects is not None and found.instance.project_id not in projects):
         raise NotMeant(problem='there is no such server in a project that may be asked for')
     if found.instance.host != host:

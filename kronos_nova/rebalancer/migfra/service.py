@@ -49,6 +49,8 @@ HUNG_SECONDS = 900.0
 WAITING = 256
 #: So many requests a process goes on with at a time, and results are told at once.
 AT_ONCE = 64
+#: The driver that only says what it would do.
+DRY = 'dry_run'
 #: A pass that fails for a defect of ours is tried so often.
 TRIES = 3
 #: Seconds until a request that could not be looked into is looked at again: at first, at most.
@@ -199,6 +201,8 @@ class Lane:
     def _step(self, request: requests.Request, now: float) -> handling.Ended | None:
         if self._conf.engine.dry_run:
             raise handling.Refusal('[engine] dry_run is set, and then nothing is done')
+        if self._conf.engine.executor == DRY:
+            raise handling.Refusal('[engine] executor = dry_run, and then nothing is done')
         return self._handler.step(request, now) or self._late(
             request, now, 'it has not ended')
 

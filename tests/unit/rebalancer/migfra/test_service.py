@@ -283,13 +283,17 @@ def test_a_refusal_has_one_line_whatever_it_quotes(store):
     assert (found['result'], found['details']) == ('vm migrated', 'a b')
 
 
-def test_nothing_is_done_in_a_dry_run(store):
+@pytest.mark.parametrize('option, value', [('dry_run', True), ('executor', 'dry_run')])
+def test_nothing_is_done_in_a_dry_run(store, option, value):
     world = World(store, DONE)
-    world.set('dry_run', True, 'engine')
+    world.set(option, value, 'engine')
     world.broker.deliver(TASKS[Kind.STOP])
     world.run()
     world.lane.run_once()
+    world.run()
     assert world.handler.asked == []
+    (_, found, _), = world.broker.said
+    assert 'dry_run' in found['details'] and found['status'] == 'error'
 
 
 def test_a_pass_that_takes_long_keeps_what_is_ours_and_one_that_hangs_does_not(store):

@@ -1,0 +1,140 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+
+"""Which server is meant by a name, and what its flavor says."""
+
+import socket
+import threading
+
+import pytest
+
+from kronos_nova import exception
+from kronos_nova import model
+from kronos_nova.rebalancer.clients import api
+from kronos_nova.rebalancer.clients import nova_api
+from kronos_nova.rebalancer.clients import power
+from kronos_nova.rebalancer.migfra import names
+
+A, B, C = (f'{n}1b2c3d4-e5f6-4a7b-8c9d-0e1f2a3b4c5d' for n in 'abc')
+
+
+class Nova:
+    """Servers by UUID: name, project, host."""
+
+    def __init__(self, **servers):
+        self.found = {uuid: model.Instance(uuid, host, name=name, project_id=project)
+                      for uuid, (name, project, host) in servers.items()}
+
+    def server(self, uuid):
+        if uuid not in self.found:
+            raise api.ApiError('Nova', f'server {uuid}', 'HTTP 404', 404)
+        return nova_api.Server(self.found[uuid], ())
+
+    def servers_named(self, name):
+        return [i for i in self.found.values() if i.name == name]
+
+
+def meant(nova, name, projects=None, host='h1'):
+    return names.server(nova, name, projects, host).instance.uuid
+
+
+def test_a_uuid_comes_before_a_name_that_looks_like_one():
+    nova = Nova(**{A: ('vm', 'p1', 'h1'), B: (A, 'p1', 'h1')})
+    assert meant(nova, A) == A and meant(nova, A.upper()) == A
+    assert meant(nova, 'vm') == A
+    del nova.found[A]
+    assert meant(nova, A) == B, 'nobody has the UUID'
+
+
+def test_a_name_counts_inside_the_projects_that_may_be_asked_for_alone():
+    nova = Nova(**{A: ('vm', 'p1', 'h1'), B: ('vm', 'p2', 'h1'), C: ('other', 'p2', 'h1')})
+    assert meant(nova, 'vm', frozenset({'p1'})) == A
+    with pytest.raises(names.NotMeant, match='2 servers bear the name; give the UUID of one'):
+        meant(nova, 'vm')
+    for name in ('other', C, 'none', 'd1b2c3d4-e5f6-4a7b-8c9d-0e1f2a3b4c5d'):
+        with pytest.raises(names.NotMeant, match='no such server in a project that may be asked'):
+            meant(nova, name, frozenset({'p1'}))
+    with pytest.raises(names.NotMeant):
+        meant(nova, 'vm', frozenset())
+
+
+def test_a_uuid_of_another_project_is_not_taken_for_a_name():
+    """Else its owner could be told by who answers."""
+    nova = Nova(**{A: ('vm', 'p2', 'h1'), B: (A, 'p1', 'h1')})
+    with pytest.raises(names.NotMeant, match='no such server'):
+        meant(nova, A, frozenset({'p1'}))
+
+
+def test_a_server_is_where_it_was_said_to_be():
+    nova = Nova(**{A: ('vm', 'p1', 'h2'), B: ('off', 'p1', '')})
+    with pytest.raises(names.NotMeant, match='it is on h2, not on h1'):
+        meant(nova, 'vm')
+    with pytest.raises(names.NotMeant, match='it is on no host, not on h1'):
+        meant(nova, 'off')
+
+
+def test_a_server_that_cannot_be_read_is_not_taken_for_absent():
+    nova = Nova()
+    nova.server = lambda uuid: (_ for _ in ()).throw(api.ApiError('Nova', 'server', 'away', 503))
+    with pytest.raises(api.ApiError):
+        meant(nova, A)
+
+
+def test_devices_are_those_that_the_aliases_of_the_flavor_stand_for():
+    known = names.aliases(['ib=15b3/1004', 'gpu = 0x10de/0x20b0'])
+    assert known == {'ib': (0x15b3, 0x1004), 'gpu': (0x10de, 0x20b0)}
+
+    def of(value):
+        return names.devices(model.Instance(A, 'h1', extra_specs=value), known)
+
+    assert of(None) == of({}) == set()
+    assert of({'pci_passthrough:alias': 'ib:2, gpu:1'}) == set(known.values())
+    assert of({'pci_passthrough:alias': 'ib:1,fpga:1'}) is None
+
+
+@pytest.mark.parametrize('option', ['ib', 'ib=', 'ib=15b3', 'ib=15b3/', 'ib=x/y'])
+def test_an_alias_that_names_no_device_is_refused(option):
+    with pytest.raises(exception.ConfigError, match=r'\[migfra\] pci_aliases.*NAME=VENDOR/DEVICE'):
+        names.aliases([option])
+
+
+@pytest.mark.parametrize('specs, spec, expected', [
+    (None, 'k', False), ({}, 'k', False), ({'k': 'true'}, 'k', True), ({'k': 'no'}, 'k', False),
+    ({'k': 'true'}, 'other', False), ({'': 'true'}, '', False)])
+def test_a_flavor_says_whether_its_hosts_migrate_by_rdma(specs, spec, expected):
+    assert names.by_rdma(model.Instance(A, 'h1', extra_specs=specs), spec) is expected
+
+
+@pytest.mark.parametrize('address, expected', [
+    ('192.0.2.7', True), ('10.0.0.3', True), ('2001:db8::1', True), ('127.0.0.1', False),
+    ('::1', False), ('169.254.169.254', False), ('fe80::1', False), ('0.0.0.0', False),
+    ('224.0.0.1', False), ('host.example', False), ('', False)])
+def test_no_address_of_this_machine_is_probed(address, expected):
+    assert power.may_probe(address) is expected
+
+
+@pytest.mark.parametrize('said, expected', [(b'SSH-2.0-OpenSSH', True), (b'HTTP/1.1', False),
+                                            (b'', False)])
+def test_ssh_answers_when_it_says_its_name(said, expected):
+    with socket.create_server(('127.0.0.1', 0)) as server:
+        def serve():
+            connection, _ = server.accept()
+            with connection:
+                connection.sendall(said)
+
+        thread = threading.Thread(target=serve)
+        thread.start()
+        assert power.answers_ssh('127.0.0.1', server.getsockname()[1]) is expected
+        thread.join()
+        port = server.getsockname()[1]
+    assert not power.answers_ssh('127.0.0.1', port)
