@@ -277,17 +277,18 @@ class Run:
         for rule in invariants.AFTER_PLAN if self.new_plans else ():
             self._judge_by(rule)
         for plan in self.new_plans:
+            # Whoever stood still since it looked at its clock counts from then.
+            began = self.now - process.stood
             for task in plan.tasks:
-                self.touched[task.instance] = self.now
+                self.touched[task.instance] = max(began, self.touched.get(task.instance, began))
                 self.counts[f'{task.phase} tasks'] += 1
             if any(t.phase in invariants.IMBALANCE for t in plan.tasks):
-                self.balanced[plan.scope] = self.now
+                self.balanced[plan.scope] = began
         for task_id, (_before, after) in self.steps.items():
             self.counts[f'{after} tasks'] += 1
             self.approver.saw(task_id, _before, after)
             if after in invariants.TERMINAL and _before not in (
                     'pending', 'queued', 'claimed'):
-                # Whoever stood still since it looked at its clock counts from then.
                 self.touched[self.tasks[task_id].instance] = self.now - process.stood
 
     @property

@@ -37,18 +37,19 @@ def test_counts_begin_at_zero_so_that_the_first_failure_is_an_increase():
     counts = tally.reading().counts
     assert counts['cycles'] == {('blue', result): 0 for result in ('moves', 'nothing', 'failed')}
     assert counts['plans'] == {('blue', 'false'): 0}
-    assert len(counts['planned_moves']) == len(model.Phase) * 2
+    assert len(counts['planned_moves']) == len(model.Phase) * len(model.Method)
     assert set(counts['planned_moves'].values()) == {0}
     assert {('blue', 'kronos.collect'), ('blue', 'defect')} <= set(counts['cycle_failures'])
     assert set(counts['cycle_failures'].values()) == {0}
     assert counts['failed_attempts'] == {('MigrationFailed',): 0}
-    assert len(counts['tasks_ended']) == len(model.Phase) * 2 * 3
+    assert len(counts['tasks_ended']) == len(model.Phase) * len(model.Method) * 3
     assert set(counts['tasks_ended'].values()) == {0}
     assert counts['breaker_trips'] == counts['truncated_plans'] == {('blue',): 0}
     assert counts['judged_plans'] == {('blue', 'better'): 0, ('blue', 'worse'): 0}
     durations = tally.reading().durations
     assert {name: len(found) for name, found in durations.items()} == {
-        'waits': len(model.Phase), 'migrations': 2 * 3, 'phases': 2 * len(timings.PHASES)}
+        'waits': len(model.Phase), 'migrations': len(model.Method) * 3,
+        'phases': len(model.Method) * len(timings.PHASES)}
 
 
 def test_a_cycle_is_counted_with_its_moves():
