@@ -223,6 +223,11 @@ class _Task:
         if absent := sorted(asked - here):
             raise self._refused(f'cannot use CPU {_listed(absent)}, not online on host '
                                 f'{self._host}', f'Online are: {_listed(sorted(here))}.')
+        if _pinned(domain.XMLDesc(self._libvirt.VIR_DOMAIN_XML_INACTIVE)):
+            # Dedicated CPUs, or NUMA nodes: then the domain has no set of shared ones.
+            raise exception.RepinUnsupported(
+                what=f'instance {self._instance}', problem='is pinned by Nova itself',
+                remedy='Resize it to a flavor without dedicated CPUs and NUMA nodes.')
         allowed = _shared_set(domain.XMLDesc())
         if allowed is not None and (foreign := sorted(asked - allowed)):
             raise self._refused(
@@ -264,6 +269,11 @@ class _Task:
                 host=self._host, instance=self._instance,
                 problem=f'{_said(why)}, and they could not be pinned back',
                 remedy='Migrate it or reboot it hard: Nova defines it anew then.') from why
+
+
+def _pinned(xml: str) -> bool:
+    """The definition has pins, which Nova has written."""
+    return ElementTree.fromstring(xml).find('cputune/vcpupin') is not None  # noqa: S314
 
 
 def _shared_set(xml: str) -> frozenset[int] | None:

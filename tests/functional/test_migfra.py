@@ -483,7 +483,7 @@ class TestRefused(MigfraCase):
              {'result': 'vm suspended', 'id': f'{ID}2', 'list': []},
              'host: the task came on the topic of host1'),
             (f'task: migrate vm\nid: {ID}3\nvm-name: vm-1\ndestination: host2\n',
-             {'result': 'vm migrated', 'id': f'{ID}3'},
+             {'result': 'vm migrated', 'id': f'{ID}3', 'vm-name': 'vm-1', 'process-id': None},
              'migrate vm is not allowed in scope _unassigned_'),
             (f'task: migrate vm\nid: {ID}4\nvm-name: vm-1\n',
              {'result': 'vm migrated', 'id': f'{ID}4'}, 'destination: it is missing')]

@@ -107,10 +107,13 @@ class Catalogue:
     """Hooks by name, made when they are first needed.
 
     :param make: hook of a name; raises PluginNotFound or ConfigError.
+    :param allowed: those that may begin; None: all.
     """
 
-    def __init__(self, make: Callable[[str], base.Hook]) -> None:
+    def __init__(self, make: Callable[[str], base.Hook],
+                 allowed: frozenset[str] | None = None) -> None:
         self._make = make
+        self._allowed = allowed
         self._made: dict[str, base.Hook] = {}
 
     @classmethod
@@ -124,17 +127,22 @@ class Catalogue:
         known = dict.fromkeys((*conf.hooks.enabled, *conf.hooks.on_request))
 
         def make(name: str) -> base.Hook:
-            if name not in known:
-                raise base.Failed(problem='is in neither [hooks] enabled nor on_request')
             found: base.Hook = plugins.load(plugins.HOOKS, name).create(conf, connect)
             return found
 
-        found = cls(make)
+        found = cls(make, frozenset(known))
         for name in known:
             found[name]
         return found
 
     def __getitem__(self, name: str) -> base.Hook:
+        """:raises Failed: it may not be called before a migration."""
+        if self._allowed is not None and name not in self._allowed:
+            raise base.Failed(problem='is in neither [hooks] enabled nor on_request')
+        return self.installed(name)
+
+    def installed(self, name: str) -> base.Hook:
+        """Also one that may not begin any more: what it has begun is to be ended."""
         if name not in self._made:
             self._made[name] = self._make(name)
         return self._made[name]
@@ -277,7 +285,8 @@ class Hooks:
         """:raises HookFailed: that is what is wanted of it."""
         found = exception.HookFailed(
             instance_uuid=task.instance_uuid, hook=name, problem=_said(error))
-        if self._chosen.abort:
+        # What was asked for with the task is not left out in silence.
+        if self._chosen.abort or any(hook.name == name for hook in task.hooks):
             raise found
         LOG.warning('Task %s: %s It goes on ([hooks] on_failure).', task.task_id, found)
 
@@ -324,7 +333,7 @@ class Hooks:
         if self._held_up():
             return
         try:
-            step = self._catalogue[owed.hook.name].after(call)
+            step = self._catalogue.installed(owed.hook.name).after(call)
         except Exception as e:
             self._put_off(owed, call, e)
         else:
@@ -361,23 +370,33 @@ class Hooks:
         """Later again, or given up, with a word."""
         tries, said = owed.tries + 1, _said(error)
         uuid = owed.task.instance_uuid
-        if tries >= self._chosen.after_tries:
+        if tries >= self._chosen.after_tries and self._gives_up(owed.hook.name):
             if self._store.settle_owed(owed.owed_id, self._worker):
                 LOG.error('Instance %s: task %s: hook %s was called %d times after the '
                           'migration, and failed: it %s. It is given up. %s', uuid,
                           owed.task.task_id, owed.hook.name, tries, said,
                           self._remedy(owed.hook.name, call))
             return
-        wait = min(BACKOFF * 2.0 ** (tries - 1), MAX_BACKOFF)
+        wait = min(BACKOFF * 2.0 ** min(tries - 1, 30), MAX_BACKOFF)
         if self._store.put_off_owed(dataclasses.replace(
                 owed, tries=tries, not_before=self._clock() + wait, error=said), self._worker):
             LOG.warning('Instance %s: task %s: hook %s after the migration %s; it is called '
                         'again in %.0f s (%d of %d)', uuid, owed.task.task_id, owed.hook.name,
                         said, wait, tries, self._chosen.after_tries)
+            if tries == self._chosen.after_tries:
+                LOG.error('Instance %s: hook %s is not given up, but has failed %d times: it %s. '
+                          '%s', uuid, owed.hook.name, tries, said,
+                          self._remedy(owed.hook.name, call))
+
+    def _gives_up(self, name: str) -> bool:
+        try:
+            return self._catalogue.installed(name).gives_up
+        except Exception:
+            return True
 
     def _remedy(self, name: str, call: base.Call) -> str:
         try:
-            return self._catalogue[name].remedy(call)
+            return self._catalogue.installed(name).remedy(call)
         except Exception:
             return 'Undo by hand what it has done.'
 

@@ -64,10 +64,10 @@ class AlertmanagerHook(base.Hook):
                 remedy='Set it, or take alertmanager out of [hooks] enabled.')
 
     def before(self, call: base.Call) -> base.Step:
-        return self._pool.step(lambda: self._silence(call))
+        return self._pool.step(call.key, lambda over: self._silence(call))
 
     def after(self, call: base.Call) -> base.Step:
-        return self._pool.step(lambda: self._delete(call))
+        return self._pool.step(call.key, lambda over: self._delete(call))
 
     def remedy(self, call: base.Call) -> str:
         return (f'Delete the silence whose comment has {call.key}, or wait '

@@ -22,7 +22,8 @@ How often, and when. For each attempt of a task, before Nova is asked:
    at its deadline; the migration completed, failed, was cancelled, or never began; the
    executor crashed, and another one calls. Never before the attempt has ended, and never
    while another attempt of the instance is under way. It is called again, later, until its
-   step comes to an end, and given up after ``[hooks] after_tries``: so it must be
+   step comes to an end, and given up after ``[hooks] after_tries``, unless the hook never
+   gives up: so it must be
    repeatable, and must succeed when there is nothing (left) to undo.
 
 Both give a step, which the executor's one loop polls, a few times a second, beside all else
@@ -92,7 +93,12 @@ class Done(Step):
 
 
 class Hook(abc.ABC):
-    """Something beside Nova that has to know of a migration."""
+    """Something beside Nova that has to know of a migration.
+
+    ``gives_up``: ``after`` is not called for ever.
+    """
+
+    gives_up = True
 
     @classmethod
     def create(cls, conf: cfg.ConfigOpts, connect: Callable[[], Any]) -> Self:

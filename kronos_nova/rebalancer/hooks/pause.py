@@ -17,6 +17,7 @@ live migration is one. Who was paused before stays so.
 """
 
 from collections.abc import Callable
+import functools
 import threading
 import time
 from typing import Any, Self
@@ -38,14 +39,18 @@ LOOK = 0.5
 
 
 class PauseHook(base.Hook):
-    """:param seconds: for how long a step waits for Nova at most."""
+    """:param nova: gives what asks Nova, when it is first needed.
+    :param seconds: for how long a step waits for Nova at most.
+    """
+
+    gives_up = False
 
     @classmethod
     def create(cls, conf: cfg.ConfigOpts, connect: Callable[[], Any]) -> Self:
-        return cls(nova_api.NovaApi(connect()), conf.hooks.deadline)
+        return cls(lambda: nova_api.NovaApi(connect()), conf.hooks.deadline)
 
-    def __init__(self, nova: nova_api.NovaApi, seconds: float = 60.0) -> None:
-        self._nova = nova
+    def __init__(self, nova: Callable[[], nova_api.NovaApi], seconds: float = 60.0) -> None:
+        self._nova = functools.cache(nova)
         self._seconds = seconds
         self._pool = pool.Pool(NAME)
         self._closing = threading.Event()
@@ -54,7 +59,7 @@ class PauseHook(base.Hook):
         if call.task.method.cold:
             return THEIRS
         try:
-            status = self._nova.server(call.task.instance_uuid).instance.status
+            status = self._nova().server(call.task.instance_uuid).instance.status
         except api.ApiError as e:
             raise base.Failed(problem=f'does not know the instance: {e}') from None
         return OURS if status == statuses.ACTIVE else THEIRS
@@ -62,12 +67,12 @@ class PauseHook(base.Hook):
     def before(self, call: base.Call) -> base.Step:
         if call.marker != OURS:
             return base.Done()
-        return self._pool.step(lambda: self._reach(call.task.instance_uuid, power.PAUSE))
+        return self._step(call, power.PAUSE)
 
     def after(self, call: base.Call) -> base.Step:
         if call.marker != OURS:
             return base.Done()
-        return self._pool.step(lambda: self._reach(call.task.instance_uuid, power.UNPAUSE))
+        return self._step(call, power.UNPAUSE)
 
     def remedy(self, call: base.Call) -> str:
         return f'Unpause it: openstack server unpause {call.task.instance_uuid}.'
@@ -76,21 +81,26 @@ class PauseHook(base.Hook):
         self._closing.set()
         self._pool.close()
 
-    def _reach(self, uuid: str, action: power.Action) -> None:
+    def _step(self, call: base.Call, action: power.Action) -> base.Step:
+        until = time.monotonic() + self._seconds
+        return self._pool.step(call.key, lambda over: self._reach(
+            call.task.instance_uuid, action, over, until))
+
+    def _reach(self, uuid: str, action: power.Action, over: threading.Event,
+               until: float) -> None:
         """Until it is what it is to be, or what the action does not change.
 
         :raises Failed: it is not within the time.
         """
-        until = time.monotonic() + self._seconds
         asked = False
-        while True:
+        while not over.is_set():
             try:
-                instance = self._nova.server(uuid).instance
+                instance = self._nova().server(uuid).instance
                 if instance.task_state is None:
                     if instance.status not in action.admitted:
                         return self._ended(instance.status, action)
-                    if not asked:
-                        asked = power.ask(self._nova, uuid, action)
+                    if not asked and not over.is_set():
+                        asked = power.ask(self._nova(), uuid, action)
                 problem = f'it is {instance.status} ({instance.task_state})'
             except api.ApiError as e:
                 if e.status == 404 and action is power.UNPAUSE:
@@ -100,6 +110,7 @@ class PauseHook(base.Hook):
                 raise base.Failed(problem=str(e)) from None
             if time.monotonic() >= until or self._closing.wait(LOOK):
                 raise base.Failed(problem=f'could not {action.name} the instance: {problem}')
+        raise base.Failed(problem=f'was not waited for when it was to {action.name} the instance')
 
     @staticmethod
     def _ended(status: str, action: power.Action) -> None:

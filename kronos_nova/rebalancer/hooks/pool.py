@@ -15,6 +15,7 @@
 
 from collections.abc import Callable
 from concurrent import futures
+import threading
 
 from kronos_nova.rebalancer.hooks import base
 
@@ -27,10 +28,19 @@ class Pool:
 
     def __init__(self, name: str) -> None:
         self._threads = futures.ThreadPoolExecutor(THREADS, thread_name_prefix=f'hook-{name}')
+        self._busy: dict[str, futures.Future[None]] = {}
 
-    def step(self, work: Callable[[], None]) -> base.Step:
-        """:param work: may raise base.Failed."""
-        return _Blocking(self._threads.submit(work))
+    def step(self, key: str, work: Callable[[threading.Event], None]) -> base.Step:
+        """:param key: of the call: ``after`` does not begin while its ``before`` is at work.
+        :param work: may raise base.Failed; its argument is set when nobody waits any more.
+        :raises Failed: the call before is at work, and nobody knows what will come of it.
+        """
+        self._busy = {k: future for k, future in self._busy.items() if not future.done()}
+        if key in self._busy:
+            raise base.Failed(problem='is still at work on what it was called for before')
+        over = threading.Event()
+        self._busy[key] = self._threads.submit(work, over)
+        return _Blocking(self._busy[key], over)
 
     def close(self) -> None:
         self._threads.shutdown(wait=False, cancel_futures=True)
@@ -38,8 +48,9 @@ class Pool:
 
 class _Blocking(base.Step):
 
-    def __init__(self, future: 'futures.Future[None]') -> None:
+    def __init__(self, future: 'futures.Future[None]', over: threading.Event) -> None:
         self._future = future
+        self._over = over
 
     def poll(self, now: float) -> bool:
         if not self._future.done():
@@ -48,4 +59,5 @@ class _Blocking(base.Step):
         return True
 
     def close(self) -> None:
+        self._over.set()
         self._future.cancel()

@@ -62,10 +62,10 @@ class WebhookHook(base.Hook):
                        'can read.') from None
 
     def before(self, call: base.Call) -> base.Step:
-        return self._pool.step(lambda: self._post(call, BEFORE))
+        return self._pool.step(call.key, lambda over: self._post(call, BEFORE))
 
     def after(self, call: base.Call) -> base.Step:
-        return self._pool.step(lambda: self._post(call, AFTER))
+        return self._pool.step(call.key, lambda over: self._post(call, AFTER))
 
     def remedy(self, call: base.Call) -> str:
         return (f'Tell whoever listens at [hook_webhook] url that {call.key} is over.')

@@ -55,7 +55,8 @@ def assemble(conf: cfg.ConfigOpts, policies: Callable[[], policy.PolicySet], con
     hosts = names.Hosts(nova, configured.scopes(conf, policies()))
     pinned = pinning.Pinning(conf)
     lanes = [
-        service.Lane(conf, kept, power.PowerHandler(conf, nova, hosts, kept.note)),
+        service.Lane(conf, kept, power.PowerHandler(
+            conf, nova, hosts, kept.note, store.owes)),
         service.Lane(conf, kept, moves.MoveHandler(
             conf, policies, nova, hosts, store, look, kept.note_plan, pinned.repin)),
         service.Lane(conf, kept, pins.PinHandler(conf, nova, hosts, pinned.repin))]

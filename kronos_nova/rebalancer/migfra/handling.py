@@ -17,7 +17,6 @@ done."""
 from collections.abc import Callable
 from collections.abc import Sequence
 import dataclasses
-import json
 from typing import Any, Protocol
 
 from kronos_nova.conf import permits
@@ -65,17 +64,34 @@ def permitted(permits_: Sequence[permits.Permit], hosts: names.Hosts,
     scope = hosts.scope(request.host)
     if scope is None:
         raise Refusal(f'host {request.host} is in no scope that is served here')
-    projects = permits.projects(permits_, task.task.replace(' ', '-'), scope)
+    return of_scope(permits_, scope, task.task)
+
+
+def of_scope(permits_: Sequence[permits.Permit], scope: str,
+             kind: protocol.Kind) -> frozenset[str] | None:
+    """:raises Refusal: it may not be asked for there at all."""
+    projects = permits.projects(permits_, kind.replace(' ', '-'), scope)
     if projects is not None and not projects:
-        raise Refusal(f'{task.task} is not allowed in scope {scope}')
+        raise Refusal(f'{kind} is not allowed in scope {scope}')
     return projects
 
 
 def task(request: requests.Request) -> protocol.Task:
     """What it asks for; it was checked when it came."""
-    return protocol.parse(request.document.encode(), request.host)
+    return protocol.kept(request.document)
+
+
+def named(request: requests.Request) -> list[str]:
+    """What it calls those it is about, as far as it names them."""
+    found = task(request)
+    if isinstance(found, protocol.StartVm):
+        return [item.vm_name or '' for item in found.vm_configurations]
+    if isinstance(found, protocol.MigrateVm | protocol.RepinVm):
+        return [found.vm_name]
+    return [] if isinstance(found, protocol.EvacuateNode) else [
+        item.vm_name for item in found.list]
 
 
 def document(found: protocol.Task) -> str:
-    """The task as it is kept; JSON is YAML."""
-    return json.dumps(found.model_dump(mode='json', by_alias=True, exclude_none=True))
+    """The task as it is kept."""
+    return found.model_dump_json(by_alias=True, exclude_none=True)

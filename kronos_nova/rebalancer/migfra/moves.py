@@ -106,7 +106,10 @@ class MoveHandler:
         if any(self._store.owed(row.task.task_id) for row in tasks.values()):
             return None  # one that was paused is not there yet
         for swap in self._store.swaps_of(plan_id):
-            return None if swap.state in swaps.OPEN else self._swapped(request, task, swap)
+            if swap.state in swaps.OPEN or any(
+                    self._store.owed(row.task.task_id) for row in swap.tasks):
+                return None
+            return self._swapped(request, task, swap)
         return self._told(request, task, tasks, request.progress)
 
     # From a request to a plan.
@@ -122,6 +125,8 @@ class MoveHandler:
                         if request.host in c.scope_hosts), None)
         if cluster is None:
             raise handling.Refusal(f'host {request.host} is in no scope that is planned')
+        # The host may have come to another scope since that was looked at.
+        projects = self._permitted(task, cluster.scope, projects)
         asked = looking.request(self._conf, policies, seen, cluster)
         found = (self._migration(request, task, projects, asked)
                  if isinstance(task, protocol.MigrateVm)
@@ -146,6 +151,16 @@ class MoveHandler:
                  len(found.answer.refused))
         return None
 
+    def _permitted(self, task: protocol.Task, scope: str,
+                   projects: frozenset[str] | None) -> frozenset[str] | None:
+        """Whose servers all of it may be about, also what comes with it."""
+        allow = self._conf.migfra.allow or ()
+        found = [projects, handling.of_scope(allow, scope, task.task)]
+        if _pins(task):
+            found.append(handling.of_scope(allow, scope, Kind.REPIN))
+        some = [names_ for names_ in found if names_ is not None]
+        return frozenset.intersection(*some) if some else None
+
     def _migration(self, request: requests.Request, task: protocol.MigrateVm,
                    projects: frozenset[str] | None, asked: planner.Request) -> Wanted:
         try:
@@ -153,10 +168,7 @@ class MoveHandler:
         except names.NotMeant as e:
             raise handling.Refusal(str(e)) from None
         uuid = server.instance.uuid
-        if task.parameter.rdma_migration and not names.by_rdma(
-                server.instance, self._conf.migfra.rdma_extra_spec):
-            raise handling.Refusal('rdma-migration: nothing in its flavor says that its hosts '
-                                   'migrate by RDMA, and Nova cannot be asked for it')
+        self._by_rdma(task, server.instance)
         self._pinnable(task)
         if task.destination not in asked.cluster.scope_hosts:
             raise handling.Refusal(f'destination: {task.destination} is no host of scope '
@@ -167,10 +179,14 @@ class MoveHandler:
         answer = wanted.plan(asked, [wanted.Wish(uuid, request.host, (task.destination,))])
         return Wanted(answer, asked.cluster, {uuid: task.vm_name})
 
+    def _by_rdma(self, task: protocol.MigrateVm, instance: model.Instance) -> None:
+        if task.parameter.rdma_migration and not names.by_rdma(
+                instance, self._conf.migfra.rdma_extra_spec):
+            raise handling.Refusal('rdma-migration: nothing in its flavor says that its hosts '
+                                   'migrate by RDMA, and Nova cannot be asked for it')
+
     def _pinnable(self, task: protocol.MigrateVm) -> None:
-        way = task.parameter
-        if (way.vcpu_map is not None or way.swap_with is not None
-                and way.swap_with.vcpu_map is not None) and not self._conf.repin.uri:
+        if _pins(task) and not self._conf.repin.uri:
             raise handling.Refusal('vcpu-map: Nova has no call for it, and [repin] is not enabled')
 
     def _swap(self, task: protocol.MigrateVm, projects: frozenset[str] | None,
@@ -179,6 +195,7 @@ class MoveHandler:
         assert partner is not None
         try:
             other = names.server(self._nova, partner.vm_name, projects, task.destination)
+            self._by_rdma(task, other.instance)
             self._cool(asked, [other.instance.uuid])
             answer = swapping.plan(asked, (uuid, other.instance.uuid))
         except (names.NotMeant, exception.ConfigError) as e:
@@ -296,6 +313,15 @@ def _names(instances: Collection[model.Instance],
     count = Counter(i.name for i in told)
     names_ = {i.uuid: i.name for i in told if i.name and count[i.name] == 1}
     return {i.uuid: names_.get(i.uuid, i.uuid) for i in sorted(instances, key=lambda i: i.uuid)}
+
+
+def _pins(task: protocol.Task) -> bool:
+    """It asks for processors of the host, too."""
+    if not isinstance(task, protocol.MigrateVm):
+        return False
+    partner = task.parameter.swap_with
+    return task.parameter.vcpu_map is not None or (
+        partner is not None and partner.vcpu_map is not None)
 
 
 def _hooks(way: protocol.Parameter | protocol.NodeParameter, processes: int,

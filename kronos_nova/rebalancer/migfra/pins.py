@@ -13,6 +13,7 @@
 """repin vm: virtual processors of a running server onto those of its host."""
 
 from collections.abc import Callable
+import re
 from typing import Any
 
 from oslo_config import cfg
@@ -27,13 +28,21 @@ from kronos_nova.rebalancer.migfra import replies
 from kronos_nova.rebalancer.migfra.protocol import Kind
 from kronos_nova.rebalancer.store import requests
 
+#: Extra specs by which a flavor has dedicated processors without a policy.
+_DEDICATED = re.compile(r'resources[a-zA-Z0-9_-]*:PCPU|hw:cpu_dedicated_mask')
 #: Host, instance UUID, map, and what its flavor says of dedicated processors.
 Repin = Callable[[str, str, Any, str | None], None]
 
 
 def cpu_policy(instance: model.Instance) -> str | None:
-    """Of its flavor, else of its image."""
-    return ((instance.extra_specs or {}).get('hw:cpu_policy')
+    """Of its flavor, else of its image; a flavor may also ask for dedicated ones by their class.
+
+    Source: nova.virt.hardware, get_cpu_policy_constraint and numa_get_constraints.
+    """
+    specs = instance.extra_specs or {}
+    if any(_DEDICATED.fullmatch(key) for key in specs) or instance.claims.get('PCPU'):
+        return 'dedicated'
+    return (specs.get('hw:cpu_policy')
             or (instance.image_properties or {}).get('hw_cpu_policy'))
 
 

@@ -46,6 +46,7 @@ class Failed(Exception):
 
 class PowerHandler:
     """:param note: writes the progress of a request.
+    :param busy: whether a migration of ours has paused it, or may do so.
     :param answers: whether SSH answers at an address.
     """
 
@@ -54,11 +55,13 @@ class PowerHandler:
 
     def __init__(self, conf: cfg.ConfigOpts, nova: nova_api.NovaApi, hosts: names.Hosts,
                  note: Callable[[requests.Request, dict[str, Any]], None],
+                 busy: Callable[[str], bool] = lambda uuid: False,
                  answers: Callable[[str], bool] | None = None) -> None:
         self._conf = conf.migfra
         self._nova = nova
         self._hosts = hosts
         self._note = note
+        self._busy = busy
         self._answers = answers or power.answers_ssh
         self._aliases = names.aliases(conf.migfra.pci_aliases)
 
@@ -117,6 +120,10 @@ class PowerHandler:
                 self._fits(item, found)
             known.update(uuid=instance.uuid, since=now)
             self._note(request, progress)
+        if self._busy(instance.uuid):
+            # It may be paused for the time of a migration, and is not to stay so.
+            self._late(request, known, 'it is being migrated', now)
+            return False
         if instance.status == action.wanted and instance.task_state is None:
             if kind is Kind.START and not self._reached(found):
                 self._late(request, known, 'it is ACTIVE, but its SSH does not answer at '

@@ -260,8 +260,8 @@ def parse(payload: bytes, host: str) -> Task:
         raise Refused('task', f'must be one of {", ".join(_KINDS)}', *said)
     try:
         # In JSON there are no dates and the like, which YAML reads out of plain text.
-        task = known.model_validate_json(json.dumps(data))
-    except TypeError:
+        task = known.model_validate_json(_json(data))
+    except (TypeError, OverflowError, RecursionError):
         raise Refused('message', 'it has a value that is no text, number, list or truth',
                       *said) from None
     except pydantic.ValidationError as e:
@@ -269,6 +269,19 @@ def parse(payload: bytes, host: str) -> Task:
     if task.host is not None and task.host != host:
         raise Refused('host', f'the task came on the topic of {host}', *said)
     return task
+
+
+def kept(document: str) -> Task:
+    """The task that :func:`parse` gave, of its JSON."""
+    return _KINDS[json.loads(document)['task']].model_validate_json(document)
+
+
+def _json(data: object) -> str:
+    """:raises TypeError: it cannot be written so."""
+    try:
+        return json.dumps(data)
+    except ValueError as e:  # an integer of thousands of digits
+        raise TypeError(str(e)) from None
 
 
 def _document(payload: bytes) -> object:

@@ -66,15 +66,20 @@ def of_one(kind: Kind, request_id: str, scheduler: str, found: One) -> str:
                   **_one(kind, found)})
 
 
-def refused(kind: Kind | None, request_id: str | None, scheduler: str, details: str) -> str:
+def refused(kind: Kind | None, request_id: str | None, scheduler: str, details: str,
+            named: Sequence[str] = ()) -> str:
     """The result of a task of which nothing is done, with why.
 
     :param kind: None: it is not known what it asks for.
+    :param named: the instances that it names, where that is known.
     """
-    return _text({
-        'scheduler': scheduler, 'result': UNREADABLE if kind is None else RESULTS[kind],
-        'id': request_id, **({'list': []} if kind in LISTS else {}),
-        'status': ERROR, 'details': details})
+    head = {'scheduler': scheduler, 'result': UNREADABLE if kind is None else RESULTS[kind],
+            'id': request_id}
+    found = [One(name, ERROR, details) for name in named]
+    if kind is not None and kind not in LISTS and found:
+        return _text({**head, **_one(kind, found[0])})
+    listed = {'list': [_one(kind, one) for one in found]} if kind in LISTS and kind else {}
+    return _text({**head, **listed, 'status': ERROR, 'details': details})
 
 
 def _one(kind: Kind, one: One) -> dict[str, Any]:

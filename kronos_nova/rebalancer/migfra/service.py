@@ -18,6 +18,7 @@ large cloud takes long, and starting a server should not.
 """
 
 from collections.abc import Callable
+from collections.abc import Collection
 from collections.abc import Sequence
 import hashlib
 import queue
@@ -51,6 +52,10 @@ WAITING = 256
 AT_ONCE = 64
 #: The driver that only says what it would do.
 DRY = 'dry_run'
+#: So many seconds a result that the broker has refused waits; while so many wait, or are on
+#: their way, no more are told.
+REFUSED_SECONDS = 30.0
+MOST_UNTOLD = 500
 #: A pass that fails for a defect of ours is tried so often.
 TRIES = 3
 #: Seconds until a request that could not be looked into is looked at again: at first, at most.
@@ -111,10 +116,10 @@ class Kept:
             c, request.request_id, request.worker or '', self._clock(), ended.reply,
             ended.failed))
 
-    def untold(self, workers: Sequence[str]) -> list[requests.Request]:
+    def untold(self, workers: Sequence[str], but: Collection[str]) -> list[requests.Request]:
         """Theirs, and those that nobody has told for a while."""
         return self._store.transaction(lambda c: requests.untold(
-            c, workers, self._clock() - self._claim_seconds, AT_ONCE))
+            c, workers, self._clock() - self._claim_seconds, AT_ONCE, but))
 
     def tell(self, request_id: str, *, again: bool = False) -> None:
         """Its result has arrived, or is wanted once more."""
@@ -180,6 +185,10 @@ class Lane:
             ended = self._step(request, now)
         except handling.Refusal as e:
             ended = self._refused(request, str(e))
+        except exception.PlanRefused as e:
+            # A defect of ours, which the same look would find again.
+            LOG.error('Request %s: %s', request.request_id, e)
+            ended = self._refused(request, str(e))
         except exception.StoreError as e:
             LOG.warning('Request %s: %s It is looked at again.', request.request_id, e)
             self._put_off(request)
@@ -199,6 +208,10 @@ class Lane:
                 request.host, 'with errors: see its result' if ended.failed else 'well')
 
     def _step(self, request: requests.Request, now: float) -> handling.Ended | None:
+        if request.plan_id is not None:
+            # What is on its way is told, whatever may begin by now.
+            return self._handler.step(request, now) or self._late(
+                request, now, 'its moves have not ended, and go on')
         if self._conf.engine.dry_run:
             raise handling.Refusal('[engine] dry_run is set, and then nothing is done')
         if self._conf.engine.executor == DRY:
@@ -224,7 +237,7 @@ class Lane:
     def _refused(self, request: requests.Request, why: str) -> handling.Ended:
         return handling.Ended(replies.refused(
             Kind(request.kind), request.request_id, self._conf.migfra.scheduler,
-            api.printable(why)), True)
+            api.printable(why), handling.named(request)), True)
 
 
 class Service:
@@ -247,7 +260,8 @@ class Service:
         self._telling: set[str] = set()
         self._again: set[str] = set()
         self._told: queue.SimpleQueue[tuple[str, bool]] = queue.SimpleQueue()
-        self._quiet_until = 0.0
+        #: Results that the broker has refused, until when they are not told again.
+        self._refused_until: dict[str, float] = {}
         self._refresh_at = 0.0
         self._beat_at = 0.0
         self._topics: frozenset[str] = frozenset()
@@ -379,6 +393,12 @@ class Service:
             task = protocol.parse(message.payload, host)
         except protocol.Refused as e:
             return self._refuse(message, host, e.kind, e.request_id, str(e))
+        except Exception as e:
+            # It must not come again and again, and stop whoever reads it.
+            LOG.exception('A message for %s could not be read for a reason that is a defect of '
+                          'ours.', api.printable(host))
+            return self._refuse(message, host, None, None, 'a defect of kronos-nova '
+                                f'({type(e).__name__}); its log tells of it')
         document = handling.document(task)
         request = requests.Request(
             task.id, host, task.task.value, document,
@@ -417,12 +437,14 @@ class Service:
                 self._kept.tell(request_id)
             else:
                 # Whoever may not publish there may not in a moment either.
-                self._quiet_until = self._clock() + 30.0
-        if self._clock() < self._quiet_until:
+                self._refused_until[request_id] = self._clock() + REFUSED_SECONDS
+        for request_id in [r for r, until in self._refused_until.items()
+                           if until <= self._clock()]:
+            del self._refused_until[request_id]
+        if len(self._telling) + len(self._refused_until) > MOST_UNTOLD:
             return
-        for request in self._kept.untold([lane.worker for lane in self._lanes]):
-            if request.request_id in self._telling:
-                continue
+        for request in self._kept.untold([lane.worker for lane in self._lanes],
+                                         self._telling | self._refused_until.keys()):
             self._telling.add(request.request_id)
             self._again.discard(request.request_id)
             self._broker.publish(self._topic(request.host, 'result'), request.reply or '',

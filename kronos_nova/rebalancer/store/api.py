@@ -353,7 +353,7 @@ class Store:
         """
         def step(connection: sa.Connection) -> int:
             now = float(connection.execute(sa.select(self._now())).scalar_one())
-            requests.purge(connection, older_than)
+            requests.purge(connection, older_than, now)
             return plans.purge(connection, now, min(older_than, now - remembered), judged)
         return self._run(step)
 
@@ -530,6 +530,10 @@ class Store:
     def settle_owed(self, owed_id: str, worker: str) -> bool:
         """It is owed no more; False: it was not ours."""
         return self._run(lambda c: owed.settle(c, owed_id, worker))
+
+    def owes(self, instance_uuid: str) -> bool:
+        """A hook that has begun for the instance has not been ended."""
+        return self._read(lambda c: owed.is_owed(c, instance_uuid))
 
     def owed(self, task_id: str) -> list[owed.Owed]:
         """Of a task, in the order in which they began."""

@@ -111,6 +111,11 @@ def of(connection: sa.Connection, task_id: str) -> list[Owed]:
         .order_by(_owed.c.begun_at, _owed.c.number)).mappings()]
 
 
+def is_owed(connection: sa.Connection, instance_uuid: str) -> bool:
+    return connection.execute(sa.select(_owed.c.owed_id).where(
+        _owed.c.instance_uuid == instance_uuid).limit(1)).first() is not None
+
+
 def put_off(connection: sa.Connection, owed: Owed, worker: str) -> bool:
     return connection.execute(
         sa.update(_owed).where(_owed.c.owed_id == owed.owed_id, _owed.c.worker == worker)

@@ -28,6 +28,8 @@ from kronos_nova import exception
 from kronos_nova.rebalancer.store import tables
 
 _request = tables.request
+#: Longer than a broker keeps messages for who is away.
+KEPT_SECONDS = 30 * 86400.0
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -125,15 +127,17 @@ def _ours(connection: sa.Connection, request_id: str, worker: str,
 
 
 def untold(connection: sa.Connection, workers: Collection[str], before: float,
-           limit: int) -> list[Request]:
+           limit: int, but: Collection[str] = ()) -> list[Request]:
     """Ended ones whose result nobody has been seen to get, oldest first.
 
     :param workers: theirs, and everybody's that ended before.
+    :param but: not these.
     """
     return [_found(row) for row in connection.execute(
         sa.select(_request)
         .where(_request.c.ended_at.is_not(None), _request.c.told_at.is_(None), sa.or_(
-            _request.c.worker.in_(sorted(workers)), _request.c.ended_at < before))
+            _request.c.worker.in_(sorted(workers)), _request.c.ended_at < before),
+            _request.c.request_id.not_in(sorted(but)))
         .order_by(_request.c.ended_at, _request.c.request_id).limit(limit)).mappings()]
 
 
@@ -160,8 +164,10 @@ def waiting(connection: sa.Connection) -> list[tuple[str, int, float]]:
         .order_by(_request.c.kind))]
 
 
-def purge(connection: sa.Connection, older_than: float) -> None:
-    """Forget those that were answered before."""
+def purge(connection: sa.Connection, older_than: float, now: float) -> None:
+    """Forget those that were answered before, but none of the last :data:`KEPT_SECONDS`: a broker
+    may deliver their messages once more."""
+    older_than = min(older_than, now - KEPT_SECONDS)
     connection.execute(sa.delete(_request).where(
         _request.c.told_at.is_not(None), _request.c.ended_at < older_than))
 

@@ -185,7 +185,7 @@ def _follow(connection: sa.Connection, swap: Swap, member: Member, to_host: str,
         last.task, task_id=str(uuid.uuid4()), plan_id=plan_id, from_host=swap.where[uuid_],
         to_host=to_host, alternates=(), alternate_improvements=(), improvement=0.0,
         phase=model.Phase.REQUESTED, priority=PRIORITY, wave=0, requires=(), retry_count=0,
-        not_before=now, created_at=now, deadline=None, state=TaskState.QUEUED, trees=())
+        not_before=0.0, created_at=now, deadline=None, state=TaskState.QUEUED, trees=())
     move = model.Move(uuid_, task.from_host, to_host, task.phase)
     plans.follow(connection, model.Plan(
         swap.scope, (move,), warnings=(f'instance {uuid_} {why}',)), task, now)

@@ -15,6 +15,8 @@
 tests/functional/test_migfra.py."""
 
 import dataclasses
+import threading
+import time
 
 import pytest
 
@@ -62,7 +64,10 @@ def soon(monkeypatch):
 
 
 def hook(*states, seconds=5.0):
-    return pause.PauseHook(Nova(*states), seconds)
+    nova = Nova(*states)
+    found = pause.PauseHook(lambda: nova, seconds)
+    found.nova = nova
+    return found
 
 
 @pytest.mark.parametrize('status, marker', [('ACTIVE', 'ours'), ('PAUSED', 'theirs'),
@@ -73,7 +78,7 @@ def test_only_who_runs_is_paused_and_unpaused(status, marker):
     if marker == 'theirs':
         for step in (found.before, found.after):
             servers.ended(step(servers.call(marker=marker)))
-        assert found._nova.asked == []
+        assert found.nova.asked == []
 
 
 def test_who_is_moved_cold_is_left_alone_and_nova_is_not_asked():
@@ -84,28 +89,28 @@ def test_who_is_moved_cold_is_left_alone_and_nova_is_not_asked():
 def test_it_is_asked_once_and_waited_for():
     found = hook('ACTIVE', 'ACTIVE/pausing', 'ACTIVE/pausing', 'PAUSED')
     servers.ended(found.before(servers.call(marker='ours')))
-    assert found._nova.asked == ['pause']
+    assert found.nova.asked == ['pause']
     found = hook('PAUSED', 'PAUSED/unpausing', 'ACTIVE')
     servers.ended(found.after(servers.call(marker='ours')))
-    assert found._nova.asked == ['unpause']
+    assert found.nova.asked == ['unpause']
 
 
 def test_an_end_that_nova_is_still_busy_with_is_waited_for():
     found = hook('PAUSED/migrating', 'PAUSED/migrating', 'PAUSED', 'ACTIVE')
     servers.ended(found.after(servers.call(marker='ours')))
-    assert found._nova.asked == ['unpause']
+    assert found.nova.asked == ['unpause']
 
 
 def test_a_crash_in_between_does_no_harm():
     for states in (['PAUSED'], ['PAUSED/migrating', 'PAUSED']):
         found = hook(*states)
         servers.ended(found.before(servers.call(marker='ours')))
-        assert found._nova.asked == []
+        assert found.nova.asked == []
     for states in (['ACTIVE'], ['SHUTOFF'], ['ERROR'],
                    [api.ApiError('Nova', 'server', 'gone', 404)]):
         found = hook(*states)
         servers.ended(found.after(servers.call(marker='ours')))
-        assert found._nova.asked == []
+        assert found.nova.asked == []
 
 
 @pytest.mark.parametrize('states, problem', [
@@ -120,17 +125,64 @@ def test_who_cannot_be_paused_is_told(states, problem):
 
 def test_a_refusal_of_nova_names_the_right():
     found = hook('ACTIVE')
-    found._nova.status = 403
+    found.nova.status = 403
     with pytest.raises(base.Failed, match=power.PAUSE.policy):
         servers.ended(found.before(servers.call(marker='ours')))
 
 
 def test_a_server_that_changed_in_the_last_moment_is_asked_again():
     found = hook('ACTIVE', 'ACTIVE', 'ACTIVE', 'PAUSED')
-    found._nova.status = 409
+    found.nova.status = 409
     servers.ended(found.before(servers.call(marker='ours')))
-    assert set(found._nova.asked) == {'pause'} and len(found._nova.asked) > 1
+    assert set(found.nova.asked) == {'pause'} and len(found.nova.asked) > 1
 
 
 def test_what_is_left_to_do_names_the_instance():
     assert servers.TASK.instance_uuid in hook('ACTIVE').remedy(servers.call())
+
+
+def test_nothing_is_ended_while_the_pause_may_still_take_effect():
+    """The request hangs in Nova longer than anybody waits: ACTIVE is not the last word."""
+    found = hook('ACTIVE')
+    hangs, go_on = threading.Event(), threading.Event()
+
+    def post(*args):
+        hangs.set()
+        assert go_on.wait(30)
+        found.nova.states = ['PAUSED', 'PAUSED/unpausing', 'ACTIVE']
+        return type('Response', (), {'status_code': 202})
+
+    found.nova.post, posted = post, found.nova.post
+    step = found.before(servers.call(marker='ours'))
+    assert hangs.wait(30)
+    step.close()
+    with pytest.raises(base.Failed, match='still at work on what it was called for before'):
+        found.after(servers.call(marker='ours'))
+    go_on.set()
+    found.nova.post = posted
+    until = time.monotonic() + 10
+    while True:
+        try:
+            step = found.after(servers.call(marker='ours'))
+            break
+        except base.Failed:
+            assert time.monotonic() < until
+            time.sleep(0.01)
+    servers.ended(step)
+    assert found.nova.asked == ['unpause']
+
+
+def test_nova_is_not_asked_by_a_step_that_nobody_waits_for_any_more():
+    found = hook('ACTIVE/spawning', 'ACTIVE/spawning', seconds=30.0)
+    step = found.before(servers.call(marker='ours'))
+    step.close()
+    found.nova.states = ['ACTIVE']
+    servers.ended(found.before(servers.call('k2', marker='theirs')))
+    for _ in range(100):
+        time.sleep(0.01)
+    assert found.nova.asked == []
+
+
+def test_it_is_never_given_up_and_needs_nova_when_it_is_called_alone():
+    assert not pause.PauseHook.gives_up
+    pause.PauseHook.create(servers.conf(), lambda: pytest.fail('nobody has asked'))

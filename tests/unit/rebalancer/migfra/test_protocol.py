@@ -197,6 +197,21 @@ def test_a_refusal_bears_what_could_be_read():
     assert (caught.value.request_id, caught.value.kind) == (None, Kind.STOP)
 
 
+@pytest.mark.parametrize('number', ['0x' + 'F' * 6000, '0b' + '1' * 20_000, '1' + ':59' * 5000])
+@pytest.mark.parametrize('field', ['retry-counter: 3', 'destination: node2', 'id: ' + ID])
+def test_a_number_of_thousands_of_digits_is_refused(number, field):
+    text = TASKS[Kind.MIGRATE].replace(field, f'{field.partition(":")[0]}: {number}')
+    with pytest.raises(protocol.Refused):
+        parse(text)
+
+
+def test_what_is_kept_may_be_longer_than_what_came():
+    text = TASKS[Kind.START].replace('<domain/>', 'ä' * 100_000)
+    found = parse(text)
+    kept = requests.Request(ID, 'node1', Kind.START, handling.document(found), '', 0.0)
+    assert handling.task(kept) == found
+
+
 @pytest.mark.parametrize('payload, problem', [
     (b'\xff\xfe', 'it is not UTF-8 text'), (b'', 'it is no mapping of fields'),
     (b'- 1', 'it is no mapping of fields'), (b'a' * (protocol.MAX_BYTES + 1), 'longer than 256'),
@@ -240,7 +255,7 @@ def test_anything_is_a_task_or_refused(data):
         reply = yaml.safe_load(replies.refused(e.kind, e.request_id, 'global', str(e)))
         assert reply['status'] == 'error'
     else:
-        assert protocol.parse(handling.document(found).encode(), 'node1') == found
+        assert protocol.kept(handling.document(found)) == found
 
 
 @junk.examples(200)

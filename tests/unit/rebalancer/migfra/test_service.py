@@ -157,6 +157,45 @@ def _broken(*args):
     raise exception.StoreError(problem='is away', remedy='Wait.')
 
 
+def test_no_message_stops_those_behind_it(store):
+    world = World(store, None)
+    with fixtures.MonkeyPatch('kronos_nova.rebalancer.migfra.protocol.parse',
+                              lambda *args: 1 / 0):
+        world.broker.deliver('x')
+        world.run()
+    (_, found, said), = world.broker.said
+    assert found['details'] == ('a defect of kronos-nova (ZeroDivisionError); its log tells of it')
+    said(True)
+    world.broker.deliver(TASKS[Kind.STOP])
+    world.run()
+    assert world.broker.acknowledged == ['x', TASKS[Kind.STOP]]
+
+
+def test_results_that_are_refused_keep_no_others_back(store):
+    world = World(store, DONE)
+    for n in range(service.AT_ONCE + 5):
+        world.broker.deliver(TASKS[Kind.STOP].replace(ID, f'r{n:03}'))
+    world.run()
+    while world.lane.run_once():
+        pass
+    for _ in range(3):
+        world.run()
+        for _, _, said in world.broker.said[-service.AT_ONCE:]:
+            said(False)
+    assert len({found['result'] for _, found, _ in world.broker.said}) == 1
+    assert len(world.broker.said) == service.AT_ONCE + 5
+
+
+def test_a_plan_that_the_checker_refuses_is_no_reason_to_look_again(store):
+    world = World(store, exception.PlanRefused(scope='s', problem='a defect'))
+    world.broker.deliver(TASKS[Kind.MIGRATE])
+    world.run()
+    world.lane.run_once()
+    world.run()
+    (_, found, _), = world.broker.said
+    assert 'was refused and not stored: a defect' in found['details']
+
+
 def test_a_refusal_is_told_before_its_message_is_acknowledged(store):
     world = World(store, None)
     world.broker.deliver('task: quit\n')
@@ -180,7 +219,7 @@ def test_a_result_is_told_until_the_broker_has_it(store):
     assert [found['result'] for _, found, _ in world.broker.said] == ['vm stopped']
     world.broker.said.pop()[2](False)
     world.run()
-    assert world.broker.said == [], 'who may not say it may not in a moment either'
+    assert world.broker.said == [], 'who may not say it, may not in a moment either'
     world.now += 31
     world.run()
     world.broker.said.pop()[2](True)
@@ -281,6 +320,7 @@ def test_a_refusal_has_one_line_whatever_it_quotes(store):
     world.run()
     (_, found, _), = world.broker.said
     assert (found['result'], found['details']) == ('vm migrated', 'a b')
+    assert (found['vm-name'], found['process-id']) == ('vm-1', None)
 
 
 @pytest.mark.parametrize('option, value', [('dry_run', True), ('executor', 'dry_run')])
