@@ -32,8 +32,8 @@ OPTS: list[cfg.Opt] = [
     cfg.StrOpt('scheduler', default='global',
                help='What results bear as their scheduler: a name, or global.'),
     cfg.BoolOpt('ignore_cooldowns', default=False,
-                help='Move an instance that was asked for also when it was moved a moment ago, '
-                     'and in a scope that cools down.'),
+                help='Move an instance that was asked for also when it was moved a moment ago. '
+                     'That a scope cools down holds nobody who asks.'),
     cfg.ListOpt('pci_aliases', default=[],
                 help='What the names in pci_passthrough:alias of flavors stand for, each as '
                      'NAME=VENDOR/DEVICE, such as ib=15b3/1004. A request to start an instance '

@@ -66,9 +66,12 @@ def instance(cloud):
 
 def running(cloud, vcpus=2, cpuset='cpuset="0-2,4"'):
     name = str(uuid.uuid4())
-    return cloud.createXML(
+    # Persistent, as Nova makes it: what it was defined with is told apart from what it has.
+    found = cloud.defineXML(
         f'<domain type="test"><name>instance-{name}</name><uuid>{name}</uuid><memory>8192</memory>'
-        f'<vcpu {cpuset}>{vcpus}</vcpu><os><type>hvm</type></os></domain>', 0)
+        f'<vcpu {cpuset}>{vcpus}</vcpu><os><type>hvm</type></os></domain>')
+    found.create()
+    return found
 
 
 def pinning_of(uri=URI, timeout=30.0):
@@ -114,6 +117,22 @@ def test_an_instance_without_a_cpuset_may_use_every_cpu_that_is_online(libvirt, 
     free = running(cloud, cpuset='')
     pinning_of().repin('host1', free.UUIDString(), [[4], [4]])
     assert pins(libvirt, free) == [{4}, {4}]
+
+
+def test_an_instance_that_nova_pins_is_left_to_it(libvirt, cloud):
+    """With dedicated CPUs or NUMA nodes: then its definition has pins, and no set of CPUs."""
+    name = str(uuid.uuid4())
+    defined = cloud.defineXML(
+        f'<domain type="test"><name>{name}</name><uuid>{name}</uuid><memory>8192</memory>'
+        '<vcpu>2</vcpu><cputune><vcpupin vcpu="0" cpuset="2"/><vcpupin vcpu="1" cpuset="4"/>'
+        '</cputune><os><type>hvm</type></os></domain>')
+    defined.create()
+    try:
+        with pytest.raises(exception.RepinUnsupported, match='is pinned by Nova itself'):
+            pinning_of().repin('host1', name, [[0], [0]])
+    finally:
+        defined.destroy()
+        defined.undefine()
 
 
 @pytest.mark.parametrize(('vcpu_map', 'said'), [

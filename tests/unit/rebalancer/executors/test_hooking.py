@@ -243,6 +243,33 @@ def test_after_is_called_again_later_and_given_up_with_what_is_left_to_do(bench,
     assert f'Instance {uuid}' in given_up[0].getMessage()
 
 
+def test_one_that_never_gives_up_is_called_until_it_succeeds_and_told_as_an_error(bench, caplog):
+    hook = Hook(bench, after=[failed('is away')] * 9 + [True])
+    hook.gives_up = False
+    bench.use(hook)
+    bench.plan()
+    bench.passes(80, seconds=60)
+    assert bench.owed() == [] and bench.state is TaskState.COMPLETED
+    assert [when for when, _call in hook.calls].count('after') == 10
+    told = [r for r in caplog.records if r.levelname == 'ERROR']
+    assert len(told) == 1 and f'Look after {bench.tasks[0].instance_uuid}.' in told[0].getMessage()
+
+
+def test_what_a_task_brings_is_not_passed_over(bench):
+    bench.use(Hook(bench), Hook(bench, 'pause', before=[failed()]), enabled=('one',), abort=False)
+    bench.plan(lambda p, s: cases.make_task(p, s, hooks=(model.TaskHook('pause'),)))
+    bench.passes(2)
+    assert 'submit' not in bench.order and bench.row().error_type == 'HookFailed'
+
+
+def test_what_may_not_begin_any_more_is_still_ended(bench):
+    bench.use(Hook(bench))
+    catalogue = hooking.Catalogue(bench.hooks.__getitem__, frozenset({'two'}))
+    with pytest.raises(hooks.Failed, match=r'is in neither \[hooks\] enabled nor on_request'):
+        catalogue['one']
+    assert catalogue.installed('one') is bench.hooks['one']
+
+
 def test_one_that_is_put_off_holds_up_no_other(bench):
     bench.use(Hook(bench), Hook(bench, 'two', after=[failed(), True]))
     bench.plan()

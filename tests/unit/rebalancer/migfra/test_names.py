@@ -24,6 +24,7 @@ from kronos_nova.rebalancer.clients import api
 from kronos_nova.rebalancer.clients import nova_api
 from kronos_nova.rebalancer.clients import power
 from kronos_nova.rebalancer.migfra import names
+from kronos_nova.rebalancer.migfra import pins
 
 A, B, C = (f'{n}1b2c3d4-e5f6-4a7b-8c9d-0e1f2a3b4c5d' for n in 'abc')
 
@@ -113,6 +114,17 @@ def test_an_alias_that_names_no_device_is_refused(option):
     ({'k': 'true'}, 'other', False), ({'': 'true'}, '', False)])
 def test_a_flavor_says_whether_its_hosts_migrate_by_rdma(specs, spec, expected):
     assert names.by_rdma(model.Instance(A, 'h1', extra_specs=specs), spec) is expected
+
+
+@pytest.mark.parametrize('specs, image, expected', [
+    ({}, {}, None), (None, None, None), ({'hw:cpu_policy': 'shared'}, {}, 'shared'),
+    ({'hw:cpu_policy': 'dedicated'}, {}, 'dedicated'), ({}, {'hw_cpu_policy': 'mixed'}, 'mixed'),
+    ({'resources:PCPU': '2'}, {}, 'dedicated'), ({'resources1:PCPU': '2'}, {}, 'dedicated'),
+    ({'resources_a-b:PCPU': '2'}, {}, 'dedicated'), ({'resources:VCPU': '2'}, {}, None),
+    ({'hw:cpu_dedicated_mask': '^0-1'}, {}, 'dedicated')])
+def test_dedicated_processors_are_known_in_every_form(specs, image, expected):
+    assert pins.cpu_policy(model.Instance(
+        A, 'h1', extra_specs=specs, image_properties=image)) == expected
 
 
 @pytest.mark.parametrize('address, expected', [

@@ -24,6 +24,7 @@ from kronos_nova.model import TaskState
 from kronos_nova.rebalancer.store import decisions
 from kronos_nova.rebalancer.store import swaps
 from kronos_nova.rebalancer.store import tables
+from tests.unit.rebalancer.store import cases
 from tests.unit.rebalancer.store.cases import lease_of
 from tests.unit.rebalancer.store.cases import make_task
 from tests.unit.rebalancer.store.cases import new_id
@@ -94,7 +95,7 @@ def the_first_one_goes_back_when_the_second_one_fails(store):
     assert ended(store, b, TaskState.FAILED, NOW + 90, quarantine=3600) == []
     back = follower(store, a)
     assert (back.from_host, back.to_host, back.phase) == ('h2', 'h1', model.Phase.REQUESTED)
-    assert back.priority < 1 and back.not_before == NOW + 90 and back.alternates == ()
+    assert back.priority < 1 and back.not_before == 0.0 and back.alternates == ()
     assert back.plan_id != plan_id, 'a plan has one move of each instance'
     assert back.plan_id in store.decisions(plan_id)[-1].reason
     assert plan_id in store.plan(back.plan_id).plan.warnings[0]
@@ -106,6 +107,17 @@ def the_first_one_goes_back_when_the_second_one_fails(store):
     assert swap.state == swaps.UNDONE and not swap.away and store.flights() == ()
     assert [d.verb for d in store.decisions(plan_id)][1:] == ['undoing', 'undone']
     assert b.instance_uuid in {q.name for q in store.quarantines(NOW + 91)}
+
+
+def the_way_back_comes_before_all_that_waits(store):
+    _, a, b = begun(store)
+    ended(store, a)
+    row = store.claim('w', None, NOW + 60, **CAPS)
+    cases.save(store, 5, now=NOW + 70)
+    over(store, row, TaskState.FAILED, NOW + 90)
+    assert row.task.task_id == b.task_id
+    assert store.claim('w', None, NOW + 500, **CAPS | {'total': 1}).task == dataclasses.replace(
+        follower(store, a), state=TaskState.CLAIMED)
 
 
 def an_undo_that_fails_is_told_with_who_is_where(store):
@@ -300,4 +312,5 @@ ALL = [both_halves_end_it_and_nobody_is_told_of_what_went_well,
        a_swap_that_is_not_over_is_kept_with_its_plans_however_old,
        one_half_is_not_approved_without_the_other,
        a_dry_run_begins_none,
-       what_an_earlier_release_wrote_has_no_swaps]
+       what_an_earlier_release_wrote_has_no_swaps,
+       the_way_back_comes_before_all_that_waits]
