@@ -229,11 +229,14 @@ class Authority:
         self.ca, self.certificate, self.key = (
             directory / name for name in ('ca.pem', 'server.pem', 'server.key'))
         self._run('req', '-x509', '-newkey', 'rsa:2048', '-nodes', '-days', '2', '-subj',
-                  '/CN=Kronos test CA', '-keyout', directory / 'ca.key', '-out', self.ca)
+                  '/CN=Kronos test CA', '-addext', 'keyUsage=critical,keyCertSign', '-keyout',
+                  directory / 'ca.key', '-out', self.ca)
         self._run('req', '-newkey', 'rsa:2048', '-nodes', '-subj', '/CN=127.0.0.1', '-keyout',
                   self.key, '-out', directory / 'server.csr')
         (directory / 'server.ext').write_text(
-            'subjectAltName=IP:127.0.0.1\nextendedKeyUsage=serverAuth\n')
+            'subjectAltName=IP:127.0.0.1\nextendedKeyUsage=serverAuth\n'
+            # Python 3.13 believes no certificate without.
+            'authorityKeyIdentifier=keyid\nsubjectKeyIdentifier=hash\n')
         self._run('x509', '-req', '-days', '2', '-in', directory / 'server.csr', '-CA', self.ca,
                   '-CAkey', directory / 'ca.key', '-CAcreateserial', '-extfile',
                   directory / 'server.ext', '-out', self.certificate)
