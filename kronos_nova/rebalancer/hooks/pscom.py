@@ -13,7 +13,7 @@
 
 """Has pscom close what cannot be migrated, and open it again afterwards, over MQTT.
 
-The protocol of seed 002: ``task: suspend`` is published on
+The protocol: ``task: suspend`` is published on
 ``fast/pscom/HOST/PROCESS/request``, every process says on ``.../response`` that its
 connections are closed, and after the migration ``task: resume`` goes to the same ones.
 Which processes there are is what has been seen on the topics of the host, or listed.
