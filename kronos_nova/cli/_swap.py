@@ -37,26 +37,7 @@ class Asked:
     carry_out: bool
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Row:
-    """One move, or why it is none; ``task_id`` is '' where nothing was stored."""
-
-    instance_uuid: str
-    from_host: str
-    to_host: str
-    verdict: str
-    task_id: str = ''
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class Found:
-    """``plan_id`` is that of the plan, '' where none was stored."""
-
-    rows: tuple[Row, ...]
-    plan_id: str = ''
-
-
-def ask(prog: str, files: Sequence[str], asked: Asked) -> Found:
+def ask(prog: str, files: Sequence[str], asked: Asked) -> _again.Found:
     """:raises KronosException: something cannot be read, or they cannot change places at all."""
     conf, policy_set = _cloud.configuration(
         prog, files, 'Has two instances change places.', live=True)
@@ -79,13 +60,13 @@ def ask(prog: str, files: Sequence[str], asked: Asked) -> Found:
             remedy='Ask again when that is over.')
     if not plan.moves:
         ends = [i.host for i in instances]
-        return Found(tuple(
-            Row(uuid, ends[n], ends[1 - n],
+        return _again.Found(tuple(
+            _again.Row(uuid, ends[n], ends[1 - n],
                 f'{answer.refused[uuid].rule}: {answer.refused[uuid].detail}')
             for n, uuid in enumerate(asked.uuids)))
     tasks = _again.store_wanted(conf, policy_set, plan, cluster, marks[0], asked.said,
                                 VERB) if asked.carry_out else []
-    return Found(_rows(plan, tasks), tasks[0].plan_id if tasks else '')
+    return _again.Found(_rows(plan, tasks), tasks[0].plan_id if tasks else '')
 
 
 def _instance(seen: Any, uuid: str) -> model.Instance:
@@ -96,13 +77,13 @@ def _instance(seen: Any, uuid: str) -> model.Instance:
     return found
 
 
-def _rows(plan: model.Plan, tasks: Sequence[model.Task]) -> tuple[Row, ...]:
+def _rows(plan: model.Plan, tasks: Sequence[model.Task]) -> tuple[_again.Row, ...]:
     """In the order of the moves; the one from the parking host has no task before its turn."""
     swap, = plan.swaps
     of = {task.instance_uuid: task.task_id for task in tasks}
-    rows = [Row(m.instance_uuid, m.from_host, m.to_host, f'wave {m.wave}',
+    rows = [_again.Row(m.instance_uuid, m.from_host, m.to_host, f'wave {m.wave}',
                 of.get(m.instance_uuid, '')) for m in plan.moves]
     if swap.parking is not None:
-        rows.append(Row(swap.first, swap.parking, plan.moves[1].from_host,
+        rows.append(_again.Row(swap.first, swap.parking, plan.moves[1].from_host,
                         'when the other one has moved'))
     return tuple(rows)

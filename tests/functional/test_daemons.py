@@ -15,6 +15,7 @@
 import contextlib
 import json
 import os
+import pathlib
 import signal
 import socket
 import subprocess
@@ -30,6 +31,8 @@ from testtools import content
 from kronos_nova import model
 from kronos_nova.rebalancer.store import tables
 from tests.functional import test_first_light
+from tests.functional import test_migfra
+from tests.integration import servers
 
 
 def free_port() -> int:
@@ -144,6 +147,35 @@ placement_endpoint_override = {self.placement_api.url}
         self.assertRegex(name, r'^kronos-engine-snapshot-\d{8}T\d{6}Z$')
         with open(os.path.join(self.snapshots, name, 'nova', 'instances.json')) as f:
             self.assertIn(server['id'], f.read())
+
+    def test_migfra_takes_a_task_that_executors_carry_out_and_another_process_goes_on(self) -> None:
+        server = self.boot(host='host1')
+        self.load({'host1': 0.5, 'host2': 0.5, 'host3': 0.5}, {})
+        broker = servers.Mosquitto(pathlib.Path(self.directory))
+        self.addCleanup(broker.close)
+        broker.start()
+        port = free_port()
+        self.edit('[prometheus]', f'[mqtt]\nhost = 127.0.0.1\nport = {broker.port}\n'
+                                  '[migfra]\nallow = *:*:*\npoll_interval = 0.2\n'
+                                  f'[monitoring]\nmigfra_port = {port}\n[prometheus]')
+        scheduler = test_migfra.Scheduler(broker.port)
+        self.addCleanup(scheduler.close)
+        number = '8d7e6f7a-0000-4000-8000-000000000001'
+        with self.daemon('migfra') as service:
+            self.wait_for(lambda: listens(port) and told(port, 'readyz') == (
+                200, 'kronos-migfra', False), 'the service')
+            scheduler.ask('host1', f'task: migrate vm\nid: {number}\nvm-name: {server["id"]}\n'
+                                   'destination: host3\nparameter: {migration-type: warm}\n')
+            self.wait_for(self.store.flights, 'the plan')
+            self.assertIsNone(service.poll())
+        with self.daemon('executor'):
+            self.wait_for(lambda: self.host_of(server) == 'host3', 'the move to host3')
+            with self.daemon('migfra', signal.SIGINT, called='migfra-2'):
+                host, found = scheduler.results.get(timeout=120)
+        self.assertEqual(('host1', 'vm migrated', number, 'success'), (
+            host, found['result'], found['id'], found['status']), found)
+        self.assertEqual('ACTIVE', self.admin_api.get_server(server['id'])['status'])
+        self.assertEqual(1, len(self.migrations(server)))
 
     def test_in_a_dry_run_without_nova_health_tells_so(self) -> None:
         self.load({'host1': 0.5, 'host2': 0.5, 'host3': 0.5}, {})

@@ -68,8 +68,9 @@ class PowerHandler:
     def step(self, request: requests.Request, now: float) -> handling.Ended | None:
         task = handling.task(request)
         kind = Kind(task.task)
+        assert isinstance(task, protocol.ServersTask)
         items = list(task.vm_configurations if isinstance(task, protocol.StartVm)
-                     else task.list)  # type: ignore[union-attr]
+                     else task.list)
         projects = handling.permitted(self._conf.allow or (), self._hosts, request, task)
         progress = {'items': request.progress.get('items') or [{} for _ in items]}
         for item, known in zip(items, progress['items'], strict=True):

@@ -223,6 +223,8 @@ class RepinVm(_Task):
     vcpu_map: VcpuMap
 
 
+#: What they name is a list of servers, each with its own end.
+ServersTask = StartVm | StopVm | SuspendVm | ResumeVm
 Task = StartVm | StopVm | SuspendVm | ResumeVm | MigrateVm | EvacuateNode | RepinVm
 
 _KINDS: dict[str, type[Task]] = {

@@ -85,6 +85,14 @@ class Kept:
         self._clock = clock
         self.worker = worker
 
+    def release(self, worker: str) -> None:
+        """What is open is anybody's, and nobody waits for us; unless that cannot be written."""
+        try:
+            self._store.transaction(lambda c: requests.release(c, worker))
+        except exception.StoreError as e:
+            LOG.warning('%s Others take over what is open when they have not heard of us for a '
+                        'while.', e)
+
     def receive(self, request: requests.Request) -> requests.Request | None:
         return self._store.transaction(lambda c: requests.receive(c, request))
 
@@ -289,6 +297,8 @@ class Service:
             self._broker.stop()
             for thread in threads:
                 thread.join()
+            for lane in self._lanes:
+                self._kept.release(lane.worker)
 
     def stop(self) -> None:
         """Leave soon; what is open is gone on with by whoever comes next."""

@@ -95,6 +95,13 @@ def beat(connection: sa.Connection, worker: str, now: float) -> None:
                        .values(heartbeat_at=now))
 
 
+def release(connection: sa.Connection, worker: str) -> None:
+    """It ends, and what is open is anybody's."""
+    connection.execute(sa.update(_request)
+                       .where(_request.c.worker == worker, _request.c.ended_at.is_(None))
+                       .values(worker=None))
+
+
 def note(connection: sa.Connection, request_id: str, worker: str, now: float,
          progress: dict[str, Any], plan_id: str | None = None) -> None:
     """What has been done of it, or is about to be.

@@ -79,6 +79,18 @@ def requests_are_of_whoever_came_first_until_he_goes_silent(store):
     assert [r.request_id for r in _claim(store, 'three', NOW + 200)] == ['r1', 'r2', 'r3']
 
 
+def who_leaves_is_not_waited_for(store):
+    _receive(store, _request('r1'), _request('r2'))
+    _claim(store)
+    store.transaction(lambda c: requests.end(c, 'r2', 'one', NOW, 'reply', False))
+    store.transaction(lambda c: requests.release(c, 'two'))
+    assert _claim(store, 'two') == []
+    store.transaction(lambda c: requests.release(c, 'one'))
+    assert [r.request_id for r in _claim(store, 'two')] == ['r1']
+    assert [r.request_id for r in store.transaction(
+        lambda c: requests.untold(c, ['one'], NOW, 10))] == ['r2'], 'its own to tell'
+
+
 def who_has_lost_a_request_writes_nothing_of_it(store):
     _receive(store, _request())
     _claim(store)
@@ -163,6 +175,7 @@ def a_plan_and_the_note_that_it_is_a_request_s_are_one(store):
 ALL = [
     a_request_is_kept_once_and_comes_back_as_it_was, one_of_many_keeps_a_request,
     requests_are_of_whoever_came_first_until_he_goes_silent,
+    who_leaves_is_not_waited_for,
     who_has_lost_a_request_writes_nothing_of_it, an_ended_request_is_told_until_it_has_arrived,
     an_open_request_cannot_be_told, purge_forgets_what_was_told_and_nothing_else,
     a_plan_and_the_note_that_it_is_a_request_s_are_one]
