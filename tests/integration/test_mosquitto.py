@@ -36,6 +36,8 @@ def connected(port, protocol=enums.MQTTProtocolVersion.MQTTv5, user=None, ca=Non
         there.set()
 
     client = mqtt.Client(enums.CallbackAPIVersion.VERSION2, protocol=protocol)
+    client.subscribed = threading.Event()
+    client.on_subscribe = lambda *answer: client.subscribed.set()
     client.on_connect = on_connect
     client.on_message = lambda c, u, message: messages.put((message.topic, message.payload))
     if user:
@@ -52,12 +54,19 @@ def connected(port, protocol=enums.MQTTProtocolVersion.MQTTv5, user=None, ca=Non
         client.loop_stop()
 
 
+def subscribe(client, topics):
+    """And wait for the broker's answer: until then others' messages do not come."""
+    client.subscribed.clear()
+    client.subscribe(topics, qos=1)
+    assert client.subscribed.wait(30)
+
+
 @pytest.mark.parametrize('protocol', ANY)
 def test_what_is_published_arrives(tmp_path, protocol):
     with (servers.mosquitto(tmp_path) as broker,
           connected(broker.port, protocol) as (client, reason, messages)):
         assert not reason.is_failure
-        client.subscribe('a/+', qos=1)
+        subscribe(client, 'a/+')
         client.publish('a/b', b'x', qos=1).wait_for_publish(30)
         assert messages.get(timeout=30) == ('a/b', b'x')
 
@@ -76,8 +85,8 @@ def test_rights_are_by_user(tmp_path):
     with (servers.mosquitto(tmp_path, users=users, rights=rights) as broker,
           connected(broker.port, user=('one', '1')) as (one, _r1, read),
           connected(broker.port, user=('other', '2')) as (other, _r2, unread)):
-        one.subscribe('a/#', qos=1)
-        other.subscribe('a/#', qos=1)
+        subscribe(one, 'a/#')
+        subscribe(other, 'a/#')
         other.publish('a/x', b'x', qos=1).wait_for_publish(30)
         assert read.get(timeout=30) == ('a/x', b'x')
         assert unread.empty()
@@ -92,5 +101,5 @@ def test_it_speaks_tls_alone_and_keeps_retained_messages_over_a_restart(tmp_path
         broker.stop()
         broker.start()
         with connected(broker.port, ca=authority.ca) as (client, _reason, messages):
-            client.subscribe('a', qos=1)
+            subscribe(client, 'a')
             assert messages.get(timeout=30) == ('a', b'kept')

@@ -13,6 +13,7 @@
 
 """Our connection to an MQTT broker, against mosquitto: lost by neither side."""
 
+import contextlib
 import queue
 import threading
 
@@ -140,35 +141,37 @@ def test_acknowledging_a_message_of_an_earlier_connection_harms_no_other(tmp_pat
 def test_topics_come_and_go_with_the_hosts(tmp_path, protocol):
     with (servers.mosquitto(tmp_path) as broker, Client(broker.port, 'says') as says,
           Client(broker.port, 'hears', ['a/b'], protocol=protocol) as hears):
-        many = [f'h{n}/task' for n in range(250)]
-        hears.connection.subscribe(many)
-        # The answers to all three packets have come when the last one's messages do.
-        for _ in range(100):
-            assert says.say('h249/task', 'x')
-            try:
-                hears.next(0.2)
+        hears.connection.subscribe([f'h{n}/task' for n in range(250)])
+        # When the broker has read our packets is its own affair: until then the old topic
+        # is heard, and the new ones are not. What is said in one breath comes in its order.
+        for turn in range(300):
+            for topic in ('h0/task', 'a/b', 'h249/task'):
+                assert says.say(topic, str(turn))
+            assert says.say('h0/task', f'end of {turn}')
+            heard = set()
+            with contextlib.suppress(queue.Empty):
+                while (found := hears.next(0.2)[:2])[1] != f'end of {turn}':
+                    if found[1] == str(turn):
+                        heard.add(found[0])
+            if heard == {'h0/task', 'h249/task'}:
                 break
-            except queue.Empty:
-                continue
-        assert says.say('a/b', 'nobody hears that')
-        assert says.say('h0/task', 'y')
-        found = hears.next()
-        while found[1] == 'x':
-            found = hears.next()
-        assert found[:2] == ('h0/task', 'y')
+        assert heard == {'h0/task', 'h249/task'}
 
 
 def test_whether_we_hear_is_told_also_when_we_die(tmp_path):
     with (servers.mosquitto(tmp_path) as broker,
           Client(broker.port, 'looks', ['s']) as looks):
         dies = Client(broker.port, 'dies', ['a/b'], status='s')
-        assert looks.next()[1] == 'online'
+        seen = [looks.next()[1]]
         # As a process that is killed: the connection breaks without a word.
         dies.connection._client._sock.close()
-        assert looks.next()[1] == 'offline'
-        assert looks.next(60)[1] == 'online'
+        while len(seen) < 3:
+            # At least once: a message whose acknowledgement was lost is said again.
+            seen += [text for text in (looks.next(60)[1],) if text != seen[-1]]
         dies.connection.stop()
-        assert looks.next()[1] == 'offline'
+        while len(seen) < 4:
+            seen += [text for text in (looks.next()[1],) if text != seen[-1]]
+        assert seen == ['online', 'offline', 'online', 'offline']
 
 
 def test_what_is_not_allowed_is_told_with_mqtt_5(tmp_path):
