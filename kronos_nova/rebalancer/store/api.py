@@ -396,19 +396,6 @@ class Store:
             sa.select(task).where(task.c.instance_uuid == uuid)
             .order_by(task.c.created_at.desc(), task.c.task_id).limit(limit)).mappings()])
 
-    def migrated(self, limit: int) -> list[tuple[int, int, float]]:
-        """(MiB of memory, GiB of disks, seconds from the request to the end) of the live
-        migrations that ended well last, newest first."""
-        task = tables.task
-        return self._read(lambda c: [
-            (row.memory_mb, row.disk_gb, row.completed_at - row.submitted_at)
-            for row in c.execute(
-                sa.select(task.c.memory_mb, task.c.disk_gb, task.c.submitted_at,
-                          task.c.completed_at)
-                .where(task.c.state == TaskState.COMPLETED.value, task.c.method == 'live',
-                       task.c.submitted_at.is_not(None))
-                .order_by(task.c.completed_at.desc()).limit(limit))])
-
     def doubt(self, task: model.Task) -> str | None:
         """Why a task that somebody sent is not one of this table's, or None."""
         row = self.task(task.task_id)
