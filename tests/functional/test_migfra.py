@@ -389,7 +389,6 @@ class TestHooks(MigfraCase):
 
     def setUp(self) -> None:
         super().setUp()
-        self.conf.set_override('port', self.broker.port, 'hook_pscom')
         self.conf.set_override('deadline', 10.0, 'hooks')
         self.conf.set_override('on_request', ['pause', 'pscom'], 'hooks')
         catalogue = hooking.Catalogue.of(self.conf, lambda: self.connection)
