@@ -249,6 +249,11 @@ class Store:
         """What :meth:`save_wanted` compares: taken before anything else is read."""
         return self._read(plans.mark)
 
+    def ended(self) -> tuple[int, float]:
+        """How many tasks are over, and when the last one ended: another answer says that
+        some have ended since."""
+        return self._read(tasks.ended)
+
     def present(self, name: str, scopes: Collection[str] | None) -> None:
         """An executor runs. See :func:`presence.present`."""
         self._run(lambda c: presence.present(c, self._now(), name, scopes))
