@@ -171,8 +171,10 @@ def test_without_leaves_out_what_hangs_on_it_and_says_what_is_left() -> None:
             assert move.instance_uuid not in kept
             assert all(kept.issuperset(m.requires) for m in less.moves)
             gone = {m.instance_uuid for m in plan.moves} - kept
-            assert all(uuid == move.instance_uuid or move.instance_uuid in m.requires
+            assert all(uuid == move.instance_uuid or gone & set(m.requires)
+                       or any(s.first == uuid and s.second in gone for s in plan.swaps)
                        for m in plan.moves for uuid in gone if m.instance_uuid == uuid)
+            assert all((s.first in kept) == (s.second in kept) for s in plan.swaps)
             assert 'why' in less.warnings and (less.reason == 'why') == (not less.moves)
             if not less.moves:
                 assert less.combined_after == pytest.approx(plan.combined_before)
