@@ -83,8 +83,9 @@ def begin(connection: sa.Connection, plan: model.Plan, plan_id: str, now: float)
     for swap in plan.swaps:
         first, second = moves[swap.first], moves[swap.second]
         swap_id = str(uuid.uuid4())
-        members = [[swap.first, first.from_host, second.from_host],
-                   [swap.second, second.from_host, first.from_host]]
+        target = first.to_host if swap.parking is None else second.from_host
+        members = [[swap.first, first.from_host, target],
+                   [swap.second, second.from_host, second.to_host]]
         connection.execute(sa.insert(_swap).values(
             swap_id=swap_id, plan_id=plan_id, scope=plan.scope, created_at=now, state=GOING,
             members=json.dumps(members), undos='[]', passes=0))
