@@ -446,8 +446,9 @@ class Move:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Swap:
-    """Two instances of a plan that change places, both or none. ``second`` requires ``first``.
-    With ``parking`` the first one moves there, and on when the second one has moved."""
+    """Two instances of a plan of which both move, or none; ``second`` requires ``first``. They
+    change places; or spread moves them, and either alone would do harm. With ``parking`` the
+    first one moves there, and on to the place of the second one when that has moved."""
 
     first: str
     second: str

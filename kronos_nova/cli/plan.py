@@ -103,13 +103,15 @@ def _shown(row: Any, tasks: Sequence[Any], realised: float | None, decisions: Se
         [_said(d) for d in decisions] if nested else '\n'.join(
             '{tasks} {verb} by {decided_by} at {decided_at}'.format_map(said)
             + (f': {said["reason"]}' if said['reason'] else '')
-            for said in map(_said, decisions)), _swaps(swaps, nested))
+            for said in map(_said, decisions)), _swaps(plan, swaps, nested))
 
 
-def _swaps(swaps: Sequence[Any], nested: bool) -> Any:
-    """How far each has come, and the plans that undo it."""
+def _swaps(plan: Any, swaps: Sequence[Any], nested: bool) -> Any:
+    """How far each has come, and the plans that undo it; of a dry run what was decided."""
     found = [{'instances': [m.instance_uuid for m in swap.members], 'state': swap.state,
               'undos': list(swap.undos)} for swap in swaps]
+    found = found or [{'instances': [swap.first, swap.second], 'state': 'planned', 'undos': []}
+                      for swap in plan.swaps]
     return found if nested else '\n'.join(
         f'{" and ".join(s["instances"])}: {s["state"]}'
         + (f' (plans {", ".join(s["undos"])})' if s['undos'] else '') for s in found)

@@ -36,6 +36,8 @@ from kronos_nova.constraints import server_groups
 #: For alternates: whether others are in flight does not depend on the host.
 _RULES = tuple(r for r in constraints.RULES
                if r not in (server_groups.group_in_flight, hints.hint_in_flight))
+#: What holds for a way back: it was there before, however full the host.
+_BACK = tuple(r for r in constraints.RULES if r not in (metrics.scored, metrics.ceiling))
 
 
 class Board:
@@ -62,6 +64,15 @@ class Board:
         finally:
             for move in self.moves.values():
                 self._recall(move)
+
+    def adopt(self, moves: Iterable[model.Move]) -> None:
+        """Place these as they are: in waves, with what each requires, and alternates."""
+        for move in moves:
+            uuid = move.instance_uuid
+            self.groups[uuid] = frozenset(g.uuid for g in self.view.groups_of(uuid))
+            self._add(move, self._with_needs(move.requires))
+            for host in move.alternates:
+                self.view.depart(dataclasses.replace(move, to_host=host))
 
     def emptiness(self) -> list[tuple[float, str]]:
         """(how full, host) of every host of the scope that is not frozen."""
@@ -157,6 +168,35 @@ class Board:
                 self.view.depart(other)
             for other in reversed(absent):
                 self.view.depart(other)
+
+    def may_return(self, uuid: str, failed: str, needs: Mapping[str, set[str]]) -> bool:
+        """Whether it may go back where it was, when it has landed and ``failed`` was to follow:
+        what both require has landed, what waits for that one has not begun, all others are
+        under way.
+
+        :param needs: of each, in place of what it was placed with.
+        """
+        one, other = self.moves[uuid], self.moves[failed]
+        ends = {one.from_host, one.to_host, other.from_host, other.to_host}
+        mine = self.groups[uuid] | self.groups[failed]
+        tied = {*self.view.tied(uuid), *self.view.tied(failed)}
+        required = needs[uuid] | needs[failed]
+        absent = [m for u, m in self.moves.items() if u == failed or failed in needs[u]]
+        landed = [m for u, m in self.moves.items() if u == uuid or u in required and (
+            m.from_host in ends or u in tied or not mine.isdisjoint(self.groups[u]))]
+        for move in (*absent, *landed):
+            self._recall(move)
+        for move in landed:
+            self.view.land(move)
+        try:
+            return constraints.check(self.view, dataclasses.replace(
+                one, from_host=one.to_host, to_host=one.from_host), _BACK) is None
+        finally:
+            for move in reversed(landed):
+                self.view.undo(move)
+            for move in (*absent, *landed):
+                for host in (move.to_host, *move.alternates):
+                    self.view.depart(dataclasses.replace(move, to_host=host))
 
     def _judge(self, move: model.Move) -> model.Rejection | None:
         rejection = constraints.check(self.view, move)

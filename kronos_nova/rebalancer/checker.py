@@ -99,8 +99,8 @@ def _shape(plan: model.Plan, cluster: model.Cluster, budget: int) -> list[model.
 
 
 def _swaps_shape(plan: model.Plan) -> Iterator[model.Rejection]:
-    """Each is two moves to each other's place, the second after the first, with nowhere else to
-    go; nobody else counts on the place that the first one has left."""
+    """Each is two moves, of spread or to each other's place, the second after the first, with
+    nowhere else to go; nobody else counts on the place that the first one has left."""
     moves = {m.instance_uuid: m for m in plan.moves}
     movers = [uuid for swap in plan.swaps for uuid in (swap.first, swap.second)]
     for swap in plan.swaps:
@@ -108,9 +108,8 @@ def _swaps_shape(plan: model.Plan) -> Iterator[model.Rejection]:
         problem = None
         if one is None or other is None or len(set(movers)) < len(movers):
             problem = 'have no move each, and one swap'
-        elif (one.from_host != other.to_host or one.from_host == other.from_host
-              or one.to_host != (other.from_host if swap.parking is None else swap.parking)
-              or swap.parking in (one.from_host, other.from_host)):
+        elif not _change_places(swap, one, other) and (
+                swap.parking is not None or {one.phase, other.phase} != {model.Phase.SPREAD}):
             problem = 'do not change places'
         elif one.alternates or other.alternates:
             problem = 'have alternates'
@@ -123,6 +122,12 @@ def _swaps_shape(plan: model.Plan) -> Iterator[model.Rejection]:
             problem = 'leave room that others use before both have moved'
         if problem is not None:
             yield model.Rejection('no-swap', f'instances {swap.first} and {swap.second} {problem}')
+
+
+def _change_places(swap: model.Swap, one: model.Move, other: model.Move) -> bool:
+    return (one.from_host == other.to_host and one.from_host != other.from_host
+            and one.to_host == (other.from_host if swap.parking is None else swap.parking)
+            and swap.parking not in (one.from_host, other.from_host))
 
 
 # Whether anything of this kind is to move now.
@@ -228,7 +233,7 @@ class _Replay:
         one, other = self._by_uuid[swap.first], self._by_uuid[swap.second]
         onward = dataclasses.replace(one, from_host=one.to_host, to_host=other.from_host)
         self._recall(other)
-        with self._begun(other):
+        with self._begun(other, one):
             found = list(constraints.check_all(self._view, _reversed(one), _BACK))
             if swap.parking is not None:
                 self._view.land(other)
@@ -280,12 +285,15 @@ class _Replay:
         return found
 
     @contextlib.contextmanager
-    def _begun(self, move: model.Move) -> Iterator[None]:
+    def _begun(self, move: model.Move, made: model.Move | None = None) -> Iterator[None]:
         """What it requires has left its source; what waits for it is there
         still. Only what shares a host or a group makes a difference, and what
-        a hint ties to it."""
+        a hint ties to it; and of a swap the first one, which was ``made``."""
         uuid, ends = move.instance_uuid, {move.from_host, move.to_host}
         mates = self._mates[uuid]
+        if made is not None:
+            ends |= {made.from_host, made.to_host}
+            mates = mates | self._mates[made.instance_uuid] | {made.instance_uuid}
         landed = [m for u in sorted(self._needs[uuid])
                   if (m := self._by_uuid[u]).from_host in ends or u in mates]
         absent = [m for m in self._moves if uuid in self._needs[m.instance_uuid]

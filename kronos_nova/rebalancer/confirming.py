@@ -21,8 +21,9 @@ remembered is chosen again. So an instance that is refused on several hosts is
 left out itself, for others to have the budget, and a question that twice is not
 answered counts as refused.
 
-A move that requires others is not asked for: the room that they free is not
-there yet. Pre-flight and Nova's scheduler judge it, as they judge every move.
+A move that the rules allow only when others have been made is not asked for: the
+room that they free is not there yet. Pre-flight and Nova's scheduler judge it, as
+they judge every move.
 """
 
 from collections.abc import Callable
@@ -35,8 +36,11 @@ from typing import Any, TypeVar
 from oslo_config import cfg
 from oslo_log import log as logging
 
+from kronos_nova import constraints
 from kronos_nova import exception
 from kronos_nova import model
+from kronos_nova.constraints import cluster_view
+from kronos_nova.constraints import involved
 from kronos_nova.rebalancer import cycle
 from kronos_nova.rebalancer import requested
 from kronos_nova.rebalancer.clients import api
@@ -302,16 +306,30 @@ def _queries(outcome: cycle.Outcome, asked: set[Pair]) -> dict[Pair, requested.P
     """What is to be asked, by instance and destination, in the plan's order."""
     cluster, found = outcome.cluster, {}
     traits = requested.reported_traits(cluster)
+    later = _later(outcome)
     for move in outcome.plan.moves:
         pair = move.instance_uuid, move.to_host
         provider = cluster.hosts[move.to_host].provider
-        if move.requires or pair in asked or provider is None:
+        if move.instance_uuid in later or pair in asked or provider is None:
             continue
         query = requested.query(
             cluster.instances[move.instance_uuid], provider.uuid, traits)
         if query is not None:
             found[pair] = query
     return found
+
+
+def _later(outcome: cycle.Outcome) -> set[str]:
+    """Whose move is not allowed before others; without claims that cannot be told."""
+    waiting = [m for m in outcome.plan.moves if m.requires]
+    request = outcome.request
+    if not (waiting and request.options.enforce_placement_claims
+            and outcome.cluster.placement_known):
+        return {m.instance_uuid for m in waiting}
+    view = cluster_view.ClusterView(
+        involved.involved(outcome.cluster, waiting, request.history), request.options,
+        request.history, draining=outcome.plan.draining)
+    return {m.instance_uuid for m in waiting if constraints.check(view, m) is not None}
 
 
 def _warned(outcome: cycle.Outcome, texts: Sequence[str]) -> cycle.Outcome:

@@ -399,7 +399,7 @@ class Engine:
         self._tally.tripped(scope)
         LOG.error('Scope %s: %s', scope, pause)
         plan = dataclasses.replace(
-            outcome.plan, moves=(), combined_after=outcome.plan.combined_before,
+            outcome.plan, moves=(), swaps=(), combined_after=outcome.plan.combined_before,
             reason=str(pause))
         return dataclasses.replace(outcome, plan=plan)
 

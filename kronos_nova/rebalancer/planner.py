@@ -27,6 +27,7 @@ from kronos_nova.constraints import cluster_view
 from kronos_nova.constraints import involved
 from kronos_nova.rebalancer import gates
 from kronos_nova.rebalancer import ordering
+from kronos_nova.rebalancer import pairing
 from kronos_nova.rebalancer import simulation as sim
 from kronos_nova.rebalancer.strategies import base
 from kronos_nova.rebalancer.strategies import orders
@@ -90,9 +91,10 @@ def plan(request: Request, expired: Callable[[], bool] = lambda: False) -> model
                 simulation.undo(move)
         simulation.warnings.append(f'{ordered.dropped.total()} moves wait for the next cycle: '
                                    'no order of this one makes them safe')
+    in_waves, swaps = pairing.paired(simulation, fresh, ordered.moves)
     reports, after = policy_reports(request, before, simulation.imbalances()), simulation.combined()
     return model.Plan(
-        scope=cluster.scope, moves=_with_scores(simulation, ordered.moves, after),
+        scope=cluster.scope, moves=_with_scores(simulation, in_waves, after), swaps=swaps,
         policies=reports, combined_before=combined if simulation.trusted else None,
         combined_after=after if simulation.trusted else None,
         rejections=dict(sorted((+Counter(rejections)).items())), held=tuple(held_back[:NAMED]),
@@ -110,8 +112,8 @@ def begun(request: Request) -> Request:
 
 def without(request: Request, plan: model.Plan, dropped: Collection[str],
             why: str) -> model.Plan:
-    """The plan less the moves of these instances, of those that require them,
-    and of pack drains that it begins and would then not end.
+    """The plan less the moves of these instances, of those that require them or
+    swap with them, and of pack drains that it begins and would then not end.
 
     Legal as the plan is: it allows any of its moves to fail.
 
@@ -125,6 +127,7 @@ def without(request: Request, plan: model.Plan, dropped: Collection[str],
                    and m.instance_uuid in gone} - request.history.draining
         more = {m.instance_uuid for m in plan.moves if not gone.isdisjoint(m.requires)
                 or (m.phase is model.Phase.PACK and m.from_host in partial)}
+        more |= {s.first for s in plan.swaps if s.second in gone}
         if more <= gone:
             break
         gone |= more
@@ -141,6 +144,7 @@ def without(request: Request, plan: model.Plan, dropped: Collection[str],
     reports, after = policy_reports(request, before, simulation.imbalances()), simulation.combined()
     return dataclasses.replace(
         plan, moves=_with_scores(simulation, kept, after),
+        swaps=tuple(s for s in plan.swaps if s.first not in gone),
         policies=tuple(dataclasses.replace(new, imbalance_before=old.imbalance_before)
                        for new, old in zip(reports, plan.policies, strict=True)),
         combined_after=after if simulation.trusted else None,

@@ -46,9 +46,12 @@ def from_plan(plan: model.Plan, cluster: model.Cluster, policy_names: tuple[str,
     in_wave: Counter[int] = Counter()
     tasks = []
     limits = begin_within(cooldown)
+    following = {swap.second for swap in plan.swaps}
     for move in plan.moves:
         instance = cluster.instances[move.instance_uuid]
-        within = limits.get(move.phase) if approval_seconds is None else approval_seconds
+        within = approval_seconds
+        if within is None and move.instance_uuid not in following:
+            within = limits.get(move.phase)
         tasks.append(model.Task(
             task_id=new_id(), plan_id=plan_id, aggregate=plan.scope,
             instance_uuid=move.instance_uuid, instance_name=instance.name,
@@ -74,7 +77,8 @@ def begin_within(cooldown: float) -> Mapping[model.Phase, float]:
 
     A spread or pack that has not begun within twice the scope's cooldown (at
     least 20 minutes) is dropped: its scores are old and the next plan knows
-    better. Drains and repairs stay wanted: they have no limit here.
+    better. Drains and repairs stay wanted: they have no limit here. Nor has the second half of
+    a swap: when the first one has moved it is a migration more either way.
     """
     return dict.fromkeys(STALE, max(MIN_WAIT, 2 * cooldown))
 

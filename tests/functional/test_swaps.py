@@ -10,7 +10,8 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""``kronos swap`` against a real Nova: both instances change places, or both stay."""
+"""Swaps against a real Nova, asked for by ``kronos swap`` or planned by spread: both instances
+change places, or both stay."""
 
 import json
 from typing import Any
@@ -21,7 +22,7 @@ from tests.docs import shown as docs
 from tests.functional import test_tools
 
 
-class TestSwap(test_tools.ToolsCase):
+class SwapCase(test_tools.ToolsCase):
 
     def setUp(self) -> None:
         super().setUp()
@@ -37,13 +38,6 @@ class TestSwap(test_tools.ToolsCase):
                   {server['id']: 0.1 for server in found})
         return found
 
-    def swap(self, servers: list[dict[str, Any]], *arguments: str,
-             ) -> tuple[int, list[dict[str, str]], str]:
-        done = self.ask('swap', *(server['id'] for server in servers), *arguments,
-                        '--reason', 'closer to its users')
-        self.assertNotIn('Traceback', done.stderr)
-        return done.returncode, json.loads(done.stdout or '[]'), done.stderr
-
     def places(self, servers: list[dict[str, Any]]) -> list[str]:
         return [self.host_of(server) for server in servers]
 
@@ -52,6 +46,16 @@ class TestSwap(test_tools.ToolsCase):
         found, = [swap for row in self.store.plans() for swap in self.store.swaps_of(row.plan_id)]
         self.assertEqual((), self.store.flights())
         return found.state
+
+
+class TestSwap(SwapCase):
+
+    def swap(self, servers: list[dict[str, Any]], *arguments: str,
+             ) -> tuple[int, list[dict[str, str]], str]:
+        done = self.ask('swap', *(server['id'] for server in servers), *arguments,
+                        '--reason', 'closer to its users')
+        self.assertNotIn('Traceback', done.stderr)
+        return done.returncode, json.loads(done.stdout or '[]'), done.stderr
 
     def test_two_instances_change_places(self) -> None:
         servers = self.two()
@@ -135,3 +139,58 @@ class TestSwap(test_tools.ToolsCase):
                 self.assertEqual(0, done.returncode, done.stderr)
         self.work()
         self.assertEqual(['host2', 'host1'], self.places(servers))
+
+
+class TestSpread(SwapCase):
+    """A hot spot where no single move helps: host1 holds one instance that is too large."""
+
+    def planned(self) -> tuple[list[dict[str, Any]], str]:
+        """The servers that an engine's cycle has change places, and its plan."""
+        servers = [self.boot(host=host) for host in ('host1', 'host2')]
+        self.load({'host1': 0.8, 'host2': 0.4, 'host3': 0.6},
+                  {servers[0]['id']: 0.5, servers[1]['id']: 0.3})
+        report = self.plan()
+        self.assertEqual(
+            {(servers[0]['id'], 'host1', 'host2'), (servers[1]['id'], 'host2', 'host1')},
+            {(m['instance_uuid'], m['from_host'], m['to_host']) for m in report['moves']})
+        self.assertEqual([0, 1], [m['wave'] for m in report['moves']])
+        (row,) = self.store.plans()
+        servers.sort(key=lambda s: [m['instance_uuid'] for m in report['moves']].index(s['id']))
+        return servers, row.plan_id
+
+    def test_a_pair_that_a_policy_planned_is_carried_out(self) -> None:
+        servers, plan_id = self.planned()
+        homes = self.places(servers)
+        self.work()
+        self.assertEqual(homes[::-1], self.places(servers))
+        self.assertEqual(swaps.SWAPPED, self.state())
+        shown = json.loads(self.ask('plan', 'show', plan_id).stdout)
+        self.assertEqual([{'instances': [s['id'] for s in servers], 'state': 'swapped',
+                           'undos': []}], shown['Swaps'])
+        self.assertEqual({'spread'}, {m['phase'] for m in shown['Moves']})
+
+    def test_half_of_it_goes_back_when_the_other_half_fails(self) -> None:
+        servers, plan_id = self.planned()
+        homes = self.places(servers)
+        self.api.post_server_action(servers[1]['id'], {'lock': None})
+        self.work()
+        self.assertEqual(homes, self.places(servers))
+        self.assertEqual(swaps.UNDONE, self.state())
+        self.assertEqual(2, len(self.migrations(servers[0])))
+        self.assertEqual([], self.migrations(servers[1]))
+        self.assertEqual(['undoing', 'undone'],
+                         [said.verb for said in self.store.decisions(plan_id)])
+
+    def test_half_of_it_goes_back_when_the_other_instance_is_deleted_meanwhile(self) -> None:
+        servers, _ = self.planned()
+        homes = self.places(servers)
+
+        def half() -> bool:
+            self.worker.run_once(self.worker._clock())
+            return self.host_of(servers[0]) != homes[0]
+
+        self.wait_for(half, 'the first one to move')
+        self._delete_server(servers[1])
+        self.work()
+        self.assertEqual(homes[0], self.host_of(servers[0]))
+        self.assertEqual(swaps.UNDONE, self.state())

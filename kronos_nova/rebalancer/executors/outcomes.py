@@ -188,18 +188,20 @@ class Outcomes:
     def swapped(swap: swaps.Swap) -> None:
         """The undo of a swap has begun, or is over; said once, by whoever sees it first."""
         uuids = ' and '.join(m.instance_uuid for m in swap.members)
+        what = swap.noun.capitalize()
         if swap.state == swaps.STUCK:
-            LOG.error('Swap of instances %s (plan %s): it failed, and so did its undo. %s. Find '
+            LOG.error('%s of instances %s (plan %s): it failed, and so did its undo. %s. Find '
                       'out why (kronos plan show %s), then move them with kronos plan retry, or '
-                      'openstack server migrate --live-migration.', uuids, swap.plan_id, '; '.join(
+                      'openstack server migrate --live-migration.', what, uuids, swap.plan_id,
+                      '; '.join(
                           f'Instance {m.instance_uuid} is on {swap.where[m.instance_uuid]} and '
                           f'was on {m.home}' for m in swap.away), swap.plan_id)
         elif swap.state == swaps.UNDONE:
-            LOG.warning('Swap of instances %s (plan %s): undone, both are where they were', uuids,
-                        swap.plan_id)
+            LOG.warning('%s of instances %s (plan %s): undone, both are where they were', what,
+                        uuids, swap.plan_id)
         else:
-            LOG.warning('Swap of instances %s (plan %s): it failed, and is undone by plan %s',
-                        uuids, swap.plan_id, swap.undos[-1])
+            LOG.warning('%s of instances %s (plan %s): it failed, and is undone by plan %s',
+                        what, uuids, swap.plan_id, swap.undos[-1])
 
     @staticmethod
     def _result(row: rows.TaskRow, now: float, error_type: str | None, error: str | None,

@@ -134,8 +134,8 @@ MEANINGS = {
         'The resource providers of its host were reshaped after it was planned: the next plan '
         'knows.'),
     'tree-reshaped': 'Those of the destination were: the next alternate is tried.',
-    'no-swap': ("Two moves are no swap: not to each other's place, or not in an order that "
-                'can be undone.'),
+    'no-swap': ("Two moves are no swap: neither to each other's place nor both of spread, or not "
+                'in an order that can be undone.'),
     'over-budget': 'The plan has more moves than its budget.',
     'moved-twice': 'It moves an instance twice.',
     'alternate-twice': "A destination stands twice among a move's.",

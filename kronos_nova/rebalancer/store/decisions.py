@@ -28,6 +28,7 @@ from kronos_nova.model import TaskState
 from kronos_nova.rebalancer.store import leases
 from kronos_nova.rebalancer.store import plans
 from kronos_nova.rebalancer.store import rows
+from kronos_nova.rebalancer.store import swaps
 from kronos_nova.rebalancer.store import tables
 from kronos_nova.rebalancer.store import tasks
 
@@ -104,7 +105,8 @@ def approve(connection: sa.Connection, plan_id: str, now: float, said: Said, *,
     """Pending tasks are queued: staggered as they were planned, from now on. Cooldowns
     begin anew, and the drains that the plan begins are drains from now on.
 
-    :param begin_within: seconds, by phase; others have rows.BEGIN_WITHIN.
+    :param begin_within: seconds, by phase; others, and second halves of swaps, have
+        rows.BEGIN_WITHIN.
     :returns: those approved.
     :raises StoreError: a move that is meant requires one that waits on; nothing was written.
     """
@@ -123,17 +125,21 @@ def approve(connection: sa.Connection, plan_id: str, now: float, said: Said, *,
             connection, _task.c.plan_id == plan_id, _task.c.swap_id.in_(sorted(swapped)),
             _task.c.state == TaskState.PENDING.value) if row.task.instance_uuid not in meant):
         raise exception.StoreError(
-            problem=f'says that instances {", ".join(apart)} change places with some of these',
+            problem=f'says that instances {", ".join(apart)} move with some of these, or none does',
             remedy='Nothing was approved; approve these, too.')
+    following = {swap.members[-1].instance_uuid
+                 for swap in swaps.find(connection, tables.swap.c.plan_id == plan_id)}
     approved = []
     for row in found:
         task = row.task
+        within = (rows.BEGIN_WITHIN if task.instance_uuid in following
+                  else begin_within.get(task.phase, rows.BEGIN_WITHIN))
         done = connection.execute(
             sa.update(_task)
             .where(_task.c.task_id == task.task_id, _task.c.state == TaskState.PENDING.value)
             .values(state=TaskState.QUEUED.value, updated_at=now,
                     not_before=now + max(0.0, task.not_before - task.created_at),
-                    expires_at=now + begin_within.get(task.phase, rows.BEGIN_WITHIN)))
+                    expires_at=now + within))
         if done.rowcount == 1:
             approved.append(task)
             plans.cool(connection, plans.INSTANCE, task.instance_uuid, now + instance_cooldown)

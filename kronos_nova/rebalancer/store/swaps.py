@@ -69,6 +69,12 @@ class Swap:
     tasks: tuple[rows.TaskRow, ...] = ()
 
     @property
+    def noun(self) -> str:
+        """What operators read: spread makes pairs of other moves as well."""
+        one, other = self.members
+        return 'swap' if (one.home, one.target) == (other.target, other.home) else 'pair'
+
+    @property
     def away(self) -> list[Member]:
         """Who is not where it was, whoever moved last first."""
         last = {row.task.instance_uuid: n for n, row in enumerate(self.tasks)
@@ -83,8 +89,9 @@ def begin(connection: sa.Connection, plan: model.Plan, plan_id: str, now: float)
     for swap in plan.swaps:
         first, second = moves[swap.first], moves[swap.second]
         swap_id = str(uuid.uuid4())
-        members = [[swap.first, first.from_host, second.from_host],
-                   [swap.second, second.from_host, first.from_host]]
+        target = first.to_host if swap.parking is None else second.from_host
+        members = [[swap.first, first.from_host, target],
+                   [swap.second, second.from_host, second.to_host]]
         connection.execute(sa.insert(_swap).values(
             swap_id=swap_id, plan_id=plan_id, scope=plan.scope, created_at=now, state=GOING,
             members=json.dumps(members), undos='[]', passes=0))
@@ -109,7 +116,7 @@ def settle(connection: sa.Connection, swap_id: str, now: float) -> list[model.Ta
     live = [row for row in swap.tasks if not row.task.state.terminal]
     cancelled = []
     if swap.state == GOING and failed:
-        cancelled = _call_off(connection, live, now)
+        cancelled = _call_off(connection, swap, live, now)
         live = [row for row in live if row.task not in cancelled]
     if live or _busy(connection, swap):
         return cancelled
@@ -121,7 +128,7 @@ def settle(connection: sa.Connection, swap_id: str, now: float) -> list[model.Ta
     return cancelled
 
 
-def _call_off(connection: sa.Connection, live: Sequence[rows.TaskRow],
+def _call_off(connection: sa.Connection, swap: Swap, live: Sequence[rows.TaskRow],
               now: float) -> list[model.Task]:
     """Of the other half, what Nova has not been asked for."""
     unbegun = _task.c.state.in_([TaskState.PENDING.value, TaskState.QUEUED.value])
@@ -129,7 +136,7 @@ def _call_off(connection: sa.Connection, live: Sequence[rows.TaskRow],
         sa.update(_task).where(_task.c.task_id == row.task.task_id, unbegun).values(
             state=TaskState.CANCELLED.value, active_instance=None, updated_at=now,
             completed_at=now, error_type='RequirementFailed',
-            error='The other half of its swap did not succeed.')).rowcount == 1]
+            error=f'The other half of its {swap.noun} did not succeed.')).rowcount == 1]
 
 
 def _busy(connection: sa.Connection, swap: Swap) -> bool:
@@ -156,7 +163,7 @@ def _undo(connection: sa.Connection, swap: Swap, failed: Sequence[rows.TaskRow],
         uuids = ', '.join(f'{m.instance_uuid} is on {swap.where[m.instance_uuid]}, was on '
                           f'{m.home}' for m in swap.away)
         _set(connection, swap, STUCK)
-        _say(connection, swap, STUCK, now, f'the swap failed, and so did its undo: {uuids}')
+        _say(connection, swap, STUCK, now, f'the {swap.noun} failed, and so did its undo: {uuids}')
     elif not swap.away:
         _set(connection, swap, UNDONE if swap.undos else CALLED_OFF)
         if swap.undos:
@@ -164,11 +171,11 @@ def _undo(connection: sa.Connection, swap: Swap, failed: Sequence[rows.TaskRow],
     else:
         member = swap.away[0]
         plan_id = _follow(connection, swap, member, member.home, now,
-                          f'undoes the swap of plan {swap.plan_id}')
+                          f'undoes the {swap.noun} of plan {swap.plan_id}')
         _set(connection, swap, UNDOING, undos=json.dumps([*swap.undos, plan_id]))
         _say(connection, swap, UNDOING, now,
-             f'the swap failed; plan {plan_id} moves instance {member.instance_uuid} back to '
-             f'{member.home}')
+             f'the {swap.noun} failed; plan {plan_id} moves instance {member.instance_uuid} back '
+             f'to {member.home}')
 
 
 def _follow(connection: sa.Connection, swap: Swap, member: Member, to_host: str, now: float,

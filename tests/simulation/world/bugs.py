@@ -57,6 +57,7 @@ from kronos_nova.rebalancer.store import pauses
 from kronos_nova.rebalancer.store import plans
 from kronos_nova.rebalancer.store import quarantine
 from kronos_nova.rebalancer.store import rows
+from kronos_nova.rebalancer.store import swaps
 from kronos_nova.rebalancer.store import tables
 from kronos_nova.rebalancer.store import tasks
 from kronos_nova.sources import answer
@@ -518,6 +519,13 @@ def begun_beside(patch: Patch) -> None:
     patch.setattr(owed, 'free', sa.true)
 
 
+@bug('migration fails', 'user locks an instance', 'migration is cancelled')
+def half_of_a_pair_stays(patch: Patch) -> None:
+    """Half of a pair stays where it is when the other half fails."""
+    patch.setattr(swaps, '_undo', lambda connection, swap, *args: swaps._set(
+        connection, swap, swaps.CALLED_OFF))
+
+
 @bug(hooks.NAME, 'executor crashes after a commit')
 def died_with_them(patch: Patch) -> None:
     """Hooks of an executor that has died are nobody's."""
@@ -583,4 +591,5 @@ CAUGHT: dict[str, tuple[int, str]] = {
     'Whoever takes over goes on beside the hooks that were begun': (15, 'hooks_come_first'),
     'An attempt begins while a hook of the one before is owed': (18, 'hooks_come_first'),
     "Hooks of an executor that has died are nobody's": (0, 'every_hook_is_ended'),
+    'Half of a pair stays where it is when the other half fails': (574, 'both_or_neither'),
 }

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING
 
 from kronos_nova.model import TaskState
 from kronos_nova.rebalancer.hooks import base
+from kronos_nova.rebalancer.store import swaps
 from tests.simulation.world import cloud
 from tests.simulation.world import hooks
 from tests.simulation.world import nova
@@ -427,9 +428,25 @@ def every_hook_is_ended(run: 'runs.Run') -> Found:
     return f'hooks stay owed: {left}' if left else None
 
 
+def both_or_neither(run: 'runs.Run') -> Found:
+    """A swap ends with both or neither, or with an alarm."""
+    for plan_id, state, members in records.swaps(run.raw):
+        run.counts[f'{state} swaps'] += 1
+        if state in swaps.OPEN:
+            return f'the swap of plan {plan_id} stays {state}'
+        completed = [t.instance for t in run.tasks.values() if t.state == 'completed'
+                     and t.plan_id == plan_id]
+        moved = [member[0] in completed for member in members]
+        if state == swaps.SWAPPED and not all(moved):
+            return f'half the swap of plan {plan_id} is {state}'
+        if state == swaps.CALLED_OFF and any(moved):
+            return f'half the swap of plan {plan_id} was made'
+    return None
+
+
 AT_END: tuple[Callable[['runs.Run'], Found], ...] = (
     every_task_ends, table_tells_the_truth, error_is_left_alone, every_attempt_is_listed,
-    every_hook_is_ended)
+    every_hook_is_ended, both_or_neither)
 
 #: Judged where they can be seen; see Run.judge.
 ELSEWHERE = ('messages_change_nothing', 'no_defect')

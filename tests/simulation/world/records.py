@@ -67,6 +67,12 @@ def plans(connection: sqlite3.Connection, after: int,
         for _row, plan_id, scope, epoch, document in found]
 
 
+def swaps(connection: sqlite3.Connection) -> list[tuple[str, str, list[list[str]]]]:
+    """(plan, state, members: instance, where it was, where it is to go) of each."""
+    return [(plan_id, state, json.loads(members)) for plan_id, state, members in
+            connection.execute('SELECT plan_id, state, members FROM swap ORDER BY rowid')]
+
+
 def lease(connection: sqlite3.Connection, scope: str) -> tuple[str, int, float] | None:
     found: tuple[str, int, float] | None = connection.execute(
         'SELECT owner, epoch, until FROM lease WHERE scope = ?', (scope,)).fetchone()

@@ -24,6 +24,7 @@ from typing import Any
 
 from kronos_nova.rebalancer.hooks import base
 from kronos_nova.rebalancer.store import api
+from kronos_nova.rebalancer.store import swaps
 from tests.simulation.world import approval
 from tests.simulation.world import broker
 from tests.simulation.world import cloud
@@ -174,7 +175,8 @@ class Run:
 
     def _over(self) -> bool:
         return not (self.nova.waits or self.cloud.active() or self.live
-                    or records.owed(self.raw))
+                    or records.owed(self.raw) or any(
+                        state in swaps.OPEN for _, state, _ in records.swaps(self.raw)))
 
     def step(self, quiet: bool = False) -> None:
         """A few seconds, in which whoever's turn has come acts."""
@@ -274,8 +276,12 @@ class Run:
         self._last_plan, self.new_plans = records.plans(self.raw, self._last_plan, self.tasks)
         for rule in invariants.AFTER_COMMIT:
             self._judge_by(rule)
+        # What follows from how a swap went is planned by no engine, and cools afterwards.
+        following = [plan for plan in self.new_plans if not plan.epoch]
+        self.new_plans = [plan for plan in self.new_plans if plan.epoch]
         for rule in invariants.AFTER_PLAN if self.new_plans else ():
             self._judge_by(rule)
+        self.counts['swaps undone'] += len(following)
         for plan in self.new_plans:
             # Whoever stood still since it looked at its clock counts from then.
             began = self.now - process.stood

@@ -322,6 +322,18 @@ def test_a_plan_is_shown_with_its_moves_their_tasks_and_what_came_of_it(run, sto
     assert status == 1 and 'there is no such plan' in error and 'keep_days' in error
 
 
+def test_the_pairs_of_a_dry_run_are_shown_as_planned(run, store):
+    plan = model.Plan('blue', (model.Move('a', 'h1', 'h2', model.Phase.SPREAD),
+                               model.Move('b', 'h2', 'h1', model.Phase.SPREAD)),
+                      swaps=(model.Swap('a', 'b'),))
+    plan_id = cases.new_id()
+    store.save_plan(None, plan, [], plan_id=plan_id, now=time.time(), dry_run=True, cooldown=1,
+                    instance_cooldown=1)
+    assert listed(run, 'plan', 'show', plan_id)['Swaps'] == [
+        {'instances': ['a', 'b'], 'state': 'planned', 'undos': []}]
+    assert 'a and b: planned' in ' '.join(run('plan', 'show', plan_id)[1].split())
+
+
 def test_a_move_is_explained_by_what_its_plan_found_and_foresaw(run, store, tmp_path):
     now = time.time()
     (tmp_path / 'policies.yaml').write_text(

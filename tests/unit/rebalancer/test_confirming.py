@@ -21,9 +21,11 @@ from typing import Any
 from oslo_config import cfg
 import pytest
 
+from kronos_nova import constraints
 from kronos_nova import exception
 from kronos_nova import model
 from kronos_nova.conf import opts
+from kronos_nova.constraints import cluster_view
 from kronos_nova.rebalancer import confirming
 from kronos_nova.rebalancer import cycle
 from kronos_nova.rebalancer import planner
@@ -93,12 +95,19 @@ def hosts_of(plan: model.Plan) -> set[str]:
     return {m.to_host for m in plan.moves}
 
 
+def allowed_now(request: planner.Request, move: model.Move) -> bool:
+    return constraints.check(cluster_view.ClusterView(
+        request.cluster, request.options, request.history), move) is None
+
+
 def test_a_plan_that_placement_confirms_stays_as_it_is() -> None:
     bench = Bench()
     plan = bench.confirmed()
     assert plan.moves and plan is bench.plans[0] and len(bench.plans) == 1
-    free = [m for m in plan.moves if not m.requires]
-    assert sorted(bench.candidates.asked) == sorted(f'root {m.to_host}' for m in free)
+    now = [m for m in plan.moves if allowed_now(bench.request, m)]
+    assert {m.instance_uuid for m in plan.moves if not m.requires} <= {
+        m.instance_uuid for m in now}
+    assert sorted(bench.candidates.asked) == sorted(f'root {m.to_host}' for m in now)
 
 
 def test_a_refused_host_is_planned_around_and_remembered() -> None:
@@ -115,6 +124,38 @@ def test_a_refused_host_is_planned_around_and_remembered() -> None:
     assert f'root {bad}' not in bench.candidates.asked[asked:], 'it is remembered'
     assert bench.confirming.refusals.current(NOW + confirming.REFUSED_SECONDS + 1) == {}
     assert bench.confirming.refusals.current(NOW) == {}
+
+
+def test_both_halves_of_a_swap_are_asked_for_and_neither_is_kept_without_the_other() -> None:
+    """Else the first one would move there and back."""
+    bench = Bench(confirm_max_replans=0)
+    bench.request = with_roots(loader.load(
+        loader.HERE / 'spread_swaps_where_no_single_move_helps.yaml').request)
+    plan = bench.confirmed()
+    assert len(plan.swaps) == 1 and sorted(bench.candidates.asked) == ['root a', 'root b']
+    second = plan.moves[1]
+    assert second.requires
+    bench.candidates.refuses = lambda root: root == f'root {second.to_host}'
+    plan = bench.confirmed()
+    assert plan.moves == plan.swaps == () and 'confirm_max_replans' in str(plan.reason)
+
+
+def test_what_only_others_make_possible_is_not_asked_for() -> None:
+    """Placement would refuse it: the room is not there yet."""
+    held = asked = 0
+    for seed in range(60):
+        bench = Bench()
+        bench.request = with_roots(clouds.request(clouds.Knobs(
+            seed=seed, hosts=4, instances=20, budget=6, tight=True)))
+        plan = bench.confirmed()
+        for move in (m for m in plan.moves if m.requires):
+            now = allowed_now(bench.request, move)
+            asked += now
+            held += not now
+            if not now:
+                others = [m for m in plan.moves if m.to_host == move.to_host]
+                assert bench.candidates.asked.count(f'root {move.to_host}') < len(others)
+    assert held and asked
 
 
 def test_a_plan_is_a_function_of_its_history() -> None:
@@ -171,8 +212,10 @@ def test_without_leaves_out_what_hangs_on_it_and_says_what_is_left() -> None:
             assert move.instance_uuid not in kept
             assert all(kept.issuperset(m.requires) for m in less.moves)
             gone = {m.instance_uuid for m in plan.moves} - kept
-            assert all(uuid == move.instance_uuid or move.instance_uuid in m.requires
+            assert all(uuid == move.instance_uuid or gone & set(m.requires)
+                       or any(s.first == uuid and s.second in gone for s in plan.swaps)
                        for m in plan.moves for uuid in gone if m.instance_uuid == uuid)
+            assert all((s.first in kept) == (s.second in kept) for s in plan.swaps)
             assert 'why' in less.warnings and (less.reason == 'why') == (not less.moves)
             if not less.moves:
                 assert less.combined_after == pytest.approx(plan.combined_before)

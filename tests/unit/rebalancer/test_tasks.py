@@ -63,6 +63,22 @@ def test_a_task_knows_the_trees_of_all_hosts_that_it_may_touch():
     assert tasks.trees(move, cluster, model.Options(enforce_placement_claims=False)) == ()
 
 
+def test_the_second_half_of_a_swap_may_begin_later_than_scores_last():
+    """The first one has moved by then: it would have to go back. Unapproved neither begins."""
+    moves = (model.Move('x', 'a', 'b', model.Phase.SPREAD),
+             model.Move('y', 'b', 'a', model.Phase.SPREAD, requires=('x',), wave=1))
+    plan = model.Plan('s', moves, swaps=(model.Swap('x', 'y'),))
+    cluster = model.Cluster({}, {u: model.Instance(u, h) for u, h in ('xa', 'yb')}, {})
+
+    def deadlines(**kw):
+        return [t.deadline for t in tasks.from_plan(
+            plan, cluster, (), plan_id='p', now=0.0, stagger_seconds=0, max_retries=0,
+            new_id=lambda: 'id', **kw)]
+
+    assert deadlines() == [tasks.MIN_WAIT, None]
+    assert deadlines(approval_seconds=60.0) == [60.0, 60.0]
+
+
 @pytest.mark.parametrize(('status', 'method'), [
     ('ACTIVE', 'live'), ('PAUSED', 'live'), ('SHUTOFF', 'cold')])
 def test_a_stopped_instance_is_moved_cold(status, method):

@@ -22,6 +22,7 @@ from kronos_nova import exception
 from kronos_nova import model
 from kronos_nova.model import TaskState
 from kronos_nova.rebalancer.store import decisions
+from kronos_nova.rebalancer.store import rows
 from kronos_nova.rebalancer.store import swaps
 from kronos_nova.rebalancer.store import tables
 from tests.unit.rebalancer.store import cases
@@ -272,10 +273,13 @@ def one_half_is_not_approved_without_the_other(store):
     store.save_plan(lease_of(store), plan, [a, b], plan_id=plan_id, now=NOW, dry_run=False,
                     cooldown=1, instance_cooldown=1)
     how = {'begin_within': {}, 'cooldown': 1, 'instance_cooldown': 1}
-    with pytest.raises(exception.StoreError, match='change places'):
+    with pytest.raises(exception.StoreError, match='or none does'):
         store.approve(plan_id, NOW, dataclasses.replace(SAID, instances=[a.instance_uuid]), **how)
+    how['begin_within'] = {model.Phase.SPREAD: 60.0}
     assert len(store.approve(plan_id, NOW, SAID, **how)) == 2
     assert state_of(store, plan_id) == swaps.GOING
+    ends = [store.task(t.task_id).task.deadline - NOW for t in (a, b)]
+    assert ends == [60.0, rows.BEGIN_WITHIN], 'the first one would have to go back'
 
 
 def a_dry_run_begins_none(store):
@@ -286,6 +290,31 @@ def a_dry_run_begins_none(store):
     store.save_plan(None, plan, [], plan_id=plan_id, now=NOW, dry_run=True, cooldown=1,
                     instance_cooldown=1)
     assert store.swaps_of(plan_id) == [] and store.plan(plan_id).plan.swaps == plan.swaps
+
+
+def a_pair_of_moves_between_three_hosts_goes_back_in_the_same_way(store):
+    """As spread plans it: to the place that the second one leaves, and that one elsewhere."""
+    plan_id = new_id()
+    a = make_task(plan_id, alternates=())
+    b = make_task(plan_id, from_host='h2', to_host='h3', requires=(a.instance_uuid,), wave=1,
+                  alternates=())
+    plan = model.Plan('blue', tuple(model.Move(
+        t.instance_uuid, t.from_host, t.to_host, t.phase, wave=t.wave, requires=t.requires)
+        for t in (a, b)), swaps=(model.Swap(a.instance_uuid, b.instance_uuid),))
+    store.save_plan(lease_of(store), plan, [a, b], plan_id=plan_id, now=NOW, dry_run=False,
+                    cooldown=1, instance_cooldown=1)
+    swap, = store.swaps_of(plan_id)
+    assert swap.noun == 'pair' and [m.target for m in swap.members] == ['h2', 'h3']
+    ended(store, a)
+    assert {f.instance_uuid: {f.from_host, f.to_host, *f.alternates}
+            for f in store.flights()}[a.instance_uuid] == {'h1', 'h2'}
+    ended(store, b, TaskState.FAILED)
+    back = follower(store, a)
+    assert (back.from_host, back.to_host) == ('h2', 'h1')
+    said = store.decisions(plan_id)[-1]
+    assert said.verb == swaps.UNDOING and 'the pair failed' in said.reason
+    ended(store, back)
+    assert state_of(store, plan_id) == swaps.UNDONE
 
 
 def what_an_earlier_release_wrote_has_no_swaps(store):
@@ -312,5 +341,6 @@ ALL = [both_halves_end_it_and_nobody_is_told_of_what_went_well,
        a_swap_that_is_not_over_is_kept_with_its_plans_however_old,
        one_half_is_not_approved_without_the_other,
        a_dry_run_begins_none,
+       a_pair_of_moves_between_three_hosts_goes_back_in_the_same_way,
        what_an_earlier_release_wrote_has_no_swaps,
        the_way_back_comes_before_all_that_waits]
