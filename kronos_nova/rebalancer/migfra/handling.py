@@ -54,6 +54,9 @@ class Handler(Protocol):
         :raises StoreError: another process has taken it over, or the database is away.
         """
 
+    def close(self) -> None:
+        """The service ends."""
+
 
 def permitted(permits_: Sequence[permits.Permit], hosts: names.Hosts,
               request: requests.Request, task: protocol.Task) -> frozenset[str] | None:

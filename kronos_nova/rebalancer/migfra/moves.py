@@ -112,6 +112,9 @@ class MoveHandler:
             return self._swapped(request, task, swap)
         return self._told(request, task, tasks, request.progress)
 
+    def close(self) -> None:
+        return None
+
     # From a request to a plan.
 
     def _plan(self, request: requests.Request,

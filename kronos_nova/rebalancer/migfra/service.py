@@ -171,6 +171,11 @@ class Lane:
         if began is not None and self._clock() - began < HUNG_SECONDS:
             self._kept.beat(self.worker)
 
+    def close(self) -> None:
+        """Nothing is gone on with any more; what is open is anybody's."""
+        self._handler.close()
+        self._kept.release(self.worker)
+
     def _pass(self) -> int:
         mine = self._kept.claim(self.worker, frozenset(self._handler.kinds))
         for request in mine:
@@ -298,7 +303,7 @@ class Service:
             for thread in threads:
                 thread.join()
             for lane in self._lanes:
-                self._kept.release(lane.worker)
+                lane.close()
 
     def stop(self) -> None:
         """Leave soon; what is open is gone on with by whoever comes next."""

@@ -80,6 +80,9 @@ class Handler:
             raise answer
         return answer
 
+    def close(self):
+        pass
+
 
 class Nova:
     """Knows two hosts, or nothing."""
