@@ -24,16 +24,20 @@ from kronos_nova.rebalancer.migfra import names
 from kronos_nova.rebalancer.migfra import protocol
 from kronos_nova.rebalancer.store import requests
 
+#: Who has asked, as plans tell it.
+SOURCE = 'migfra'
 #: Writes a request's progress, and with a plan the plan's UUID, before anything follows.
 Note = Callable[[dict[str, Any]], None]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Ended:
-    """The result as it is published, and whether it tells of an error."""
+    """The result as it is published, and whether it tells of an error. ``given_up``: though
+    tasks of it may not have begun."""
 
     reply: str
     failed: bool
+    given_up: bool = False
 
 
 class Refusal(Exception):

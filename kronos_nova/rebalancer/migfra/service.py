@@ -20,6 +20,7 @@ large cloud takes long, and starting a server should not.
 from collections.abc import Callable
 from collections.abc import Collection
 from collections.abc import Sequence
+import dataclasses
 import hashlib
 import queue
 import threading
@@ -40,6 +41,7 @@ from kronos_nova.rebalancer.migfra import protocol
 from kronos_nova.rebalancer.migfra import replies
 from kronos_nova.rebalancer.migfra.protocol import Kind
 from kronos_nova.rebalancer.store import api as store_api
+from kronos_nova.rebalancer.store import decisions
 from kronos_nova.rebalancer.store import requests
 
 LOG = logging.getLogger(__name__)
@@ -123,6 +125,29 @@ class Kept:
         self._store.transaction(lambda c: requests.end(
             c, request.request_id, request.worker or '', self._clock(), ended.reply,
             ended.failed))
+
+    def give_up(self, request: requests.Request, ended: handling.Ended,
+                instance_cooldown: float) -> int:
+        """The end, and with it that of all that Nova has not been asked for: a result must not
+        tell that it has failed, and then it is done. What is in Nova goes on.
+
+        :returns: how many tasks have ended by it.
+        """
+        now = self._clock()
+
+        def end(connection: sa.Connection) -> int:
+            requests.end(connection, request.request_id, request.worker or '', now, ended.reply,
+                         ended.failed)
+            # The plan may be newer than the request that we know.
+            known = requests.get(connection, request.request_id)
+            if known is None or known.plan_id is None:
+                return 0
+            return len(decisions.end(
+                connection, known.plan_id, now, decisions.Said(
+                    handling.SOURCE, f'request {request.request_id} was given up'),
+                decisions.CANCELLED, instance_cooldown))
+
+        return self._store.transaction(end)
 
     def untold(self, workers: Sequence[str], but: Collection[str]) -> list[requests.Request]:
         """Theirs, and those that nobody has told for a while."""
@@ -215,7 +240,13 @@ class Lane:
             ended = self._defect(request, e)
         if ended is None:
             return
-        self._kept.end(request, ended)
+        if ended.given_up:
+            number = self._kept.give_up(request, ended, self._conf.engine.instance_cooldown)
+            if number:
+                LOG.warning('Request %s was given up: %d tasks that had not begun are cancelled',
+                            request.request_id, number)
+        else:
+            self._kept.end(request, ended)
         LOG.log(logging.WARNING if ended.failed else logging.INFO,
                 'Request %s (%s on %s) has ended %s', request.request_id, request.kind,
                 request.host, 'with errors: see its result' if ended.failed else 'well')
@@ -224,7 +255,8 @@ class Lane:
         if request.plan_id is not None:
             # What is on its way is told, whatever may begin by now.
             return self._handler.step(request, now) or self._late(
-                request, now, 'its moves have not ended, and go on')
+                request, now, 'its moves have not ended; those that Nova has not been asked for '
+                              'are cancelled, and others go on')
         if self._conf.engine.dry_run:
             raise handling.Refusal('[engine] dry_run is set, and then nothing is done')
         if self._conf.engine.executor == DRY:
@@ -236,7 +268,7 @@ class Lane:
         seconds = self._conf.migfra.give_up_seconds
         if now - request.received_at <= seconds:
             return None
-        return self._refused(request, f'given up after {seconds} s: {why}')
+        return self._given_up(request, f'given up after {seconds} s: {why}')
 
     def _defect(self, request: requests.Request, error: Exception) -> handling.Ended | None:
         count = self._defects[request.request_id] = self._defects.get(request.request_id, 0) + 1
@@ -244,8 +276,11 @@ class Lane:
                       request.request_id, request.kind, request.host)
         if count < TRIES:
             return None
-        return self._refused(request, f'a defect of kronos-nova ({type(error).__name__}); its '
-                                      'log tells of it')
+        return self._given_up(request, f'a defect of kronos-nova ({type(error).__name__}); its '
+                                       'log tells of it')
+
+    def _given_up(self, request: requests.Request, why: str) -> handling.Ended:
+        return dataclasses.replace(self._refused(request, why), given_up=True)
 
     def _refused(self, request: requests.Request, why: str) -> handling.Ended:
         return handling.Ended(replies.refused(

@@ -24,6 +24,7 @@ import yaml
 from kronos_nova import exception
 from kronos_nova.conf import opts
 from kronos_nova.conf import permits
+from kronos_nova.model import TaskState
 from kronos_nova.rebalancer import mqtt
 from kronos_nova.rebalancer.clients import api
 from kronos_nova.rebalancer.clients import nova_api
@@ -34,6 +35,7 @@ from kronos_nova.rebalancer.migfra.protocol import Kind
 from kronos_nova.rebalancer.store import api as store_api
 from tests.unit.rebalancer.migfra.test_protocol import ID
 from tests.unit.rebalancer.migfra.test_protocol import TASKS
+from tests.unit.rebalancer.store import cases
 
 NOW = 1_800_000_000.0
 
@@ -300,6 +302,86 @@ def test_what_is_not_known_is_looked_at_again_until_it_is_given_up(store, error)
     (_, found, _), = world.broker.said
     assert found['details'].startswith('given up after 86400 s: ')
     assert str(error).split('.')[0] in found['details']
+
+
+def planned(world, *answers):
+    """A request with a plan of three tasks, one of which is in Nova and one judged."""
+    world.handler.answers = [None]
+    world.broker.deliver(TASKS[Kind.MIGRATE])
+    world.run()
+    world.lane.run_once()
+    plan_id, tasks, _ = cases.save(world.store, 3, now=NOW)
+    request, = world.kept.claim(world.lane.worker, frozenset(Kind))
+    world.store.transaction(lambda c: world.kept.note_plan(c, request, {}, plan_id))
+    submitted = cases.claim(world.store, now=NOW, per_scope=9).task.task_id
+    assert world.store.mark(submitted, 'w', [TaskState.CLAIMED], TaskState.SUBMITTING, NOW)
+    judged = cases.claim(world.store, now=NOW, per_scope=9).task.task_id
+    waits, = {t.task_id for t in tasks} - {submitted, judged}
+    world.handler.answers = list(answers)
+    return plan_id, submitted, {judged, waits}
+
+
+def states(world, plan_id):
+    return {row.task.task_id: str(row.task.state) for row in world.store.tasks(plan_id)}
+
+
+@pytest.mark.parametrize('answer', [
+    None, exception.CollectError(what='servers', service='Nova', problem='no answer in time')])
+def test_what_is_given_up_does_not_begin_and_what_is_in_nova_goes_on(store, answer):
+    world = World(store)
+    plan_id, submitted, others = planned(world, answer)
+    world.lane.run_once()
+    assert 'cancelled' not in states(world, plan_id).values(), 'it is not late yet'
+    world.now += 86401
+    world.lane.run_once()
+    assert states(world, plan_id) == {submitted: 'submitting', **dict.fromkeys(
+        others, 'cancelled')}
+    world.run()
+    (_, found, _), = world.broker.said
+    assert found['status'] == 'error' and found['details'].startswith('given up after 86400 s')
+    said, = world.store.decisions(plan_id)
+    assert (said.verb, said.decided_by, said.tasks) == ('cancelled', 'migfra', 2)
+    assert said.reason == f'request {ID} was given up'
+
+
+def test_what_ends_by_a_defect_does_not_begin_either(store):
+    world = World(store)
+    plan_id, submitted, others = planned(world, RuntimeError('x'))
+    for _ in range(service.TRIES):
+        world.lane.run_once()
+    assert states(world, plan_id) == {submitted: 'submitting', **dict.fromkeys(
+        others, 'cancelled')}
+
+
+def test_what_has_ended_as_its_handler_says_cancels_nothing(store):
+    world = World(store)
+    plan_id, _, _ = planned(world, handling.Ended('result: vm migrated\n', True))
+    world.now += 86401
+    world.lane.run_once()
+    assert 'cancelled' not in states(world, plan_id).values()
+
+
+def test_who_has_been_overtaken_cancels_nothing(store):
+    world = World(store)
+    plan_id, _, _ = planned(world, None)
+    request, = world.kept.claim(world.lane.worker, frozenset(Kind))
+    other = service.Kept(store, 'two', 60.0, lambda: NOW + 61)
+    assert other.claim('two/all', frozenset(Kind))
+    with pytest.raises(exception.StoreError, match='another process'):
+        world.kept.give_up(request, DONE, 900.0)
+    assert 'cancelled' not in states(world, plan_id).values()
+
+
+def test_a_plan_that_is_newer_than_what_is_known_of_the_request_is_cancelled_too(store):
+    world = World(store, None)
+    world.broker.deliver(TASKS[Kind.MIGRATE])
+    world.run()
+    request, = world.kept.claim(world.lane.worker, frozenset(Kind))
+    plan_id, tasks, _ = cases.save(store, 1, now=NOW)
+    store.transaction(lambda c: world.kept.note_plan(c, request, {}, plan_id))
+    assert request.plan_id is None
+    assert world.kept.give_up(request, DONE, 900.0) == 1
+    assert states(world, plan_id) == {tasks[0].task_id: 'cancelled'}
 
 
 def test_a_defect_is_tried_three_times_and_told_without_its_words(store):
