@@ -161,15 +161,21 @@ class Kept:
 
 
 class Lane:
-    """Goes on with requests of the kinds of one handler, in a thread."""
+    """Goes on with requests of the kinds of one handler, in a thread.
+
+    :param ticks: seconds that no step of the clock changes: what is waited for here.
+    """
 
     def __init__(self, conf: cfg.ConfigOpts, kept: Kept, handler: handling.Handler,
-                 clock: Callable[[], float] = time.time) -> None:
+                 clock: Callable[[], float] = time.time,
+                 ticks: Callable[[], float] = time.monotonic) -> None:
         self._conf = conf
         self._kept = kept
         self._handler = handler
         self._clock = clock
+        self._ticks = ticks
         self._defects: dict[str, int] = {}
+        #: Until when, in ticks, and how long the last wait was.
         self._waits: dict[str, tuple[float, float]] = {}
         self._began: float | None = None
         self.wake = threading.Event()
@@ -181,7 +187,7 @@ class Lane:
 
         :raises StoreError: the database is away; nothing is lost by it.
         """
-        self._began = self._clock()
+        self._began = self._ticks()
         try:
             return self._pass()
         finally:
@@ -193,7 +199,7 @@ class Lane:
         :raises StoreError: the database is away.
         """
         began = self._began
-        if began is not None and self._clock() - began < HUNG_SECONDS:
+        if began is not None and self._ticks() - began < HUNG_SECONDS:
             self._kept.beat(self.worker)
 
     def close(self) -> None:
@@ -204,8 +210,8 @@ class Lane:
     def _pass(self) -> int:
         mine = self._kept.claim(self.worker, frozenset(self._handler.kinds))
         for request in mine:
-            until, _seconds = self._waits.get(request.request_id, (0.0, 0.0))
-            if self._clock() >= until:
+            until, _seconds = self._waits.get(request.request_id, (float('-inf'), 0.0))
+            if self._ticks() >= until:
                 self._go_on(request, self._clock())
         for memory in (self._defects, self._waits):
             for request_id in memory.keys() - {r.request_id for r in mine}:
@@ -216,7 +222,7 @@ class Lane:
         """A look may be long, and what is in its way lasts."""
         _until, seconds = self._waits.get(request.request_id, (0.0, BACKOFF / 2))
         seconds = min(2 * seconds, MAX_BACKOFF)
-        self._waits[request.request_id] = (self._clock() + seconds, seconds)
+        self._waits[request.request_id] = (self._ticks() + seconds, seconds)
 
     def _go_on(self, request: requests.Request, now: float) -> None:
         try:
@@ -296,22 +302,23 @@ class Service:
     def __init__(self, conf: cfg.ConfigOpts, kept: Kept, hosts: names.Hosts,
                  lanes: Sequence[Lane], connect: Callable[[Callable[[mqtt.Heard], None]], Broker],
                  health: healths.Health | None = None,
-                 clock: Callable[[], float] = time.time) -> None:
+                 clock: Callable[[], float] = time.time,
+                 ticks: Callable[[], float] = time.monotonic) -> None:
         self._conf = conf
         self._kept = kept
         self._hosts = hosts
         self._lanes = lanes
         self._clock = clock
+        self._ticks = ticks
         self._stopping = threading.Event()
         self._messages: queue.Queue[mqtt.Heard] = queue.Queue(WAITING)
         self._held: mqtt.Heard | None = None
         self._telling: set[str] = set()
         self._again: set[str] = set()
         self._told: queue.SimpleQueue[tuple[str, bool]] = queue.SimpleQueue()
-        #: Results that the broker has refused, until when they are not told again.
+        #: Results that the broker has refused, until when (ticks) they are not told again.
         self._refused_until: dict[str, float] = {}
-        self._refresh_at = 0.0
-        self._beat_at = 0.0
+        self._refresh_at = self._beat_at = float('-inf')
         self._topics: frozenset[str] = frozenset()
         self._health = health or healths.Health()
         for part in ('messages', *(lane.name for lane in lanes)):
@@ -382,7 +389,7 @@ class Service:
 
         :raises StoreError: the database is away; nothing is lost by it.
         """
-        now = self._clock()
+        now = self._ticks()
         if now >= self._refresh_at:
             self._refresh()
             self._refresh_at = now + self._conf.migfra.hosts_interval
@@ -487,9 +494,9 @@ class Service:
                 self._kept.tell(request_id)
             else:
                 # Whoever may not publish there may not in a moment either.
-                self._refused_until[request_id] = self._clock() + REFUSED_SECONDS
+                self._refused_until[request_id] = self._ticks() + REFUSED_SECONDS
         for request_id in [r for r, until in self._refused_until.items()
-                           if until <= self._clock()]:
+                           if until <= self._ticks()]:
             del self._refused_until[request_id]
         if len(self._telling) + len(self._refused_until) > MOST_UNTOLD:
             return

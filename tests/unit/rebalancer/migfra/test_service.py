@@ -106,6 +106,7 @@ class World:
 
     def __init__(self, store, *answers):
         self.now = NOW
+        self.stepped = 0.0
         self.store = store
         self.conf = cfg.ConfigOpts()
         opts.register(self.conf)
@@ -120,7 +121,8 @@ class World:
 
     def made(self, worker):
         self.kept = service.Kept(self.store, worker, 60.0, lambda: self.now)
-        self.lane = service.Lane(self.conf, self.kept, self.handler, lambda: self.now)
+        self.lane = service.Lane(self.conf, self.kept, self.handler, lambda: self.now,
+                                 self.ticks)
         hosts = names.Hosts(self.nova, ['rack', '_unassigned_'])
 
         def connect(heard):
@@ -128,7 +130,15 @@ class World:
             return self.broker
 
         return service.Service(self.conf, self.kept, hosts, [self.lane], connect,
-                               clock=lambda: self.now)
+                               clock=lambda: self.now, ticks=self.ticks)
+
+    def ticks(self):
+        return self.now - self.stepped
+
+    def step_clock(self, seconds):
+        """The clock is set; no time passes."""
+        self.now += seconds
+        self.stepped += seconds
 
     def run(self, wait=0.0):
         self.service.run_once(wait)
@@ -448,6 +458,62 @@ def test_a_pass_that_takes_long_keeps_what_is_ours_and_one_that_hangs_does_not(s
     finally:
         go_on.set()
         thread.join()
+
+
+@pytest.mark.parametrize('seconds', [-86400 * 365, 86400 * 365])
+def test_a_step_of_the_clock_changes_no_wait(store, seconds):
+    world = World(store, exception.StoreError(problem='is away', remedy='Wait.'))
+    world.set('give_up_seconds', 86400 * 1000)
+    looked, beaten = [], []
+    world.nova.services = lambda: looked.append(world.now) or {'node1': None}
+    world.lane.beat = lambda: beaten.append(world.now)
+    world.broker.deliver(TASKS[Kind.STOP])
+    world.run()
+    world.lane.run_once()
+    assert (len(looked), len(beaten), len(world.handler.asked)) == (1, 1, 1)
+    world.step_clock(seconds)
+    for passed, counts in ((0, (1, 1, 1)), (4, (1, 1, 1)), (2, (1, 1, 2)), (10, (1, 2, 3)),
+                           (45, (2, 3, 4))):
+        world.now += passed
+        world.run()
+        world.lane.run_once()
+        assert (len(looked), len(beaten), len(world.handler.asked)) == counts, passed
+
+
+@pytest.mark.parametrize('seconds', [-86400, 86400])
+def test_a_pass_during_which_the_clock_is_set_does_not_hang(store, seconds):
+    world = World(store, None)
+    world.broker.deliver(TASKS[Kind.STOP])
+    world.run()
+    beaten = []
+
+    def look(request, now):
+        world.step_clock(seconds)
+        world.kept.beat = beaten.append
+        world.lane.beat()
+        world.now += service.HUNG_SECONDS
+        world.lane.beat()
+
+    world.handler.step = look
+    world.lane.run_once()
+    assert beaten == [world.lane.worker]
+
+
+@pytest.mark.parametrize('seconds', [-86400, 86400])
+def test_a_result_that_was_refused_is_told_again_whatever_the_clock_is_set_to(store, seconds):
+    world = World(store, DONE)
+    world.broker.deliver(TASKS[Kind.STOP])
+    world.run()
+    world.lane.run_once()
+    world.run()
+    world.broker.said[-1][2](False)
+    world.run()
+    world.step_clock(seconds)
+    world.run()
+    assert len(world.broker.said) == 1
+    world.now += service.REFUSED_SECONDS + 1
+    world.run()
+    assert len(world.broker.said) == 2
 
 
 def test_while_we_are_behind_the_broker_waits(store):
