@@ -362,6 +362,7 @@ class PolicySamples:
     taken_at: float = 0.0
     mean: QueryResult | None = None
     deviation: QueryResult | None = None
+    dirty_rate: QueryResult | None = None
     asked_ago: float = 0.0
 
 
@@ -374,7 +375,8 @@ class PolicyScores:
     ``capacity``: by host, in the unit of ``usages``. ``usages``: by instance
     UUID, only of those that have a profile or a fallback. ``means`` and
     ``deviations``: what an instance uses over hours, in the unit of
-    ``usages``; one that is not there is steady. ``untrusted`` says
+    ``usages``; one that is not there is steady. ``dirty_rates``: bytes a second that
+    instances write to their memory, by UUID, where it is measured. ``untrusted`` says
     why imbalance moves must not use it. ``coverage``: by host, the share of
     the score that its instances' usages explain. ``window``: seconds over
     which its queries look back at most, ``score_look`` and ``fill_look`` how
@@ -398,6 +400,7 @@ class PolicyScores:
     staleness: float = 0.0
     means: Mapping[str, float] = _empty()
     deviations: Mapping[str, float] = _empty()
+    dirty_rates: Mapping[str, float] = _empty()
 
     def knows(self, host: str) -> bool:
         """Whether the host has all that an imbalance move needs; else it is
@@ -460,6 +463,24 @@ class Rejection:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
+class Measured:
+    """One attempt at a live migration that Nova has begun.
+
+    ``memory_mb`` and ``disk_gb`` of its instance: what it copies, of the disks at most.
+    ``running``: seconds in which they were copied, ``other``: of Nova's other phases and of
+    ours after them. ``arrived``: it ended well; ``late``: it ended after its deadline.
+    """
+
+    instance_uuid: str
+    memory_mb: int
+    disk_gb: int
+    running: float
+    other: float = 0.0
+    arrived: bool = True
+    late: bool = False
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
 class History:
     """What happened before and still matters, as of the plan's ``now``.
 
@@ -476,7 +497,7 @@ class History:
     says why imbalance moves alone have to wait. ``refused`` are hosts, by instance
     UUID, on which Placement lately had no allocation candidate for it, or did not
     answer; ``refused_everywhere`` are instances for which it was so wherever it
-    was tried.
+    was tried. ``measured`` are the attempts that costs are learned from, newest first.
     """
 
     cooling: Mapping[str, float] = _empty()
@@ -492,6 +513,7 @@ class History:
     waiting: str | None = None
     refused: Mapping[str, frozenset[str]] = _empty()
     refused_everywhere: frozenset[str] = frozenset()
+    measured: tuple[Measured, ...] = ()
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -31,7 +31,7 @@ from kronos_nova import lookback
 LONGEST_QUERY = 16384
 #: The fields that hold PromQL.
 QUERIES = ('imbalance_query', 'vm_profile_query', 'capacity_query', 'host_capacity_query',
-           'age_query', 'vm_mean_query', 'vm_deviation_query')
+           'age_query', 'vm_mean_query', 'vm_deviation_query', 'vm_dirty_rate_query')
 #: How far the enabled weights may be off 1.0.
 WEIGHT_TOLERANCE = 1e-6
 
@@ -77,6 +77,9 @@ class Policy(pydantic.BaseModel):
     # vm_profile_label and in vm_profile_unit. Pack foresees peaks with them.
     vm_mean_query: Query | None = None
     vm_deviation_query: Query | None = None
+    # Ours: bytes a second that an instance writes to its memory, by vm_profile_label.
+    # What a migration costs follows from it.
+    vm_dirty_rate_query: Query | None = None
     peak_deviations: Annotated[float, pydantic.Field(ge=0.0, le=10.0, allow_inf_nan=False)] = 2.0
     # Ours, pack: mean fill of the hosts in use that is aimed at; the share of
     # them that must be too many before one is emptied; above the last one a

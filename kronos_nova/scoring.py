@@ -169,6 +169,8 @@ def score(policy: policies.Policy, samples: model.PolicySamples, cluster: model.
             problem = problem or _named(field, result.error)
             long_term[field], more = _measured(policy, result, cluster, capacity)
             warnings += more
+    dirty_rates, more = _dirty_rates(policy, samples.dirty_rate, cluster)
+    warnings += more
     expected = {h for h in cluster.scope_hosts
                 if h in cluster.services and cluster.services[h].up}
     missing = frozenset(h for h in expected
@@ -187,8 +189,8 @@ def score(policy: policies.Policy, samples: model.PolicySamples, cluster: model.
     return model.PolicyScores(
         policy=policy.name, hosts=hosts, fill=fill, capacity=capacity, usages=usages,
         means=long_term['vm_mean_query'], deviations=long_term['vm_deviation_query'],
-        coverage=coverage, missing=missing, untrusted=problem, age=samples.age,
-        warnings=tuple(dict.fromkeys(warnings)), window=policy.window,
+        dirty_rates=dirty_rates, coverage=coverage, missing=missing, untrusted=problem,
+        age=samples.age, warnings=tuple(dict.fromkeys(warnings)), window=policy.window,
         score_look=policy.score_look, fill_look=policy.fill_look, staleness=staleness)
 
 
@@ -279,6 +281,21 @@ def _measured(policy: policies.Policy, result: model.QueryResult, cluster: model
         elif instance.host in capacity:
             found[instance.uuid] = value * capacity[instance.host]
     return found, warnings
+
+
+def _dirty_rates(policy: policies.Policy, result: model.QueryResult | None,
+                 cluster: model.Cluster) -> tuple[dict[str, float], list[str]]:
+    """Bytes a second by instance UUID. Only costs go by them: a query that fails makes
+    nobody distrust the policy."""
+    if result is None:
+        return {}, []
+    if result.error is not None:
+        return {}, [f'vm_dirty_rate_query: {result.error}; what a migration costs is taken from '
+                    'memory and past migrations alone']
+    mapped = labels.map_instances(result.series, cluster.instances.values(),
+                                  policy.vm_profile_label_type)
+    return {uuid: value for uuid, value in mapped.values.items()
+            if uuid in cluster.instances and math.isfinite(value) and value >= 0}, []
 
 
 def _fall_back(policy: policies.Policy, here: list[model.Instance], hosts: Mapping[str, float],

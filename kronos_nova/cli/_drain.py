@@ -13,8 +13,8 @@
 """What ``kronos drain check`` reads and answers."""
 
 import argparse
+from collections.abc import Mapping
 import dataclasses
-import statistics
 from typing import Any
 
 from kronos_nova import exception
@@ -22,21 +22,22 @@ from kronos_nova import model
 from kronos_nova.cli import _cloud
 from kronos_nova.conf import engine as engine_conf
 from kronos_nova.constraints import disks
+from kronos_nova.rebalancer import costs
 from kronos_nova.rebalancer import draining
 from kronos_nova.rebalancer import planner
 from kronos_nova.rebalancer import tasks
 from kronos_nova.rebalancer.timetravel import carrying
 
 PROG = 'kronos drain check'
-#: So many of the newest migrations are measured by.
-MEASURED = 200
+#: From here on it is said that an instance may not converge.
+RISKY = 0.2
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Answer:
-    """``seconds`` to empty the host, by the median MiB/s of ``measured`` migrations, each from
-    its request until an executor saw its end; None where none is known. ``coming``: so many are
-    not there yet, and may land there."""
+    """``seconds`` to empty the host, by what ``measured`` migrations have taken, of which
+    ``bandwidth`` is the median MiB/s; None where none is known. ``risky``: who may not converge,
+    with the chance, by instance. ``coming``: so many are not there yet, and may land there."""
 
     check: draining.Check
     here: int
@@ -44,6 +45,7 @@ class Answer:
     measured: int = 0
     bandwidth: float | None = None
     seconds: float | None = None
+    risky: Mapping[str, float] = dataclasses.field(default_factory=dict)
 
     @property
     def held(self) -> bool:
@@ -72,13 +74,8 @@ def answer(args: argparse.Namespace) -> Answer:
     """:raises KronosException: something cannot be read, or is not there."""
     conf, policy_set = _cloud.configuration(
         PROG, args.config_file, 'Says whether a host can be emptied.', live=not args.snapshot)
-    migrated: list[tuple[int, int, float]] = []
-
-    def also(store: Any, scopes: Any) -> None:
-        migrated.extend(store.migrated(MEASURED))
-
     seen = (_cloud.recorded(conf, policy_set, args.snapshot) if args.snapshot
-            else _cloud.live(conf, policy_set, undecided=False, also=also))
+            else _cloud.live(conf, policy_set, undecided=False))
     if args.host not in seen.cluster.hosts:
         raise _cloud.absent('HOST', args.host, seen.cluster.hosts, 'there is no such compute host')
     cluster = next((c for c in seen.clusters().values() if args.host in c.scope_hosts), None)
@@ -93,7 +90,7 @@ def answer(args: argparse.Namespace) -> Answer:
     check = _waiting(check, cluster, args.host, seen.waiting.get(cluster.scope))
     here = sum(i.host == args.host for i in cluster.instances.values())
     coming = len(draining.coming(cluster, args.host))
-    return _estimated(conf, Answer(check, here, coming), request, migrated)
+    return _estimated(conf, Answer(check, here, coming), request)
 
 
 def _waiting(check: draining.Check, cluster: model.Cluster, host: str,
@@ -104,30 +101,33 @@ def _waiting(check: draining.Check, cluster: model.Cluster, host: str,
     return dataclasses.replace(check, obstacles=(*check.obstacles, plan))
 
 
-def _estimated(conf: Any, found: Answer, request: planner.Request,
-               migrated: list[tuple[int, int, float]]) -> Answer:
-    """With the time that it takes.
-
-    :param migrated: (MiB of memory, GiB of disks, seconds) of each that was measured.
-    """
-    if not migrated:
-        return found
+def _estimated(conf: Any, found: Answer, request: planner.Request) -> Answer:
+    """With the time that it takes, by the cost model that the planner goes by."""
     copies = disks.local(engine_conf.options(conf))
-    rate = statistics.median(_rates(migrated, copies))
+    model_ = costs.Costs(request.history.measured, copies)
+    if model_.rate is None:
+        return found
+    rates = costs.dirty_rates(request.scores)
+    expected = {}
+    for move in found.check.plan.moves:
+        instance = request.cluster.instances[move.instance_uuid]
+        expected[move.instance_uuid] = model_.one(
+            instance.uuid, instance.memory_mb, disks.own_gb(instance, request.cluster.sharing),
+            rates.get(instance.uuid, 0.0))
+    risky = {uuid: one.risk for uuid, one in expected.items()
+             if one is not None and one.risk >= RISKY}
     return dataclasses.replace(
-        found, measured=len(migrated), bandwidth=rate,
-        seconds=_seconds(conf, found.check.plan, request, rate, copies))
+        found, measured=model_.count, bandwidth=model_.rate, risky=risky,
+        seconds=_seconds(conf, found.check.plan, request, {
+            uuid: one.seconds for uuid, one in expected.items() if one is not None}))
 
 
-def _rates(migrated: list[tuple[int, int, float]], copies: bool) -> list[float]:
-    """MiB/s of each, by what it copied at most."""
-    return [(memory + (disk * 1024 if copies else 0)) / max(seconds, 1.0)
-            for memory, disk, seconds in migrated]
+def _seconds(conf: Any, plan: model.Plan, request: planner.Request,
+             expected: Mapping[str, float]) -> float:
+    """Until the last one has arrived, as executors carry tasks out.
 
-
-def _seconds(conf: Any, plan: model.Plan, request: planner.Request, rate: float,
-             copies: bool) -> float:
-    """Until the last one has arrived, as executors carry tasks out."""
+    :param expected: seconds of each, by instance.
+    """
     numbers = iter(range(len(plan.moves)))
     found = tasks.from_plan(
         plan, request.cluster, (), plan_id='', now=0.0,
@@ -137,8 +137,8 @@ def _seconds(conf: Any, plan: model.Plan, request: planner.Request, rate: float,
     carrier = carrying.Carrier(carrying.Limits(
         per_scope=limits.max_concurrent_migrations, per_source=limits.max_concurrent_per_source,
         per_destination=limits.max_concurrent_per_destination,
-        total=limits.max_concurrent_migrations_total, bandwidth=max(rate, 1e-3),
-        copies_disk=copies, begin_within=float('inf')))
+        total=limits.max_concurrent_migrations_total, begin_within=float('inf'),
+        expected=lambda task: expected[task.instance_uuid]))
     carrier.add(found)
     ended = carrier.advance(0.0, 1e9)
     return max((at for _task, at in ended), default=0.0)

@@ -265,20 +265,18 @@ def migfra(conf: cfg.ConfigOpts, health: Any) -> tuple[Any, Callable[[], None]]:
     :raises StoreError: the database cannot.
     """
     from kronos_nova.conf import policy_watch
-    from kronos_nova.rebalancer import looking
     from kronos_nova.rebalancer import transport
     from kronos_nova.rebalancer.migfra import assembly
+    from kronos_nova.rebalancer.migfra import glances
     from kronos_nova.rebalancer.store import owners
 
     watch = policy_watch.PolicyWatch(conf.engine.policies_file)
-    opened, asked, read = store(conf), source(conf), collector(conf)
-
-    def look(policy_set: policies.PolicySet) -> looking.Seen:
-        return looking.look(conf, policy_set, opened, read, asked, undecided=False)
+    opened, asked = store(conf), source(conf)
+    looks = glances.Glances(conf, opened, collector(conf), asked)
 
     def close() -> None:
         asked.close()
         opened.close()
 
-    return assembly.assemble(conf, watch.refresh, _connection(conf), opened, look, owners.name(),
+    return assembly.assemble(conf, watch.refresh, _connection(conf), opened, looks, owners.name(),
                              transport.this_host(), health), close

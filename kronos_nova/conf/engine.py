@@ -133,9 +133,9 @@ OPTS: list[cfg.Opt] = [
                       'imbalance.'),
     cfg.FloatOpt('minimum_gain', default=0.0001, min=0.0, max=1.0,
                  help='Fall in combined imbalance that a move must bring for each GiB that it '
-                      'copies. At 0.0001 an instance with 100 GiB of memory moves for one '
-                      'hundredth. 0 makes every move that helps at all. Without effect when '
-                      'objective is kronos.'),
+                      'is expected to send. At 0.0001 an instance with 100 GiB of memory moves '
+                      'for one hundredth. 0 makes every move that helps at all. Without effect '
+                      'when objective is kronos.'),
     cfg.IntOpt('max_alternates', default=2, min=0, max=10,
                help='Other legal destinations kept with each move, for when the first refuses.'),
     cfg.BoolOpt('confirm_moves', default=True,

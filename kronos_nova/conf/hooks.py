@@ -50,25 +50,11 @@ class Declared:
 
 
 PSCOM = Declared(cfg.OptGroup('hook_pscom', title='The hook pscom'), [
-    cfg.StrOpt('host', default='127.0.0.1', help='The MQTT broker.'),
-    cfg.PortOpt('port', default=1883, help='Its port; 8883 is usual with TLS.'),
-    cfg.StrOpt('protocol', default='5', choices=['3.1.1', '5'],
-               help='The version of MQTT.'),
-    cfg.StrOpt('client_id', help='Of the MQTT client; two executors must not have the '
-                                 'same one. Empty: the broker, or paho-mqtt, gives one.'),
-    cfg.StrOpt('username', help='User of the broker.'),
-    cfg.StrOpt('password', secret=True, help='Its password.'),
-    cfg.BoolOpt('tls', default=False, help='Speak TLS, and verify the broker\'s '
-                                           'certificate.'),
-    cfg.StrOpt('ca_cert', help='Bundle of CA certificates to trust instead of the '
-                               'system\'s.'),
-    cfg.StrOpt('certificate', help='Certificate of this client, where the broker wants one.'),
-    cfg.StrOpt('key', help='File with its private key.'),
     cfg.ListOpt('processes', default=[],
                 help='Processes as HOST/PROCESS. A host that is named here has these; of '
                      'any other one those that have been seen on '
-                     'fast/pscom/HOST/+/response since kronos-executor has started, or are '
-                     'retained there.'),
+                     'PREFIX/pscom/HOST/+/response ([mqtt] prefix) since kronos-executor has '
+                     'started, or are retained there.'),
 ])
 
 

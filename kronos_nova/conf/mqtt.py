@@ -10,7 +10,7 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""[mqtt]: the broker that schedulers of HPC clusters speak to."""
+"""[mqtt]: the broker that kronos-migfra and the hook pscom speak to."""
 
 from oslo_config import cfg
 

@@ -41,6 +41,8 @@ KEPT_SECONDS = 7 * 86400
 #: So many messages may wait for our acknowledgement; MQTT 3.1.1 brokers have their own limit.
 IN_FLIGHT = 64
 _PER_SUBSCRIBE = 100
+#: No number of a packet: what is to be asked at once has not been.
+_NOT_YET = -1
 _VERSIONS = {'3.1.1': enums.MQTTProtocolVersion.MQTTv311, '5': enums.MQTTProtocolVersion.MQTTv5}
 
 
@@ -59,18 +61,23 @@ class Connection:
     """:param client_id: who we are; another connection of the same name ends this one.
     :param heard: takes what comes, on the connection's thread; it may block for a while.
     :param status: a topic that shows, retained, whether we are ``online``: all that is to be
-        heard is.
+        heard is; ``partial``: the broker refuses some of it; or ``offline``.
+    :param kept: the broker keeps what comes while we are away; then ``client_id`` must be
+        ours alone, and the same after a restart.
     :raises ConfigError: the options cannot be used.
     """
 
     def __init__(self, conf: cfg.ConfigOpts, client_id: str, heard: Callable[[Heard], None],
-                 status: str | None = None) -> None:
+                 status: str | None = None, kept: bool = True) -> None:
         self._conf = conf.mqtt
         self._heard = heard
         self._status = status
+        self._kept = kept
+        self._shown: str | None = None
         self._lock = threading.Lock()
         self._topics: frozenset[str] = frozenset()
         self._asked: dict[int, list[str]] = {}
+        self._refused: set[str] = set()
         self._said: dict[int, Callable[[bool], None]] = {}
         self._early: dict[int, bool] = {}
         self._session = 0
@@ -85,7 +92,7 @@ class Connection:
         fifth = conf.protocol == '5'
         client = paho.Client(
             enums.CallbackAPIVersion.VERSION2, client_id=client_id,
-            clean_session=None if fifth else False, protocol=_VERSIONS[conf.protocol],
+            clean_session=None if fifth else not self._kept, protocol=_VERSIONS[conf.protocol],
             manual_ack=True)
         if conf.username:
             client.username_pw_set(conf.username, conf.password or None)
@@ -116,9 +123,9 @@ class Connection:
         if conf.protocol == '5':
             wishes: Any = properties.Properties(  # type: ignore[no-untyped-call]
                 packettypes.PacketTypes.CONNECT)
-            wishes.SessionExpiryInterval = KEPT_SECONDS
+            wishes.SessionExpiryInterval = KEPT_SECONDS if self._kept else 0
             wishes.ReceiveMaximum = IN_FLIGHT
-            more = {'clean_start': False, 'properties': wishes}
+            more = {'clean_start': not self._kept, 'properties': wishes}
         self._client.connect_async(conf.host, conf.port, conf.keepalive, **more)
         self._client.loop_start()
 
@@ -138,6 +145,7 @@ class Connection:
             self._subscribe(new)
             for some in _parts(old):
                 self._client.unsubscribe(some)
+            self._show()
 
     def publish(self, topic: str, payload: str, said: Callable[[bool], None]) -> None:
         """Say something; it waits for the broker if that is away.
@@ -168,8 +176,11 @@ class Connection:
         LOG.info('Connected to the MQTT broker at %s:%d', self._conf.host, self._conf.port)
         with self._lock:
             topics = self._topics
+            self._asked[_NOT_YET] = []
         self.connected.set()
         self._subscribe(topics)
+        with self._lock:
+            self._asked.pop(_NOT_YET, None)
 
     def _subscribe(self, topics: Iterable[str]) -> None:
         for some in _parts(topics):
@@ -188,6 +199,8 @@ class Connection:
         self.hearing.clear()
         with self._lock:
             self._asked.clear()
+            self._refused.clear()
+            self._shown = None
         if reason.is_failure:
             self._tell(f'the connection broke ({reason})')
 
@@ -228,17 +241,31 @@ class Connection:
                       props: Any = None) -> None:
         with self._lock:
             topics = self._asked.pop(mid, [])
-            whole = not self._asked
-        if whole and not self.hearing.is_set():
-            self.hearing.set()
-            if self._status is not None:
-                client.publish(self._status, 'online', 1, True)
-        refused = [topic for topic, reason in zip(topics, reasons, strict=False)
-                   if reason.is_failure]
+            refused = [topic for topic, reason in zip(topics, reasons, strict=False)
+                       if reason.is_failure]
+            self._refused.update(refused)
+        self._show()
         if refused:
             LOG.error('MQTT broker %s:%d does not let us hear %d topics, such as %s; see its '
                       'access control', self._conf.host, self._conf.port, len(refused),
                       refused[0])
+
+    def _show(self) -> None:
+        """What follows from the broker's answers, once all have come."""
+        with self._lock:
+            self._refused &= self._topics
+            if self._asked or not self._topics or not self.connected.is_set():
+                return
+            shown = 'partial' if self._refused else 'online'
+            if shown == self._shown:
+                return
+            self._shown = shown
+            if self._status is not None:
+                self._client.publish(self._status, shown, 1, True)
+            if self._refused:
+                self.hearing.clear()
+            else:
+                self.hearing.set()
 
 
 def _parts(topics: Iterable[str]) -> list[list[str]]:

@@ -114,6 +114,8 @@ class PrometheusSource(base.Source):
                 ('mean', policy.vm_mean_query if profile else None, policy.vm_profile_label),
                 ('deviation', policy.vm_deviation_query if profile else None,
                  policy.vm_profile_label),
+                ('dirty_rate', policy.vm_dirty_rate_query if profile else None,
+                 policy.vm_profile_label),
                 ('ages', policy.age_query, policy.host_label)):
             if query is None:
                 asked[name] = None

@@ -38,7 +38,8 @@ MAX_FILES = 1000
 #: Field of a policy -> what its file's name begins with.
 PREFIXES = {'imbalance_query': 'imbalance', 'vm_profile_query': 'vm_profile',
             'capacity_query': 'capacity', 'host_capacity_query': 'host_capacity',
-            'vm_mean_query': 'vm_mean', 'vm_deviation_query': 'vm_deviation', 'age_query': 'age'}
+            'vm_mean_query': 'vm_mean', 'vm_deviation_query': 'vm_deviation',
+            'vm_dirty_rate_query': 'vm_dirty_rate', 'age_query': 'age'}
 
 Number = Annotated[int, pydantic.Strict()] | Annotated[float, pydantic.Strict()]
 Text = Annotated[str, pydantic.StringConstraints(max_length=65536)]
@@ -129,6 +130,8 @@ class SnapshotSource(base.Source):
                             policy.vm_profile_label)[0] if profile else None,
             deviation=self._find(policy, 'vm_deviation_query',
                                  policy.vm_profile_label)[0] if profile else None,
+            dirty_rate=self._find(policy, 'vm_dirty_rate_query',
+                                  policy.vm_profile_label)[0] if profile else None,
             taken_at=self.recorded_at if answer is None or answer.taken_at is None
             else answer.taken_at)
 

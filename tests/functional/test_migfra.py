@@ -24,15 +24,16 @@ from paho.mqtt import enums
 import yaml
 
 from kronos_nova import exception
+from kronos_nova import model
 from kronos_nova.conf import permits
 from kronos_nova.conf import policies
 from kronos_nova.rebalancer import collector
-from kronos_nova.rebalancer import looking
 from kronos_nova.rebalancer.executors import hooking
 from kronos_nova.rebalancer.executors import nova as nova_executor
 from kronos_nova.rebalancer.executors import retry
 from kronos_nova.rebalancer.executors import worker
 from kronos_nova.rebalancer.migfra import assembly
+from kronos_nova.rebalancer.migfra import glances
 from kronos_nova.sources import prometheus
 from tests.functional import test_first_light
 from tests.integration import servers
@@ -67,6 +68,16 @@ class Scheduler:
         self._client.loop_stop()
 
 
+class Counted(collector.Collector):
+    """How often it was asked."""
+
+    count = 0
+
+    def collect(self, now: float) -> Any:
+        self.count += 1
+        return super().collect(now)
+
+
 class MigfraCase(test_first_light.RebalancedTestCase):
     allow = ('*:*:*',)
     protocol = '3.1.1'
@@ -92,15 +103,12 @@ class MigfraCase(test_first_light.RebalancedTestCase):
         self.addCleanup(self.scheduler.close)
 
     def new_service(self, name: str, wait: bool = True) -> Any:
-        read = collector.Collector(self.conf, self.connection)
+        read = self.read = Counted(self.conf, self.connection)
         source = prometheus.PrometheusSource(self.conf)
-
-        def look(policy_set: Any) -> looking.Seen:
-            return looking.look(self.conf, policy_set, self.store, read, source, undecided=False)
 
         service = assembly.assemble(
             self.conf, lambda: policies.load(self.policies_file), self.connection, self.store,
-            look, name, 'machine')
+            glances.Glances(self.conf, self.store, read, source), name, 'machine')
         thread = threading.Thread(target=service.run)
         thread.start()
 
@@ -227,6 +235,34 @@ parameter:
             'scheduler': 'global', 'result': 'vm migrated', 'id': f'{ID}1', 'vm-name': 'vm-1',
             'status': 'success', 'details': '0', 'process-id': None}, found)
         self.assertEqual('host3', self.host_of(server))
+
+    def test_requests_that_come_together_share_a_look(self) -> None:
+        self.conf.set_override('look_seconds', 300.0, 'migfra')
+        servers = [self.named(self.boot(host='host1'), f'vm-{n}') for n in range(3)]
+        # No executor works meanwhile, so nothing ends.
+        for n in range(3):
+            self.scheduler.ask('host1', f'task: migrate vm\nid: {ID}{n}\nvm-name: vm-{n}\n'
+                                        'destination: host3\n')
+        self.until(lambda: len(self.store.in_states([model.TaskState.QUEUED])) == 3)
+        self.assertEqual(1, self.read.count)
+        late = self.named(self.boot(host='host1'), 'vm-9')
+        self.scheduler.ask('host1', f'task: migrate vm\nid: {ID}9\nvm-name: vm-9\n'
+                                    'destination: host2\n')
+        self.until(lambda: len(self.store.in_states([model.TaskState.QUEUED])) == 4)
+        self.assertEqual(2, self.read.count, 'who was not there then is looked for')
+        found = sorted(self.result()['status'] for _ in range(4))
+        self.assertEqual((['success'] * 4, ['host3'] * 3, 'host2'), (
+            found, [self.host_of(server) for server in servers], self.host_of(late)))
+        back = self.asked(f'task: migrate vm\nid: {ID}8\nvm-name: vm-9\ndestination: host3\n',
+                          'host2')
+        self.assertIn('cools down', back['details'])
+        self.assertGreater(self.read.count, 2, 'moves have ended since')
+
+    def until(self, there: Any) -> None:
+        end = time.monotonic() + 60
+        while not there():
+            self.assertLess(time.monotonic(), end)
+            time.sleep(0.05)
 
     def test_a_node_is_evacuated_onto_the_hosts_that_were_named(self) -> None:
         moved = [self.named(self.boot(host='host1'), f'vm-{n}') for n in range(2)]
@@ -389,7 +425,6 @@ class TestHooks(MigfraCase):
 
     def setUp(self) -> None:
         super().setUp()
-        self.conf.set_override('port', self.broker.port, 'hook_pscom')
         self.conf.set_override('deadline', 10.0, 'hooks')
         self.conf.set_override('on_request', ['pause', 'pscom'], 'hooks')
         catalogue = hooking.Catalogue.of(self.conf, lambda: self.connection)

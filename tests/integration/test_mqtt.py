@@ -41,9 +41,10 @@ def conf(port, **values):
 class Client:
     """A connection and what it has heard."""
 
-    def __init__(self, port, name, topics=(), wait=True, status=None, **values):
+    def __init__(self, port, name, topics=(), wait=True, status=None, kept=True, **values):
         self.heard = queue.Queue()
-        self.connection = mqtt.Connection(conf(port, **values), name, self.heard.put, status)
+        self.connection = mqtt.Connection(
+            conf(port, **values), name, self.heard.put, status, kept)
         self.connection.subscribe(topics)
         self.connection.start()
         if wait:
@@ -219,3 +220,33 @@ def test_tls_believes_a_broker_by_its_certificate_alone(tmp_path):
 def test_files_that_cannot_be_used_are_named(values):
     with pytest.raises(exception.ConfigError, match=r'\[mqtt\] ca_file, cert_file and key_file'):
         mqtt.Connection(conf(1, tls=True, **values), 'one', lambda message: None)
+
+
+def test_who_may_not_hear_all_of_it_shows_that_until_it_is_not_to(tmp_path):
+    with (servers.mosquitto(tmp_path) as broker,
+          Client(broker.port, 'looks', ['s']) as looks,
+          Client(broker.port, 'one', ['a/b', 'c/d'], status='s', protocol='5') as one):
+        assert looks.next()[1] == 'online'
+        # mosquitto lets everybody subscribe; others say no, now or after a reconnect.
+        one.connection._asked[7] = ['a/b', 'c/d']
+        one.connection._on_subscribe(one.connection._client, None, 7, [
+            reasoncodes.ReasonCode(packettypes.PacketTypes.SUBACK, name)
+            for name in ('Granted QoS 1', 'Not authorized')])
+        assert looks.next()[1] == 'partial'
+        assert not one.connection.hearing.is_set()
+        assert one.say('a/b', 'x') and one.next()[1] == 'x', 'the rest is heard'
+        one.connection.subscribe(['a/b'])
+        assert looks.next()[1] == 'online'
+        assert one.connection.hearing.wait(30)
+
+
+def test_what_came_while_it_was_away_is_lost_to_whom_nothing_is_kept(tmp_path):
+    for protocol in ('3.1.1', '5'):
+        (tmp_path / protocol).mkdir()
+        with (servers.mosquitto(tmp_path / protocol) as broker,
+              Client(broker.port, 'says') as says):
+            for turn in ('first', 'second'):
+                with Client(broker.port, '', ['a/b'], kept=False, protocol=protocol) as hears:
+                    assert says.say('a/b', turn)
+                    assert hears.next()[1] == turn
+                assert says.say('a/b', 'nobody is there')

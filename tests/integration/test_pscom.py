@@ -68,11 +68,16 @@ def broker(tmp_path_factory):
         yield found
 
 
+def conf_of(broker, processes=(), **values):
+    options = {'host': '127.0.0.1', 'port': broker.port, 'username': 'kronos',
+               'password': 'secret', **values}
+    return servers.conf(pscom_processes=list(processes),
+                        **{f'mqtt_{name}': value for name, value in options.items()})
+
+
 @contextlib.contextmanager
-def hook_of(broker, **values):
-    hook = pscom.PscomHook.create(servers.conf(
-        pscom_host='127.0.0.1', pscom_port=broker.port, pscom_username='kronos',
-        pscom_password='secret', **{f'pscom_{k}': v for k, v in values.items()}), None)
+def hook_of(broker, processes=(), **values):
+    hook = pscom.PscomHook.create(conf_of(broker, processes, **values), None)
     try:
         until(lambda: hook.client.ready)
         yield hook
@@ -211,7 +216,7 @@ def test_a_host_that_would_change_the_topic_is_refused(broker, host):
 @pytest.mark.parametrize('listed', ['h1', 'h1/', '/1', 'h1/a/b', 'h+/1', 'h1/#', 'h1/a\x00'])
 def test_what_is_not_host_and_process_is_refused(listed):
     with pytest.raises(exception.ConfigError, match='HOST/PROCESS'):
-        pscom.PscomHook.create(servers.conf(pscom_processes=[listed]), None)
+        pscom.PscomHook.create(servers.conf(mqtt_host='x', pscom_processes=[listed]), None)
 
 
 @pytest.mark.parametrize('number', [-1, 1.5, True, 'four', 10**9])
@@ -222,9 +227,7 @@ def test_a_number_of_processes_is_a_number(broker, number):
 
 
 def test_a_refused_login_is_never_ready_and_is_said(broker, caplog):
-    hook = pscom.PscomHook.create(servers.conf(
-        pscom_host='127.0.0.1', pscom_port=broker.port, pscom_username='kronos',
-        pscom_password='wrong-password'), None)
+    hook = pscom.PscomHook.create(conf_of(broker, password='wrong-password'), None)
     try:
         until(lambda: 'refuses us' in caplog.text)
         assert not hook.client.ready and 'wrong-password' not in caplog.text
@@ -235,7 +238,36 @@ def test_a_refused_login_is_never_ready_and_is_said(broker, caplog):
 def test_it_speaks_tls(tmp_path):
     authority = programs.Authority(tmp_path)
     with programs.mosquitto(tmp_path, tls=authority) as own:
-        with hook_of(own, tls=True, ca_cert=str(authority.ca)) as hook:
+        with hook_of(own, tls=True, ca_file=str(authority.ca)) as hook:
             assert hook.client.ready
-    with pytest.raises(exception.ConfigError, match='TLS cannot be set up'):
-        pscom.PscomHook.create(servers.conf(pscom_tls=True, pscom_ca_cert='/nowhere'), None)
+    with pytest.raises(exception.ConfigError, match='cannot be used'):
+        pscom.PscomHook.create(servers.conf(
+            mqtt_host='x', mqtt_tls=True, mqtt_ca_file='/nowhere'), None)
+
+
+def test_without_a_broker_it_says_where_one_is_named():
+    with pytest.raises(exception.ConfigError, match=r'\[mqtt\] host'):
+        pscom.PscomHook.create(servers.conf(), None)
+
+
+def test_topics_have_the_prefix_of_the_broker(broker):
+    with test_mosquitto.connected(broker.port, user=('pscom', 'other')) as (client, _r, heard):
+        test_mosquitto.subscribe(client, 'slow/pscom/+/+/request')
+        with hook_of(broker, ['h1/5'], prefix='slow') as hook:
+            client.publish('fast/pscom/h1/4/response', b'x', qos=1).wait_for_publish(20)
+            client.publish('slow/pscom/h2/7/response', b'x', qos=1).wait_for_publish(20)
+            until(lambda: hook.client.seen('h2') == {'7'})
+            assert hook.client.seen('h1') == set()
+            call = servers.call()
+            hook.after(dataclasses.replace(call, marker=hook.marker(call))).poll(0.0)
+            assert heard.get(timeout=20) == ('slow/pscom/h1/5/request', b'task: resume\n')
+
+
+def test_who_may_not_publish_learns_it(tmp_path):
+    rights = ['user kronos', 'topic read fast/pscom/#']
+    with programs.mosquitto(tmp_path, users={'kronos': 'secret'}, rights=rights) as own:
+        with hook_of(own, ['h1/1'], protocol='5') as hook:
+            step = hook.after(dataclasses.replace(
+                servers.call(), marker=hook.marker(servers.call())))
+            with pytest.raises(base.Failed, match='may not publish'):
+                servers.ended(step, 20)

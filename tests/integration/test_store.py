@@ -28,6 +28,7 @@ from tests.unit.rebalancer.store import cases
 from tests.unit.rebalancer.store import exact
 from tests.unit.rebalancer.store import faults
 from tests.unit.rebalancer.store import hooks
+from tests.unit.rebalancer.store import measuring
 from tests.unit.rebalancer.store import requested
 from tests.unit.rebalancer.store import swapping
 
@@ -56,7 +57,7 @@ def store(url):
 
 
 @pytest.mark.parametrize('case', cases.ALL + faults.ALL + exact.ALL + approvals.ALL + asked.ALL
-                         + hooks.ALL + requested.ALL + swapping.ALL,
+                         + hooks.ALL + measuring.ALL + requested.ALL + swapping.ALL,
                          ids=lambda case: case.__name__)
 def test_on_a_server(store, case):
     case(store)

@@ -261,6 +261,23 @@ def test_means_and_deviations_are_in_the_unit_of_the_capacity():
     assert found.untrusted is None
 
 
+def test_what_instances_write_is_in_bytes_whatever_the_unit_of_the_profile():
+    policy = policy_of(host_capacity='VCPU', vm_profile_query='p', vm_dirty_rate_query='w')
+    found = score({'a': 0.5, 'b': 0.5}, policy=policy, vcpus={'a': 8, 'b': 16},
+                  instances=[instance_of('u', 'a'), instance_of('v', 'b'), instance_of('w', 'b')],
+                  profile=result_of({}), dirty_rate=result_of(
+                      {'name-u': 2048.0, 'name-v': -1.0, 'gone': 5.0, 'name-w': 0.0}))
+    assert found.dirty_rates == {'u': 2048.0, 'w': 0.0} and found.untrusted is None
+
+
+def test_without_an_answer_about_what_instances_write_a_policy_is_trusted_and_says_so():
+    policy = policy_of(vm_dirty_rate_query='w')
+    failed = model.QueryResult('w', model.Health.UNREACHABLE, error='timed out')
+    found = score({'a': 0.5, 'b': 0.5}, policy=policy, dirty_rate=failed)
+    assert found.untrusted is None and found.dirty_rates == {}
+    assert any('vm_dirty_rate_query: timed out' in text for text in found.warnings)
+
+
 @pytest.mark.parametrize('field', ['mean', 'deviation'])
 def test_a_failed_mean_or_deviation_holds_the_policy(field):
     policy = policy_of(vm_profile_query='p', vm_mean_query='m', vm_deviation_query='d')

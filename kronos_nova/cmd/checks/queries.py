@@ -73,7 +73,8 @@ def answers(samples: model.PolicySamples) -> Iterator[tuple[str, model.QueryResu
                           ('host_capacity_query', samples.host_capacity),
                           ('vm_profile_query', samples.profile),
                           ('vm_mean_query', samples.mean),
-                          ('vm_deviation_query', samples.deviation)):
+                          ('vm_deviation_query', samples.deviation),
+                          ('vm_dirty_rate_query', samples.dirty_rate)):
         if result is not None:
             yield field, result
 
@@ -148,9 +149,13 @@ def _by_instance(context: base.Context, policy: policies.Policy, field: str,
                            f'Correct vm_profile_label ({policy.vm_profile_label}) and '
                            f'vm_profile_label_type ({policy.vm_profile_label_type}).')
     if found.missing:
-        return base.warning(title, text, 'See that the exporters of instances run on all hosts. '
-                                         'What has no value follows vm_profile_fallback '
-                                         f'({policy.vm_profile_fallback}).')
+        lacking = {'vm_profile_query': 'What has no value follows vm_profile_fallback '
+                                       f'({policy.vm_profile_fallback}).',
+                   'vm_dirty_rate_query': 'What has no value costs what its memory and its '
+                                          'past migrations say.'}
+        return base.warning(title, text, ' '.join((
+            'See that the exporters of instances run on all hosts.',
+            lacking.get(field, 'What has no value is taken to be steady.'))))
     return base.ok(title, text)
 
 

@@ -44,7 +44,7 @@ class PscomHook(base.Hook):
 
     @classmethod
     def create(cls, conf: cfg.ConfigOpts, connect: Callable[[], Any]) -> Self:
-        found = cls(conf, pscom_client.Client(conf.hook_pscom))
+        found = cls(conf, pscom_client.Client(conf))
         found.client.start()
         return found
 

@@ -11,9 +11,9 @@
 # under the License.
 
 
-"""The MQTT side of the pscom hook: one connection of the executor, kept up by paho.
+"""The MQTT side of the pscom hook: what was said, and by whom.
 
-Its thread calls back; everything that is shared is under one lock.
+The connection's thread calls back; everything that is shared is under one lock.
 """
 
 from collections.abc import Callable
@@ -22,19 +22,12 @@ import re
 import threading
 from typing import Any
 
-from oslo_log import log as logging
+from oslo_config import cfg
 
 from kronos_nova import exception
-from kronos_nova.conf import masking
 from kronos_nova.rebalancer.hooks import base
 
-LOG = logging.getLogger(__name__)
-
-RESPONSES = 'fast/pscom/+/+/response'
-#: A level of a topic: a host, or the id of a process.
 _LEVEL = re.compile('[^+#/\\x00-\\x1f\\x7f]{1,255}')
-_TOPIC = re.compile('fast/pscom/([^/]+)/([^/]+)/response')
-#: So many processes are remembered, and no more.
 MOST = 100_000
 
 
@@ -44,59 +37,42 @@ def is_level(text: str) -> bool:
 
 
 class Client:
-    """:param conf: the group ``hook_pscom``.
+    """:param conf: the groups ``mqtt`` and ``hook_pscom``.
 
     :raises ConfigError: paho-mqtt is not installed, or an option cannot be used.
     """
 
-    def __init__(self, conf: Any) -> None:
+    def __init__(self, conf: cfg.ConfigOpts) -> None:
         try:
-            from paho.mqtt import client as mqtt
-            from paho.mqtt import enums
+            from kronos_nova.rebalancer import mqtt
         except ModuleNotFoundError:
             raise exception.ConfigError(
                 path='kronos.conf', field='[hooks] enabled', problem='pscom needs paho-mqtt',
                 remedy='Install it: pip install "kronos-nova[rebalancer,mqtt]".') from None
-        self._conf = conf
+        if not conf.mqtt.host:
+            raise exception.ConfigError(
+                path='kronos.conf', field='[mqtt] host', problem='pscom speaks to a broker, and '
+                'none is named', remedy='Name the broker of the processes.')
+        self._prefix = f'{conf.mqtt.prefix}/pscom'
         self._lock = threading.Lock()
-        self._ready = False
         #: (host, process) -> number of its last answer; 0: it was only seen.
         self._answers: dict[tuple[str, str], int] = {}
         self._count = 0
-        self._client = mqtt.Client(
-            enums.CallbackAPIVersion.VERSION2, client_id=conf.client_id or '',
-            protocol=(enums.MQTTProtocolVersion.MQTTv5 if conf.protocol == '5'
-                      else enums.MQTTProtocolVersion.MQTTv311))
-        if conf.username:
-            self._client.username_pw_set(conf.username, conf.password)
-        if conf.tls:
-            try:
-                self._client.tls_set(conf.ca_cert, conf.certificate, conf.key)
-            except (OSError, ValueError) as e:
-                raise exception.ConfigError(
-                    path='kronos.conf', field='[hook_pscom] ca_cert, certificate, key',
-                    problem=f'TLS cannot be set up ({type(e).__name__}: {e})',
-                    remedy='Name files that kronos-executor can read.') from None
-        self._client.reconnect_delay_set(1, 30)
-        self._client.on_connect = self._connected
-        self._client.on_subscribe = self._subscribed
-        self._client.on_disconnect = self._disconnected
-        self._client.on_message = self._heard
+        # What was said while we were away answers nothing of ours.
+        self._connection = mqtt.Connection(conf, '', self._heard, kept=False)
+        self._connection.subscribe([f'{self._prefix}/+/+/response'])
 
     def start(self) -> None:
         """Connect, and go on trying; returns at once."""
-        self._client.connect_async(self._conf.host, self._conf.port, keepalive=30)
-        self._client.loop_start()
+        self._connection.start()
 
     def stop(self) -> None:
-        self._client.disconnect()
-        self._client.loop_stop()
+        self._connection.stop()
 
     @property
     def ready(self) -> bool:
         """The broker would send us an answer that comes now."""
-        with self._lock:
-            return self._ready
+        return self._connection.hearing.is_set()
 
     def seen(self, host: str) -> set[str]:
         """The processes of a host that have said something, or left it with the broker."""
@@ -121,57 +97,29 @@ class Client:
         """
         if not (is_level(host) and is_level(process)):
             raise base.Failed(problem=f'cannot have {host!r} or {process!r} in an MQTT topic')
-        try:
-            sent = self._client.publish(f'fast/pscom/{host}/{process}/request',
-                                        f'task: {task}\n', qos=1)
-        except (ValueError, RuntimeError) as e:
-            raise base.Failed(problem=f'could not publish ({e})') from None
+        taken: list[bool] = []
+        self._connection.publish(f'{self._prefix}/{host}/{process}/request', f'task: {task}\n',
+                                 taken.append)
 
         def arrived() -> bool:
-            try:
-                return sent.is_published()
-            except (ValueError, RuntimeError) as e:
-                raise base.Failed(problem=f'could not publish ({e})') from None
+            if False in taken:
+                raise base.Failed(problem='may not publish; see the broker\'s access control')
+            return bool(taken)
         return arrived
 
-    # In paho's thread.
+    # In the connection's thread.
 
-    def _connected(self, client: Any, userdata: Any, flags: Any, reason: Any,
-                   properties: Any) -> None:
-        if reason.is_failure:
-            LOG.warning('Hook pscom: the broker at %s:%d refuses us (%s); it is tried again',
-                        self._conf.host, self._conf.port, masking.masked(str(reason)))
+    def _heard(self, heard: Any) -> None:
+        heard.acknowledge()
+        parts = heard.topic.removeprefix(f'{self._prefix}/').split('/')
+        if len(parts) != 3 or not all(map(is_level, parts)):
             return
-        LOG.info('Hook pscom: connected to the broker at %s:%d', self._conf.host, self._conf.port)
-        client.subscribe(RESPONSES, qos=1)
-
-    def _subscribed(self, client: Any, userdata: Any, mid: Any, reasons: Any,
-                    properties: Any) -> None:
-        refused = [reason for reason in reasons if reason.is_failure]
-        if refused:
-            LOG.error('Hook pscom: the broker does not let us subscribe to %s (%s); allow that '
-                      'to its user', RESPONSES, refused[0])
+        key = parts[0], parts[1]
         with self._lock:
-            self._ready = not refused
-
-    def _disconnected(self, client: Any, userdata: Any, flags: Any, reason: Any,
-                      properties: Any) -> None:
-        with self._lock:
-            self._ready = False
-        if reason.is_failure:
-            LOG.warning('Hook pscom: the connection to the broker at %s:%d is lost (%s); it is '
-                        'made again', self._conf.host, self._conf.port, reason)
-
-    def _heard(self, client: Any, userdata: Any, message: Any) -> None:
-        found = _TOPIC.fullmatch(message.topic)
-        if found is None or not all(map(is_level, found.groups())):
-            return
-        key = found[1], found[2]
-        with self._lock:
-            if message.retain:
+            if heard.retained:
                 # Said some time ago: it is there, and answers nothing of ours. Empty: it is
                 # not there any more.
-                if message.payload:
+                if heard.payload:
                     self._remember(key, self._answers.get(key, 0))
                 else:
                     self._answers.pop(key, None)

@@ -21,11 +21,11 @@ from kronos_nova import exception
 from kronos_nova import policy
 from kronos_nova.rebalancer import configured
 from kronos_nova.rebalancer import health as healths
-from kronos_nova.rebalancer import looking
 from kronos_nova.rebalancer import mqtt
 from kronos_nova.rebalancer import pinning
 from kronos_nova.rebalancer.clients import nova_api
 from kronos_nova.rebalancer.clients import pins as pinned_zones
+from kronos_nova.rebalancer.migfra import glances
 from kronos_nova.rebalancer.migfra import moves
 from kronos_nova.rebalancer.migfra import names
 from kronos_nova.rebalancer.migfra import pins
@@ -35,7 +35,7 @@ from kronos_nova.rebalancer.store import api as store_api
 
 
 def assemble(conf: cfg.ConfigOpts, policies: Callable[[], policy.PolicySet], connection: Any,
-             store: store_api.Store, look: Callable[[policy.PolicySet], looking.Seen],
+             store: store_api.Store, looks: glances.Glances,
              worker: str, machine: str, health: healths.Health | None = None) -> service.Service:
     """A service that is not running yet.
 
@@ -58,7 +58,7 @@ def assemble(conf: cfg.ConfigOpts, policies: Callable[[], policy.PolicySet], con
         service.Lane(conf, kept, power.PowerHandler(
             conf, nova, hosts, kept.note, store.owes)),
         service.Lane(conf, kept, moves.MoveHandler(
-            conf, policies, nova, hosts, store, look, kept.note_plan, pinned.repin)),
+            conf, policies, nova, hosts, store, looks, kept.note_plan, pinned.repin)),
         service.Lane(conf, kept, pins.PinHandler(conf, nova, hosts, pinned.repin))]
     return service.Service(
         conf, kept, hosts, lanes, lambda heard: mqtt.Connection(

@@ -39,6 +39,7 @@ from kronos_nova.rebalancer import wanted
 from kronos_nova.rebalancer.clients import nova_api
 from kronos_nova.rebalancer.hooks import pause
 from kronos_nova.rebalancer.hooks import pscom
+from kronos_nova.rebalancer.migfra import glances
 from kronos_nova.rebalancer.migfra import handling
 from kronos_nova.rebalancer.migfra import names
 from kronos_nova.rebalancer.migfra import pins
@@ -70,7 +71,7 @@ class Wanted:
 
 
 class MoveHandler:
-    """:param look: the cloud as it is now.
+    """:param looks: at the cloud.
     :param note: writes within a transaction of the store that a plan is the request's.
     :param repin: pins, or raises RepinError.
     """
@@ -80,7 +81,7 @@ class MoveHandler:
 
     def __init__(self, conf: cfg.ConfigOpts, policies: Callable[[], policy.PolicySet],
                  nova: nova_api.NovaApi, hosts: names.Hosts, store: store_api.Store,
-                 look: Callable[[policy.PolicySet], looking.Seen],
+                 looks: glances.Glances,
                  note: Callable[[Any, requests.Request, dict[str, Any], str], None],
                  repin: pins.Repin) -> None:
         self._conf = conf
@@ -88,7 +89,7 @@ class MoveHandler:
         self._nova = nova
         self._hosts = hosts
         self._store = store
-        self._look = look
+        self._looks = looks
         self._note = note
         self._repin = repin
 
@@ -121,20 +122,12 @@ class MoveHandler:
         projects = handling.permitted(self._conf.migfra.allow or (), self._hosts, request, task)
         policies = self._policies()
         mark = self._store.seen()
-        seen = self._look(policies)
-        cluster = next((c for c in seen.clusters().values()
-                        if request.host in c.scope_hosts), None)
-        if cluster is None:
-            raise handling.Refusal(f'host {request.host} is in no scope that is planned')
-        # The host may have come to another scope since that was looked at.
-        projects = self._permitted(task, cluster.scope, projects)
-        asked = looking.request(self._conf, policies, seen, cluster)
-        found = (self._migration(request, task, projects, asked)
-                 if isinstance(task, protocol.MigrateVm)
-                 else self._evacuation(request, task, projects, asked))
+        found = self._glanced(request, task, policies, projects)
+        if found is None:
+            mark = self._store.seen()
+            seen = self._looks.look(policies, new=True).seen
+            found = self._judged(request, task, policies, projects, seen)
         plan = found.answer.plan
-        if plan.reason is not None:
-            raise handling.Refusal(f'scope {plan.scope}: {plan.reason}')
         progress = {
             'named': dict(found.named),
             'refused': {uuid: found.kept.get(uuid, f'{no.rule}: {no.detail}')
@@ -151,6 +144,40 @@ class MoveHandler:
                  request.request_id, task.task, request.host, tasks[0].plan_id, len(tasks),
                  len(found.answer.refused))
         return None
+
+    def _glanced(self, request: requests.Request,
+                 task: protocol.MigrateVm | protocol.EvacuateNode, policies: policy.PolicySet,
+                 projects: frozenset[str] | None) -> Wanted | None:
+        """What can be had by a look that others may have taken; None: look again. Who is on
+        a whole host is looked at anew."""
+        if not isinstance(task, protocol.MigrateVm):
+            return None
+        glance = self._looks.look(policies)
+        try:
+            found = self._judged(request, task, policies, projects, glance.seen)
+        except handling.Refusal:
+            if not glance.old:
+                raise
+            return None
+        return None if glance.old and found.answer.refused else found
+
+    def _judged(self, request: requests.Request,
+                task: protocol.MigrateVm | protocol.EvacuateNode, policies: policy.PolicySet,
+                projects: frozenset[str] | None, seen: looking.Seen) -> Wanted:
+        cluster = next((c for c in seen.clusters().values()
+                        if request.host in c.scope_hosts), None)
+        if cluster is None:
+            raise handling.Refusal(f'host {request.host} is in no scope that is planned')
+        # The host may have come to another scope since that was looked at.
+        projects = self._permitted(task, cluster.scope, projects)
+        asked = looking.request(self._conf, policies, seen, cluster)
+        found = (self._migration(request, task, projects, asked)
+                 if isinstance(task, protocol.MigrateVm)
+                 else self._evacuation(request, task, projects, asked))
+        if found.answer.plan.reason is not None:
+            raise handling.Refusal(
+                f'scope {found.answer.plan.scope}: {found.answer.plan.reason}')
+        return found
 
     def _permitted(self, task: protocol.Task, scope: str,
                    projects: frozenset[str] | None) -> frozenset[str] | None:

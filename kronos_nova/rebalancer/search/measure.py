@@ -30,7 +30,7 @@ MIB_PER_GIB = 1024.0
 
 def price(options: model.Options, mebibytes: sim.Floats) -> sim.Floats:
     """What each migration must gain in combined imbalance to be made:
-    ``minimum_gain`` per GiB that it copies."""
+    ``minimum_gain`` per GiB that it is expected to send."""
     return options.minimum_gain / MIB_PER_GIB * mebibytes
 
 

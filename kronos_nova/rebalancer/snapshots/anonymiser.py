@@ -41,7 +41,7 @@ REMOVED = 'removed by anonymisation'
 #: What an instance's ``pinned`` may begin with, and libvirt's disabled_reason.
 _CODE = re.compile(r'(?:host-not-planned|no-provider|no-allocations|nested-allocations|'
                    r'other-allocations|providers-changing|AUTO): ?')
-_BY_INSTANCE = frozenset({'vm_profile', 'vm_mean', 'vm_deviation'})
+_BY_INSTANCE = frozenset({'vm_profile', 'vm_mean', 'vm_deviation', 'vm_dirty_rate'})
 
 Rule = Callable[[Any], Any]
 
@@ -64,6 +64,7 @@ def anonymise(directory: str, salt: bytes, *, keep_order: bool = False,
              *(m for g in cluster.groups for m in g.members),
              *(f.instance_uuid for f in cluster.flights),
              *(m.instance_uuid for h in recorded.histories.values() for m, _at in h.completed),
+             *(m.instance_uuid for h in recorded.histories.values() for m in h.measured),
              *cluster.sharing}
     hosts = {*cluster.hosts, *cluster.services, *(i.host for i in cluster.instances.values())}
     names = (naming.Names(salt, uuids, hosts) if keep_order else naming.Names(salt))
@@ -91,6 +92,9 @@ class _Anonymiser:
             for p in (policy_set.policies if policy_set is not None else ()) if p.host_regex}
         self._completed = _record(
             instance_uuid=ident, from_host=host, to_host=host, phase=_same, completed_at=_same)
+        self._measured = _record(
+            instance_uuid=ident, memory_mb=_same, disk_gb=_same, running=_same, other=_same,
+            arrived=_same, late=_same)
         self._instance = _record(
             uuid=ident, name=ident, internal_name=ident, host=_maybe(host),
             flavor_vcpus=_same, flavor_ram_mb=_same, flavor_disk_gb=_same, status=_same,
@@ -138,7 +142,7 @@ class _Anonymiser:
                 placement_refused_everywhere=_each(ident),
                 draining=_mapping(scope, _each(host)),
                 paused=_mapping(scope, _reason), waiting=_mapping(scope, _reason),
-                completed=_each(self._completed))}
+                completed=_each(self._completed), measured=_each(self._measured))}
 
     def documents(self) -> dict[str, Any]:
         """Every file by its path; the queries last, as they need to know what

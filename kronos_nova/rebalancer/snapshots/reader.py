@@ -237,7 +237,8 @@ class _Reader:
             refused_everywhere=frozenset(found.placement_refused_everywhere),
             completed=tuple((model.Move(c.instance_uuid, c.from_host, c.to_host,
                                         model.Phase(c.phase)), c.completed_at)
-                            for c in sorted(found.completed, key=lambda c: c.completed_at)))
+                            for c in sorted(found.completed, key=lambda c: c.completed_at)),
+            measured=tuple(model.Measured(**m.model_dump()) for m in found.measured))
         scopes = {'', *found.aggregate_cooldowns, *found.draining, *found.paused,
                   *found.waiting}
         return {scope: dataclasses.replace(

@@ -96,7 +96,8 @@ def unknowns(recording: writer.Recording) -> list[str]:
                               ('capacity_query', samples.capacity),
                               ('host_capacity_query', samples.host_capacity),
                               ('vm_mean_query', samples.mean),
-                              ('vm_deviation_query', samples.deviation)):
+                              ('vm_deviation_query', samples.deviation),
+                              ('vm_dirty_rate_query', samples.dirty_rate)):
             if result is not None and result.error is not None:
                 out.append(f'Policy {name}, {field}: {result.error}')
     return out

@@ -153,13 +153,23 @@ class Completed(_Record):
     completed_at: Seconds
 
 
+class Measured(_Record):
+    instance_uuid: Name
+    memory_mb: Count
+    disk_gb: Count
+    running: Seconds
+    other: Seconds = 0.0
+    arrived: bool = True
+    late: bool = False
+
+
 class Cooldowns(_Record):
-    """Seconds remaining; -1 of a quarantine is for ever. The last nine are
+    """Seconds remaining; -1 of a quarantine is for ever. The last ten are
     ours: hosts in quarantine, hosts whose disks are their own, pairs of hosts of
     different cells, hosts that
     Placement has refused by instance, instances that it has refused wherever
     tried, hosts being emptied by scope, who has paused a scope and why, why its
-    imbalance moves wait, ended moves. The file may be written by hand, so a
+    imbalance moves wait, ended moves, how long attempts took. The file may be written by hand, so a
     misspelt part is refused."""
 
     model_config = pydantic.ConfigDict(strict=True, extra='forbid')
@@ -178,6 +188,7 @@ class Cooldowns(_Record):
     paused: dict[Name, Text] = {}
     waiting: dict[Name, Text] = {}
     completed: list[Completed] = []
+    measured: list[Measured] = []
 
 
 Aggregates = dict[Name, list[Name]]

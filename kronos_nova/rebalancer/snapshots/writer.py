@@ -119,7 +119,8 @@ def _prometheus(recording: Recording) -> dict[str, Any]:
             'capacity_query': (samples.capacity, policy.host_label),
             'host_capacity_query': (samples.host_capacity, policy.host_label),
             'vm_mean_query': (samples.mean, policy.vm_profile_label),
-            'vm_deviation_query': (samples.deviation, policy.vm_profile_label)}
+            'vm_deviation_query': (samples.deviation, policy.vm_profile_label),
+            'vm_dirty_rate_query': (samples.dirty_rate, policy.vm_profile_label)}
         if policy.age_query is not None:
             # The source has applied the ages: hosts that were stale are not
             # in the answer any more, and one age is left.
@@ -254,6 +255,7 @@ def _cooldowns(histories: Mapping[str, model.History]) -> dict[str, Any]:
     refused: dict[str, frozenset[str]] = {}
     everywhere: set[str] = set()
     completed: dict[tuple[str, float], Any] = {}
+    measured: tuple[model.Measured, ...] = ()
     for history in histories.values():
         cooling |= history.cooling
         quarantined |= history.quarantined
@@ -262,6 +264,7 @@ def _cooldowns(histories: Mapping[str, model.History]) -> dict[str, Any]:
         apart |= history.other_cells
         refused |= history.refused
         everywhere |= history.refused_everywhere
+        measured = measured or history.measured
         completed |= {(m.instance_uuid, at): {
             'instance_uuid': m.instance_uuid, 'from_host': m.from_host, 'to_host': m.to_host,
             'phase': str(m.phase), 'completed_at': at} for m, at in history.completed}
@@ -278,7 +281,8 @@ def _cooldowns(histories: Mapping[str, model.History]) -> dict[str, Any]:
         'completed': sorted(completed.values(),
                             key=lambda c: (c['completed_at'], c['instance_uuid'])),
         # Where there are none, readers that do not know them read the file.
-        **({'other_cells': [list(pair) for pair in sorted(apart)]} if apart else {})}
+        **({'other_cells': [list(pair) for pair in sorted(apart)]} if apart else {}),
+        **({'measured': [dataclasses.asdict(m) for m in measured]} if measured else {})}
 
 
 # Files.

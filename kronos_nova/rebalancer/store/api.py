@@ -249,6 +249,11 @@ class Store:
         """What :meth:`save_wanted` compares: taken before anything else is read."""
         return self._read(plans.mark)
 
+    def ended(self) -> tuple[int, float]:
+        """How many tasks are over, and when the last one ended: another answer says that
+        some have ended since."""
+        return self._read(tasks.ended)
+
     def present(self, name: str, scopes: Collection[str] | None) -> None:
         """An executor runs. See :func:`presence.present`."""
         self._run(lambda c: presence.present(c, self._now(), name, scopes))
@@ -395,19 +400,6 @@ class Store:
         return self._read(lambda c: [rows.task_row(row) for row in c.execute(
             sa.select(task).where(task.c.instance_uuid == uuid)
             .order_by(task.c.created_at.desc(), task.c.task_id).limit(limit)).mappings()])
-
-    def migrated(self, limit: int) -> list[tuple[int, int, float]]:
-        """(MiB of memory, GiB of disks, seconds from the request to the end) of the live
-        migrations that ended well last, newest first."""
-        task = tables.task
-        return self._read(lambda c: [
-            (row.memory_mb, row.disk_gb, row.completed_at - row.submitted_at)
-            for row in c.execute(
-                sa.select(task.c.memory_mb, task.c.disk_gb, task.c.submitted_at,
-                          task.c.completed_at)
-                .where(task.c.state == TaskState.COMPLETED.value, task.c.method == 'live',
-                       task.c.submitted_at.is_not(None))
-                .order_by(task.c.completed_at.desc()).limit(limit))])
 
     def doubt(self, task: model.Task) -> str | None:
         """Why a task that somebody sent is not one of this table's, or None."""

@@ -24,6 +24,7 @@ import sqlalchemy as sa
 from kronos_nova import exception
 from kronos_nova import model
 from kronos_nova.constraints import settling
+from kronos_nova.rebalancer.store import measured
 from kronos_nova.rebalancer.store import outcomes
 from kronos_nova.rebalancer.store import pauses
 from kronos_nova.rebalancer.store import rows
@@ -247,7 +248,8 @@ def history(connection: sa.Connection, scope: str, now: float,
         scope_cooling=max((row.until - now for row in cooling
                            if row.kind == SCOPE and row.name == scope), default=0.0),
         draining=frozenset(draining),
-        completed=tuple((_move(row), row['completed_at']) for row in completed))
+        completed=tuple((_move(row), row['completed_at']) for row in completed),
+        measured=measured.newest(connection))
 
 
 def _pair(name: str) -> tuple[str, str]:

@@ -338,6 +338,14 @@ def find(connection: sa.Connection, *conditions: ColumnElement[bool]) -> list[ro
         .order_by(_task.c.not_before, _task.c.priority, _task.c.task_id)).mappings()]
 
 
+def ended(connection: sa.Connection) -> tuple[int, float]:
+    """How many are over, and when the last one ended."""
+    count, last = connection.execute(sa.select(
+        sa.func.count(), sa.func.max(_task.c.completed_at)).where(
+            _task.c.completed_at.is_not(None))).one()
+    return count, last or 0.0
+
+
 def in_states(connection: sa.Connection, states: Sequence[TaskState],
               scopes: Collection[str] | None, worker: str | None) -> list[rows.TaskRow]:
     mine = sa.true() if worker is None else _task.c.worker == worker

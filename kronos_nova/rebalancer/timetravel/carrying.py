@@ -19,6 +19,7 @@ requires it.
 """
 
 from collections import Counter
+from collections.abc import Callable
 from collections.abc import Collection
 from collections.abc import Iterable
 import dataclasses
@@ -31,7 +32,7 @@ class Limits:
     """How many at once of a scope, off a host, to a host and of the cloud.
     ``bandwidth`` in MiB/s: what one migration copies. ``copies_disk``: the
     disk is copied too. ``begin_within``: seconds for a task without a
-    deadline."""
+    deadline. ``expected``: seconds of a task, instead of all that."""
 
     per_scope: int = 2
     per_source: int = 1
@@ -40,12 +41,15 @@ class Limits:
     bandwidth: float = 250.0
     copies_disk: bool = False
     begin_within: float = 6 * 3600.0
+    expected: Callable[[model.Task], float] | None = None
 
     def copied(self, memory_mb: int, disk_gb: int) -> float:
         """MiB that a migration copies, each page once."""
         return memory_mb + (disk_gb * 1024.0 if self.copies_disk else 0.0)
 
     def seconds(self, task: model.Task) -> float:
+        if self.expected is not None:
+            return self.expected(task)
         return max(1.0, self.copied(task.memory_mb, task.disk_gb) / self.bandwidth)
 
 

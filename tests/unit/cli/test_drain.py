@@ -59,8 +59,14 @@ def estimated(conf, migrated, *moves, sizes=(1000, 1000), **fields):
     for uuid, change in fields.items():
         request.cluster.instances[uuid] = dataclasses.replace(
             request.cluster.instances[uuid], **change)
+    request = dataclasses.replace(request, history=measured(migrated))
     check = draining.Check(plan_of(*moves), (), {})
-    return _drain._estimated(conf, _drain.Answer(check, len(sizes)), request, migrated)
+    return _drain._estimated(conf, _drain.Answer(check, len(sizes)), request)
+
+
+def measured(migrated):
+    """Others' (MiB, GiB of disks, seconds)."""
+    return model.History(measured=tuple(model.Measured('other', *one) for one in migrated))
 
 
 def test_the_rate_is_the_median_so_that_one_odd_migration_counts_for_no_more_than_another(conf):
@@ -85,11 +91,11 @@ def test_disks_count_where_they_are_copied_and_nowhere_else(conf):
     assert local.bandwidth == pytest.approx(102.4), 'memory and disks, in as long'
     own = test_draining.cloud(1024)
     request = dataclasses.replace(
-        own, options=model.Options(instance_storage='local'), cluster=dataclasses.replace(
-            own.cluster, instances={'i0': dataclasses.replace(
+        own, options=model.Options(instance_storage='local'), history=measured(migrated),
+        cluster=dataclasses.replace(own.cluster, instances={'i0': dataclasses.replace(
                 own.cluster.instances['i0'], **disks['i0'])}))
     check = draining.Check(plan_of(('i0', 'b')), (), {})
-    found = _drain._estimated(conf, _drain.Answer(check, 1), request, migrated)
+    found = _drain._estimated(conf, _drain.Answer(check, 1), request)
     assert found.seconds == pytest.approx(20.0), '1 GiB of memory and 1 of disk'
 
 
@@ -110,6 +116,23 @@ def test_they_begin_one_after_the_other_as_executors_have_them(conf):
     conf.set_override('stagger_seconds', 7, 'executor')
     assert estimated(conf, [(1000, 0, 10.0)], ('i0', 'b'), ('i1', 'c')).seconds == (
         pytest.approx(17.0))
+
+
+def test_who_writes_much_to_its_memory_takes_longer_and_is_named(conf):
+    request = test_draining.cloud(1000, 1000)
+    name = request.policies.enabled[0].name
+    scores = {name: dataclasses.replace(
+        request.scores.policies[name], dirty_rates={'i0': 50.0 * 2**20, 'i1': 300.0 * 2**20})}
+    request = dataclasses.replace(request, scores=model.Scores(scores),
+                                  history=measured([(1000, 0, 10.0)] * 8))
+    found = [_drain._estimated(conf, _drain.Answer(
+        draining.Check(plan_of(move), (), {}), 2), request) for move in
+        (('i0', 'b'), ('i1', 'b'))]
+    assert [one.seconds for one in found] == pytest.approx([20.0, 100.0])
+    assert [dict(one.risky) for one in found] == [{}, {'i1': 0.8}]
+    rows = list(drain._rows(found[1], 'a'))
+    assert ('instance i1', 'may not converge') in [row[:2] for row in rows]
+    assert '80%' in next(row[2] for row in rows if row[1] == 'may not converge')
 
 
 def answer(*, blocked=(), obstacles=(), moves=(('i0', 'b'),), reason=None, here=1, coming=0):

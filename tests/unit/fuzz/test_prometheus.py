@@ -38,7 +38,8 @@ WINDOW = ranges.Window(0.0, 60.0, 3)
 POLICY = policy.parse({'policies': [{
     'name': 'cpu', 'weight': 1.0, 'imbalance_query': 'cpu', 'vm_profile_query': 'vm',
     'capacity_query': 'capacity', 'host_capacity_query': 'cores', 'vm_profile_unit': 'absolute',
-    'age_query': 'age', 'vm_mean_query': 'mean', 'vm_deviation_query': 'deviation'}]}).policies[0]
+    'age_query': 'age', 'vm_mean_query': 'mean', 'vm_deviation_query': 'deviation',
+    'vm_dirty_rate_query': 'dirty'}]}).policies[0]
 
 
 def finite(values):
@@ -130,7 +131,7 @@ def test_no_answer_makes_the_source_raise(source, body, status, kind):
     samples = found.fetch(POLICY)
     assert samples.age is None or samples.age >= 0
     for result in (samples.imbalance, samples.profile, samples.capacity, samples.host_capacity,
-                   samples.mean, samples.deviation):
+                   samples.mean, samples.deviation, samples.dirty_rate):
         assert finite(result.series.values())
         assert result.error is None or len(result.error) < 1000
     found.health()

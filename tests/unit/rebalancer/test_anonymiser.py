@@ -104,18 +104,20 @@ def recording():
     query = f'rate(x{{host=~"{MARK}.*", job=\'{MARK}\'}}[5m]) # {MARK}\n'
     policies = policy.parse({'aggregates': [NAMES['rack']], 'policies': [
         {'name': 'cpu', 'weight': 1.0, 'imbalance_query': query,
-         'vm_profile_query': f'vm{{a=`{MARK}`}}[1h]',
+         'vm_profile_query': f'vm{{a=`{MARK}`}}[1h]', 'vm_dirty_rate_query': 'dirty',
          'host_regex': rf'^(?:{MARK})?-?(.*):[0-9]+$', 'host_capacity_query': 'cores'}]})
     samples = {'cpu': model.PolicySamples(
         'cpu', answer(query, {a: 0.5, f'{b}:9100': 0.25}),
         answer(policies.policies[0].vm_profile_query, {NAMES['instance']: 2.5, INSTANCE: 1.0}),
-        None, answer('cores', {}, error=f'cannot reach http://{NAMES["error"]}:9090'), 12.5, NOW)}
+        None, answer('cores', {}, error=f'cannot reach http://{NAMES["error"]}:9090'), 12.5, NOW,
+        dirty_rate=answer('dirty', {NAMES['instance']: 4096.0, INSTANCE: 1.0}))}
     history = model.History(
         cooling={INSTANCE: 5.5}, quarantined={MEMBER: -1.0}, quarantined_hosts=frozenset({b}),
         local_disk_hosts=frozenset({a}), other_cells=frozenset({(a, b)}),
         scope_cooling=90.0, draining=frozenset({a}),
         paused=NAMES['pause'], waiting=NAMES['reason'],
-        completed=((model.Move(MEMBER, a, b, model.Phase.PACK), NOW - 60.0),))
+        completed=((model.Move(MEMBER, a, b, model.Phase.PACK), NOW - 60.0),),
+        measured=(model.Measured(MEMBER, 2048, 7, 30.0),))
     return writer.Recording(
         now=NOW, scopes=(NAMES['rack'], model.UNASSIGNED), policies=policies, samples=samples,
         cluster=cluster, histories={NAMES['rack']: history, model.UNASSIGNED: history})

@@ -43,7 +43,8 @@ def policies():
     return policy.parse({'policies': [
         {'name': 'cpu', 'weight': 1.0, 'imbalance_query': 'cpu', 'vm_profile_query': 'vcpu',
          'vm_profile_unit': 'absolute', 'host_capacity_query': 'cores', 'age_query': 'age',
-         'vm_mean_query': 'mean', 'vm_deviation_query': 'deviation'}]})
+         'vm_mean_query': 'mean', 'vm_deviation_query': 'deviation',
+         'vm_dirty_rate_query': 'dirty'}]})
 
 
 def cluster():
@@ -89,7 +90,8 @@ def samples():
         'cpu', answer('cpu', a=0.5, b=0.25), answer('vcpu', **{'instance-1': 2.5}), None,
         answer('cores', a=32.0, b=32.0), 12.5, NOW - 3.0,
         mean=answer('mean', **{'instance-1': 2.25}),
-        deviation=answer('deviation', **{'instance-1': 0.5}))}
+        deviation=answer('deviation', **{'instance-1': 0.5}),
+        dirty_rate=answer('dirty', **{'instance-1': 1048576.0}))}
 
 
 def histories():
@@ -97,7 +99,9 @@ def histories():
         cooling={'u1': 5.5}, quarantined={'u2': -1.0, 'u3': 60.0},
         quarantined_hosts=frozenset({'b'}), local_disk_hosts=frozenset({'a'}),
         other_cells=frozenset({('a', 'b')}),
-        completed=((model.Move('u4', 'a', 'b', model.Phase.PACK), NOW - 60.0),))
+        completed=((model.Move('u4', 'a', 'b', model.Phase.PACK), NOW - 60.0),),
+        measured=(model.Measured('u5', 2048, 7, 30.0, 2.5, False, True),
+                  model.Measured('u4', 1024, 0, 9.5)))
     return {'ssd': dataclasses.replace(common, scope_cooling=90.0, draining=frozenset({'a'})),
             model.UNASSIGNED: common}
 

@@ -273,6 +273,13 @@ def test_a_url_that_is_no_base_is_refused_at_once(url):
         source_of(url)
 
 
+def test_what_instances_write_is_asked_with_the_profile_only(api):
+    api.series |= {'dirty': {'vm1': 2048.0}}
+    policy = policy_of(vm_dirty_rate_query='dirty', vm_profile_label='host')
+    assert source_of(api.url).fetch(policy).dirty_rate.series == {'vm1': 2048.0}
+    assert source_of(api.url).fetch(policy, profile=False).dirty_rate is None
+
+
 def test_means_and_deviations_are_asked_with_the_profile_only(api):
     api.series |= {'mean': {'vm1': 0.5}, 'deviation': {'vm1': 0.125}, 'now': {'vm1': 0.75}}
     policy = policy_of(vm_profile_query='now', vm_mean_query='mean', vm_profile_label='host',

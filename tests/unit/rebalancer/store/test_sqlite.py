@@ -32,6 +32,7 @@ from tests.unit.rebalancer.store import cases
 from tests.unit.rebalancer.store import exact
 from tests.unit.rebalancer.store import faults
 from tests.unit.rebalancer.store import hooks
+from tests.unit.rebalancer.store import measuring
 from tests.unit.rebalancer.store import requested
 from tests.unit.rebalancer.store import swapping
 
@@ -45,14 +46,14 @@ def store(tmp_path):
 
 
 @pytest.mark.parametrize('case', cases.ALL + faults.ALL + exact.ALL + approvals.ALL + asked.ALL
-                         + hooks.ALL + requested.ALL + swapping.ALL,
+                         + hooks.ALL + measuring.ALL + requested.ALL + swapping.ALL,
                          ids=lambda case: case.__name__)
 def test_on_sqlite(store, case):
     case(store)
 
 
-@pytest.mark.parametrize('module', [cases, faults, exact, approvals, asked, hooks, requested,
-                                    swapping],
+@pytest.mark.parametrize('module', [cases, faults, exact, approvals, asked, hooks, measuring,
+                                    requested, swapping],
                          ids=lambda module: module.__name__)
 def test_every_case_is_run(module):
     helpers = {'chain', 'drains', 'dump', 'fill', 'stored', 'table_of_tasks'}

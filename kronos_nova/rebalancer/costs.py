@@ -1,0 +1,152 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""What a live migration takes, learned from those that were measured: pure.
+
+Pre-copy sends the memory, then what was written meanwhile, and so on: with ``r`` the rate at
+which memory is written over the rate at which it is sent, the sum 1 + r + r^2 + ... = 1 / (1 - r)
+times the memory (Clark et al., Live Migration of Virtual Machines, NSDI 2005). At r = 1 it
+would not end; QEMU slows the guest down before (auto-converge), or Nova gives up.
+"""
+
+from collections import defaultdict
+from collections.abc import Mapping
+from collections.abc import Sequence
+import dataclasses
+import math
+import statistics
+
+import numpy as np
+import numpy.typing as npt
+
+from kronos_nova import model
+
+Floats = npt.NDArray[np.float64]
+
+MIB = 1024.0 * 1024.0
+#: So often the memory may be taken to be sent; and of idle instances, of whose memory little
+#: is sent, this part.
+MOST_TIMES = 10.0
+LEAST_TIMES = 0.2
+#: An attempt that did not arrive and ran for so many times what is usual did not converge;
+#: Nova's own limit ends it as ``cancelled``, as an operator does.
+GAVE_UP = 3.0
+#: What is known in general counts as so many measurements of an instance's own.
+GENERAL = 2.0
+MOST_RISK = 0.95
+#: A phase is measured in whole seconds at best.
+_SHORTEST = 1.0
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Expectation:
+    """Of one migration: ``seconds`` until it has arrived when all goes well, ``risk`` in
+    [0, 1] that it does not converge."""
+
+    seconds: float
+    risk: float
+
+
+class Costs:
+    """:param measured: attempts, in any order.
+    :param copies_disk: disks are copied, too.
+    """
+
+    def __init__(self, measured: Sequence[model.Measured], copies_disk: bool) -> None:
+        self._copies_disk = copies_disk
+        arrived = [m for m in measured if m.arrived and self.copied(m.memory_mb, m.disk_gb) > 0]
+        self.count = len(arrived)
+        #: MiB/s of each that arrived, by what it had to copy at least once.
+        self._rates: Floats = np.sort(np.array(
+            [self.copied(m.memory_mb, m.disk_gb) / max(m.running, _SHORTEST) for m in arrived]))
+        #: MiB/s, None: nothing was measured.
+        self.rate = float(np.median(self._rates)) if arrived else None
+        #: Seconds besides copying.
+        self.overhead = statistics.median([m.other for m in arrived]) if arrived else 0.0
+        self._own_times: dict[str, list[float]] = defaultdict(list)
+        self._own_ends: dict[str, list[bool]] = defaultdict(list)
+        for m in measured:
+            usual = self._usual(m)
+            if m.arrived and usual > 0:
+                self._own_times[m.instance_uuid].append(max(m.running, _SHORTEST) / usual)
+            if m.arrived or self._gave_up(m, usual):
+                self._own_ends[m.instance_uuid].append(not m.arrived)
+
+    def copied(self, memory_mb: float, disk_gb: float) -> float:
+        """MiB, each page once."""
+        return memory_mb + (disk_gb * 1024.0 if self._copies_disk else 0.0)
+
+    def _usual(self, m: model.Measured) -> float:
+        """Seconds of copying at the median rate; 0: not known."""
+        if self.rate is None:
+            return 0.0
+        return max(self.copied(m.memory_mb, m.disk_gb) / self.rate, _SHORTEST)
+
+    @staticmethod
+    def _gave_up(m: model.Measured, usual: float) -> bool:
+        return m.running > 0 and (m.late or 0 < usual * GAVE_UP < m.running)
+
+    def times(self, index: Mapping[str, int], dirty: Floats) -> Floats:
+        """... N: how often each instance's memory is sent, in relation to the median.
+
+        :param index: place of instances by UUID; others may be left out.
+        :param dirty: N, bytes a second that each writes; 0 where nothing is known.
+        """
+        found = np.ones(len(dirty))
+        if self.rate is not None:
+            found = 1.0 / (1.0 - np.minimum(dirty / MIB / self.rate, 1.0 - 1.0 / MOST_TIMES))
+        for uuid, own in self._own_times.items():
+            if (n := index.get(uuid)) is not None:
+                # The geometric mean: twice as long and half as long even out.
+                logs = GENERAL * math.log(found[n]) + math.fsum(map(math.log, own))
+                found[n] = math.exp(logs / (GENERAL + len(own)))
+        return np.clip(found, LEAST_TIMES, MOST_TIMES)
+
+    def risks(self, index: Mapping[str, int], dirty: Floats) -> Floats:
+        """... N: the chance that each does not converge: that the rate at which it is sent is
+        one of those measured which are below that of its writes, and what its own past
+        attempts add. Parameters as of :meth:`times`."""
+        below = np.searchsorted(self._rates, dirty / MIB, side='right')
+        found = np.where(dirty > 0, below / (self.count + GENERAL), 0.0)
+        for uuid, own in self._own_ends.items():
+            if (n := index.get(uuid)) is not None:
+                found[n] = (GENERAL * found[n] + sum(own)) / (GENERAL + len(own))
+        return np.minimum(found, MOST_RISK)
+
+    def expected(self, index: Mapping[str, int], copied: Floats, dirty: Floats) -> Floats:
+        """... N: MiB that are sent until each has arrived: attempts that fail are made again,
+        1 / (1 - risk) of them on average.
+
+        :param copied: N, MiB, each page once.
+        """
+        return copied * self.times(index, dirty) / (1.0 - self.risks(index, dirty))
+
+    def one(self, uuid: str, memory_mb: int, disk_gb: int, dirty: float) -> Expectation | None:
+        """Of one instance; None: nothing was measured.
+
+        :param dirty: bytes a second.
+        """
+        if self.rate is None:
+            return None
+        index, rates = {uuid: 0}, np.array([dirty])
+        copying = self.copied(memory_mb, disk_gb) / self.rate * float(self.times(index, rates)[0])
+        return Expectation(self.overhead + max(copying, _SHORTEST),
+                           float(self.risks(index, rates)[0]))
+
+
+def dirty_rates(scores: model.Scores) -> dict[str, float]:
+    """Bytes a second by instance UUID; of several policies the highest."""
+    found: dict[str, float] = {}
+    for policy in scores.policies.values():
+        for uuid, rate in policy.dirty_rates.items():
+            found[uuid] = max(rate, found.get(uuid, 0.0))
+    return found

@@ -1,0 +1,96 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""Looks at the cloud that requests which come in one go share.
+
+Reading a large cloud takes half a minute; a scheduler that moves a job asks for each of its
+instances. What Nova, Placement and the source have said is kept for ``[migfra] look_seconds``,
+and until any task ends; the database, with all that is under way, is read each time.
+"""
+
+from collections.abc import Callable
+import time
+from typing import NamedTuple
+
+from oslo_config import cfg
+
+from kronos_nova import model
+from kronos_nova import policy as policies
+from kronos_nova.rebalancer import collector as collectors
+from kronos_nova.rebalancer import looking
+from kronos_nova.rebalancer.store import api as store_api
+from kronos_nova.sources import base
+
+
+class Glance(NamedTuple):
+    """``old``: an earlier one saw it. It may say that something can be done, since executors
+    and Placement judge it again, and never that it cannot: ask for a new one then."""
+
+    seen: looking.Seen
+    old: bool
+
+
+class Glances:
+    """:param clock: monotonic seconds."""
+
+    def __init__(self, conf: cfg.ConfigOpts, store: store_api.Store,
+                 collector: collectors.Collector, source: base.Source,
+                 clock: Callable[[], float] = time.monotonic) -> None:
+        self._conf = conf
+        self._store = store
+        self._kept = _Kept(collector, source)
+        self._clock = clock
+        self._until = clock()
+        self._ended: tuple[int, float] | None = None
+
+    def look(self, policy_set: policies.PolicySet, *, new: bool = False) -> Glance:
+        """:param new: the cloud is read, however lately that was done.
+        :raises KronosException: something of it cannot be read.
+        """
+        ended = self._store.ended()
+        if new or ended != self._ended or self._clock() >= self._until:
+            self._kept.forget()
+        old = self._kept.cluster is not None
+        seen = looking.look(self._conf, policy_set, self._store, self._kept, self._kept,
+                            undecided=False)
+        if not old:
+            self._ended = ended
+            self._until = self._clock() + self._conf.migfra.look_seconds
+        return Glance(seen, old)
+
+
+class _Kept(base.Source):
+    """A collector and a source, and what they have said."""
+
+    def __init__(self, collector: collectors.Collector, source: base.Source) -> None:
+        self._collector = collector
+        self._source = source
+        self.forget()
+
+    def forget(self) -> None:
+        self.cluster: model.Cluster | None = None
+        self._samples: dict[str, tuple[policies.Policy, model.PolicySamples]] = {}
+
+    def collect(self, now: float) -> model.Cluster:
+        if self.cluster is None:
+            self.cluster = self._collector.collect(now)
+        return self.cluster
+
+    def fetch(self, policy: policies.Policy, *, profile: bool = True) -> model.PolicySamples:
+        asked, found = self._samples.get(policy.name, (None, None))
+        if found is None or asked != policy:
+            found = self._source.fetch(policy, profile=profile)
+            self._samples[policy.name] = policy, found
+        return found
+
+    def health(self) -> tuple[model.Health, str]:
+        return self._source.health()

@@ -1,0 +1,89 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""What costs are learned from, in the database."""
+
+import dataclasses
+
+from kronos_nova import model
+from kronos_nova.model import TaskState
+from tests.unit.rebalancer.store import cases
+from tests.unit.rebalancer.store.cases import NOW
+
+PHASES = {'queue': 5.0, 'pre_flight': 1.0, 'pre_check': 2.0, 'preparing': 1.0, 'running': 30.0,
+          'post_migrating': 3.0, 'post_flight': 1.5}
+LATE = model.Attempt('h2', NOW, NOW + 9, 'MigrationTimeout', 'late', phases=PHASES)
+GOOD = model.Attempt('h2', NOW, NOW + 9, phases={**PHASES, 'running': 10.0})
+REFUSED = model.Attempt('h2', NOW, NOW + 9, 'MigrationFailed', 'no', phases={'pre_check': 3.0})
+
+
+def _ended(store, state, attempts, at, **kw):
+    """The instance."""
+    fields = {'memory_mb': 2048, 'disk_gb': 7, **kw}
+    cases.save(store, [lambda p, s: cases.make_task(p, s, **fields)], now=at)
+    row = cases.claim(store, now=at)
+    task = row.task
+    store.mark(task.task_id, 'w', [TaskState.CLAIMED], TaskState.SUBMITTED, at, submitted_at=at)
+    result = model.Result(
+        task.task_id, task.plan_id, task.aggregate, task.instance_uuid, task.from_host,
+        task.to_host, state is TaskState.COMPLETED, attempts=tuple(attempts))
+    assert store.finish(task, result, state, at + 20, worker='w', instance_cooldown=900) == []
+    return task.instance_uuid
+
+
+def _known(store, now=NOW):
+    return store.history('blue', now).measured
+
+
+def attempts_are_measured_one_by_one_the_newest_first(store):
+    first = _ended(store, TaskState.FAILED, [GOOD, LATE], NOW)
+    second = _ended(store, TaskState.COMPLETED, [LATE, GOOD], NOW + 100)
+    late = model.Measured(second, 2048, 7, 30.0, 7.5, False, True)
+    good = model.Measured(second, 2048, 7, 10.0, 7.5)
+    assert _known(store) == (
+        good, late, dataclasses.replace(late, instance_uuid=first),
+        dataclasses.replace(good, instance_uuid=first, arrived=False)), 'none arrived of it'
+    assert store.history('green', NOW).measured == _known(store), 'those of the whole cloud'
+
+
+def what_nova_did_not_begin_to_copy_is_no_measurement(store):
+    _ended(store, TaskState.FAILED, [REFUSED], NOW)
+    assert _known(store) == ()
+    uuid = _ended(store, TaskState.COMPLETED, [REFUSED, GOOD], NOW + 100)
+    assert [(m.instance_uuid, m.running) for m in _known(store)] == [(uuid, 10.0)]
+
+
+def what_was_cancelled_in_nova_is_kept_with_its_time(store):
+    """Nova's own limit ends a migration as an operator does."""
+    cancelled = dataclasses.replace(LATE, error_type='MigrationCancelled')
+    uuid = _ended(store, TaskState.CANCELLED, [cancelled], NOW)
+    assert _known(store) == (model.Measured(uuid, 2048, 7, 30.0, 7.5, False, False),)
+
+
+def of_an_earlier_release_the_whole_time_counts_as_copying(store):
+    uuid = _ended(store, TaskState.COMPLETED, [dataclasses.replace(GOOD, phases={})], NOW)
+    other = _ended(store, TaskState.COMPLETED, [], NOW + 100)
+    assert _known(store) == (model.Measured(other, 2048, 7, 20.0),
+                             model.Measured(uuid, 2048, 7, 20.0))
+
+
+def other_ways_than_live_are_not_measured(store):
+    for method in (model.Method.COLD, model.Method.OFFLINE):
+        _ended(store, TaskState.COMPLETED, [GOOD], NOW, method=method)
+    assert _known(store) == ()
+
+
+ALL = [attempts_are_measured_one_by_one_the_newest_first,
+       what_nova_did_not_begin_to_copy_is_no_measurement,
+       what_was_cancelled_in_nova_is_kept_with_its_time,
+       of_an_earlier_release_the_whole_time_counts_as_copying,
+       other_ways_than_live_are_not_measured]
