@@ -150,7 +150,7 @@ def test_tls_where_none_is_spoken_is_told(broker, authority):
 
 def test_a_file_of_tls_that_cannot_be_read_is_told(broker, tmp_path):
     found = items(broker.port, tls=True, ca_file=str(tmp_path / 'none.pem'))['mqtt']
-    assert 'ca_file, cert_file and key_file cannot be used' in found.text
+    assert 'ca_file, cert_file and key_file: they cannot be used' in found.text
 
 
 def test_a_broker_that_is_away_or_says_nothing_is_told_within_seconds():

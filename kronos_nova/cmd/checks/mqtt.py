@@ -26,6 +26,7 @@ import ssl
 import time
 from typing import Any
 
+from kronos_nova import exception
 from kronos_nova.cmd.checks import base
 
 #: For each step: to connect, to log in, to be answered.
@@ -109,7 +110,6 @@ def _rights(visit: 'Visit', where: str, conf: Any) -> Iterator[base.Item]:
 
 def _topics(conf: Any, name: str) -> tuple[list[str], dict[str, str]]:
     """Those to hear, and what is said on the others: what their listeners can read."""
-    from kronos_nova.rebalancer.hooks import pscom_client
     from kronos_nova.rebalancer.migfra import replies
 
     heard: list[str] = []
@@ -123,9 +123,10 @@ def _topics(conf: Any, name: str) -> tuple[list[str], dict[str, str]]:
                                                'published; nobody has asked for anything')
         said[f'{ours}/status'] = 'offline'
     if pscom:
-        heard.append(pscom_client.RESPONSES)
+        pscoms = f'{conf.mqtt.prefix}/pscom'
+        heard.append(f'{pscoms}/+/+/response')
         # Nobody is of that name, and it asks for nothing.
-        said[pscom_client.RESPONSES.replace('+', name).replace('response', 'request')] = ''
+        said[f'{pscoms}/{name}/{name}/request'] = ''
     return heard, said
 
 
@@ -193,29 +194,15 @@ class Visit:
             self._client.loop(0.1)
 
     def _made(self) -> Any:
-        from paho.mqtt import client as paho
-        from paho.mqtt import enums
+        from kronos_nova.rebalancer import mqtt
 
-        conf = self._conf
-        fifth = conf.protocol == '5'
-        made = paho.Client(
-            enums.CallbackAPIVersion.VERSION2, client_id=self.name,
+        try:
             # MQTT 5 begins anew and keeps nothing if it is not asked to.
-            clean_session=None if fifth else True,
-            protocol=enums.MQTTProtocolVersion.MQTTv5 if fifth
-            else enums.MQTTProtocolVersion.MQTTv311,
-            reconnect_on_failure=False)
+            made: Any = mqtt.made(self._conf, self.name, kept=False, reconnect_on_failure=False)
+        except exception.ConfigError as e:
+            raise Trouble(f'{e.kwargs["field"]}: {e.kwargs["problem"]}',
+                          e.kwargs['remedy']) from None
         made.connect_timeout = SECONDS
-        if conf.username:
-            made.username_pw_set(conf.username, conf.password or None)
-        if conf.tls:
-            try:
-                made.tls_set(conf.ca_file or None, conf.cert_file or None, conf.key_file or None,
-                             ssl.CERT_REQUIRED)
-            except (OSError, ValueError) as e:
-                raise Trouble(f'ca_file, cert_file and key_file cannot be used '
-                              f'({type(e).__name__}: {e})',
-                              'Name PEM files in [mqtt] that the daemons may read.') from None
 
         def noted(kind: str, mid: int, *answer: Any) -> None:
             self._answers[kind, mid] = list(answer)

@@ -51,7 +51,7 @@ class PscomHook(base.Hook):
     @classmethod
     def examine(cls, conf: cfg.ConfigOpts, connect: Callable[[], Any]) -> str:
         """Without a connection: it would be that of an executor, by its name."""
-        cls(conf, pscom_client.Client(conf.hook_pscom))
+        cls(conf, pscom_client.Client(conf))
         return 'it can be used; its broker is looked at under mqtt'
 
     def __init__(self, conf: cfg.ConfigOpts, client: pscom_client.Client) -> None:

@@ -27,6 +27,7 @@ from kronos_nova.cmd.checks import hooks
 from kronos_nova.cmd.checks import migfra
 from kronos_nova.cmd.checks import repin
 from kronos_nova.conf import permits
+from kronos_nova.rebalancer import mqtt
 from kronos_nova.rebalancer import pinning
 from tests.unit.rebalancer.hooks import servers
 
@@ -239,7 +240,9 @@ def test_a_hook_that_is_not_installed_is_told_with_those_that_are():
 def test_a_hook_whose_options_cannot_be_used_is_told_with_them():
     assert '[hook_webhook] url' in hook('webhook').text
     assert '[hook_alertmanager] url' in hook('alertmanager').text
-    assert '[hook_pscom] processes' in hook('pscom', hook_pscom__processes=['x']).text
+    assert '[mqtt] host' in hook('pscom').text
+    assert '[hook_pscom] processes' in hook('pscom', hook_pscom__processes=['x'],
+                                            mqtt__host='broker').text
 
 
 def test_a_hook_that_needs_nothing_is_ok():
@@ -285,10 +288,8 @@ def test_alertmanager_is_seen_and_no_silence_is_made():
 
 
 def test_pscom_is_made_without_a_connection(monkeypatch):
-    from kronos_nova.rebalancer.hooks import pscom_client
-
-    monkeypatch.setattr(pscom_client.Client, 'start', lambda self: pytest.fail('it connects'))
-    assert hook('pscom', 'on_request').status is base.Status.OK
+    monkeypatch.setattr(mqtt.Connection, 'start', lambda self: pytest.fail('it connects'))
+    assert hook('pscom', 'on_request', mqtt__host='broker').status is base.Status.OK
 
 
 # Pinning.
