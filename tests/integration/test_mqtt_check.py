@@ -93,7 +93,7 @@ def test_the_topics_begin_with_the_prefix_that_is_configured(tmp_path):
 
 def test_a_prefix_that_no_topic_can_begin_with_is_told(broker):
     found = items(broker.port, protocol='5', prefix='+')
-    assert 'prefix' in found['mqtt'].remedy
+    assert 'prefix' in found['mqtt: rights'].remedy
 
 
 def test_the_topics_of_pscom_are_looked_at_where_the_hook_may_be_called(tmp_path):
@@ -216,9 +216,10 @@ def test_a_session_of_mqtt_5_ends_with_the_connection(tmp_path):
 
 
 class Broker:
-    """Answers CONNECT with this packet, and then nothing more."""
+    """Answers CONNECT with this packet, and the next one with ``then`` after its number."""
 
-    def __init__(self, packet):
+    def __init__(self, packet, then=None):
+        self._then = then
         self._socket = socket.create_server(('127.0.0.1', 0))
         self.port = self._socket.getsockname()[1]
         self._packet = packet
@@ -230,6 +231,10 @@ class Broker:
         with connection:
             connection.recv(4096)
             connection.sendall(self._packet)
+            asked = connection.recv(4096)
+            if self._then is not None:
+                kind, rest = self._then
+                connection.sendall(bytes([kind, 2 + len(rest)]) + asked[2:4] + bytes(rest))
             while connection.recv(4096):
                 pass
 
@@ -246,8 +251,26 @@ def test_what_a_broker_of_mqtt_5_cannot_do_is_told(monkeypatch):
     # Reason 0; properties Maximum QoS 0 and Retain Available 0.
     with Broker(bytes([0x20, 7, 0, 0, 4, 0x24, 0, 0x25, 0])) as broker:
         found = items(broker.port, protocol='5')
-    assert states(found) == {'mqtt': 'failed', 'mqtt: QoS': 'failed', 'mqtt: retain': 'failed'}
-    assert 'no answer within 1 s (subscribe)' in found['mqtt'].text
+    assert states(found) == {'mqtt': 'ok', 'mqtt: QoS': 'failed', 'mqtt: retain': 'failed',
+                             'mqtt: rights': 'failed'}
+    assert 'no answer within 1 s (subscribe)' in found['mqtt: rights'].text
+
+
+@pytest.mark.parametrize(('protocol', 'granted', 'state'), [
+    ('3.1.1', [0x80], 'failed'), ('3.1.1', [0], 'failed'), ('3.1.1', [1], 'ok')])
+def test_a_subscription_that_is_refused_or_not_at_least_once_is_told(protocol, granted, state):
+    with Broker(bytes([0x20, 2, 0, 0]), (0x90, granted)) as broker:
+        found = items(broker.port, protocol=protocol)
+    assert states(found) == {'mqtt': 'ok', 'mqtt: rights': state}
+    assert ('does not let us hear fast/migfra/' in found['mqtt: rights'].text) == (
+        state == 'failed')
+
+
+def test_a_broker_that_ends_the_connection_of_who_may_not_is_told():
+    with Broker(bytes([0x20, 2, 0, 0]), (0xe0, [])) as broker:
+        found = items(broker.port)
+    assert states(found) == {'mqtt': 'ok', 'mqtt: rights': 'failed'}
+    assert 'ends the connection instead of an answer (subscribe)' in found['mqtt: rights'].text
 
 
 def test_a_name_that_the_broker_does_not_take_is_no_fault_of_the_daemons():

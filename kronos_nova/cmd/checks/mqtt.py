@@ -65,15 +65,17 @@ def check(context: base.Context) -> Iterator[base.Item]:
         return
     where = f'MQTT {conf.mqtt.protocol} at {conf.mqtt.host}:{conf.mqtt.port}'
     visit = Visit(conf.mqtt)
+    title = 'mqtt'
     try:
         visit.connect()
         yield base.ok('mqtt', where + (', TLS' if conf.mqtt.tls else '')
                       + (f', as user {conf.mqtt.username}' if conf.mqtt.username else ''))
+        title = 'mqtt: rights'
         yield from _limits(visit)
         yield from _rights(visit, where, conf)
     except Trouble as e:
         make = base.warning if e.ours else base.failed
-        yield make('mqtt', f'{where}: {e}', e.remedy)
+        yield make(title, f'{where}: {e}', e.remedy)
     finally:
         visit.close()
 
