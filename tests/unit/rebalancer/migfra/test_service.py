@@ -495,6 +495,7 @@ def test_a_pass_during_which_the_clock_is_set_does_not_hang(store, seconds):
         world.lane.beat()
 
     world.handler.step = look
+    world.step_clock(-seconds / 2)
     world.lane.run_once()
     assert beaten == [world.lane.worker]
 
