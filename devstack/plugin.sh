@@ -12,19 +12,25 @@
 # under the License.
 
 # devstack plugin of kronos-nova: the filters and weighers in nova-scheduler,
-# kronos-engine and kronos-executor beside it, and a Prometheus to ask.
+# kronos-engine and kronos-executor beside it, and a Prometheus to ask; where they are
+# enabled kronos-migfra and a broker, too.
 
 _XTRACE_KRONOS=$(set +o | grep xtrace)
 set +o xtrace
 
 function is_kronos_enabled {
-    is_service_enabled kronos-engine || is_service_enabled kronos-executor
+    is_service_enabled kronos-engine || is_service_enabled kronos-executor \
+        || is_service_enabled kronos-migfra
 }
 
 function install_kronos {
     # nova-scheduler loads us from its own environment; mysql is the driver of the
     # database of the daemons.
-    setup_develop $KRONOS_DIR rebalancer,mysql
+    local extras=rebalancer,mysql
+    if is_service_enabled kronos-migfra; then
+        extras+=,mqtt
+    fi
+    setup_develop $KRONOS_DIR $extras
 }
 
 function install_kronos_metrics {
@@ -33,6 +39,13 @@ function install_kronos_metrics {
     fi
     if is_service_enabled kronos-node-exporter; then
         install_package prometheus-node-exporter
+    fi
+}
+
+# As it comes it listens on this host alone, to anybody.
+function install_kronos_mosquitto {
+    if is_service_enabled kronos-mosquitto; then
+        install_package mosquitto
     fi
 }
 
@@ -58,10 +71,14 @@ function configure_kronos_scheduler {
     iniset $NOVA_CONF prometheus url $KRONOS_PROMETHEUS_URL
 }
 
-# Two users, each with the one role that the policy files of Nova and Placement name.
+# A user for each daemon, with the one role that the policy files of Nova and Placement name.
 function create_kronos_accounts {
     local role
-    for role in engine executor; do
+    local roles="engine executor"
+    if is_service_enabled kronos-migfra; then
+        roles+=" migfra"
+    fi
+    for role in $roles; do
         get_or_create_role kronos_$role
         get_or_create_user kronos-$role "$SERVICE_PASSWORD" "$SERVICE_DOMAIN_NAME"
         get_or_add_user_project_role kronos_$role kronos-$role "$SERVICE_PROJECT_NAME" \
@@ -98,6 +115,19 @@ function configure_kronos {
 
     configure_kronos_login engine $KRONOS_ENGINE_CONF
     configure_kronos_login executor $KRONOS_EXECUTOR_CONF
+    if is_service_enabled kronos-migfra; then
+        configure_kronos_migfra
+    fi
+}
+
+function configure_kronos_migfra {
+    configure_kronos_login migfra $KRONOS_MIGFRA_CONF
+    iniset $KRONOS_MIGFRA_CONF monitoring migfra_port "$KRONOS_MIGFRA_PORT"
+    iniset $KRONOS_MIGFRA_CONF mqtt host "$KRONOS_MQTT_HOST"
+    iniset $KRONOS_MIGFRA_CONF mqtt port "$KRONOS_MQTT_PORT"
+    iniset $KRONOS_MIGFRA_CONF mqtt username "$KRONOS_MQTT_USERNAME"
+    iniset $KRONOS_MIGFRA_CONF mqtt password "$KRONOS_MQTT_PASSWORD"
+    iniset $KRONOS_MIGFRA_CONF migfra allow "$KRONOS_MIGFRA_ALLOW"
 }
 
 function configure_kronos_login {
@@ -148,18 +178,34 @@ EOF
       - targets: ['127.0.0.1:$KRONOS_EXECUTOR_PORT']
 EOF
     fi
+    if is_service_enabled kronos-migfra; then
+        sudo tee -a $KRONOS_PROMETHEUS_CONF > /dev/null <<EOF
+  - job_name: kronos-migfra
+    static_configs:
+      - targets: ['127.0.0.1:$KRONOS_MIGFRA_PORT']
+EOF
+    fi
     restart_service prometheus
 }
 
 function start_kronos {
     run_process kronos-engine "$KRONOS_BIN_DIR/kronos-engine --config-file $KRONOS_CONF --config-file $KRONOS_ENGINE_CONF"
     run_process kronos-executor "$KRONOS_BIN_DIR/kronos-executor --config-file $KRONOS_CONF --config-file $KRONOS_EXECUTOR_CONF"
+    if is_service_enabled kronos-migfra; then
+        run_process kronos-migfra "$KRONOS_BIN_DIR/kronos-migfra --config-file $KRONOS_CONF --config-file $KRONOS_MIGFRA_CONF"
+    fi
 }
 
 function stop_kronos {
     # Nothing new is planned while the executor ends.
     stop_process kronos-engine
+    if is_service_enabled kronos-migfra; then
+        stop_process kronos-migfra
+    fi
     stop_process kronos-executor
+    if is_service_enabled kronos-mosquitto; then
+        stop_service mosquitto
+    fi
     if is_service_enabled kronos-prometheus; then
         stop_service prometheus
     fi
@@ -179,6 +225,7 @@ case "$1/${2:-}" in
     stack/pre-install)
         echo_summary "Installing Prometheus for kronos-nova"
         install_kronos_metrics
+        install_kronos_mosquitto
         ;;
     stack/install)
         if is_kronos_enabled || is_service_enabled n-sch; then
@@ -203,7 +250,10 @@ case "$1/${2:-}" in
             configure_kronos
             init_kronos
         fi
-        # An earlier unstack has stopped both.
+        # An earlier unstack has stopped them.
+        if is_service_enabled kronos-mosquitto; then
+            restart_service mosquitto
+        fi
         if is_service_enabled kronos-node-exporter; then
             restart_service prometheus-node-exporter
         fi

@@ -26,11 +26,12 @@ SHOWN = 20
 class ListPlans(_database.DatabaseTable):
     """The newest plans, newest first.
 
-    Of empty ones only those are kept that said something new.
+    Of empty ones only those are kept that said something new. Who has asked for one is told,
+    unless an engine made it.
     """
 
     columns = ('Plan', 'Scope', 'Created at', 'Dry run', 'Moves', 'Tasks', 'Imbalance before',
-               'Imbalance after', 'Reason')
+               'Imbalance after', 'Reason', 'Asked by')
     examples = ('--config-file /etc/kronos/kronos.conf', '--scope ssd --limit 5 -f json')
 
     def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
@@ -49,9 +50,11 @@ class ListPlans(_database.DatabaseTable):
         if not plans and args.scope is not None:
             _database.check_scope(conf, store, args.scope)
         ended = _plans.states(store.tasks_of([p.plan_id for p in plans]))
+        asked = store.asked_by([p.plan_id for p in plans])
         return [(p.plan_id, _tool.shown(p.plan.scope), moments.shown(p.created_at), p.dry_run,
                  len(p.plan.moves), ended.get(p.plan_id, ''), p.plan.combined_before,
-                 p.plan.combined_after, _tool.shown(p.plan.reason or '')) for p in plans]
+                 p.plan.combined_after, _tool.shown(p.plan.reason or ''),
+                 _tool.shown(asked.get(p.plan_id, ''))) for p in plans]
 
 
 def _positive(text: str) -> int:

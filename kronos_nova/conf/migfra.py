@@ -54,7 +54,8 @@ OPTS: list[cfg.Opt] = [
                       'metrics. None is refused before it was looked again. 0: each looks.'),
     cfg.IntOpt('give_up_seconds', default=86400, min=60,
                help='After so long a request that could not be looked into (Nova does not answer, '
-                    'tasks do not end) is answered with an error. Moves that were begun go on.'),
+                    'tasks do not end) is answered with an error. Its tasks that Nova has not been '
+                    'asked for are cancelled; others go on.'),
     cfg.FloatOpt('poll_interval', default=2.0, min=0.1, max=60.0,
                  help='Seconds between two looks at a request.'),
     cfg.IntOpt('claim_seconds', default=60, min=10,

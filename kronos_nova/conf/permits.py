@@ -35,6 +35,11 @@ class Permit:
     def covers(self, operation: str, scope: str) -> bool:
         return operation in self.operations and (self.scopes is None or scope in self.scopes)
 
+    def __str__(self) -> str:
+        """As it is written in the configuration."""
+        return ':'.join(ANY if names is None else ','.join(sorted(names))
+                        for names in (self.operations, self.projects, self.scopes))
+
 
 class PermitType(types.ConfigType):
     """``OPERATIONS:PROJECTS:SCOPES``, each of them names with commas between, or ``*``; a
@@ -67,10 +72,7 @@ class PermitType(types.ConfigType):
         return hash(type(self))
 
     def _formatter(self, value: Any) -> str:
-        if not isinstance(value, Permit):
-            return str(value)
-        return ':'.join(ANY if names is None else ','.join(sorted(names))
-                        for names in (value.operations, value.projects, value.scopes))
+        return str(value)
 
 
 def _names(text: str) -> frozenset[str] | None:

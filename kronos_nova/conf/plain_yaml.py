@@ -30,6 +30,10 @@ class PlainYamlError(Exception):
         self.line = line
 
 
+class Hexadecimal(int):
+    """A number that was written with 0x."""
+
+
 class _Loader(yaml.SafeLoader):
     """SafeLoader that takes no key twice."""
 
@@ -54,17 +58,30 @@ def _mapping(loader: _Loader, node: yaml.MappingNode) -> dict[Any, Any]:
 _Loader.add_constructor(yaml.resolver.BaseResolver.DEFAULT_MAPPING_TAG, _mapping)
 
 
-def load(text: str, *, depth: int, nodes: int) -> Any:
+class _Spelling(_Loader):
+    """Also tells how numbers were written."""
+
+
+def _integer(loader: _Spelling, node: yaml.ScalarNode) -> int:
+    found = loader.construct_yaml_int(node)
+    return Hexadecimal(found) if node.value.lstrip('+-').startswith('0x') else found
+
+
+_Spelling.add_constructor('tag:yaml.org,2002:int', _integer)
+
+
+def load(text: str, *, depth: int, nodes: int, spelling: bool = False) -> Any:
     """What the text says.
 
     :param depth: of nesting, at most.
     :param nodes: keys, values and collections, at most.
+    :param spelling: numbers that were written with 0x are :class:`Hexadecimal`.
     :raises PlainYamlError: it is none of ours.
     """
     loader: _Loader | None = None
     try:
         _check(text, depth, nodes)
-        loader = _Loader(text)
+        loader = (_Spelling if spelling else _Loader)(text)
         return loader.get_single_data()
     except (yaml.YAMLError, ValueError, OverflowError, RecursionError) as e:
         mark = getattr(e, 'problem_mark', None)

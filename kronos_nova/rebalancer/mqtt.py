@@ -88,23 +88,7 @@ class Connection:
         self._client = self._made(client_id)
 
     def _made(self, client_id: str) -> paho.Client:
-        conf = self._conf
-        fifth = conf.protocol == '5'
-        client = paho.Client(
-            enums.CallbackAPIVersion.VERSION2, client_id=client_id,
-            clean_session=None if fifth else not self._kept, protocol=_VERSIONS[conf.protocol],
-            manual_ack=True)
-        if conf.username:
-            client.username_pw_set(conf.username, conf.password or None)
-        if conf.tls:
-            try:
-                client.tls_set(conf.ca_file or None, conf.cert_file or None,
-                               conf.key_file or None, ssl.CERT_REQUIRED)
-            except (OSError, ValueError) as e:
-                raise exception.ConfigError(
-                    path='kronos.conf', field='[mqtt] ca_file, cert_file and key_file',
-                    problem=f'they cannot be used ({type(e).__name__}: {e})',
-                    remedy='Name PEM files that this process may read.') from None
+        client = made(self._conf, client_id, kept=self._kept, manual_ack=True)
         if self._status is not None:
             client.will_set(self._status, 'offline', 1, True)
         client.reconnect_delay_set(1, 30)
@@ -266,6 +250,32 @@ class Connection:
                 self.hearing.clear()
             else:
                 self.hearing.set()
+
+
+def made(conf: Any, client_id: str, *, kept: bool, **more: Any) -> paho.Client:
+    """paho's client, which is not connected yet.
+
+    :param conf: the group ``mqtt``.
+    :param kept: the broker keeps a session; MQTT 5 is told when connecting.
+    :param more: what else it is made with.
+    :raises ConfigError: the options cannot be used.
+    """
+    client = paho.Client(
+        enums.CallbackAPIVersion.VERSION2, client_id=client_id,
+        clean_session=None if conf.protocol == '5' else not kept,
+        protocol=_VERSIONS[conf.protocol], **more)
+    if conf.username:
+        client.username_pw_set(conf.username, conf.password or None)
+    if conf.tls:
+        try:
+            client.tls_set(conf.ca_file or None, conf.cert_file or None, conf.key_file or None,
+                           ssl.CERT_REQUIRED)
+        except (OSError, ValueError) as e:
+            raise exception.ConfigError(
+                path='kronos.conf', field='[mqtt] ca_file, cert_file and key_file',
+                problem=f'they cannot be used ({type(e).__name__}: {e})',
+                remedy='Name PEM files that this process may read.') from None
+    return client
 
 
 def _parts(topics: Iterable[str]) -> list[list[str]]:

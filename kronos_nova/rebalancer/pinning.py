@@ -65,7 +65,7 @@ class Pinning:
         :raises RepinFailed: libvirt cannot be reached or refuses; nothing has changed.
         :raises RepinUnknown: something may have changed.
         """
-        uri = self._uri_of(host)
+        uri = self.uri_of(host)
         if cpu_policy in OWNED_BY_NOVA:
             raise exception.RepinUnsupported(
                 what=f'instance {instance_uuid}', problem=f'has {cpu_policy} CPUs',
@@ -77,12 +77,18 @@ class Pinning:
             raise exception.RepinRefused(
                 what='the instance', problem=f'{instance_uuid!r:.80} is no UUID',
                 remedy='Name it by its UUID in Nova.') from None
-        task = _Task(_libvirt(), uri, host, name, wanted)
+        task = _Task(library(), uri, host, name, wanted)
         task.run(self._timeout)
         LOG.info('Pinned the %(count)d vCPUs of instance %(instance)s on host %(host)s.',
                  {'count': len(wanted), 'instance': name, 'host': host})
 
-    def _uri_of(self, host: str) -> str:
+    def uri_of(self, host: str) -> str:
+        """Where libvirt of a host is.
+
+        :raises RepinUnsupported: not configured.
+        :raises ConfigError: the address has no place for a host's name.
+        :raises RepinRefused: the name cannot stand in an address.
+        """
         if not self._uri:
             raise exception.RepinUnsupported(
                 what='repin', problem='is not enabled',
@@ -132,7 +138,7 @@ def _loaded() -> Any:
     return libvirt
 
 
-def _libvirt() -> Any:
+def library() -> Any:
     """:raises RepinUnsupported: it is not installed."""
     try:
         return _loaded()

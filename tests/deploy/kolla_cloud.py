@@ -31,7 +31,8 @@ from tests.deploy import kolla_page
 KRONOS = kolla_env.SHARE / 'kronos-nova'
 ETC = KRONOS / 'etc'
 OUR_PASSWORDS = ('kronos_database_password', 'kronos_engine_keystone_password',
-                 'kronos_executor_keystone_password', 'kronos_prometheus_password')
+                 'kronos_executor_keystone_password', 'kronos_prometheus_password',
+                 'kronos_migfra_keystone_password', 'kronos_mqtt_password')
 POLICIES = '# {{ no Jinja }}\npolicies:\n- {name: cpu, weight: 1.0, imbalance_query: cpu}\n'
 #: What is typed of the page, in the order of its sections: what copies, and what makes
 #: passwords. The rest needs a cloud, a registry or somebody who looks.
@@ -41,6 +42,9 @@ TYPED = r'\w+=|ls |mkdir -p /etc/|cp |tail |kolla-genpwd$'
 
 TLS = {'kolla_enable_tls_internal': True, 'kolla_copy_ca_into_containers': True,
        'rabbitmq_enable_tls': True, 'openstack_cacert': '/etc/ssl/certs/ca-certificates.crt'}
+#: With kronos-migfra, which is off by itself.
+MIGFRA = {'enable_kronos_migfra': True, 'kronos_mqtt_host': 'broker.example.org',
+          'kronos_migfra_allow': ['migrate-vm,evacuate-node:*:rack-1', 'start-vm:*:*']}
 
 #: What else is rendered with our files in it, in both kinds: Nova.
 PLAYBOOK = '''---
@@ -150,6 +154,7 @@ class Cloud:
             'kolla_internal_vip_address': '192.0.2.10', 'kolla_external_fqdn': 'cloud.example.org',
             'node_config_directory': str(self.node),
             'kronos_engine_port': free_port(), 'kronos_executor_port': free_port(),
+            'kronos_migfra_port': free_port(),
             # Cheaper than all facts of the host, and without a collection from elsewhere.
             'kolla_ansible_setup_gather_subset': '!all,network',
             'openstack_service_workers': 2, 'openstack_service_rpc_workers': 2,

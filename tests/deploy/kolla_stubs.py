@@ -126,7 +126,8 @@ class Cloud(kolla_cloud.Cloud):
     def ports(self) -> dict[str, int]:
         """Daemon -> where it answers about its health."""
         given = yaml.safe_load((self.config / 'globals.yml').read_text())
-        return {f'kronos-{name}': given[f'kronos_{name}_port'] for name in ('engine', 'executor')}
+        return {f'kronos-{name}': given[f'kronos_{name}_port']
+                for name in ('engine', 'executor', 'migfra')}
 
     def stub(self) -> None:
         """Playbooks beside those of kolla-ansible, with other modules; and ``docker``."""

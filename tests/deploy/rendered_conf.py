@@ -25,7 +25,8 @@ from kronos_nova.conf import opts
 from kronos_nova.conf import scheduler
 from tests.deploy import kolla_cloud
 
-DAEMONS = ('kronos-engine', 'kronos-executor')
+#: The first two are always there.
+DAEMONS = ('kronos-engine', 'kronos-executor', 'kronos-migfra')
 #: What we say in nova.conf besides what Nova and kolla-ansible say.
 OURS = {'available_filters': ['kronos_nova.filters.all_filters'],
         'enabled_filters': ['KronosCapacityFilter', 'KronosPlacementFilter'],

@@ -223,6 +223,56 @@ def test_nova_conf_is_what_nova_scheduler_starts_with(stacked):
     assert found['problems'] == ['[]', '[]']
 
 
+@pytest.fixture
+def asked(devstack):
+    """With requests over MQTT."""
+    devstack.run(*PHASES, services=f'{CONTROLLER} kronos-migfra kronos-mosquitto',
+                 KRONOS_MQTT_USERNAME='kronos', KRONOS_MQTT_PASSWORD='pass word')
+    return devstack
+
+
+def test_requests_over_mqtt_are_for_who_asks_for_them(stacked):
+    assert not [call for call in stacked.calls if any(
+        'migfra' in word or 'mosquitto' in word for word in call)]
+    assert not (stacked.home / 'kronos/kronos-migfra.conf').exists()
+
+
+def test_who_asks_for_requests_over_mqtt_gets_a_broker_a_user_and_a_daemon(asked):
+    assert asked.of('setup_develop') == [[str(TOP), 'rebalancer,mysql,mqtt']]
+    assert ['mosquitto'] in asked.of('install_package')
+    assert asked.of('restart_service')[0] == ['mosquitto']
+    assert asked.of('get_or_create_role')[-1] == ['kronos_migfra']
+    assert asked.of('get_or_create_user')[-1] == ['kronos-migfra', 'pass word', 'Default']
+    assert asked.of('get_or_add_user_project_role')[-1][:2] == ['kronos_migfra', 'kronos-migfra']
+    service, command = asked.of('run_process')[-1]
+    files = [str(asked.home / f'kronos/{name}.conf') for name in ('kronos', 'kronos-migfra')]
+    assert service == 'kronos-migfra'
+    assert command.split() == [str(asked.home / 'bin/kronos-migfra'), '--config-file', files[0],
+                               '--config-file', files[1]]
+    assert Path(files[1]).stat().st_mode & 0o777 == 0o640, 'passwords'
+    for file in files:
+        asked.ini(Path(file))
+    conf = cfg.ConfigOpts()
+    opts.register(conf)
+    conf.register_opts(nova.auth_opts(), group='nova')
+    conf([part for file in files for part in ('--config-file', file)])
+    assert opts.wrong_values(conf) == []
+    assert (conf.mqtt.host, conf.mqtt.port) == ('127.0.0.1', 1883)
+    assert (conf.mqtt.username, conf.mqtt.password) == ('kronos', 'pass word')
+    assert [permit.scopes for permit in conf.migfra.allow] == [None]
+    assert (conf.nova.username, conf.monitoring.migfra_port) == ('kronos-migfra', 9587)
+    config = yaml.safe_load((asked.home / 'prometheus/prometheus.yml').read_text())
+    assert {'job_name': 'kronos-migfra', 'static_configs': [{'targets': ['127.0.0.1:9587']}]} in (
+        config['scrape_configs'])
+
+
+def test_unstack_stops_kronos_migfra_before_the_executor_and_its_broker(asked):
+    (asked.home / 'calls').unlink()
+    asked.run('unstack', services=f'{CONTROLLER} kronos-migfra kronos-mosquitto')
+    assert asked.of('stop_process') == [['kronos-engine'], ['kronos-migfra'], ['kronos-executor']]
+    assert asked.of('stop_service')[0] == ['mosquitto']
+
+
 def test_prometheus_scrapes_every_exporter_that_is_named(devstack):
     devstack.run(*PHASES, KRONOS_NODE_EXPORTERS='192.0.2.10:9100,192.0.2.11:9100')
     config = yaml.safe_load((devstack.home / 'prometheus/prometheus.yml').read_text())

@@ -21,7 +21,7 @@ import pytest
 from tests.deploy import kolla_env
 from tests.deploy import kolla_page
 
-IMAGES = ('kronos-base', 'kronos-engine', 'kronos-executor')
+IMAGES = ('kronos-base', 'kronos-engine', 'kronos-executor', 'kronos-migfra')
 
 
 @pytest.fixture(scope='module')
@@ -51,8 +51,7 @@ def statements(dockerfile: str) -> list[str]:
 
 def test_each_image_has_its_parent_and_its_labels(rendered):
     assert set(IMAGES) <= set(rendered)
-    for image, parent in zip(IMAGES, ('openstack-base', 'kronos-base', 'kronos-base'),
-                             strict=True):
+    for image, parent in zip(IMAGES, ('openstack-base', *['kronos-base'] * 3), strict=True):
         lines = statements(rendered[image])
         assert lines[0] == f'FROM kolla/{parent}:kronos-1'
         assert any(line.startswith('LABEL ') and line.endswith(f'name="{image}"')
@@ -71,7 +70,7 @@ def test_the_user_is_kollas_and_the_daemons_run_as_it(rendered):
 
 def test_the_rebalancer_is_installed_within_kollas_constraints(rendered):
     (line,) = [line for line in statements(rendered['kronos-base']) if ' pip ' in line]
-    assert '-c /requirements/upper-constraints.txt /kronos[rebalancer,mysql]' in line
+    assert '-c /requirements/upper-constraints.txt /kronos[rebalancer,mysql,mqtt]' in line
     assert 'ADD kronos-base-archive /kronos-base-source' in rendered['kronos-base']
     assert 'ADD plugins-archive /' in rendered['nova-base']
 

@@ -25,22 +25,28 @@ from tests.deploy import kolla_cloud
 from tests.deploy import kolla_env
 from tests.deploy import kolla_stubs
 
-SETTINGS = {'kronos_engine_image': 'registry.example.org/kolla/kronos-engine',
+SETTINGS = {**kolla_cloud.MIGFRA,
+            'kronos_engine_image': 'registry.example.org/kolla/kronos-engine',
             'kronos_tag': 'kronos-1'}
 IMAGES = {'kronos-engine': 'registry.example.org/kolla/kronos-engine:kronos-1',
-          'kronos-executor': 'quay.io/openstack.kolla/kronos-executor:kronos-1'}
+          'kronos-executor': 'quay.io/openstack.kolla/kronos-executor:kronos-1',
+          'kronos-migfra': 'quay.io/openstack.kolla/kronos-migfra:kronos-1'}
 
 PROXYSQL = ['compare_container proxysql']
 REGISTERED = [
     'project service', 'identity_user kronos-engine', 'identity_user kronos-executor',
-    'identity_role kronos_engine', 'identity_role kronos_executor',
-    'role_assignment kronos-engine', 'role_assignment kronos-executor']
-COMPARED = ['compare_container kronos_engine', 'compare_container kronos_executor']
+    'identity_user kronos-migfra',
+    'identity_role kronos_engine', 'identity_role kronos_executor', 'identity_role kronos_migfra',
+    'role_assignment kronos-engine', 'role_assignment kronos-executor',
+    'role_assignment kronos-migfra']
+COMPARED = ['compare_container kronos_engine', 'compare_container kronos_executor',
+            'compare_container kronos_migfra']
 DATABASE = ['mysql_db kronos', 'mysql_user kronos']
 BOOTSTRAPPED = ['start_container bootstrap_kronos']
 #: As doc/source/admin/upgrades.rst has it.
 RESTARTED = ['recreate_or_restart_container kronos_executor',
-             'recreate_or_restart_container kronos_engine']
+             'recreate_or_restart_container kronos_engine',
+             'recreate_or_restart_container kronos_migfra']
 
 
 @pytest.fixture(scope='module')
@@ -91,11 +97,47 @@ def test_each_daemons_user_has_the_one_role_that_the_policy_files_give_it(deploy
     granted = [(one.args['user'], one.args['project'], one.args['role'])
                for one in deployed if one.kind == 'role_assignment']
     assert granted == [('kronos-engine', 'service', 'kronos_engine'),
-                       ('kronos-executor', 'service', 'kronos_executor')]
+                       ('kronos-executor', 'service', 'kronos_executor'),
+                       ('kronos-migfra', 'service', 'kronos_migfra')]
     named = {role for service in ('nova', 'placement') for role in re.findall(
         r'role:(kronos_\w+)', (kolla_cloud.ETC / f'{service}-policy.yaml').read_text())}
-    # kronos-migfra is not deployed by kolla-ansible.
-    assert {role for _, _, role in granted} == named - {'kronos_migfra'}
+    assert {role for _, _, role in granted} == named
+
+
+def test_without_requests_over_mqtt_there_is_no_trace_of_kronos_migfra(cloud):
+    """As kolla-ansible has it by itself; an older inventory has no group for it either."""
+    cloud.run_containers()
+    inventory = cloud.config / 'kronos.ini'
+    whole = inventory.read_text()
+    inventory.write_text(whole.partition('# Runs where')[0])
+    try:
+        found = [one for action in ('deploy', 'pull', 'validate-config') for one in cloud.asked(
+            action, '-e', 'enable_kronos_migfra=false', '-e', 'kronos_migfra_keystone_password=')]
+        status, output = cloud.act('prechecks', '-e', 'enable_kronos_migfra=false',
+                                   '-e', 'kronos_migfra_keystone_password=')
+    finally:
+        inventory.write_text(whole)
+    assert 'start_container bootstrap_kronos' in steps(found)
+    assert [str(one) for one in found if 'migfra' in str(one)] == []
+    assert status == 0, output
+
+
+@pytest.mark.parametrize(('given', 'message'), [
+    ('kronos_mqtt_host=', 'the name of the MQTT broker in kronos_mqtt_host'),
+    ('kronos_mqtt_password=', 'kronos_mqtt_password is not set'),
+    ('kronos_migfra_keystone_password=', 'kronos_migfra_keystone_password is not set')])
+def test_prechecks_say_what_kronos_migfra_lacks(cloud, given, message):
+    status, output = cloud.act('prechecks', '-e', given)
+    assert status != 0 and message in ' '.join(output.split())
+
+
+def test_prechecks_tell_who_allows_nothing_and_go_on(cloud):
+    cloud.run_containers()
+    status, output = cloud.act('prechecks', '-e', '{"kronos_migfra_allow": []}')
+    assert status == 0, output
+    assert 'kronos-migfra refuses every request' in ' '.join(output.split())
+    _status, output = cloud.act('prechecks')
+    assert 'kronos-migfra refuses every request' not in ' '.join(output.split())
 
 
 def test_keystone_and_the_database_get_the_passwords_that_a_daemon_comes_with(
@@ -144,13 +186,14 @@ def test_a_container_is_compared_with_what_it_would_be_started_as(deployed, daem
     assert {**compared, 'action': started['action']} == started
 
 
-def test_stop_stops_our_two_containers_and_gives_them_time(cloud):
+def test_stop_stops_our_containers_and_gives_them_time(cloud):
     asked = cloud.asked('stop', '--yes-i-really-really-mean-it')
-    assert steps(asked) == ['stop_container kronos_engine', 'stop_container kronos_executor']
-    assert [one.args['graceful_timeout'] for one in asked] == [150, 150]
+    assert steps(asked) == ['stop_container kronos_engine', 'stop_container kronos_executor',
+                            'stop_container kronos_migfra']
+    assert [one.args['graceful_timeout'] for one in asked] == [150] * 3
 
 
-def test_pull_pulls_our_two_images(cloud):
+def test_pull_pulls_our_images(cloud):
     assert steps(cloud.asked('pull')) == [f'pull_image {image}' for image in IMAGES.values()]
 
 
@@ -158,7 +201,7 @@ def test_validate_config_runs_a_command_of_ours_on_the_file_of_the_container(clo
     scripts = configparser.ConfigParser()
     scripts.read(kolla_env.TOP / 'setup.cfg')
     asked = cloud.asked('validate-config')
-    assert steps(asked) == ['docker exec kronos_engine', 'docker exec kronos_executor']
+    assert steps(asked) == [f'docker exec {container(daemon)}' for daemon in IMAGES]
     for one, daemon in zip(asked, IMAGES, strict=True):
         command, option, file = one.args
         assert f'\n{command} = ' in scripts['entry_points']['console_scripts']
@@ -168,10 +211,12 @@ def test_validate_config_runs_a_command_of_ours_on_the_file_of_the_container(clo
 
 def test_check_fails_where_one_of_our_containers_is_not_healthy(cloud):
     cloud.run_containers(kronos_engine='Up 2 hours (healthy)',
-                         kronos_executor='Up 2 hours (unhealthy)')
+                         kronos_executor='Up 2 hours (unhealthy)',
+                         kronos_migfra='Up 2 hours (healthy)')
     status, output = cloud.act('check')
     assert status != 0 and 'kronos containers are unhealthy: kronos_executor' in output
-    assert steps(cloud.log()) == ['get_containers kronos_engine kronos_executor']
+    assert steps(cloud.log()) == ['get_containers kronos_engine kronos_executor '
+                                  'kronos_migfra']
 
 
 def test_prechecks_find_a_port_taken_by_another_than_our_container(cloud):

@@ -102,7 +102,7 @@ print(json.dumps({'command': config['command'], 'missing': missing, 'mistake fou
 def cloud(tmp_path_factory) -> kolla_cloud.Cloud:
     kolla_env.prepared()
     made = kolla_cloud.Cloud(tmp_path_factory.mktemp('cloud'))
-    made.write(kolla_cloud.TLS)
+    made.write({**kolla_cloud.TLS, **kolla_cloud.MIGFRA})
     authorities = made.config / 'certificates/ca'
     authorities.mkdir(parents=True)
     (authorities / 'root.crt').write_text('a certificate')
@@ -175,7 +175,22 @@ def test_each_daemon_has_a_user_of_its_own(cloud, rendered, daemon):
 
 def test_passwords_are_made_and_differ(cloud):
     made = {cloud.passwords[name] for name in kolla_cloud.OUR_PASSWORDS}
-    assert len(made) == 4 and all(len(password) >= 40 for password in made)
+    assert len(made) == 6 and all(len(password) >= 40 for password in made)
+
+
+def test_migfra_alone_comes_to_the_mqtt_broker_with_its_password(cloud, rendered, daemon):
+    file = (cloud.node / daemon / 'kronos.conf').read_text()
+    password = cloud.passwords['kronos_mqtt_password']
+    if daemon != 'kronos-migfra':
+        assert password not in file and rendered.mqtt.host == '' and not rendered.migfra.allow
+        return
+    mqtt = rendered.mqtt
+    assert (mqtt.host, mqtt.port, mqtt.tls, mqtt.ca_file) == (
+        'broker.example.org', 8883, True, CACERT)
+    assert (mqtt.username, mqtt.password, mqtt.prefix) == ('kronos', password, 'fast')
+    assert [str(permit) for permit in rendered.migfra.allow] == [
+        'evacuate-node,migrate-vm:*:rack-1', str(rendered.migfra.allow[1])]
+    assert rendered.migfra.allow[1].covers('start-vm', 'anywhere')
 
 
 def test_broker_has_tls_quorum_queues_and_a_queue_manager(rendered):

@@ -27,7 +27,7 @@ def test_images_come_from_where_the_operators_others_do():
     defaults = yaml.safe_load((SOURCE / 'ansible/roles/kronos/defaults/main.yml').read_text())
     assert {name: defaults[name] for name in defaults if name.endswith('_image')} == {
         f'kronos_{daemon}_image': '{{ docker_image_url }}kronos-' + daemon
-        for daemon in ('engine', 'executor')}
+        for daemon in ('engine', 'executor', 'migfra')}
 
 
 def test_no_password_has_a_default():

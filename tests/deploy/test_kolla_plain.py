@@ -44,6 +44,16 @@ def cloud(tmp_path_factory) -> kolla_cloud.Cloud:
     return made
 
 
+@pytest.fixture(params=rendered_conf.DAEMONS[:2])
+def daemon(request) -> str:
+    return request.param
+
+
+def test_there_is_no_kronos_migfra_unless_it_is_asked_for(cloud):
+    assert (cloud.node / 'kronos-engine').exists()
+    assert not (cloud.node / 'kronos-migfra').exists()
+
+
 class TestNovaScheduler(rendered_conf.NovaScheduler):
 
     def test_it_has_the_filter_of_blazar_before_ours(self, cloud):

@@ -24,7 +24,9 @@ from oslo_config import cfg
 from kronos_nova import exception
 from kronos_nova.cmd.checks import base as checks
 from kronos_nova.cmd.checks import keystone as keystone_check
+from kronos_nova.cmd.checks import migfra as migfra_check
 from kronos_nova.conf import opts
+from kronos_nova.conf import permits
 from kronos_nova.rebalancer import collector
 from kronos_nova.rebalancer.clients import connection
 from tests.fixtures import keystone_server
@@ -86,6 +88,21 @@ class KeystoneTestCase(api.ApiTestCase):
         item, = keystone_check.check(context)
         self.assertEqual((checks.Status.OK, True),
                          (item.status, item.text.startswith(self.keystone.url)))
+
+    def test_projects_that_may_be_asked_for_are_looked_up(self) -> None:
+        conf = self.configured()
+        context = checks.Context(conf, connection=connection.connect(conf))
+        project = context.connection.identity.find_project('admin').id
+        for allowed, status, words in (
+                (project, checks.Status.OK, ''),
+                ('admin', checks.Status.FAILED, project),
+                ('0' * 32, checks.Status.FAILED, 'project list')):
+            conf.set_override('allow', [permits.PermitType()(f'stop-vm:{allowed}:*')], 'migfra')
+            items = {i.name: i for i in migfra_check.check(context)}
+            item = items['migfra: allow 1']
+            self.assertEqual((status, True), (item.status, words in item.remedy), item)
+            if status is checks.Status.OK:
+                self.assertNotIn('does not tell', item.text)
 
     def test_a_token_that_is_refused_is_replaced(self) -> None:
         self.boot(host='host1')

@@ -21,6 +21,7 @@ from typing import Any
 import fixtures
 from paho.mqtt import client as paho
 from paho.mqtt import enums
+import sqlalchemy as sa
 import yaml
 
 from kronos_nova import exception
@@ -34,6 +35,7 @@ from kronos_nova.rebalancer.executors import retry
 from kronos_nova.rebalancer.executors import worker
 from kronos_nova.rebalancer.migfra import assembly
 from kronos_nova.rebalancer.migfra import glances
+from kronos_nova.rebalancer.store import tables
 from kronos_nova.sources import prometheus
 from tests.functional import test_first_light
 from tests.integration import servers
@@ -235,6 +237,29 @@ parameter:
             'scheduler': 'global', 'result': 'vm migrated', 'id': f'{ID}1', 'vm-name': 'vm-1',
             'status': 'success', 'details': '0', 'process-id': None}, found)
         self.assertEqual('host3', self.host_of(server))
+
+    def test_of_a_request_that_is_given_up_nothing_begins_any_more(self) -> None:
+        moved, left = (self.named(self.boot(host='host1'), f'vm-{n}') for n in range(2))
+        self.scheduler.ask('host1', f'task: evacuate node\nid: {ID}1\ndestinations: [host3]\n')
+        self.until(lambda: len(self.store.in_states([model.TaskState.QUEUED])) == 2)
+        self.worker.run_once(self.worker._clock())
+        row, = self.store.in_states([model.TaskState.SUBMITTED])
+        if row.task.instance_uuid != moved['id']:
+            moved, left = left, moved
+        # It came long ago.
+        self.store.transaction(lambda c: c.execute(
+            sa.update(tables.request).values(received_at=0.0)))
+        _, found = self.scheduler.results.get(timeout=60)
+        self.assertEqual('error', found['status'])
+        self.assertIn('given up after 86400 s: its moves have not ended', found['details'])
+        states = {r.task.instance_uuid: str(r.task.state) for r in self.store.tasks(
+            row.task.plan_id)}
+        self.assertEqual({moved['id']: 'submitted', left['id']: 'cancelled'}, states)
+        for _ in range(5):
+            self.worker.run_once(self.worker._clock())
+        self.until(lambda: not self.store.in_states([model.TaskState.SUBMITTED]) or
+                   self.worker.run_once(self.worker._clock()) is None)
+        self.assertEqual(('host3', 'host1'), (self.host_of(moved), self.host_of(left)))
 
     def test_requests_that_come_together_share_a_look(self) -> None:
         self.conf.set_override('look_seconds', 300.0, 'migfra')

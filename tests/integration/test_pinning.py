@@ -22,6 +22,9 @@ from oslo_config import cfg
 import pytest
 
 from kronos_nova import exception
+from kronos_nova import model
+from kronos_nova.cmd.checks import base
+from kronos_nova.cmd.checks import repin
 from kronos_nova.conf import opts
 from kronos_nova.rebalancer import pinning
 from tests import ci
@@ -262,3 +265,55 @@ def test_a_daemon_that_refuses_connections_is_told_with_a_remedy(libvirt, capfd)
         pinning_of('qemu+tcp://127.0.0.1:1/system?host={host}').repin(
             'host1', str(uuid.uuid4()), [[0]])
     assert capfd.readouterr().err == ''
+
+
+# What kronos-test-config looks at.
+
+
+def looked_at(uri, hosts=('host1', 'host2'), down=('host1',)):
+    conf = cfg.ConfigOpts()
+    opts.register(conf)
+    conf([], default_config_files=[])
+    conf.set_override('uri', uri, 'repin')
+    conf.set_override('timeout', 5.0, 'repin')
+    item, = repin.check(base.Context(conf, cluster=model.Cluster(
+        instances={}, hosts={name: model.Host(name, name) for name in hosts},
+        services={name: model.Service(name, state='down' if name in down else 'up')
+                  for name in hosts})))
+    return item
+
+
+def test_one_host_that_is_up_is_asked_and_nothing_can_be_changed(libvirt, cloud, monkeypatch):
+    opened = []
+    read_only = libvirt.openReadOnly
+    monkeypatch.setattr(libvirt, 'open', lambda uri: pytest.fail('it could change something'))
+    monkeypatch.setattr(libvirt, 'openReadOnly', lambda uri: opened.append(uri) or read_only(uri))
+    item = looked_at(URI)
+    assert item.status is base.Status.OK
+    assert item.text.startswith('libvirt at test:///default?host=host2: TEST, 3 CPUs online')
+    assert opened == ['test:///default?host=host2']
+
+
+def test_a_host_whose_libvirt_is_away_is_told(libvirt):
+    item = looked_at('test:///nowhere/{host}')
+    assert item.status is base.Status.FAILED and 'test:///nowhere/host2' in item.text
+    assert '[repin] uri' in item.remedy
+
+
+def test_a_libvirt_that_does_not_answer_is_told_in_time(libvirt, monkeypatch):
+    over = threading.Event()
+    monkeypatch.setattr(libvirt, 'openReadOnly', lambda uri: over.wait(60))
+    began = time.monotonic()
+    item = looked_at(URI)
+    over.set()
+    assert item.status is base.Status.FAILED and 'no answer within 5 s' in item.text
+    assert time.monotonic() - began < 30
+
+
+def test_without_a_host_that_is_up_nobody_is_asked(libvirt):
+    assert looked_at(URI, down=('host1', 'host2')).status is base.Status.SKIPPED
+
+
+def test_a_host_whose_name_can_stand_in_no_address_is_told(libvirt):
+    item = looked_at(URI, hosts=('a/b',), down=())
+    assert item.status is base.Status.FAILED and 'cannot stand in a URI' in item.text

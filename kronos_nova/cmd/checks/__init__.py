@@ -19,6 +19,7 @@ import contextlib
 import importlib
 from typing import Any
 
+from oslo_config import cfg
 from oslo_log import log as logging
 
 from kronos_nova import exception
@@ -32,7 +33,8 @@ LOG = logging.getLogger(__name__)
 CHECKS = (
     ('options', 'options'), ('policies', 'policies'), ('scheduler', 'scheduler'),
     ('source', 'scores'), ('keystone', 'keystone'), ('placement', 'placement'), ('nova', 'nova'),
-    ('queries', 'queries'), ('broker', 'broker'), ('database', 'database'))
+    ('queries', 'queries'), ('broker', 'broker'), ('database', 'database'), ('mqtt', 'mqtt'),
+    ('migfra', 'migfra'), ('hooks', 'hooks'), ('repin', 'repin'))
 
 
 def run(conf: Any) -> Iterator[base.Item]:
@@ -62,6 +64,10 @@ def _guarded(name: str, check: base.Check, context: base.Context) -> Iterator[ba
         yield from check(context)
     except exception.KronosException as e:
         yield base.failed(name, str(e), 'See the message.')
+    except cfg.ConfigSourceValueError as e:
+        LOG.debug('Check %s: %s', name, e)
+        yield base.failed(name, 'an option that it needs has a value which the option does not '
+                                'admit', 'Correct what stands under options.')
     except Exception as e:  # what a library raises is not known beforehand
         LOG.debug('Check %s', name, exc_info=True)
         yield base.failed(name, f'unexpected error {type(e).__name__}: {e}',

@@ -47,6 +47,16 @@ class AlertmanagerHook(base.Hook):
     def create(cls, conf: cfg.ConfigOpts, connect: Callable[[], Any]) -> Self:
         return cls(conf)
 
+    @classmethod
+    def examine(cls, conf: cfg.ConfigOpts, connect: Callable[[], Any]) -> str:
+        """Silences are read, those of nobody; none is made."""
+        found = cls(conf)
+        found.close()
+        nobody = [('filter', f'{name}="{CREATED_BY}"') for name in found._conf.matchers]
+        if not isinstance(found._ask('GET', '/silences', params=nobody), list):
+            raise base.Failed(problem='was answered no list of silences: is that Alertmanager?')
+        return 'Alertmanager shows its silences'
+
     def __init__(self, conf: cfg.ConfigOpts) -> None:
         self._conf = conf.hook_alertmanager
         self._pool = pool.Pool('alertmanager')

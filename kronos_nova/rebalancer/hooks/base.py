@@ -109,6 +109,18 @@ class Hook(abc.ABC):
         """
         return cls()
 
+    @classmethod
+    def examine(cls, conf: cfg.ConfigOpts, connect: Callable[[], Any]) -> str:
+        """For ``kronos-test-config``: whether it could do its work now. It tells nobody anything
+        and changes nothing; a hook whose creation does has one of its own.
+
+        :returns: what was found, as a clause.
+        :raises ConfigError: an option cannot be used.
+        :raises Failed: whom it talks to is not there.
+        """
+        cls.create(conf, connect).close()
+        return 'it can be used'
+
     def marker(self, call: Call) -> str:
         """What ``after`` needs to know, found out without doing anything.
 

@@ -48,6 +48,12 @@ class PscomHook(base.Hook):
         found.client.start()
         return found
 
+    @classmethod
+    def examine(cls, conf: cfg.ConfigOpts, connect: Callable[[], Any]) -> str:
+        """Without a connection: it would be that of an executor, by its name."""
+        cls(conf, pscom_client.Client(conf))
+        return 'it can be used; its broker is looked at under mqtt'
+
     def __init__(self, conf: cfg.ConfigOpts, client: pscom_client.Client) -> None:
         self.client = client
         self._listed: dict[str, set[str]] = {}

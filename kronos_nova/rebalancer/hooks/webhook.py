@@ -36,6 +36,8 @@ from kronos_nova.rebalancer.hooks import pool
 BEFORE, AFTER = 'migration.before', 'migration.after'
 #: Octets: a shorter secret can be guessed.
 SHORTEST = 16
+#: What a proxy says of a program that is away.
+_NOBODY = frozenset({502, 503, 504})
 
 
 class WebhookHook(base.Hook):
@@ -44,6 +46,17 @@ class WebhookHook(base.Hook):
     @classmethod
     def create(cls, conf: cfg.ConfigOpts, connect: Callable[[], Any]) -> Self:
         return cls(conf)
+
+    @classmethod
+    def examine(cls, conf: cfg.ConfigOpts, connect: Callable[[], Any]) -> str:
+        """By OPTIONS, which asks for nothing: a program need not know it to be there."""
+        found = cls(conf)
+        found.close()
+        status = found._send('OPTIONS', {})
+        if status in _NOBODY:
+            raise base.Failed(problem=f'was answered HTTP {status}: there is nobody behind it')
+        _unredirected(status)
+        return f'its program answers (HTTP {status} to OPTIONS; nothing was posted)'
 
     def __init__(self, conf: cfg.ConfigOpts) -> None:
         self._conf = conf.hook_webhook
@@ -80,19 +93,22 @@ class WebhookHook(base.Hook):
             'Content-Type': 'application/json', 'User-Agent': 'kronos-nova',
             'Kronos-Timestamp': stamp, 'Kronos-Signature': sign(self._secret(), stamp, body),
             'Idempotency-Key': f'{call.key}:{event.rpartition(".")[2]}'}
-        try:
-            with requests.post(
-                    self._conf.url, data=body, headers=headers, timeout=self._conf.timeout,
-                    allow_redirects=False, verify=self._conf.ca_cert or True,
-                    stream=True) as answer:
-                status = answer.status_code
-        except requests.RequestException as e:
-            raise base.Failed(problem=masking.masked(
-                f'did not reach its program ({type(e).__name__})')) from None
-        if 300 <= status < 400:
-            raise base.Failed(problem=f'was redirected (HTTP {status}), which it never follows')
+        status = self._send('POST', headers, body)
+        _unredirected(status)
         if not 200 <= status < 300:
             raise base.Failed(problem=f'was answered HTTP {status}')
+
+    def _send(self, method: str, headers: dict[str, str], body: bytes | None = None) -> int:
+        """The status that it is answered."""
+        try:
+            with requests.request(
+                    method, self._conf.url, data=body, headers=headers,
+                    timeout=self._conf.timeout, allow_redirects=False,
+                    verify=self._conf.ca_cert or True, stream=True) as answer:
+                return answer.status_code
+        except (requests.RequestException, OSError) as e:
+            raise base.Failed(problem=masking.masked(
+                f'did not reach its program ({type(e).__name__})')) from None
 
     def _secret(self) -> bytes:
         """Read each time: it may be rotated. :raises Failed: it cannot be used."""
@@ -104,6 +120,11 @@ class WebhookHook(base.Hook):
         if len(secret) < SHORTEST:
             raise base.Failed(problem=f'has a secret of fewer than {SHORTEST} octets')
         return secret
+
+
+def _unredirected(status: int) -> None:
+    if 300 <= status < 400:
+        raise base.Failed(problem=f'was redirected (HTTP {status}), which it never follows')
 
 
 def document(call: base.Call, event: str) -> dict[str, Any]:

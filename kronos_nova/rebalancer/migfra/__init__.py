@@ -15,6 +15,7 @@ started, stopped and moved, spoken over MQTT on top of Nova.
 
 ``protocol`` reads tasks, ``replies`` writes results, ``broker`` carries both. ``permits`` says
 what may be asked for, ``names`` finds the server that is meant. ``power`` starts, stops, pauses
-and unpauses, ``moves`` makes plans of requests; ``service`` keeps all of it in the database and
-goes on with it, whoever asked first and whoever died since.
+and unpauses (``probes`` tell whether a server answers), ``moves`` makes plans of requests;
+``service`` keeps all of it in the database and goes on with it, whoever asked first and whoever
+died since.
 """

@@ -24,16 +24,20 @@ from kronos_nova.rebalancer.migfra import names
 from kronos_nova.rebalancer.migfra import protocol
 from kronos_nova.rebalancer.store import requests
 
+#: Who has asked, as plans tell it.
+SOURCE = 'migfra'
 #: Writes a request's progress, and with a plan the plan's UUID, before anything follows.
 Note = Callable[[dict[str, Any]], None]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Ended:
-    """The result as it is published, and whether it tells of an error."""
+    """The result as it is published, and whether it tells of an error. ``given_up``: though
+    tasks of it may not have begun."""
 
     reply: str
     failed: bool
+    given_up: bool = False
 
 
 class Refusal(Exception):
@@ -53,6 +57,9 @@ class Handler(Protocol):
         :raises ApiError: Nova did not answer; look again later.
         :raises StoreError: another process has taken it over, or the database is away.
         """
+
+    def close(self) -> None:
+        """The service ends."""
 
 
 def permitted(permits_: Sequence[permits.Permit], hosts: names.Hosts,

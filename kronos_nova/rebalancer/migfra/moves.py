@@ -54,8 +54,6 @@ from kronos_nova.rebalancer.store import swaps
 
 LOG = logging.getLogger(__name__)
 
-#: Who has asked, as plans tell it.
-SOURCE = 'migfra'
 ASKED = 'asked'
 
 
@@ -113,6 +111,9 @@ class MoveHandler:
             return self._swapped(request, task, swap)
         return self._told(request, task, tasks, request.progress)
 
+    def close(self) -> None:
+        return None
+
     # From a request to a plan.
 
     def _plan(self, request: requests.Request,
@@ -135,7 +136,7 @@ class MoveHandler:
             return self._told(request, task, {}, progress)
         tasks = asking.keep(
             self._conf, policies, self._store, plan, found.cluster, mark,
-            decisions.Said(SOURCE, f'{task.task} {request.request_id}, on the topic of '
+            decisions.Said(handling.SOURCE, f'{task.task} {request.request_id}, on the topic of '
                                    f'{request.host}'), ASKED,
             adjust=_adjusted(task, found.partner),
             also=lambda connection, plan_id: self._note(connection, request, progress, plan_id))

@@ -74,3 +74,5 @@ class PinHandler:
             Kind.REPIN, request.request_id, self._conf.scheduler,
             replies.One(task.vm_name, replies.SUCCESS)), False)
 
+    def close(self) -> None:
+        return None

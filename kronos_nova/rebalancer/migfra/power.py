@@ -27,6 +27,7 @@ from kronos_nova.rebalancer.clients import nova_api
 from kronos_nova.rebalancer.clients import power
 from kronos_nova.rebalancer.migfra import handling
 from kronos_nova.rebalancer.migfra import names
+from kronos_nova.rebalancer.migfra import probes
 from kronos_nova.rebalancer.migfra import protocol
 from kronos_nova.rebalancer.migfra import replies
 from kronos_nova.rebalancer.migfra.protocol import Kind
@@ -47,7 +48,7 @@ class Failed(Exception):
 class PowerHandler:
     """:param note: writes the progress of a request.
     :param busy: whether a migration of ours has paused it, or may do so.
-    :param answers: whether SSH answers at an address.
+    :param answers: whether SSH answers at an address; it may block for a while.
     """
 
     name = 'servers'
@@ -62,8 +63,11 @@ class PowerHandler:
         self._hosts = hosts
         self._note = note
         self._busy = busy
-        self._answers = answers or power.answers_ssh
         self._aliases = names.aliases(conf.migfra.pci_aliases)
+        self._probes = probes.Probes(answers or power.answers_ssh)
+
+    def close(self) -> None:
+        self._probes.close()
 
     def step(self, request: requests.Request, now: float) -> handling.Ended | None:
         task = handling.task(request)
@@ -126,11 +130,11 @@ class PowerHandler:
             self._late(request, known, 'it is being migrated', now)
             return False
         if instance.status == action.wanted and instance.task_state is None:
-            if kind is Kind.START and not self._reached(found):
+            reached = kind is not Kind.START or self._reached(found)
+            if reached is False:
                 self._late(request, known, 'it is ACTIVE, but its SSH does not answer at '
                                            + ', '.join(found.addresses), now)
-                return False
-            return True
+            return bool(reached)
         if instance.task_state is None and instance.status not in action.admitted:
             raise Failed(f'it is {instance.status}: {kind} is for servers that are '
                          f'{" or ".join(sorted(action.admitted))}')
@@ -180,10 +184,10 @@ class PowerHandler:
             raise Failed(f'pci-ids: its flavor has no device {missing[0]:#06x}:{missing[1]:#06x} '
                          'that [migfra] pci_aliases tells of')
 
-    def _reached(self, found: nova_api.Server) -> bool:
-        """One that no address is known of counts as it is."""
+    def _reached(self, found: nova_api.Server) -> bool | None:
+        """One that no address is known of counts as it is; None: it is being looked at."""
         if not self._conf.ssh_probe:
             return True
         addresses = [a for a in found.addresses if power.may_probe(a)]
-        return not addresses or any(self._answers(a) for a in addresses)
+        return not addresses or self._probes.reached(found.instance.uuid, addresses)
 

@@ -78,7 +78,7 @@ def _printable(text: str) -> str:
 
 
 def _device(value: object) -> object:
-    """YAML reads 0x15b3 as a number, and '15b3' as text."""
+    """YAML reads 0x15b3 as a number, and '15b3' as text; other numbers are refused before."""
     if isinstance(value, str):
         if not re.fullmatch(r'(0x)?[0-9a-fA-F]{1,4}', value):
             raise ValueError('is no PCI identifier such as 0x15b3')
@@ -260,6 +260,9 @@ def parse(payload: bytes, host: str) -> Task:
             None if known is None else Kind(str(kind)))
     if known is None:
         raise Refused('task', f'must be one of {", ".join(_KINDS)}', *said)
+    if (field := _decimal_device(data)) is not None:
+        raise Refused(field, 'is hexadecimal, but written as a decimal number: write it with 0x, '
+                             'as in 0x15b3, or in quotes as lspci -nn shows it', *said)
     try:
         # In JSON there are no dates and the like, which YAML reads out of plain text.
         task = known.model_validate_json(_json(data))
@@ -271,6 +274,19 @@ def parse(payload: bytes, host: str) -> Task:
     if task.host is not None and task.host != host:
         raise Refused('host', f'the task came on the topic of {host}', *said)
     return task
+
+
+def _decimal_device(data: dict[str, Any]) -> str | None:
+    """Where a device is named by a number whose digits may be meant as either: 8086 is 0x1f96,
+    and stands on the cards of 0x8086."""
+    machines = data.get('vm-configurations')
+    for number, machine in enumerate(machines if isinstance(machines, list) else ()):
+        devices = machine.get('pci-ids') if isinstance(machine, dict) else None
+        for place, device in enumerate(devices if isinstance(devices, list) else ()):
+            for name, value in device.items() if isinstance(device, dict) else ():
+                if type(value) is int:
+                    return _plain(f'vm-configurations.{number}.pci-ids.{place}.{name}')
+    return None
 
 
 def kept(document: str) -> Task:
@@ -290,7 +306,8 @@ def _document(payload: bytes) -> object:
     if len(payload) > MAX_BYTES:
         raise Refused('message', f'it is longer than {MAX_BYTES // 1024} KiB')
     try:
-        return plain_yaml.load(payload.decode('utf-8'), depth=MAX_DEPTH, nodes=MAX_NODES)
+        return plain_yaml.load(payload.decode('utf-8'), depth=MAX_DEPTH, nodes=MAX_NODES,
+                               spelling=True)
     except UnicodeDecodeError:
         raise Refused('message', 'it is not UTF-8 text') from None
     except plain_yaml.PlainYamlError as e:

@@ -20,6 +20,7 @@ large cloud takes long, and starting a server should not.
 from collections.abc import Callable
 from collections.abc import Collection
 from collections.abc import Sequence
+import dataclasses
 import hashlib
 import queue
 import threading
@@ -40,6 +41,7 @@ from kronos_nova.rebalancer.migfra import protocol
 from kronos_nova.rebalancer.migfra import replies
 from kronos_nova.rebalancer.migfra.protocol import Kind
 from kronos_nova.rebalancer.store import api as store_api
+from kronos_nova.rebalancer.store import decisions
 from kronos_nova.rebalancer.store import requests
 
 LOG = logging.getLogger(__name__)
@@ -124,6 +126,29 @@ class Kept:
             c, request.request_id, request.worker or '', self._clock(), ended.reply,
             ended.failed))
 
+    def give_up(self, request: requests.Request, ended: handling.Ended,
+                instance_cooldown: float) -> int:
+        """The end, and with it that of all that Nova has not been asked for: a result must not
+        tell that it has failed, and then it is done. What is in Nova goes on.
+
+        :returns: how many tasks have ended by it.
+        """
+        now = self._clock()
+
+        def end(connection: sa.Connection) -> int:
+            requests.end(connection, request.request_id, request.worker or '', now, ended.reply,
+                         ended.failed)
+            # The plan may be newer than the request that we know.
+            known = requests.get(connection, request.request_id)
+            if known is None or known.plan_id is None:
+                return 0
+            return len(decisions.end(
+                connection, known.plan_id, now, decisions.Said(
+                    handling.SOURCE, f'request {request.request_id} was given up'),
+                decisions.CANCELLED, instance_cooldown))
+
+        return self._store.transaction(end)
+
     def untold(self, workers: Sequence[str], but: Collection[str]) -> list[requests.Request]:
         """Theirs, and those that nobody has told for a while."""
         return self._store.transaction(lambda c: requests.untold(
@@ -136,15 +161,21 @@ class Kept:
 
 
 class Lane:
-    """Goes on with requests of the kinds of one handler, in a thread."""
+    """Goes on with requests of the kinds of one handler, in a thread.
+
+    :param ticks: seconds that no step of the clock changes: what is waited for here.
+    """
 
     def __init__(self, conf: cfg.ConfigOpts, kept: Kept, handler: handling.Handler,
-                 clock: Callable[[], float] = time.time) -> None:
+                 clock: Callable[[], float] = time.time,
+                 ticks: Callable[[], float] = time.monotonic) -> None:
         self._conf = conf
         self._kept = kept
         self._handler = handler
         self._clock = clock
+        self._ticks = ticks
         self._defects: dict[str, int] = {}
+        #: Until when, in ticks, and how long the last wait was.
         self._waits: dict[str, tuple[float, float]] = {}
         self._began: float | None = None
         self.wake = threading.Event()
@@ -156,7 +187,7 @@ class Lane:
 
         :raises StoreError: the database is away; nothing is lost by it.
         """
-        self._began = self._clock()
+        self._began = self._ticks()
         try:
             return self._pass()
         finally:
@@ -168,14 +199,19 @@ class Lane:
         :raises StoreError: the database is away.
         """
         began = self._began
-        if began is not None and self._clock() - began < HUNG_SECONDS:
+        if began is not None and self._ticks() - began < HUNG_SECONDS:
             self._kept.beat(self.worker)
+
+    def close(self) -> None:
+        """Nothing is gone on with any more; what is open is anybody's."""
+        self._handler.close()
+        self._kept.release(self.worker)
 
     def _pass(self) -> int:
         mine = self._kept.claim(self.worker, frozenset(self._handler.kinds))
         for request in mine:
-            until, _seconds = self._waits.get(request.request_id, (0.0, 0.0))
-            if self._clock() >= until:
+            until, _seconds = self._waits.get(request.request_id, (float('-inf'), 0.0))
+            if self._ticks() >= until:
                 self._go_on(request, self._clock())
         for memory in (self._defects, self._waits):
             for request_id in memory.keys() - {r.request_id for r in mine}:
@@ -186,7 +222,7 @@ class Lane:
         """A look may be long, and what is in its way lasts."""
         _until, seconds = self._waits.get(request.request_id, (0.0, BACKOFF / 2))
         seconds = min(2 * seconds, MAX_BACKOFF)
-        self._waits[request.request_id] = (self._clock() + seconds, seconds)
+        self._waits[request.request_id] = (self._ticks() + seconds, seconds)
 
     def _go_on(self, request: requests.Request, now: float) -> None:
         try:
@@ -210,7 +246,13 @@ class Lane:
             ended = self._defect(request, e)
         if ended is None:
             return
-        self._kept.end(request, ended)
+        if ended.given_up:
+            number = self._kept.give_up(request, ended, self._conf.engine.instance_cooldown)
+            if number:
+                LOG.warning('Request %s was given up: %d tasks that had not begun are cancelled',
+                            request.request_id, number)
+        else:
+            self._kept.end(request, ended)
         LOG.log(logging.WARNING if ended.failed else logging.INFO,
                 'Request %s (%s on %s) has ended %s', request.request_id, request.kind,
                 request.host, 'with errors: see its result' if ended.failed else 'well')
@@ -219,7 +261,8 @@ class Lane:
         if request.plan_id is not None:
             # What is on its way is told, whatever may begin by now.
             return self._handler.step(request, now) or self._late(
-                request, now, 'its moves have not ended, and go on')
+                request, now, 'its moves have not ended; those that Nova has not been asked for '
+                              'are cancelled, and others go on')
         if self._conf.engine.dry_run:
             raise handling.Refusal('[engine] dry_run is set, and then nothing is done')
         if self._conf.engine.executor == DRY:
@@ -231,7 +274,7 @@ class Lane:
         seconds = self._conf.migfra.give_up_seconds
         if now - request.received_at <= seconds:
             return None
-        return self._refused(request, f'given up after {seconds} s: {why}')
+        return self._given_up(request, f'given up after {seconds} s: {why}')
 
     def _defect(self, request: requests.Request, error: Exception) -> handling.Ended | None:
         count = self._defects[request.request_id] = self._defects.get(request.request_id, 0) + 1
@@ -239,8 +282,11 @@ class Lane:
                       request.request_id, request.kind, request.host)
         if count < TRIES:
             return None
-        return self._refused(request, f'a defect of kronos-nova ({type(error).__name__}); its '
-                                      'log tells of it')
+        return self._given_up(request, f'a defect of kronos-nova ({type(error).__name__}); its '
+                                       'log tells of it')
+
+    def _given_up(self, request: requests.Request, why: str) -> handling.Ended:
+        return dataclasses.replace(self._refused(request, why), given_up=True)
 
     def _refused(self, request: requests.Request, why: str) -> handling.Ended:
         return handling.Ended(replies.refused(
@@ -256,22 +302,23 @@ class Service:
     def __init__(self, conf: cfg.ConfigOpts, kept: Kept, hosts: names.Hosts,
                  lanes: Sequence[Lane], connect: Callable[[Callable[[mqtt.Heard], None]], Broker],
                  health: healths.Health | None = None,
-                 clock: Callable[[], float] = time.time) -> None:
+                 clock: Callable[[], float] = time.time,
+                 ticks: Callable[[], float] = time.monotonic) -> None:
         self._conf = conf
         self._kept = kept
         self._hosts = hosts
         self._lanes = lanes
         self._clock = clock
+        self._ticks = ticks
         self._stopping = threading.Event()
         self._messages: queue.Queue[mqtt.Heard] = queue.Queue(WAITING)
         self._held: mqtt.Heard | None = None
         self._telling: set[str] = set()
         self._again: set[str] = set()
         self._told: queue.SimpleQueue[tuple[str, bool]] = queue.SimpleQueue()
-        #: Results that the broker has refused, until when they are not told again.
+        #: Results that the broker has refused, until when (ticks) they are not told again.
         self._refused_until: dict[str, float] = {}
-        self._refresh_at = 0.0
-        self._beat_at = 0.0
+        self._refresh_at = self._beat_at = float('-inf')
         self._topics: frozenset[str] = frozenset()
         self._health = health or healths.Health()
         for part in ('messages', *(lane.name for lane in lanes)):
@@ -298,7 +345,7 @@ class Service:
             for thread in threads:
                 thread.join()
             for lane in self._lanes:
-                self._kept.release(lane.worker)
+                lane.close()
 
     def stop(self) -> None:
         """Leave soon; what is open is gone on with by whoever comes next."""
@@ -342,7 +389,7 @@ class Service:
 
         :raises StoreError: the database is away; nothing is lost by it.
         """
-        now = self._clock()
+        now = self._ticks()
         if now >= self._refresh_at:
             self._refresh()
             self._refresh_at = now + self._conf.migfra.hosts_interval
@@ -447,9 +494,9 @@ class Service:
                 self._kept.tell(request_id)
             else:
                 # Whoever may not publish there may not in a moment either.
-                self._refused_until[request_id] = self._clock() + REFUSED_SECONDS
+                self._refused_until[request_id] = self._ticks() + REFUSED_SECONDS
         for request_id in [r for r, until in self._refused_until.items()
-                           if until <= self._clock()]:
+                           if until <= self._ticks()]:
             del self._refused_until[request_id]
         if len(self._telling) + len(self._refused_until) > MOST_UNTOLD:
             return

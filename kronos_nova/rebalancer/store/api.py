@@ -587,6 +587,10 @@ class Store:
         """What operators have said of a plan, oldest first."""
         return self._read(lambda c: decisions.of(c, plan_id))
 
+    def asked_by(self, plan_ids: Collection[str]) -> dict[str, str]:
+        """By plan who has asked for it, an operator or ``migfra``; not those of engines."""
+        return self._read(lambda c: decisions.asked_by(c, plan_ids))
+
     def expire(self, scopes: Collection[str] | None, now: float,
                claim_seconds: float) -> list[model.Task]:
         """Cancel tasks that did not begin in time, and what requires them."""

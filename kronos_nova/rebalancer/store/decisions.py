@@ -228,6 +228,13 @@ def of(connection: sa.Connection, plan_id: str) -> list[Decision]:
     return _found(connection, _decision.c.plan_id == plan_id)
 
 
+def asked_by(connection: sa.Connection, plan_ids: Collection[str]) -> dict[str, str]:
+    """Who has asked for each of these plans; those of engines are nobody's."""
+    return {d.plan_id: d.decided_by for d in _found(connection, sa.and_(
+        _decision.c.plan_id.in_(sorted(plan_ids)),
+        _decision.c.verb.not_in([APPROVED, REJECTED, CANCELLED])))}
+
+
 def untold(connection: sa.Connection, scope: str) -> list[Decision]:
     """What was said of the scope's plans and nobody has been told of, oldest first."""
     return _found(connection, sa.and_(

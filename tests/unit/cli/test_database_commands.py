@@ -25,6 +25,7 @@ from kronos_nova.cli import moments
 from kronos_nova.cli import task as task_commands
 from kronos_nova.rebalancer.executors import base
 from kronos_nova.rebalancer.store import api
+from kronos_nova.rebalancer.store import decisions
 from kronos_nova.rebalancer.store import owed
 from tests import commands
 from tests.unit.rebalancer.store import cases
@@ -303,6 +304,18 @@ def test_plans_are_listed_newest_first_with_what_became_of_their_tasks(run, stor
     assert status == 1 and 'no engine has planned' in error and 'blue, red' in error
     status, _, error = run('plan', 'list', '--limit', '0')
     assert status == 2 and 'is no number of plans' in error
+
+
+def test_who_has_asked_for_a_plan_is_told_and_not_who_has_decided_on_it(run, store):
+    now = time.time()
+    engines, _, _ = cases.save(store, 1, now=now - 60)
+    store.cancel_plan(engines, now, decisions.Said('me@here'), 900.0)
+    asked, _, _ = cases.save(store, 1, now=now)
+    store.transaction(lambda c: decisions.note(
+        c, asked, now, 'asked', decisions.Said('migfra\x1b[31m', 'migrate vm'), 1))
+    store.cancel_plan(asked, now, decisions.Said('me@here'), 900.0)
+    assert {row['Plan']: row['Asked by'] for row in listed(run, 'plan', 'list')} == {
+        asked: 'migfra?[31m', engines: ''}
 
 
 def test_a_plan_is_shown_with_its_moves_their_tasks_and_what_came_of_it(run, store):

@@ -291,3 +291,41 @@ def test_a_configuration_file_that_is_none_is_one_line(tmp_path):
         capture_output=True, text=True, check=False, env={**os.environ, 'PYTHONPATH': str(TOP)})
     assert done.returncode == 1
     assert done.stdout == '' and len(done.stderr.splitlines()) == 1
+
+
+def test_what_may_be_asked_for_over_mqtt_is_looked_at_where_something_is(case, closed_port):
+    case.options['mqtt'] = {'host': '127.0.0.1', 'port': closed_port, 'username': 'kronos',
+                            'password': CANARY}
+    case.options['migfra'] = {'allow': 'start-vm:*:*'}
+    items = case.items()
+    assert items['mqtt']['status'] == 'failed'
+    assert f'127.0.0.1:{closed_port}' in items['mqtt']['text']
+    assert items['migfra: dry run']['status'] == 'warning'
+    assert items['migfra: allow 1']['text'].startswith('start-vm:*:*: ')
+    assert 'repin' not in items and not [name for name in items if name.startswith('hook')]
+    del case.options['migfra']
+    assert case.items()['migfra']['status'] == 'warning'
+
+
+def test_a_permit_that_permits_nothing_is_told_where_it_stands(case):
+    case.options['migfra'] = {'allow': 'fly-vm:*:*'}
+    items = case.items()
+    item = items['options: [migfra] allow']
+    assert item['status'] == 'failed' and 'fly-vm' in item['text']
+    assert 'kronos.conf' in item['text']
+    assert items['migfra']['remedy'] == 'Correct what stands under options.'
+
+
+def test_hooks_that_may_be_called_are_looked_at_and_not_called(case, closed_port):
+    (case.directory / 'secret').write_text(CANARY * 2)
+    case.options['hooks'] = {'enabled': 'webhook', 'on_request': 'pause,nobody'}
+    case.options['hook_webhook'] = {'url': f'http://user:{CANARY}@127.0.0.1:{closed_port}',
+                                    'secret_file': case.directory / 'secret'}
+    items = case.items()
+    assert {name: i['status'] for name, i in items.items() if name.startswith('hook')} == {
+        'hook: webhook': 'failed', 'hook: pause': 'ok', 'hook: nobody': 'failed'}
+
+
+def test_pinning_without_libvirt_or_a_host_to_ask_is_told(case):
+    case.options['repin'] = {'uri': 'qemu+ssh://{host}/system'}
+    assert case.items()['repin']['status'] in ('failed', 'skipped')

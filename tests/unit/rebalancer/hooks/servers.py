@@ -77,7 +77,7 @@ class Server:
                     self.end_headers()
                     self.wfile.write(text)
 
-            do_GET = do_POST = do_DELETE = _any
+            do_GET = do_POST = do_DELETE = do_OPTIONS = _any
 
             def log_message(self, *args):
                 pass

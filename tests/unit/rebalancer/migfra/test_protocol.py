@@ -228,15 +228,40 @@ def test_a_machine_to_start_has_a_name_or_a_domain():
 
 
 @pytest.mark.parametrize('written, number', [('0x15b3', 0x15b3), ('"15b3"', 0x15b3),
-                                             ('"0X15B3"', None), ('5555', 5555), ('65536', None),
-                                             ('"mlx"', None), ('true', None), ('-1', None)])
-def test_devices_are_numbers_in_either_form(written, number):
+                                             ('"0X15B3"', None), ('0x10000', None),
+                                             ('15b3', 0x15b3), ('"8086"', 0x8086), ('10e8', 0x10e8),
+                                             ('"mlx"', None), ('true', None), ('-0x1', None)])
+def test_devices_are_hexadecimal_with_0x_and_in_quotes(written, number):
     text = TASKS[Kind.START].replace('0x15b3', written)
     if number is None:
         with pytest.raises(protocol.Refused, match='pci-ids'):
             parse(text)
     else:
         assert parse(text).vm_configurations[1].pci_ids[0].vendor == number
+
+
+@pytest.mark.parametrize('written', ['8086', '5555', '0755', '65536', '-1', '0b11'])
+@pytest.mark.parametrize('field', ['vendor: 0x15b3', 'device: 0x1004'])
+def test_a_device_in_decimal_may_mean_two_and_is_refused(written, field):
+    name = field.partition(':')[0]
+    with pytest.raises(protocol.Refused) as refused:
+        parse(TASKS[Kind.START].replace(field, f'{name}: {written}'))
+    assert str(refused.value).startswith(f'vm-configurations.1.pci-ids.0.{name}: is hexadecimal')
+    assert 'write it with 0x' in str(refused.value)
+    assert refused.value.request_id == ID and refused.value.kind is Kind.START
+
+
+@pytest.mark.parametrize('rest', ['[1, {a: 1}]', '{a: 1}', '[{pci-ids: 1}]', '[{pci-ids: [1]}]',
+                                  '[{vm-name: a, pci-ids: [{"a\\nb": 1}]}]'])
+def test_what_is_no_list_of_devices_is_refused_for_that(rest):
+    with pytest.raises(protocol.Refused) as refused:
+        parse(f'task: start vm\nid: {ID}\nvm-configurations: {rest}\n')
+    assert '\n' not in str(refused.value)
+
+
+def test_other_numbers_may_be_written_as_they_like():
+    text = TASKS[Kind.START].replace('vcpus: 2', 'vcpus: 0x2')
+    assert parse(text).vm_configurations[0].vcpus == 2
 
 
 @junk.examples(300)

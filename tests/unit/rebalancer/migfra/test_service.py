@@ -24,6 +24,7 @@ import yaml
 from kronos_nova import exception
 from kronos_nova.conf import opts
 from kronos_nova.conf import permits
+from kronos_nova.model import TaskState
 from kronos_nova.rebalancer import mqtt
 from kronos_nova.rebalancer.clients import api
 from kronos_nova.rebalancer.clients import nova_api
@@ -34,6 +35,7 @@ from kronos_nova.rebalancer.migfra.protocol import Kind
 from kronos_nova.rebalancer.store import api as store_api
 from tests.unit.rebalancer.migfra.test_protocol import ID
 from tests.unit.rebalancer.migfra.test_protocol import TASKS
+from tests.unit.rebalancer.store import cases
 
 NOW = 1_800_000_000.0
 
@@ -80,6 +82,9 @@ class Handler:
             raise answer
         return answer
 
+    def close(self):
+        pass
+
 
 class Nova:
     """Knows two hosts, or nothing."""
@@ -101,6 +106,7 @@ class World:
 
     def __init__(self, store, *answers):
         self.now = NOW
+        self.stepped = 0.0
         self.store = store
         self.conf = cfg.ConfigOpts()
         opts.register(self.conf)
@@ -115,7 +121,8 @@ class World:
 
     def made(self, worker):
         self.kept = service.Kept(self.store, worker, 60.0, lambda: self.now)
-        self.lane = service.Lane(self.conf, self.kept, self.handler, lambda: self.now)
+        self.lane = service.Lane(self.conf, self.kept, self.handler, lambda: self.now,
+                                 self.ticks)
         hosts = names.Hosts(self.nova, ['rack', '_unassigned_'])
 
         def connect(heard):
@@ -123,7 +130,15 @@ class World:
             return self.broker
 
         return service.Service(self.conf, self.kept, hosts, [self.lane], connect,
-                               clock=lambda: self.now)
+                               clock=lambda: self.now, ticks=self.ticks)
+
+    def ticks(self):
+        return self.now - self.stepped
+
+    def step_clock(self, seconds):
+        """The clock is set; no time passes."""
+        self.now += seconds
+        self.stepped += seconds
 
     def run(self, wait=0.0):
         self.service.run_once(wait)
@@ -299,6 +314,86 @@ def test_what_is_not_known_is_looked_at_again_until_it_is_given_up(store, error)
     assert str(error).split('.')[0] in found['details']
 
 
+def planned(world, *answers):
+    """A request with a plan of three tasks, one of which is in Nova and one judged."""
+    world.handler.answers = [None]
+    world.broker.deliver(TASKS[Kind.MIGRATE])
+    world.run()
+    world.lane.run_once()
+    plan_id, tasks, _ = cases.save(world.store, 3, now=NOW)
+    request, = world.kept.claim(world.lane.worker, frozenset(Kind))
+    world.store.transaction(lambda c: world.kept.note_plan(c, request, {}, plan_id))
+    submitted = cases.claim(world.store, now=NOW, per_scope=9).task.task_id
+    assert world.store.mark(submitted, 'w', [TaskState.CLAIMED], TaskState.SUBMITTING, NOW)
+    judged = cases.claim(world.store, now=NOW, per_scope=9).task.task_id
+    waits, = {t.task_id for t in tasks} - {submitted, judged}
+    world.handler.answers = list(answers)
+    return plan_id, submitted, {judged, waits}
+
+
+def states(world, plan_id):
+    return {row.task.task_id: str(row.task.state) for row in world.store.tasks(plan_id)}
+
+
+@pytest.mark.parametrize('answer', [
+    None, exception.CollectError(what='servers', service='Nova', problem='no answer in time')])
+def test_what_is_given_up_does_not_begin_and_what_is_in_nova_goes_on(store, answer):
+    world = World(store)
+    plan_id, submitted, others = planned(world, answer)
+    world.lane.run_once()
+    assert 'cancelled' not in states(world, plan_id).values(), 'it is not late yet'
+    world.now += 86401
+    world.lane.run_once()
+    assert states(world, plan_id) == {submitted: 'submitting', **dict.fromkeys(
+        others, 'cancelled')}
+    world.run()
+    (_, found, _), = world.broker.said
+    assert found['status'] == 'error' and found['details'].startswith('given up after 86400 s')
+    said, = world.store.decisions(plan_id)
+    assert (said.verb, said.decided_by, said.tasks) == ('cancelled', 'migfra', 2)
+    assert said.reason == f'request {ID} was given up'
+
+
+def test_what_ends_by_a_defect_does_not_begin_either(store):
+    world = World(store)
+    plan_id, submitted, others = planned(world, RuntimeError('x'))
+    for _ in range(service.TRIES):
+        world.lane.run_once()
+    assert states(world, plan_id) == {submitted: 'submitting', **dict.fromkeys(
+        others, 'cancelled')}
+
+
+def test_what_has_ended_as_its_handler_says_cancels_nothing(store):
+    world = World(store)
+    plan_id, _, _ = planned(world, handling.Ended('result: vm migrated\n', True))
+    world.now += 86401
+    world.lane.run_once()
+    assert 'cancelled' not in states(world, plan_id).values()
+
+
+def test_who_has_been_overtaken_cancels_nothing(store):
+    world = World(store)
+    plan_id, _, _ = planned(world, None)
+    request, = world.kept.claim(world.lane.worker, frozenset(Kind))
+    other = service.Kept(store, 'two', 60.0, lambda: NOW + 61)
+    assert other.claim('two/all', frozenset(Kind))
+    with pytest.raises(exception.StoreError, match='another process'):
+        world.kept.give_up(request, DONE, 900.0)
+    assert 'cancelled' not in states(world, plan_id).values()
+
+
+def test_a_plan_that_is_newer_than_what_is_known_of_the_request_is_cancelled_too(store):
+    world = World(store, None)
+    world.broker.deliver(TASKS[Kind.MIGRATE])
+    world.run()
+    request, = world.kept.claim(world.lane.worker, frozenset(Kind))
+    plan_id, tasks, _ = cases.save(store, 1, now=NOW)
+    store.transaction(lambda c: world.kept.note_plan(c, request, {}, plan_id))
+    assert request.plan_id is None
+    assert world.kept.give_up(request, DONE, 900.0) == 1
+    assert states(world, plan_id) == {tasks[0].task_id: 'cancelled'}
+
+
 def test_a_defect_is_tried_three_times_and_told_without_its_words(store):
     world = World(store, ZeroDivisionError('secret=1'))
     log = fixtures.FakeLogger(level=logging.ERROR)
@@ -363,6 +458,63 @@ def test_a_pass_that_takes_long_keeps_what_is_ours_and_one_that_hangs_does_not(s
     finally:
         go_on.set()
         thread.join()
+
+
+@pytest.mark.parametrize('seconds', [-86400 * 365, 86400 * 365])
+def test_a_step_of_the_clock_changes_no_wait(store, seconds):
+    world = World(store, exception.StoreError(problem='is away', remedy='Wait.'))
+    world.set('give_up_seconds', 86400 * 1000)
+    looked, beaten = [], []
+    world.nova.services = lambda: looked.append(world.now) or {'node1': None}
+    world.lane.beat = lambda: beaten.append(world.now)
+    world.broker.deliver(TASKS[Kind.STOP])
+    world.run()
+    world.lane.run_once()
+    assert (len(looked), len(beaten), len(world.handler.asked)) == (1, 1, 1)
+    world.step_clock(seconds)
+    for passed, counts in ((0, (1, 1, 1)), (4, (1, 1, 1)), (2, (1, 1, 2)), (10, (1, 2, 3)),
+                           (45, (2, 3, 4))):
+        world.now += passed
+        world.run()
+        world.lane.run_once()
+        assert (len(looked), len(beaten), len(world.handler.asked)) == counts, passed
+
+
+@pytest.mark.parametrize('seconds', [-86400, 86400])
+def test_a_pass_during_which_the_clock_is_set_does_not_hang(store, seconds):
+    world = World(store, None)
+    world.broker.deliver(TASKS[Kind.STOP])
+    world.run()
+    beaten = []
+
+    def look(request, now):
+        world.step_clock(seconds)
+        world.kept.beat = beaten.append
+        world.lane.beat()
+        world.now += service.HUNG_SECONDS
+        world.lane.beat()
+
+    world.handler.step = look
+    world.step_clock(-seconds / 2)
+    world.lane.run_once()
+    assert beaten == [world.lane.worker]
+
+
+@pytest.mark.parametrize('seconds', [-86400, 86400])
+def test_a_result_that_was_refused_is_told_again_whatever_the_clock_is_set_to(store, seconds):
+    world = World(store, DONE)
+    world.broker.deliver(TASKS[Kind.STOP])
+    world.run()
+    world.lane.run_once()
+    world.run()
+    world.broker.said[-1][2](False)
+    world.run()
+    world.step_clock(seconds)
+    world.run()
+    assert len(world.broker.said) == 1
+    world.now += service.REFUSED_SECONDS + 1
+    world.run()
+    assert len(world.broker.said) == 2
 
 
 def test_while_we_are_behind_the_broker_waits(store):

@@ -152,6 +152,18 @@ def a_plan_that_nobody_approved_lapses_whoever_looks_first(store):
     assert (row.error_type, row.error) == ('TaskExpired', 'Nobody approved it in time.')
 
 
+def who_has_asked_is_not_who_has_approved_or_cancelled(store):
+    plan_ids = [save(store, 1, scope=scope)[0] for scope in ('blue', 'green', 'red')]
+    for plan_id, verb in ((plan_ids[0], 'asked'), (plan_ids[2], 'reverted')):
+        store.transaction(lambda c, p=plan_id, v=verb: decisions.note(
+            c, p, NOW, v, decisions.Said(v), 1))
+    for plan_id in plan_ids:
+        store.cancel_plan(plan_id, NOW, SAID, 900)
+    assert store.asked_by(plan_ids) == {plan_ids[0]: 'asked', plan_ids[2]: 'reverted'}
+    assert store.asked_by(plan_ids[:1]) == {plan_ids[0]: 'asked'}
+    assert store.asked_by([]) == {}
+
+
 def a_lapse_is_of_its_scope_and_of_what_waits_alone(store):
     _, (blue, queued), _ = save(store, [pending(), lambda p, s: make_task(
         p, s, deadline=NOW + 3600)])
@@ -302,6 +314,7 @@ ALL = [
     an_executor_says_as_well_that_nobody_approved_it,
     who_says_it_fits_its_column,
     what_waits_for_approval_is_not_claimed_and_holds_its_instance,
+    who_has_asked_is_not_who_has_approved_or_cancelled,
     what_is_approved_begins_as_it_was_staggered_from_then_on,
     a_phase_without_a_limit_has_as_long_as_any_task,
     single_moves_are_approved_with_those_they_require_or_not_at_all,

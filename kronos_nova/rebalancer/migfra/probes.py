@@ -1,0 +1,82 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+
+"""Whether servers answer, asked aside: one that is silent holds up nobody but itself."""
+
+from collections.abc import Callable
+from collections.abc import Sequence
+from concurrent import futures
+import dataclasses
+import time
+
+#: So many servers are asked at a time; the next ones wait for their turn.
+THREADS = 8
+#: Seconds after which an answer is not believed any more: it may be of an earlier start.
+BELIEVED = 120.0
+
+
+@dataclasses.dataclass(slots=True)
+class _Probe:
+    """``ended_at`` in ticks."""
+
+    answer: futures.Future[bool]
+    ended_at: float | None = None
+
+
+class Probes:
+    """For one thread.
+
+    :param answers: whether a server answers at an address; it may block for a while.
+    """
+
+    def __init__(self, answers: Callable[[str], bool],
+                 ticks: Callable[[], float] = time.monotonic) -> None:
+        self._answers = answers
+        self._ticks = ticks
+        self._threads = futures.ThreadPoolExecutor(
+            THREADS, thread_name_prefix='kronos-migfra-probe')
+        self._asked: dict[str, _Probe] = {}
+
+    def reached(self, uuid: str, addresses: Sequence[str]) -> bool | None:
+        """Whether the server has answered at one of its addresses; None: that is not known yet.
+        After a no it is asked once more, for whoever comes again."""
+        self._forget()
+        probe = self._asked.get(uuid)
+        if probe is not None and not probe.answer.done():
+            return None
+        found = None if probe is None else probe.answer.result()
+        if found:
+            del self._asked[uuid]
+        else:
+            self._ask(uuid, tuple(addresses))
+        return found
+
+    def close(self) -> None:
+        """Whoever waits for its turn is not asked any more."""
+        self._threads.shutdown(wait=False, cancel_futures=True)
+
+    def _ask(self, uuid: str, addresses: Sequence[str]) -> None:
+        probe = self._asked[uuid] = _Probe(self._threads.submit(
+            lambda: any(self._answers(address) for address in addresses)))
+
+        def ended(answer: futures.Future[bool]) -> None:
+            probe.ended_at = self._ticks()
+
+        probe.answer.add_done_callback(ended)
+
+    def _forget(self) -> None:
+        """What nobody has come for."""
+        now = self._ticks()
+        for uuid in [uuid for uuid, probe in self._asked.items() if probe.ended_at is not None
+                     and now - probe.ended_at > BELIEVED]:
+            del self._asked[uuid]

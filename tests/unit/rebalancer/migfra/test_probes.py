@@ -1,0 +1,200 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+
+"""A server whose SSH is silent holds up nobody but itself."""
+
+import threading
+import time
+import types
+
+from oslo_config import cfg
+import pytest
+
+from kronos_nova import model
+from kronos_nova.conf import opts
+from kronos_nova.conf import permits
+from kronos_nova.rebalancer.clients import nova_api
+from kronos_nova.rebalancer.migfra import power
+from kronos_nova.rebalancer.migfra import probes
+from kronos_nova.rebalancer.migfra import protocol
+from kronos_nova.rebalancer.store import requests
+
+NOW = 1_800_000_000.0
+
+
+class Servers:
+    """By address: what answers, and what is silent until it is told otherwise."""
+
+    def __init__(self):
+        self.ready = set()
+        self.asked = []
+        self.speak = threading.Event()
+
+    def __call__(self, address):
+        self.asked.append(address)
+        if address.startswith('silent'):
+            self.speak.wait(30)
+        return address in self.ready
+
+
+@pytest.fixture
+def servers():
+    found = Servers()
+    yield found
+    found.speak.set()
+
+
+@pytest.fixture
+def made(servers):
+    found = probes.Probes(servers)
+    yield found
+    servers.speak.set()
+    found.close()
+
+
+def known(made, uuid, *addresses, seconds=30):
+    """What is known of it when something is."""
+    until = time.monotonic() + seconds
+    while (found := made.reached(uuid, addresses)) is None:
+        assert time.monotonic() < until, 'nothing is known'
+        time.sleep(0.005)
+    return found
+
+
+def test_a_silent_server_is_waited_for_by_nobody(made, servers):
+    servers.ready.add('b')
+    began = time.monotonic()
+    for number in range(probes.THREADS - 1):
+        assert made.reached(f's{number}', ['silent']) is None
+    assert known(made, 'u', 'a', 'b') is True
+    assert made.reached('s0', ['silent']) is None
+    assert time.monotonic() - began < 20
+    assert servers.asked.count('silent') == probes.THREADS - 1, 'each is asked once at a time'
+
+
+def test_no_more_than_so_many_are_asked_at_a_time(made, servers):
+    servers.ready.add('a')
+    for number in range(probes.THREADS + 5):
+        made.reached(f's{number}', ['silent'])
+    assert made.reached('u', ['a']) is None
+    time.sleep(0.1)
+    assert len(servers.asked) == probes.THREADS
+    servers.speak.set()
+    assert known(made, 'u', 'a') is True
+
+
+def test_who_does_not_answer_is_asked_again(made, servers):
+    assert known(made, 'u', 'a') is False
+    servers.ready.add('a')
+    assert known(made, 'u', 'a') in (True, False)
+    assert known(made, 'u', 'a') is True
+
+
+def test_an_answer_counts_once(made, servers):
+    servers.ready.add('a')
+    assert known(made, 'u', 'a') is True
+    servers.ready.clear()
+    assert known(made, 'u', 'a') is False
+
+
+def test_an_answer_that_nobody_came_for_is_not_believed_later(servers):
+    now = [0.0]
+    made = probes.Probes(servers, lambda: now[0])
+    servers.ready.add('a')
+    assert made.reached('u', ['a']) is None
+    while not made._asked['u'].ended_at == 0.0:
+        time.sleep(0.005)
+    servers.ready.clear()
+    now[0] += probes.BELIEVED + 1
+    assert made.reached('u', ['a']) is None
+    assert known(made, 'u', 'a') is False
+    now[0] += probes.BELIEVED + 1
+    while made._asked['u'].ended_at is None:
+        time.sleep(0.005)
+    now[0] += probes.BELIEVED + 1
+    made.reached('v', ['a'])
+    assert set(made._asked) == {'v'}, 'nothing is remembered for ever'
+    made.close()
+
+
+def test_the_end_waits_for_nobodys_turn(made, servers):
+    for number in range(probes.THREADS + 5):
+        made.reached(f's{number}', ['silent'])
+    made.close()
+    servers.speak.set()
+    time.sleep(0.1)
+    assert len(servers.asked) <= probes.THREADS
+
+
+class Nova:
+    """Servers by UUID that are ACTIVE at an address."""
+
+    def __init__(self, addresses):
+        self._addresses = addresses
+
+    def server(self, uuid):
+        return nova_api.Server(model.Instance(uuid, 'node1', project_id='p'), (),
+                               addresses=(self._addresses[uuid],))
+
+
+UUIDS = [f'00000000-0000-4000-8000-{n:012}' for n in range(30)]
+SILENT, WELL = '192.0.2.1', '192.0.2.2'
+
+
+@pytest.fixture
+def handler(servers):
+    """Of a start, where all servers but the last are silent."""
+    conf = cfg.ConfigOpts()
+    opts.register(conf)
+    conf([], default_config_files=[])
+    conf.set_override('allow', [permits.PermitType()('*:*:*')], 'migfra')
+    addresses = dict.fromkeys(UUIDS, SILENT) | {UUIDS[-1]: WELL}
+    servers.ready.add(WELL)
+    found = power.PowerHandler(
+        conf, Nova(addresses), types.SimpleNamespace(scope=lambda host: 'rack'),
+        lambda request, progress: request.progress.update(progress),
+        answers=lambda address: servers('silent' if address == SILENT else address))
+    yield found
+    servers.speak.set()
+    found.close()
+
+
+def start(*uuids):
+    task = protocol.parse(('task: start vm\nid: x\nvm-configurations:\n' + ''.join(
+        f'- vm-name: {uuid}\n' for uuid in uuids)).encode(), 'node1')
+    return requests.Request('x', 'node1', task.task.value, task.model_dump_json(
+        by_alias=True, exclude_none=True), '', NOW)
+
+
+def test_a_start_of_many_silent_servers_holds_up_no_other_request(handler, servers):
+    silent = start(*UUIDS[:probes.THREADS - 1])
+    began = time.monotonic()
+    assert handler.step(silent, NOW) is None
+    other = start(UUIDS[-1])
+    while (found := handler.step(other, NOW)) is None:
+        assert handler.step(silent, NOW) is None
+        assert time.monotonic() - began < 20
+    assert not found.failed and 'success' in found.reply
+
+
+def test_who_is_not_known_to_be_silent_is_not_given_up(handler, servers):
+    """Its turn has not come."""
+    request = start(*UUIDS[:probes.THREADS + 5])
+    assert handler.step(request, NOW) is None
+    assert handler.step(request, NOW + 10_000) is None
+    servers.speak.set()
+    until = time.monotonic() + 30
+    while (found := handler.step(request, NOW + 10_000)) is None:
+        assert time.monotonic() < until
+        time.sleep(0.01)
+    assert found.failed and 'its SSH does not answer at 192.0.2.1' in found.reply
