@@ -75,7 +75,9 @@ def printable(text: object) -> str:
     """One line of bounded length of what somebody else wrote, who may repeat
     our token."""
     line = masking.masked(' '.join(str(text).split()))
-    return ''.join(c for c in line if c.isprintable())[:_MESSAGE_LENGTH]
+    if not line.isprintable():
+        line = ''.join(c for c in line if c.isprintable())
+    return line[:_MESSAGE_LENGTH]
 
 
 def message_of(response: Any) -> str:

@@ -90,7 +90,7 @@ class Store:
         return cls(engine=database.from_url(url), clock=clock)
 
     def _now(self) -> ColumnElement[float]:
-        return database.EpochNow() if self._clock is None else sa.literal(self._clock())
+        return database.EPOCH_NOW if self._clock is None else sa.literal(self._clock())
 
     def _run(self, step: Callable[[sa.Connection], _T], *, begin: str = 'IMMEDIATE') -> _T:
         with database.explained(self.engine):
@@ -205,9 +205,7 @@ class Store:
 
     def leased(self) -> frozenset[str]:
         """Scopes that some engine plans now."""
-        lease = tables.lease
-        return self._read(lambda c: frozenset(c.scalars(
-            sa.select(lease.c.scope).where(lease.c.until > self._now()))))
+        return self._read(lambda c: frozenset(c.scalars(*leases.live(self._now()))))
 
     def scopes(self) -> list[str]:
         """Every scope that an engine has ever leased."""
@@ -378,8 +376,7 @@ class Store:
         return self._read(lambda c: tasks.find(c, tables.task.c.plan_id == plan_id))
 
     def task(self, task_id: str) -> TaskRow | None:
-        found = self._read(lambda c: tasks.find(c, tables.task.c.task_id == task_id))
-        return found[0] if found else None
+        return self._read(lambda c: tasks.known(c, task_id))
 
     def tasks_of(self, plan_ids: Collection[str]) -> list[TaskRow]:
         """All tasks of these plans, also those that are over."""
@@ -594,10 +591,7 @@ class Store:
     def expire(self, scopes: Collection[str] | None, now: float,
                claim_seconds: float) -> list[model.Task]:
         """Cancel tasks that did not begin in time, and what requires them."""
-        late = self._read(lambda c: c.execute(
-            sa.select(tables.task.c.task_id)
-            .where(tables.task.c.active_instance.is_not(None),
-                   tables.task.c.expires_at <= now).limit(1)).first())
+        late = self._read(lambda c: c.execute(*tasks.late(now)).first())
         if late is None:
             return []
         return self._run(lambda c: tasks.expire(c, scopes, now, claim_seconds))

@@ -60,6 +60,9 @@ class EpochNow(sa.sql.functions.FunctionElement[float]):
     inherit_cache = True
 
 
+EPOCH_NOW = EpochNow()
+
+
 @compiler.compiles(EpochNow, 'sqlite')
 def _sqlite_now(element: Any, visitor: Any, **kw: Any) -> str:
     return "((julianday('now') - 2440587.5) * 86400.0)"

@@ -17,6 +17,7 @@ from collections.abc import Mapping
 import dataclasses
 import datetime
 import json
+from typing import Any
 import uuid
 
 import sqlalchemy as sa
@@ -28,6 +29,7 @@ from kronos_nova.model import TaskState
 from kronos_nova.rebalancer.store import leases
 from kronos_nova.rebalancer.store import plans
 from kronos_nova.rebalancer.store import rows
+from kronos_nova.rebalancer.store import statements
 from kronos_nova.rebalancer.store import swaps
 from kronos_nova.rebalancer.store import tables
 from kronos_nova.rebalancer.store import tasks
@@ -80,16 +82,20 @@ def waiting(connection: sa.Connection, now: float, scope: str | None = None) -> 
 
     :param scope: of this one alone; None: of all.
     """
-    of = sa.true() if scope is None else _task.c.scope == scope
     return [Waiting(row.plan_id, row.scope, row.since, row.until, int(row.moves))
-            for row in connection.execute(
-                sa.select(_task.c.plan_id, _task.c.scope,
-                          sa.func.min(_task.c.created_at).label('since'),
-                          sa.func.min(_task.c.expires_at).label('until'),
-                          sa.func.count().label('moves'))
-                .where(_task.c.state == TaskState.PENDING.value, _task.c.expires_at > now, of)
-                .group_by(_task.c.plan_id, _task.c.scope)
-                .order_by(sa.func.min(_task.c.created_at), _task.c.plan_id))]
+            for row in connection.execute(*_waiting(now, scope))]
+
+
+@statements.once
+def _waiting(now: float, scope: str | None) -> sa.Select[Any]:
+    of = sa.true() if scope is None else _task.c.scope == scope
+    return (sa.select(_task.c.plan_id, _task.c.scope,
+                      sa.func.min(_task.c.created_at).label('since'),
+                      sa.func.min(_task.c.expires_at).label('until'),
+                      sa.func.count().label('moves'))
+            .where(_task.c.state == TaskState.PENDING.value, _task.c.expires_at > now, of)
+            .group_by(_task.c.plan_id, _task.c.scope)
+            .order_by(sa.func.min(_task.c.created_at), _task.c.plan_id))
 
 
 def lapse(connection: sa.Connection, scope: str, now: float) -> list[model.Task]:

@@ -13,11 +13,14 @@
 
 """Who plans a scope: compare-and-swap on an epoch, by the database's clock."""
 
+from typing import Any
+
 import sqlalchemy as sa
 from sqlalchemy.sql.elements import ColumnElement
 
 from kronos_nova import exception
 from kronos_nova.rebalancer.store import rows
+from kronos_nova.rebalancer.store import statements
 from kronos_nova.rebalancer.store import tables
 
 _lease = tables.lease
@@ -36,9 +39,7 @@ def acquire(connection: sa.Connection, clock: ColumnElement[float], scope: str, 
             seconds: float, policy_hash: str) -> rows.Lease | None:
     """Take the scope when it is free, or go on when it is ours already. Drains of one
     that nobody has planned of late are over."""
-    row = connection.execute(
-        sa.select(_lease, (_lease.c.until > clock).label('live'), of_late(clock).label('of_late'))
-        .where(_lease.c.scope == scope)).mappings().first()
+    row = connection.execute(*_how_it_stands(scope, clock)).mappings().first()
     if row is None:
         connection.execute(sa.insert(_lease).values(
             scope=scope, owner=owner, epoch=1, until=clock + seconds, policy_hash=policy_hash))
@@ -51,12 +52,8 @@ def acquire(connection: sa.Connection, clock: ColumnElement[float], scope: str, 
                 remedy='Give every engine of the scope the same policies file.')
         return None
     epoch = row['epoch'] if row['live'] else row['epoch'] + 1
-    taken = connection.execute(
-        sa.update(_lease)
-        .where(_lease.c.scope == scope, _lease.c.epoch == row['epoch'],
-               _lease.c.owner == row['owner'],
-               sa.or_(_lease.c.until <= clock, _lease.c.owner == owner))
-        .values(owner=owner, epoch=epoch, until=clock + seconds, policy_hash=policy_hash))
+    taken = connection.execute(*_taken(
+        scope, row['owner'], row['epoch'], clock, owner, epoch, seconds, policy_hash))
     if taken.rowcount != 1:
         return None
     if not row['of_late']:
@@ -65,16 +62,46 @@ def acquire(connection: sa.Connection, clock: ColumnElement[float], scope: str, 
     return rows.Lease(scope, owner, epoch)
 
 
-def _held(lease: rows.Lease, clock: ColumnElement[float]) -> tuple[ColumnElement[bool], ...]:
-    return (_lease.c.scope == lease.scope, _lease.c.owner == lease.owner,
-            _lease.c.epoch == lease.epoch, _lease.c.until > clock)
+@statements.once
+def live(clock: ColumnElement[float]) -> sa.Select[Any]:
+    """Scopes that some engine plans now."""
+    return sa.select(_lease.c.scope).where(_lease.c.until > clock)
+
+
+@statements.once
+def _how_it_stands(scope: str, clock: ColumnElement[float]) -> sa.Select[Any]:
+    return sa.select(
+        _lease, (_lease.c.until > clock).label('live'), of_late(clock).label('of_late')
+        ).where(_lease.c.scope == scope)
+
+
+@statements.once
+def _taken(scope: str, before: str, epoch_before: int, clock: ColumnElement[float], owner: str,
+           epoch: int, seconds: float, policy_hash: str) -> sa.Update:
+    return (sa.update(_lease)
+            .where(_lease.c.scope == scope, _lease.c.epoch == epoch_before,
+                   _lease.c.owner == before,
+                   sa.or_(_lease.c.until <= clock, _lease.c.owner == owner))
+            .values(owner=owner, epoch=epoch, until=clock + seconds, policy_hash=policy_hash))
+
+
+def _held(scope: str, owner: str, epoch: int,
+          clock: ColumnElement[float]) -> tuple[ColumnElement[bool], ...]:
+    return (_lease.c.scope == scope, _lease.c.owner == owner, _lease.c.epoch == epoch,
+            _lease.c.until > clock)
 
 
 def renew(connection: sa.Connection, clock: ColumnElement[float], lease: rows.Lease,
           seconds: float) -> bool:
-    return connection.execute(
-        sa.update(_lease).where(*_held(lease, clock)).values(until=clock + seconds)
-    ).rowcount == 1
+    return connection.execute(*_renewed(
+        lease.scope, lease.owner, lease.epoch, clock, seconds)).rowcount == 1
+
+
+@statements.once
+def _renewed(scope: str, owner: str, epoch: int, clock: ColumnElement[float],
+             seconds: float) -> sa.Update:
+    return sa.update(_lease).where(*_held(scope, owner, epoch, clock)).values(
+        until=clock + seconds)
 
 
 def overtake(connection: sa.Connection, scope: str) -> rows.Lease:
@@ -114,7 +141,11 @@ def fence(connection: sa.Connection, clock: ColumnElement[float], lease: rows.Le
     :raises LeaseLost: it is over, even if nobody has taken it yet: what was
         decided under it is old.
     """
-    held = connection.execute(
-        sa.update(_lease).where(*_held(lease, clock)).values(epoch=lease.epoch))
+    held = connection.execute(*_touched(lease.scope, lease.owner, lease.epoch, clock))
     if held.rowcount != 1:
         raise exception.LeaseLost(scope=lease.scope, epoch=lease.epoch)
+
+
+@statements.once
+def _touched(scope: str, owner: str, epoch: int, clock: ColumnElement[float]) -> sa.Update:
+    return sa.update(_lease).where(*_held(scope, owner, epoch, clock)).values(epoch=epoch)

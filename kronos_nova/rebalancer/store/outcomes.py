@@ -21,6 +21,7 @@ import sqlalchemy as sa
 from kronos_nova import model
 from kronos_nova.model import TaskState
 from kronos_nova.rebalancer import breakers
+from kronos_nova.rebalancer.store import statements
 from kronos_nova.rebalancer.store import tables
 
 _outcome = tables.outcome
@@ -93,11 +94,15 @@ def realised(connection: sa.Connection, scope: str, limit: int) -> list[breakers
     return [breakers.Outcome(row.plan_id, row.combined_before, row.combined_foreseen,
                              row.combined_realised)
             for row in connection.execute(
-                sa.select(_outcome)
-                .where(_outcome.c.scope == scope,
-                       _outcome.c.realised_at > _tripped_at(connection, scope))
-                .order_by(_outcome.c.realised_at.desc(), _outcome.c.planned_at.desc())
-                .limit(limit))]
+                *_realised_since(scope, _tripped_at(connection, scope), limit))]
+
+
+@statements.once
+def _realised_since(scope: str, since: float, limit: int) -> sa.Select[Any]:
+    return (sa.select(_outcome)
+            .where(_outcome.c.scope == scope, _outcome.c.realised_at > since)
+            .order_by(_outcome.c.realised_at.desc(), _outcome.c.planned_at.desc())
+            .limit(limit))
 
 
 def counted(connection: sa.Connection, limit: int) -> set[str]:
@@ -115,17 +120,22 @@ def counted(connection: sa.Connection, limit: int) -> set[str]:
 
 def failures(connection: sa.Connection, scope: str, since: float) -> tuple[int, int]:
     """(failed, ended) migrations of the scope since then and the last trip."""
-    task = tables.task
     since = max(since, _tripped_at(connection, scope))
-    ended = connection.execute(
-        sa.select(task.c.state, task.c.error_type, sa.func.count().label('number'))
-        .where(task.c.scope == scope, task.c.completed_at > since,
-               task.c.state.in_([TaskState.COMPLETED.value, TaskState.FAILED.value]))
-        .group_by(task.c.state, task.c.error_type)).all()
+    ended = connection.execute(*_ended(scope, since)).all()
     failed = sum(row.number for row in ended if row.state == TaskState.FAILED.value
                  and row.error_type in FAILURES)
     return failed, failed + sum(
         row.number for row in ended if row.state == TaskState.COMPLETED.value)
+
+
+@statements.once
+def _ended(scope: str, since: float) -> sa.Select[Any]:
+    task = tables.task
+    return (sa.select(task.c.state, task.c.error_type, sa.func.count().label('number'))
+            .where(task.c.scope == scope, task.c.completed_at > since,
+                   sa.or_(task.c.state == TaskState.COMPLETED.value,
+                          task.c.state == TaskState.FAILED.value))
+            .group_by(task.c.state, task.c.error_type))
 
 
 def wish(connection: sa.Connection, scope: str, now: float) -> float:
@@ -152,6 +162,10 @@ def trip(connection: sa.Connection, scope: str, now: float) -> None:
 
 
 def _tripped_at(connection: sa.Connection, scope: str) -> float:
-    table = tables.breaker
-    found = connection.scalar(sa.select(table.c.tripped_at).where(table.c.scope == scope))
+    found = connection.scalar(*_tripped(scope))
     return 0.0 if found is None else float(found)
+
+
+@statements.once
+def _tripped(scope: str) -> sa.Select[Any]:
+    return sa.select(tables.breaker.c.tripped_at).where(tables.breaker.c.scope == scope)

@@ -25,6 +25,7 @@ from kronos_nova import model
 from kronos_nova.model import TaskState
 from kronos_nova.rebalancer import timings
 from kronos_nova.rebalancer.store import rows
+from kronos_nova.rebalancer.store import statements
 from kronos_nova.rebalancer.store import tables
 
 _owed, _task = tables.owed_hook, tables.task
@@ -71,28 +72,33 @@ def _due() -> ColumnElement[bool]:
     """The attempt has ended: its task is in flight no more, or gone."""
     return ~sa.exists().where(
         _task.c.task_id == _owed.c.task_id,
-        _task.c.state.in_([state.value for state in rows.IN_FLIGHT]))
+        _task.c.state.in_([sa.literal(state.value) for state in rows.IN_FLIGHT]))
 
 
-def _takable(worker: str, scopes: Collection[str] | None, now: float,
-             claim_seconds: float) -> ColumnElement[bool]:
+def _takable(worker: str, scopes: Collection[str] | None,
+             silent_since: float) -> ColumnElement[bool]:
     served = sa.true() if scopes is None else _owed.c.scope.in_(sorted(scopes))
     return sa.and_(
         _due(), sa.or_(_owed.c.worker == worker, sa.and_(served, sa.or_(
             _owed.c.worker.is_(None), _owed.c.heartbeat_at.is_(None),
-            _owed.c.heartbeat_at <= now - claim_seconds))))
+            _owed.c.heartbeat_at <= silent_since))))
 
 
 def has_due(connection: sa.Connection, worker: str, scopes: Collection[str] | None, now: float,
             claim_seconds: float) -> bool:
-    return connection.execute(sa.select(_owed.c.owed_id).where(
-        _takable(worker, scopes, now, claim_seconds)).limit(1)).first() is not None
+    served = None if scopes is None else tuple(sorted(scopes))
+    return connection.execute(*_one(worker, served, now - claim_seconds)).first() is not None
+
+
+@statements.once
+def _one(worker: str, scopes: tuple[str, ...] | None, silent_since: float) -> sa.Select[Any]:
+    return sa.select(_owed.c.owed_id).where(_takable(worker, scopes, silent_since)).limit(1)
 
 
 def take(connection: sa.Connection, worker: str, scopes: Collection[str] | None, now: float,
          claim_seconds: float) -> list[Owed]:
     """What is due and ours, or nobody's any more, ours now; the last begun first."""
-    takable = _takable(worker, scopes, now, claim_seconds)
+    takable = _takable(worker, scopes, now - claim_seconds)
     found = []
     for row in connection.execute(
             sa.select(_owed).where(takable)

@@ -15,10 +15,12 @@
 
 import dataclasses
 import datetime
+from typing import Any
 
 import sqlalchemy as sa
 from sqlalchemy.sql.elements import ColumnElement
 
+from kronos_nova.rebalancer.store import statements
 from kronos_nova.rebalancer.store import tables
 
 _pause = tables.pause
@@ -87,8 +89,12 @@ def lasting(connection: sa.Connection, now: float) -> list[Pause]:
     """Those in force; that of the cloud first, then by scope."""
     return [Pause(row.name if row.kind == SCOPE else None, row.since, row.until, row.paused_by,
                   row.reason)
-            for row in connection.execute(sa.select(_pause).where(_lasts(now))
-                                          .order_by(_pause.c.kind, _pause.c.name))]
+            for row in connection.execute(*_lasting(now))]
+
+
+@statements.once
+def _lasting(now: float) -> sa.Select[Any]:
+    return sa.select(_pause).where(_lasts(now)).order_by(_pause.c.kind, _pause.c.name)
 
 
 def of(connection: sa.Connection, scope: str, now: float) -> Pause | None:

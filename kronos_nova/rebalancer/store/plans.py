@@ -28,6 +28,7 @@ from kronos_nova.rebalancer.store import measured
 from kronos_nova.rebalancer.store import outcomes
 from kronos_nova.rebalancer.store import pauses
 from kronos_nova.rebalancer.store import rows
+from kronos_nova.rebalancer.store import statements
 from kronos_nova.rebalancer.store import tables
 
 INSTANCE = 'instance'
@@ -107,11 +108,15 @@ def fail(connection: sa.Connection, scope: str, error: str, now: float) -> None:
 
 def _waits(connection: sa.Connection, scope: str, now: float) -> bool:
     """Whether a plan of the scope waits for approval."""
+    return connection.execute(*_waiting(scope, now)).first() is not None
+
+
+@statements.once
+def _waiting(scope: str, now: float) -> sa.Select[Any]:
     task = tables.task
-    return connection.execute(
-        sa.select(task.c.task_id).where(
-            task.c.scope == scope, task.c.state == model.TaskState.PENDING.value,
-            task.c.expires_at > now).limit(1)).first() is not None
+    return sa.select(task.c.task_id).where(
+        task.c.scope == scope, task.c.state == model.TaskState.PENDING.value,
+        task.c.expires_at > now).limit(1)
 
 
 def save_wanted(connection: sa.Connection, lease: rows.Lease, plan: model.Plan,
@@ -195,18 +200,25 @@ def _refuse_busy(connection: sa.Connection, tasks: Sequence[model.Task]) -> None
 
 def cool(connection: sa.Connection, kind: str, name: str, until: float) -> None:
     """Set a cooldown, or lengthen it; never shorten it."""
+    if connection.execute(*_longer(kind, name, until)).rowcount == 0:
+        connection.execute(sa.insert(tables.cooldown).values(kind=kind, name=name, until=until))
+
+
+@statements.once
+def _longer(kind: str, name: str, until: float) -> sa.Update:
     table = tables.cooldown
-    key = (table.c.kind == kind, table.c.name == name)
-    changed = connection.execute(sa.update(table).where(*key).values(
-        until=sa.case((table.c.until > until, table.c.until), else_=until)))
-    if changed.rowcount == 0:
-        connection.execute(sa.insert(table).values(kind=kind, name=name, until=until))
+    return sa.update(table).where(table.c.kind == kind, table.c.name == name).values(
+        until=sa.case((table.c.until > until, table.c.until), else_=until))
 
 
 def draining(connection: sa.Connection, scope: str) -> set[str]:
     """Hosts of the scope that are being emptied."""
-    table = tables.drain
-    return set(connection.scalars(sa.select(table.c.host).where(table.c.scope == scope)))
+    return set(connection.scalars(*_drained(scope)))
+
+
+@statements.once
+def _drained(scope: str) -> sa.Select[Any]:
+    return sa.select(tables.drain.c.host).where(tables.drain.c.scope == scope)
 
 
 def set_draining(connection: sa.Connection, scope: str, hosts: Iterable[str],
@@ -224,18 +236,10 @@ def set_draining(connection: sa.Connection, scope: str, hosts: Iterable[str],
 
 def history(connection: sa.Connection, scope: str, now: float,
             remembered: float) -> model.History:
-    cooling = connection.execute(
-        sa.select(tables.cooldown).where(tables.cooldown.c.until > now)).all()
-    quarantine = tables.quarantine
-    held = connection.execute(sa.select(quarantine).where(
-        sa.or_(quarantine.c.until.is_(None), quarantine.c.until > now))).all()
-    task = tables.task
-    completed = connection.execute(
-        sa.select(task).where(task.c.state == model.TaskState.COMPLETED.value,
-                              task.c.completed_at > now - remembered)
-        .order_by(task.c.completed_at, task.c.task_id)).mappings()
-    draining = connection.scalars(
-        sa.select(tables.drain.c.host).where(tables.drain.c.scope == scope))
+    cooling = connection.execute(*_cooling(now)).all()
+    held = connection.execute(*_quarantined(now)).all()
+    completed = connection.execute(*_completed(now - remembered)).mappings()
+    hosts = draining(connection, scope)
     pause = pauses.of(connection, scope, now)
     return model.History(
         paused=None if pause is None else str(pause),
@@ -247,9 +251,28 @@ def history(connection: sa.Connection, scope: str, now: float,
         other_cells=frozenset(_pair(row.name) for row in held if row.kind == CELLS),
         scope_cooling=max((row.until - now for row in cooling
                            if row.kind == SCOPE and row.name == scope), default=0.0),
-        draining=frozenset(draining),
+        draining=frozenset(hosts),
         completed=tuple((_move(row), row['completed_at']) for row in completed),
         measured=measured.newest(connection))
+
+
+@statements.once
+def _cooling(now: float) -> sa.Select[Any]:
+    return sa.select(tables.cooldown).where(tables.cooldown.c.until > now)
+
+
+@statements.once
+def _quarantined(now: float) -> sa.Select[Any]:
+    until = tables.quarantine.c.until
+    return sa.select(tables.quarantine).where(sa.or_(until.is_(None), until > now))
+
+
+@statements.once
+def _completed(since: float) -> sa.Select[Any]:
+    task = tables.task
+    return sa.select(task).where(
+        task.c.state == model.TaskState.COMPLETED.value, task.c.completed_at > since
+        ).order_by(task.c.completed_at, task.c.task_id)
 
 
 def _pair(name: str) -> tuple[str, str]:

@@ -29,6 +29,7 @@ from kronos_nova.model import TaskState
 from kronos_nova.rebalancer.store import plans
 from kronos_nova.rebalancer.store import quarantine
 from kronos_nova.rebalancer.store import rows
+from kronos_nova.rebalancer.store import statements
 from kronos_nova.rebalancer.store import tables
 
 _swap = tables.swap
@@ -81,6 +82,10 @@ class Swap:
                 if row.task.state is TaskState.COMPLETED}
         return sorted((m for m in self.members if self.where[m.instance_uuid] != m.home),
                       key=lambda m: -last[m.instance_uuid])
+
+
+def _in(states: Sequence[str]) -> sa.ColumnElement[bool]:
+    return _swap.c.state.in_([sa.literal(state) for state in states])
 
 
 def begin(connection: sa.Connection, plan: model.Plan, plan_id: str, now: float) -> None:
@@ -245,21 +250,29 @@ def _with_tasks(row: Any, found: list[rows.TaskRow]) -> Swap:
 
 def unsettled(connection: sa.Connection) -> list[str]:
     """Open ones of which no task lives: what ended the last one did not look."""
+    return list(connection.scalars(*_unsettled()))
+
+
+@statements.once
+def _unsettled() -> sa.Select[Any]:
     live = sa.select(_task.c.task_id).where(
         _task.c.swap_id == _swap.c.swap_id, _task.c.active_instance.is_not(None))
-    return list(connection.scalars(
-        sa.select(_swap.c.swap_id).where(_swap.c.state.in_(OPEN), ~sa.exists(live))
-        .order_by(_swap.c.swap_id)))
+    return sa.select(_swap.c.swap_id).where(_in(OPEN), ~sa.exists(live)).order_by(
+        _swap.c.swap_id)
 
 
 def waits(connection: sa.Connection) -> bool:
     """Cheap: whether there is anything to settle, or to log."""
-    return bool(unsettled(connection)) or connection.execute(
-        sa.select(_swap.c.swap_id).where(_unlogged()).limit(1)).first() is not None
+    return bool(unsettled(connection)) or connection.execute(*_to_log()).first() is not None
+
+
+@statements.once
+def _to_log() -> sa.Select[Any]:
+    return sa.select(_swap.c.swap_id).where(_unlogged()).limit(1)
 
 
 def _unlogged() -> sa.ColumnElement[bool]:
-    return sa.and_(_swap.c.state.in_(LOGGED), _swap.c.logged.is_not(sa.true()))
+    return sa.and_(_in(LOGGED), _swap.c.logged.is_not(sa.true()))
 
 
 def log(connection: sa.Connection) -> list[Swap]:
@@ -278,7 +291,7 @@ def held(connection: sa.Connection,
     :param flights: of tasks that live.
     """
     found = {flight.instance_uuid: flight for flight in flights}
-    for swap in find(connection, _swap.c.state.in_(OPEN)):
+    for swap in find(connection, _in(OPEN)):
         for member in swap.members:
             uuid_, here = member.instance_uuid, swap.where[member.instance_uuid]
             flight = found.get(uuid_)

@@ -31,6 +31,7 @@ from kronos_nova.rebalancer.store import pauses
 from kronos_nova.rebalancer.store import plans
 from kronos_nova.rebalancer.store import quarantine
 from kronos_nova.rebalancer.store import rows
+from kronos_nova.rebalancer.store import statements
 from kronos_nova.rebalancer.store import swaps
 from kronos_nova.rebalancer.store import tables
 
@@ -50,15 +51,24 @@ _FRESH: dict[str, Any] = {
 
 
 def _in(states: Iterable[TaskState]) -> ColumnElement[bool]:
-    return _task.c.state.in_([state.value for state in states])
+    # Of a plain list SQLAlchemy would write the parameters anew at each execution.
+    return _task.c.state.in_([sa.literal(state.value) for state in states])
 
 
 def _of(scopes: Collection[str] | None) -> ColumnElement[bool]:
     return sa.true() if scopes is None else _task.c.scope.in_(sorted(scopes))
 
 
-def _silent(now: float, claim_seconds: float) -> ColumnElement[bool]:
-    return sa.or_(_task.c.heartbeat_at.is_(None), _task.c.heartbeat_at <= now - claim_seconds)
+def _going_on(held: tuple[str, ...]) -> ColumnElement[bool]:
+    return _task.c.scope.not_in(held) if held else sa.true()
+
+
+def _key(scopes: Collection[str] | None) -> tuple[str, ...] | None:
+    return None if scopes is None else tuple(sorted(scopes))
+
+
+def _silent(since: float) -> ColumnElement[bool]:
+    return sa.or_(_task.c.heartbeat_at.is_(None), _task.c.heartbeat_at <= since)
 
 
 def _unexpired(now: float) -> ColumnElement[bool]:
@@ -68,41 +78,55 @@ def _unexpired(now: float) -> ColumnElement[bool]:
 def has_claimable(connection: sa.Connection, scopes: Collection[str] | None, now: float,
                   claim_seconds: float) -> bool:
     """Cheap, and may say yes wrongly: spares idle polls the write lock."""
-    due = sa.and_(_in([TaskState.QUEUED]), _task.c.not_before <= now)
-    lost = sa.and_(_in([TaskState.CLAIMED]), _silent(now, claim_seconds))
     return connection.execute(
-        sa.select(_task.c.task_id).where(sa.or_(due, lost), _of(scopes)).limit(1)
-    ).first() is not None
+        *_claimable(_key(scopes), now, now - claim_seconds)).first() is not None
+
+
+@statements.once
+def _claimable(scopes: tuple[str, ...] | None, now: float,
+               silent_since: float) -> sa.Select[Any]:
+    due = sa.and_(_in([TaskState.QUEUED]), _task.c.not_before <= now)
+    lost = sa.and_(_in([TaskState.CLAIMED]), _silent(silent_since))
+    return sa.select(_task.c.task_id).where(sa.or_(due, lost), _of(scopes)).limit(1)
 
 
 def claim(connection: sa.Connection, worker: str, scopes: Collection[str] | None, now: float, *,
           per_scope: int, total: int, claim_seconds: float, per_source: int,
           per_destination: int) -> rows.TaskRow | None:
     # First of all, so that what is read below stays true until the commit.
-    connection.execute(sa.update(tables.gate).where(tables.gate.c.name == 'claim')
-                       .values(passes=tables.gate.c.passes + 1))
+    connection.execute(*_pass())
     held = {pause.scope for pause in pauses.lasting(connection, now)}
     if None in held:
         return None
-    going_on = _task.c.scope.not_in(sorted(name for name in held if name is not None))
-    lost = connection.execute(
-        sa.select(_task.c.task_id)
-        .where(_in([TaskState.CLAIMED]), _silent(now, claim_seconds), _of(scopes), going_on,
-               _unexpired(now))
-        .order_by(_task.c.not_before, _task.c.priority, _task.c.task_id).limit(1)).first()
+    served = _key(scopes), tuple(sorted(name for name in held if name is not None))
+    lost = connection.execute(*_lost(*served, now, now - claim_seconds)).first()
     chosen = lost.task_id if lost else _next(
-        connection, sa.and_(_of(scopes), going_on), now, per_scope, total, per_source,
-        per_destination)
+        connection, served, now, per_scope, total, per_source, per_destination)
     if chosen is None:
         return None
     taken = connection.execute(
         sa.update(_task)
         .where(_task.c.task_id == chosen, sa.or_(
             _in([TaskState.QUEUED]),
-            sa.and_(_in([TaskState.CLAIMED]), _silent(now, claim_seconds))))
+            sa.and_(_in([TaskState.CLAIMED]), _silent(now - claim_seconds))))
         .values(state=TaskState.CLAIMED.value, worker=worker, heartbeat_at=now, updated_at=now,
                 **_claimed_now(connection, chosen, now)))
     return get(connection, chosen) if taken.rowcount == 1 else None
+
+
+@statements.once
+def _pass() -> sa.Update:
+    return sa.update(tables.gate).where(tables.gate.c.name == 'claim').values(
+        passes=tables.gate.c.passes + 1)
+
+
+@statements.once
+def _lost(scopes: tuple[str, ...] | None, held: tuple[str, ...], now: float,
+          silent_since: float) -> sa.Select[Any]:
+    return (sa.select(_task.c.task_id)
+            .where(_in([TaskState.CLAIMED]), _silent(silent_since), _of(scopes),
+                   _going_on(held), _unexpired(now))
+            .order_by(_task.c.not_before, _task.c.priority, _task.c.task_id).limit(1))
 
 
 def _claimed_now(connection: sa.Connection, task_id: str, now: float) -> dict[str, str]:
@@ -114,23 +138,20 @@ def _claimed_now(connection: sa.Connection, task_id: str, now: float) -> dict[st
     return {'timings': timings.document(timings.begun(marks, timings.PRE_FLIGHT, now))}
 
 
-def _next(connection: sa.Connection, allowed: ColumnElement[bool], now: float,
-          per_scope: int, total: int, per_source: int, per_destination: int) -> str | None:
-    """The first queued task whose turn, slots and requirements have come."""
-    flying = connection.execute(
-        sa.select(_task.c.scope, _task.c.from_host, _task.c.to_host)
-        .where(_in(rows.IN_FLIGHT))).all()
+def _next(connection: sa.Connection,
+          served: tuple[tuple[str, ...] | None, tuple[str, ...]], now: float, per_scope: int,
+          total: int, per_source: int, per_destination: int) -> str | None:
+    """The first queued task whose turn, slots and requirements have come.
+
+    :param served: scopes, and those that are held.
+    """
+    flying = connection.execute(*_flying()).all()
     if len(flying) >= total:
         return None
     scoped = collections.Counter(row.scope for row in flying)
     leaving = collections.Counter(row.from_host for row in flying)
     coming = collections.Counter(row.to_host for row in flying)
-    queued = connection.execute(
-        sa.select(_task.c.task_id, _task.c.plan_id, _task.c.scope, _task.c.requires,
-                  _task.c.from_host, _task.c.to_host)
-        .where(_in([TaskState.QUEUED]), _task.c.not_before <= now, allowed, _unexpired(now),
-               owed.free())
-        .order_by(_task.c.not_before, _task.c.priority, _task.c.task_id)).all()
+    queued = connection.execute(*_queued(*served, now)).all()
     completed = {
         (row.plan_id, row.instance_uuid) for row in connection.execute(
             sa.select(_task.c.plan_id, _task.c.instance_uuid)
@@ -144,25 +165,43 @@ def _next(connection: sa.Connection, allowed: ColumnElement[bool], now: float,
     return None
 
 
+@statements.once
+def _flying() -> sa.Select[Any]:
+    return sa.select(_task.c.scope, _task.c.from_host, _task.c.to_host).where(
+        _in(rows.IN_FLIGHT))
+
+
+@statements.once
+def _queued(scopes: tuple[str, ...] | None, held: tuple[str, ...], now: float) -> sa.Select[Any]:
+    return (sa.select(_task.c.task_id, _task.c.plan_id, _task.c.scope, _task.c.requires,
+                      _task.c.from_host, _task.c.to_host)
+            .where(_in([TaskState.QUEUED]), _task.c.not_before <= now, _of(scopes),
+                   _going_on(held), _unexpired(now), owed.free())
+            .order_by(_task.c.not_before, _task.c.priority, _task.c.task_id))
+
+
 def has_abandoned(connection: sa.Connection, scopes: Collection[str] | None, now: float,
                   claim_seconds: float) -> bool:
     return connection.execute(
-        sa.select(_task.c.task_id)
-        .where(_in(rows.MAYBE_IN_NOVA), _silent(now, claim_seconds), _of(scopes)).limit(1)
-    ).first() is not None
+        *_abandoned(_key(scopes), now - claim_seconds)).first() is not None
+
+
+@statements.once
+def _abandoned(scopes: tuple[str, ...] | None, silent_since: float) -> sa.Select[Any]:
+    return (sa.select(_task.c.task_id)
+            .where(_in(rows.MAYBE_IN_NOVA), _silent(silent_since), _of(scopes)).limit(1))
 
 
 def adopt(connection: sa.Connection, worker: str, scopes: Collection[str] | None, now: float,
           claim_seconds: float) -> list[rows.TaskRow]:
+    silent = _silent(now - claim_seconds)
     found = connection.execute(
-        sa.select(_task.c.task_id)
-        .where(_in(rows.MAYBE_IN_NOVA), _silent(now, claim_seconds), _of(scopes))).all()
+        sa.select(_task.c.task_id).where(_in(rows.MAYBE_IN_NOVA), silent, _of(scopes))).all()
     adopted = []
     for row in found:
         taken = connection.execute(
             sa.update(_task)
-            .where(_task.c.task_id == row.task_id, _in(rows.MAYBE_IN_NOVA),
-                   _silent(now, claim_seconds))
+            .where(_task.c.task_id == row.task_id, _in(rows.MAYBE_IN_NOVA), silent)
             .values(worker=worker, heartbeat_at=now))
         if taken.rowcount == 1:
             adopted.append(get(connection, row.task_id))
@@ -170,8 +209,13 @@ def adopt(connection: sa.Connection, worker: str, scopes: Collection[str] | None
 
 
 def renew_claim(connection: sa.Connection, worker: str, now: float) -> None:
-    connection.execute(sa.update(_task).where(_task.c.worker == worker, _in(rows.IN_FLIGHT))
-                       .values(heartbeat_at=now))
+    connection.execute(*_renewed(worker, now))
+
+
+@statements.once
+def _renewed(worker: str, now: float) -> sa.Update:
+    return sa.update(_task).where(_task.c.worker == worker, _in(rows.IN_FLIGHT)).values(
+        heartbeat_at=now)
 
 
 def mark(connection: sa.Connection, task_id: str, worker: str, from_states: Iterable[TaskState],
@@ -179,10 +223,18 @@ def mark(connection: sa.Connection, task_id: str, worker: str, from_states: Iter
     unknown = fields.keys() - _FIELDS
     if unknown or to_state.terminal or to_state not in rows.LIVE:
         raise ValueError(f'mark() cannot set {sorted(unknown) or to_state}')
+    statement, given = _marked(task_id, worker, tuple(from_states), now)
     return connection.execute(
-        sa.update(_task)
-        .where(_task.c.task_id == task_id, _task.c.worker == worker, _in(from_states))
-        .values(state=to_state.value, heartbeat_at=now, updated_at=now, **fields)).rowcount == 1
+        statement, {'state': to_state.value, **fields, **given}).rowcount == 1
+
+
+@statements.once
+def _marked(task_id: str, worker: str, from_states: tuple[TaskState, ...],
+            now: float) -> sa.Update:
+    """Executed with its new state."""
+    return (sa.update(_task)
+            .where(_task.c.task_id == task_id, _task.c.worker == worker, _in(from_states))
+            .values(heartbeat_at=now, updated_at=now))
 
 
 def requeue(connection: sa.Connection, task_id: str, worker: str, now: float, *,
@@ -231,10 +283,17 @@ def finish(connection: sa.Connection, task: model.Task, result: model.Result, st
         connection, [task.task_id, *(t.task_id for t in cancelled)], now)]
 
 
+@statements.once
+def late(now: float) -> sa.Select[Any]:
+    """One that has not ended and was to begin before now, whether it has or not."""
+    return sa.select(_task.c.task_id).where(
+        _task.c.active_instance.is_not(None), _task.c.expires_at <= now).limit(1)
+
+
 def expire(connection: sa.Connection, scopes: Collection[str] | None, now: float,
            claim_seconds: float) -> list[model.Task]:
     idle = sa.or_(_in([TaskState.PENDING, TaskState.QUEUED]),
-                  sa.and_(_in([TaskState.CLAIMED]), _silent(now, claim_seconds)))
+                  sa.and_(_in([TaskState.CLAIMED]), _silent(now - claim_seconds)))
     late = sa.and_(_task.c.expires_at <= now, _of(scopes))
     waited = sa.and_(late, _in([TaskState.PENDING]))
     return [*cancel_where(connection, waited, now, EXPIRED_TYPE, LAPSED),
@@ -328,14 +387,30 @@ def settle_swaps(connection: sa.Connection, now: float) -> list[swaps.Swap]:
 
 
 def get(connection: sa.Connection, task_id: str) -> rows.TaskRow:
-    return rows.task_row(connection.execute(
-        sa.select(_task).where(_task.c.task_id == task_id)).mappings().one())
+    return rows.task_row(connection.execute(*_one(task_id)).mappings().one())
+
+
+def known(connection: sa.Connection, task_id: str) -> rows.TaskRow | None:
+    row = connection.execute(*_one(task_id)).mappings().first()
+    return None if row is None else rows.task_row(row)
+
+
+@statements.once
+def _one(task_id: str) -> sa.Select[Any]:
+    return sa.select(_task).where(_task.c.task_id == task_id)
 
 
 def find(connection: sa.Connection, *conditions: ColumnElement[bool]) -> list[rows.TaskRow]:
-    return [rows.task_row(row) for row in connection.execute(
-        sa.select(_task).where(*conditions)
-        .order_by(_task.c.not_before, _task.c.priority, _task.c.task_id)).mappings()]
+    return _found(connection.execute(_those(*conditions)))
+
+
+def _those(*conditions: ColumnElement[bool]) -> sa.Select[Any]:
+    return sa.select(_task).where(*conditions).order_by(
+        _task.c.not_before, _task.c.priority, _task.c.task_id)
+
+
+def _found(result: sa.CursorResult[Any]) -> list[rows.TaskRow]:
+    return [rows.task_row(row) for row in result.mappings()]
 
 
 def ended(connection: sa.Connection) -> tuple[int, float]:
@@ -348,5 +423,11 @@ def ended(connection: sa.Connection) -> tuple[int, float]:
 
 def in_states(connection: sa.Connection, states: Sequence[TaskState],
               scopes: Collection[str] | None, worker: str | None) -> list[rows.TaskRow]:
+    return _found(connection.execute(*_in_states(tuple(states), _key(scopes), worker)))
+
+
+@statements.once
+def _in_states(states: tuple[TaskState, ...], scopes: tuple[str, ...] | None,
+               worker: str | None) -> sa.Select[Any]:
     mine = sa.true() if worker is None else _task.c.worker == worker
-    return find(connection, _in(states), _of(scopes), mine)
+    return _those(_in(states), _of(scopes), mine)

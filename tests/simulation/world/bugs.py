@@ -18,6 +18,7 @@ and the invariant that says so first (see ``tools/simulate_faults.py --bugs``).
 
 from collections.abc import Callable
 import dataclasses
+import functools
 import json
 import types
 from typing import Any
@@ -57,6 +58,7 @@ from kronos_nova.rebalancer.store import pauses
 from kronos_nova.rebalancer.store import plans
 from kronos_nova.rebalancer.store import quarantine
 from kronos_nova.rebalancer.store import rows
+from kronos_nova.rebalancer.store import statements
 from kronos_nova.rebalancer.store import swaps
 from kronos_nova.rebalancer.store import tables
 from kronos_nova.rebalancer.store import tasks
@@ -82,8 +84,13 @@ class Bug:
 
 def bug(*only: str) -> Callable[[Callable[[Patch], None]], Callable[[Patch], None]]:
     def register(apply: Callable[[Patch], None]) -> Callable[[Patch], None]:
+        def apply_anew(patch: Patch) -> None:
+            # No statement of before is kept, and none with the bug afterwards.
+            patch.setattr(statements, '_built', functools.cache(statements._built.__wrapped__))
+            apply(patch)
+
         name = (apply.__doc__ or '').rstrip('.')
-        BUGS[name] = Bug(name, apply, frozenset(only))
+        BUGS[name] = Bug(name, apply_anew, frozenset(only))
         return apply
     return register
 
@@ -104,8 +111,8 @@ def no_fence(patch: Patch) -> None:
 def expired_lease(patch: Patch) -> None:
     """A lease that is over is as good as a live one."""
     lease = tables.lease
-    patch.setattr(leases, '_held', lambda held, clock: (
-        lease.c.scope == held.scope, lease.c.epoch >= 0))
+    patch.setattr(leases, '_held', lambda scope, *_rest: (
+        lease.c.scope == scope, lease.c.epoch >= 0))
 
 
 @bug()

@@ -32,6 +32,7 @@ from kronos_nova.rebalancer import transport
 from kronos_nova.rebalancer.clients import reading
 from kronos_nova.rebalancer.executors import hooking
 from kronos_nova.rebalancer.executors import nova as nova_executor
+from kronos_nova.rebalancer.store import swaps
 from kronos_nova.sources import prometheus
 
 if TYPE_CHECKING:
@@ -97,6 +98,7 @@ def around(run: 'runs.Run') -> Iterator[None]:
                 (configured, 'plugins', types.SimpleNamespace(
                     load=_load, names=_names, STRATEGIES=plugins.STRATEGIES)),
                 (hooking, 'uuidutils', types.SimpleNamespace(generate_uuid=run.hooks.new_id)),
+                (swaps, 'uuid', types.SimpleNamespace(uuid4=run.hooks.new_id)),
                 (policy_watch, 'policies', types.SimpleNamespace(load=_load_policies))):
             stack.enter_context(mock.patch.object(target, name, value))
         yield

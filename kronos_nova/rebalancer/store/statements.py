@@ -1,0 +1,59 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+
+"""Statements that are executed all the time are built once: to build one takes several
+times as long as to execute it."""
+
+from collections.abc import Callable
+from collections.abc import Hashable
+import functools
+import inspect
+from typing import Any, ParamSpec, TypeVar
+
+import sqlalchemy as sa
+
+_P = ParamSpec('_P')
+_Statement = TypeVar('_Statement', bound=sa.Executable)
+_TYPES = {float: sa.Double, int: sa.BigInteger, str: sa.String}
+
+
+@functools.lru_cache(maxsize=500)
+def _built(build: Callable[..., Any], *shape: Hashable) -> Any:
+    """:param shape: the type of what is bound, and the value of anything else."""
+    # No column has such a name: in an UPDATE that would be taken for a new value.
+    return build(*(sa.bindparam(f'given_{name}', type_=_TYPES[each]) if each in _TYPES else each
+                   for name, each in zip(_names(build), shape, strict=True)))
+
+
+@functools.cache
+def _names(build: Callable[..., Any]) -> tuple[str, ...]:
+    return tuple(inspect.signature(build).parameters)
+
+
+def once(build: Callable[_P, _Statement]) -> Callable[_P, tuple[_Statement, dict[str, Any]]]:
+    """Numbers, texts and literals that it is built of are parameters of each execution.
+
+    Anything else (None, states, scopes, a clock) is hashable, and makes a statement of its own.
+
+    :returns: called as ``build`` is, but by position alone, it returns what
+        ``Connection.execute`` takes.
+    """
+    def call(*arguments: Any) -> tuple[Any, dict[str, Any]]:
+        values = [each.value if isinstance(each, sa.BindParameter) else each
+                  for each in arguments]
+        shape: list[Any] = [type(value) if type(value) in _TYPES else value
+                                 for value in values]
+        return _built(build, *shape), {
+            f'given_{name}': value for name, value, kind in zip(
+                _names(build), values, shape, strict=True) if kind in _TYPES}
+    return call  # type: ignore[return-value]
