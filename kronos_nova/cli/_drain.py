@@ -36,7 +36,7 @@ RISKY = 0.2
 @dataclasses.dataclass(frozen=True, slots=True)
 class Answer:
     """``seconds`` to empty the host, by what ``measured`` migrations have taken, of which
-    ``bandwidth`` is the median MiB/s; None where none is known. ``risky``: who may not converge,
+    ``bandwidth`` is the usual MiB/s; None where none is known. ``risky``: who may not converge,
     with the chance, by instance. ``coming``: so many are not there yet, and may land there."""
 
     check: draining.Check

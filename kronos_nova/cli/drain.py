@@ -75,12 +75,11 @@ def _rows(answer: Any, host: str) -> Iterator[tuple[str, str, str]]:
                 f'{report.threshold:g})')
     for uuid, risk in answer.risky.items():
         yield (f'instance {uuid}', 'may not converge',
-               f'{risk:.0%} of such migrations did not arrive, by what it writes to its memory '
-               'and by its past attempts')
+               f'a risk of {risk:.0%}, by what it writes to its memory and by its past attempts')
     if answer.seconds is not None:
         yield 'time', 'about', (
-            f'{answer.seconds:.0f} s, as the last {answer.measured} migrations took (median '
-            f'{answer.bandwidth:.0f} MiB/s); waiting for cycles and approval not counted')
+            f'{answer.seconds:.0f} s, as the last {answer.measured} migrations took '
+            f'({answer.bandwidth:.0f} MiB/s); waiting for cycles and approval not counted')
     else:
         yield 'time', 'not known', 'no migration is on record'
     yield 'conclusion', *_conclusion(answer, host)

@@ -48,7 +48,7 @@ OPTS: list[cfg.Opt] = [
     cfg.IntOpt('start_seconds', default=300, min=10, max=86400,
                help='For how long an instance may take to start, stop, pause or unpause, and '
                     'then to answer.'),
-    cfg.FloatOpt('look_seconds', default=10.0, min=0.0, max=300.0,
+    cfg.FloatOpt('look_seconds', default=10.0, min=0.0, max=60.0,
                  help='For so long, and until a move ends, requests to migrate single instances '
                       'are planned by what one of them has seen of Nova, Placement and the '
                       'metrics. None is refused before it was looked again. 0: each looks.'),

@@ -45,6 +45,8 @@ GENERAL = 2.0
 MOST_RISK = 0.95
 #: A phase is measured in whole seconds at best.
 _SHORTEST = 1.0
+#: Fewer pairs of different sizes say nothing about what depends on the size.
+_PAIRS = 5
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -63,21 +65,25 @@ class Costs:
 
     def __init__(self, measured: Sequence[model.Measured], copies_disk: bool) -> None:
         self._copies_disk = copies_disk
-        arrived = [m for m in measured if m.arrived and self.copied(m.memory_mb, m.disk_gb) > 0]
+        known = [m for m in measured if self.copied(m.memory_mb, m.disk_gb) > 0]
+        arrived = [m for m in known if m.arrived]
         self.count = len(arrived)
+        copied = np.array([self.copied(m.memory_mb, m.disk_gb) for m in arrived])
+        running = np.maximum(np.array([m.running for m in arrived]), _SHORTEST)
+        #: Seconds of copying that do not depend on the size, and MiB/s; None: nothing was
+        #: measured.
+        self._set_up, self.rate = _line(copied, running)
         #: MiB/s of each that arrived, by what it had to copy at least once.
-        self._rates: Floats = np.sort(np.array(
-            [self.copied(m.memory_mb, m.disk_gb) / max(m.running, _SHORTEST) for m in arrived]))
-        #: MiB/s, None: nothing was measured.
-        self.rate = float(np.median(self._rates)) if arrived else None
+        self._rates: Floats = np.sort(copied / np.maximum(running - self._set_up, _SHORTEST))
         #: Seconds besides copying.
-        self.overhead = statistics.median([m.other for m in arrived]) if arrived else 0.0
+        self.overhead = self._set_up + (
+            statistics.median([m.other for m in arrived]) if arrived else 0.0)
         self._own_times: dict[str, list[float]] = defaultdict(list)
         self._own_ends: dict[str, list[bool]] = defaultdict(list)
-        for m in measured:
-            usual = self._usual(m)
+        for m in known:
+            usual, copying = self._usual(m), max(m.running - self._set_up, _SHORTEST)
             if m.arrived and usual > 0:
-                self._own_times[m.instance_uuid].append(max(m.running, _SHORTEST) / usual)
+                self._own_times[m.instance_uuid].append(copying / usual)
             if m.arrived or self._gave_up(m, usual):
                 self._own_ends[m.instance_uuid].append(not m.arrived)
 
@@ -86,17 +92,17 @@ class Costs:
         return memory_mb + (disk_gb * 1024.0 if self._copies_disk else 0.0)
 
     def _usual(self, m: model.Measured) -> float:
-        """Seconds of copying at the median rate; 0: not known."""
+        """Seconds of copying at the usual rate; 0: not known."""
         if self.rate is None:
             return 0.0
         return max(self.copied(m.memory_mb, m.disk_gb) / self.rate, _SHORTEST)
 
-    @staticmethod
-    def _gave_up(m: model.Measured, usual: float) -> bool:
-        return m.running > 0 and (m.late or 0 < usual * GAVE_UP < m.running)
+    def _gave_up(self, m: model.Measured, usual: float) -> bool:
+        return m.running > 0 and (
+            m.late or 0 < self._set_up + usual * GAVE_UP < m.running)
 
     def times(self, index: Mapping[str, int], dirty: Floats) -> Floats:
-        """... N: how often each instance's memory is sent, in relation to the median.
+        """... N: how often each instance's memory is sent, in relation to the usual.
 
         :param index: place of instances by UUID; others may be left out.
         :param dirty: N, bytes a second that each writes; 0 where nothing is known.
@@ -150,3 +156,24 @@ def dirty_rates(scores: model.Scores) -> dict[str, float]:
         for uuid, rate in policy.dirty_rates.items():
             found[uuid] = max(rate, found.get(uuid, 0.0))
     return found
+
+
+def _line(copied: Floats, running: Floats) -> tuple[float, float | None]:
+    """Seconds that each takes whatever its size, and MiB/s.
+
+    Theil and Sen: the median of the slopes between any two of which one copies twice as much as
+    the other; half of the measurements may be wrong. Where too few differ, or the larger ones
+    took no longer, the median rate, and no seconds apart.
+    """
+    if not copied.size:
+        return 0.0, None
+    one, other = np.triu_indices(copied.size, 1)
+    differ = (np.maximum(copied[one], copied[other])
+              >= 2 * np.minimum(copied[one], copied[other]))
+    if differ.sum() >= _PAIRS:
+        one, other = one[differ], other[differ]
+        slope = float(np.median((running[other] - running[one]) / (copied[other] - copied[one])))
+        if slope > 0:
+            set_up = float(np.median(running - slope * copied))
+            return min(max(set_up, 0.0), float(running.min())), 1.0 / slope
+    return 0.0, float(np.median(copied / running))

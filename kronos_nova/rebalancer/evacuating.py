@@ -83,7 +83,7 @@ def _placed(simulation: sim.Simulation, host: str, hosts: sim.Ints,
     """As many as find a place: by the mode first, then where there is room, and all together
     anew where one by one leaves somebody."""
     numbers = np.array([n for n in sorted(map(int, simulation.on_host(host)),
-                                          key=lambda n: (-simulation.cost[n], n))
+                                          key=lambda n: (-simulation.size[n], n))
                         if simulation.drainable[n]], dtype=np.intp)
     moves = []
     if mode != model.DrainMode.AUTO:

@@ -75,6 +75,9 @@ class Connection:
         self._kept = kept
         self._shown: str | None = None
         self._lock = threading.Lock()
+        # paho calls us with locks of its own held, which its publish() takes: nothing is
+        # published below _lock, and _showing is taken by no callback of a publication.
+        self._showing = threading.Lock()
         self._topics: frozenset[str] = frozenset()
         self._asked: dict[int, list[str]] = {}
         self._refused: set[str] = set()
@@ -115,17 +118,24 @@ class Connection:
 
     def stop(self) -> None:
         """Say that we leave; what was not acknowledged comes again."""
-        if self._status is not None and self.connected.is_set():
-            self._client.publish(self._status, 'offline', 1, True).wait_for_publish(2.0)
-        self._client.disconnect()
-        self._client.loop_stop()
+        try:
+            if self._status is not None and self.connected.is_set():
+                self._client.publish(self._status, 'offline', 1, True).wait_for_publish(2.0)
+        except (RuntimeError, ValueError) as e:
+            # The connection has just broken: the last will says it for us.
+            LOG.info('MQTT broker %s:%d: could not say that we leave (%s)', self._conf.host,
+                     self._conf.port, e)
+        finally:
+            self._client.disconnect()
+            self._client.loop_stop()
 
     def subscribe(self, topics: Collection[str]) -> None:
         """Hear these from now on, and nothing else."""
         with self._lock:
             new, old = frozenset(topics) - self._topics, self._topics - frozenset(topics)
             self._topics = frozenset(topics)
-        if self.connected.is_set():
+            connected = self.connected.is_set()
+        if connected:
             self._subscribe(new)
             for some in _parts(old):
                 self._client.unsubscribe(some)
@@ -136,7 +146,11 @@ class Connection:
 
         :param said: told, on the connection's thread, whether the broker has taken it.
         """
-        info = self._client.publish(topic, payload.encode(), 1)
+        self._publish(topic, payload, False, said)
+
+    def _publish(self, topic: str, payload: str, retain: bool,
+                 said: Callable[[bool], None]) -> None:
+        info = self._client.publish(topic, payload.encode(), 1, retain)
         if info.rc not in (enums.MQTTErrorCode.MQTT_ERR_SUCCESS,
                            enums.MQTTErrorCode.MQTT_ERR_NO_CONN):
             said(False)
@@ -159,9 +173,9 @@ class Connection:
         self._trouble = None
         LOG.info('Connected to the MQTT broker at %s:%d', self._conf.host, self._conf.port)
         with self._lock:
-            topics = self._topics
             self._asked[_NOT_YET] = []
-        self.connected.set()
+            self.connected.set()
+            topics = self._topics
         self._subscribe(topics)
         with self._lock:
             self._asked.pop(_NOT_YET, None)
@@ -236,20 +250,21 @@ class Connection:
 
     def _show(self) -> None:
         """What follows from the broker's answers, once all have come."""
-        with self._lock:
-            self._refused &= self._topics
-            if self._asked or not self._topics or not self.connected.is_set():
-                return
-            shown = 'partial' if self._refused else 'online'
-            if shown == self._shown:
-                return
-            self._shown = shown
+        with self._showing:
+            with self._lock:
+                self._refused &= self._topics
+                if self._asked or not self._topics or not self.connected.is_set():
+                    return
+                shown = 'partial' if self._refused else 'online'
+                if shown == self._shown:
+                    return
+                self._shown = shown
+                if self._refused:
+                    self.hearing.clear()
+                else:
+                    self.hearing.set()
             if self._status is not None:
-                self._client.publish(self._status, shown, 1, True)
-            if self._refused:
-                self.hearing.clear()
-            else:
-                self.hearing.set()
+                self._publish(self._status, shown, True, lambda taken: None)
 
 
 def made(conf: Any, client_id: str, *, kept: bool, **more: Any) -> paho.Client:

@@ -262,7 +262,7 @@ parameter:
         self.assertEqual(('host3', 'host1'), (self.host_of(moved), self.host_of(left)))
 
     def test_requests_that_come_together_share_a_look(self) -> None:
-        self.conf.set_override('look_seconds', 300.0, 'migfra')
+        self.conf.set_override('look_seconds', 60.0, 'migfra')
         servers = [self.named(self.boot(host='host1'), f'vm-{n}') for n in range(3)]
         # No executor works meanwhile, so nothing ends.
         for n in range(3):

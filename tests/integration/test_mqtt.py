@@ -16,6 +16,7 @@
 import contextlib
 import queue
 import threading
+import time
 
 import fixtures
 from oslo_config import cfg
@@ -250,3 +251,95 @@ def test_what_came_while_it_was_away_is_lost_to_whom_nothing_is_kept(tmp_path):
                     assert says.say('a/b', turn)
                     assert hears.next()[1] == turn
                 assert says.say('a/b', 'nobody is there')
+
+
+class Slow:
+    """A client whose publications of a topic take a while to begin."""
+
+    def __init__(self, client, topic):
+        self._client, self._topic, self.begun = client, topic, threading.Event()
+
+    def __getattr__(self, name):
+        return getattr(self._client, name)
+
+    def publish(self, topic, *rest):
+        if topic == self._topic:
+            self.begun.set()
+            time.sleep(0.5)
+        return self._client.publish(topic, *rest)
+
+
+def test_what_is_shown_and_what_is_acknowledged_wait_for_each_other_no_more(tmp_path):
+    """paho holds a lock that its publish() takes while it tells of an acknowledgement."""
+    with (servers.mosquitto(tmp_path) as broker,
+          Client(broker.port, 'one', ['a/b', 'c/d'], status='s', protocol='5') as one):
+        connection = one.connection
+        connection._asked[7] = ['c/d']
+        connection._on_subscribe(connection._client, None, 7, [
+            reasoncodes.ReasonCode(packettypes.PacketTypes.SUBACK, 'Not authorized')])
+        slow = connection._client = Slow(connection._client, 's')
+        thread = threading.Thread(target=connection.subscribe, args=(['a/b'],), daemon=True)
+        thread.start()
+        assert slow.begun.wait(10)
+        assert one.say('a/b', 'x') and one.next()[1] == 'x'
+        thread.join(10)
+        assert not thread.is_alive()
+        assert connection.hearing.wait(10)
+
+
+def test_a_topic_that_comes_while_we_connect_is_heard(tmp_path):
+    with servers.mosquitto(tmp_path) as broker, Client(broker.port, 'says') as says:
+        other = Client.__new__(Client)
+        other.heard = queue.Queue()
+        other.connection = mqtt.Connection(conf(broker.port), 'other', other.heard.put)
+        other.connection.subscribe(['a/b'])
+        real = other.connection.connected.set
+        threads = []
+
+        def set_():
+            threads.append(threading.Thread(
+                target=other.connection.subscribe, args=(['a/b', 'c/d'],)))
+            threads[0].start()
+            threads[0].join(0.5)
+            real()
+
+        other.connection.connected.set = set_
+        with other:
+            other.connection.start()
+            assert other.connection.hearing.wait(30)
+            threads[0].join(30)
+            for _ in range(300):
+                assert says.say('c/d', 'x')
+                with contextlib.suppress(queue.Empty):
+                    assert other.next(0.1)[:2] == ('c/d', 'x')
+                    break
+            else:
+                raise AssertionError('it is not heard')
+
+
+def test_leaving_a_connection_that_has_just_broken_ends_it_all_the_same(tmp_path):
+    with servers.mosquitto(tmp_path) as broker:
+        one = Client(broker.port, 'one', ['a/b'], status='s')
+        client = one.connection._client
+        network = client._thread
+
+        class Broken:
+            def __getattr__(self, name):
+                return getattr(client, name)
+
+            def publish(self, *message):
+                raise RuntimeError('it is not connected')
+
+        one.connection._client = Broken()
+        one.connection.stop()
+        network.join(10)
+        assert not network.is_alive()
+
+
+def test_the_numbers_of_what_is_shown_are_taken_for_no_others(tmp_path):
+    with (servers.mosquitto(tmp_path) as broker,
+          Client(broker.port, 'looks', ['s']) as looks,
+          Client(broker.port, 'one', ['a/b'], status='s') as one):
+        assert looks.next()[1] == 'online'
+        assert one.say('a/b', 'x')
+        assert one.connection._early == {} == one.connection._said

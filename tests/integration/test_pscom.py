@@ -205,7 +205,7 @@ def test_the_broker_may_go_away_and_come_back_in_between(tmp_path):
                 until(lambda: ('h1', '91', 'resume') in there.heard)
 
 
-@pytest.mark.parametrize('host', ['h+', 'h#', 'a/b', 'a\x00', '', '$SYS', 'x' * 256])
+@pytest.mark.parametrize('host', ['h+', 'h#', 'a/b', 'a\x00', '', '$SYS', 'x' * 256, 'a\ud800'])
 def test_a_host_that_would_change_the_topic_is_refused(broker, host):
     with hook_of(broker, processes=['h1/1']) as hook:
         task = dataclasses.replace(servers.TASK, from_host=host)
@@ -259,7 +259,9 @@ def test_topics_have_the_prefix_of_the_broker(broker):
             until(lambda: hook.client.seen('h2') == {'7'})
             assert hook.client.seen('h1') == set()
             call = servers.call()
-            hook.after(dataclasses.replace(call, marker=hook.marker(call))).poll(0.0)
+            call = dataclasses.replace(call, marker=hook.marker(call))
+            assert 'slow/pscom/HOST' in hook.remedy(call)
+            hook.after(call).poll(0.0)
             assert heard.get(timeout=20) == ('slow/pscom/h1/5/request', b'task: resume\n')
 
 
@@ -269,5 +271,5 @@ def test_who_may_not_publish_learns_it(tmp_path):
         with hook_of(own, ['h1/1'], protocol='5') as hook:
             step = hook.after(dataclasses.replace(
                 servers.call(), marker=hook.marker(servers.call())))
-            with pytest.raises(base.Failed, match='may not publish'):
+            with pytest.raises(base.Failed, match='has not taken it; see its access control'):
                 servers.ended(step, 20)

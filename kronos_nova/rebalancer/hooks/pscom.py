@@ -107,7 +107,7 @@ class PscomHook(base.Hook):
 
     def remedy(self, call: base.Call) -> str:
         processes, _expected = _read(call)
-        return (f'Publish "task: resume" on fast/pscom/HOST/PROCESS/request, HOST '
+        return (f'Publish "task: resume" on {self.client.prefix}/HOST/PROCESS/request, HOST '
                 f'{call.task.from_host} and {call.task.to_host}, PROCESS '
                 f'{", ".join(processes) or "none"}.')
 

@@ -23,11 +23,12 @@ import threading
 from typing import Any
 
 from oslo_config import cfg
+from oslo_utils import uuidutils
 
 from kronos_nova import exception
 from kronos_nova.rebalancer.hooks import base
 
-_LEVEL = re.compile('[^+#/\\x00-\\x1f\\x7f]{1,255}')
+_LEVEL = re.compile('[^+#/\\x00-\\x1f\\x7f\\ud800-\\udfff]{1,255}')
 MOST = 100_000
 
 
@@ -53,14 +54,15 @@ class Client:
             raise exception.ConfigError(
                 path='kronos.conf', field='[mqtt] host', problem='pscom speaks to a broker, and '
                 'none is named', remedy='Name the broker of the processes.')
-        self._prefix = f'{conf.mqtt.prefix}/pscom'
+        self.prefix = f'{conf.mqtt.prefix}/pscom'
         self._lock = threading.Lock()
         #: (host, process) -> number of its last answer; 0: it was only seen.
         self._answers: dict[tuple[str, str], int] = {}
         self._count = 0
         # What was said while we were away answers nothing of ours.
-        self._connection = mqtt.Connection(conf, '', self._heard, kept=False)
-        self._connection.subscribe([f'{self._prefix}/+/+/response'])
+        self._connection = mqtt.Connection(
+            conf, f'kronos-pscom-{uuidutils.generate_uuid()[:8]}', self._heard, kept=False)
+        self._connection.subscribe([f'{self.prefix}/+/+/response'])
 
     def start(self) -> None:
         """Connect, and go on trying; returns at once."""
@@ -98,12 +100,13 @@ class Client:
         if not (is_level(host) and is_level(process)):
             raise base.Failed(problem=f'cannot have {host!r} or {process!r} in an MQTT topic')
         taken: list[bool] = []
-        self._connection.publish(f'{self._prefix}/{host}/{process}/request', f'task: {task}\n',
+        self._connection.publish(f'{self.prefix}/{host}/{process}/request', f'task: {task}\n',
                                  taken.append)
 
         def arrived() -> bool:
             if False in taken:
-                raise base.Failed(problem='may not publish; see the broker\'s access control')
+                raise base.Failed(problem='could not publish: the broker has not taken it; see its '
+                                          'access control')
             return bool(taken)
         return arrived
 
@@ -111,7 +114,7 @@ class Client:
 
     def _heard(self, heard: Any) -> None:
         heard.acknowledge()
-        parts = heard.topic.removeprefix(f'{self._prefix}/').split('/')
+        parts = heard.topic.removeprefix(f'{self.prefix}/').split('/')
         if len(parts) != 3 or not all(map(is_level, parts)):
             return
         key = parts[0], parts[1]

@@ -18,6 +18,8 @@ and until any task ends; the database, with all that is under way, is read each 
 """
 
 from collections.abc import Callable
+from collections.abc import Iterator
+import dataclasses
 import time
 from typing import NamedTuple
 
@@ -32,8 +34,9 @@ from kronos_nova.sources import base
 
 
 class Glance(NamedTuple):
-    """``old``: an earlier one saw it. It may say that something can be done, since executors
-    and Placement judge it again, and never that it cannot: ask for a new one then."""
+    """``old``: an earlier one saw it. It may say that something can be done: executors and
+    Placement judge claims, groups and hosts again, and loads are as old as in a long look. It may
+    not say that something cannot: ask for a new one then."""
 
     seen: looking.Seen
     old: bool
@@ -62,10 +65,26 @@ class Glances:
         old = self._kept.cluster is not None
         seen = looking.look(self._conf, policy_set, self._store, self._kept, self._kept,
                             undecided=False)
+        if old and self._store.ended() != ended:
+            # It is under way no more, and has not arrived in what was seen before.
+            return self.look(policy_set, new=True)
         if not old:
             self._ended = ended
             self._until = self._clock() + self._conf.migfra.look_seconds
         return Glance(seen, old)
+
+    def rest(self) -> None:
+        """Nobody asks just now: let go of what is too old."""
+        if self._clock() >= self._until:
+            self._kept.forget()
+
+
+def answers(samples: model.PolicySamples) -> Iterator[model.QueryResult]:
+    """All that were asked for."""
+    for field in dataclasses.fields(samples):
+        found = getattr(samples, field.name)
+        if isinstance(found, model.QueryResult):
+            yield found
 
 
 class _Kept(base.Source):
@@ -89,7 +108,8 @@ class _Kept(base.Source):
         asked, found = self._samples.get(policy.name, (None, None))
         if found is None or asked != policy:
             found = self._source.fetch(policy, profile=profile)
-            self._samples[policy.name] = policy, found
+            if all(answer.error is None for answer in answers(found)):
+                self._samples[policy.name] = policy, found
         return found
 
     def health(self) -> tuple[model.Health, str]:

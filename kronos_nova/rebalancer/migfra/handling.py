@@ -58,6 +58,9 @@ class Handler(Protocol):
         :raises StoreError: another process has taken it over, or the database is away.
         """
 
+    def rest(self) -> None:
+        """Nothing is open."""
+
     def close(self) -> None:
         """The service ends."""
 

@@ -70,6 +70,10 @@ class Wanted:
     partner: str | None = None
 
 
+class _Certain(handling.Refusal):
+    """One that no other look at the cloud changes."""
+
+
 class MoveHandler:
     """:param looks: at the cloud.
     :param note: writes within a transaction of the store that a plan is the request's.
@@ -110,6 +114,9 @@ class MoveHandler:
                 return None
             return self._swapped(request, task, swap)
         return self._told(request, task, tasks, request.progress)
+
+    def rest(self) -> None:
+        self._looks.rest()
 
     def close(self) -> None:
         return None
@@ -155,8 +162,8 @@ class MoveHandler:
         glance = self._looks.look(policies)
         try:
             found = self._judged(request, task, policies, projects, glance.seen)
-        except handling.Refusal:
-            if not glance.old:
+        except (handling.Refusal, exception.PlanRefused) as e:
+            if not glance.old or isinstance(e, _Certain):
                 raise
             return None
         return None if glance.old and found.answer.refused else found
@@ -174,9 +181,10 @@ class MoveHandler:
         found = (self._migration(request, task, projects, asked)
                  if isinstance(task, protocol.MigrateVm)
                  else self._evacuation(request, task, projects, asked))
-        if found.answer.plan.reason is not None:
-            raise handling.Refusal(
-                f'scope {found.answer.plan.scope}: {found.answer.plan.reason}')
+        plan = found.answer.plan
+        if plan.reason is not None:
+            kind = _Certain if plan.reason == asked.history.paused else handling.Refusal
+            raise kind(f'scope {plan.scope}: {plan.reason}')
         return found
 
     def _permitted(self, task: protocol.Task, scope: str,
@@ -194,7 +202,7 @@ class MoveHandler:
         try:
             server = names.server(self._nova, task.vm_name, projects, request.host)
         except names.NotMeant as e:
-            raise handling.Refusal(str(e)) from None
+            raise _Certain(str(e)) from None
         uuid = server.instance.uuid
         self._by_rdma(task, server.instance)
         self._pinnable(task)
@@ -210,12 +218,12 @@ class MoveHandler:
     def _by_rdma(self, task: protocol.MigrateVm, instance: model.Instance) -> None:
         if task.parameter.rdma_migration and not names.by_rdma(
                 instance, self._conf.migfra.rdma_extra_spec):
-            raise handling.Refusal('rdma-migration: nothing in its flavor says that its hosts '
+            raise _Certain('rdma-migration: nothing in its flavor says that its hosts '
                                    'migrate by RDMA, and Nova cannot be asked for it')
 
     def _pinnable(self, task: protocol.MigrateVm) -> None:
         if _pins(task) and not self._conf.repin.uri:
-            raise handling.Refusal('vcpu-map: Nova has no call for it, and [repin] is not enabled')
+            raise _Certain('vcpu-map: Nova has no call for it, and [repin] is not enabled')
 
     def _swap(self, task: protocol.MigrateVm, projects: frozenset[str] | None,
               asked: planner.Request, uuid: str) -> Wanted:
@@ -234,7 +242,7 @@ class MoveHandler:
     def _cool(self, asked: planner.Request, uuids: Sequence[str]) -> None:
         for uuid in uuids:
             if (why := self._cooling(asked, uuid)) is not None:
-                raise handling.Refusal(why)
+                raise _Certain(why)
 
     def _cooling(self, asked: planner.Request, uuid: str) -> str | None:
         seconds = asked.history.cooling.get(uuid)

@@ -74,5 +74,8 @@ class PinHandler:
             Kind.REPIN, request.request_id, self._conf.scheduler,
             replies.One(task.vm_name, replies.SUCCESS)), False)
 
+    def rest(self) -> None:
+        return None
+
     def close(self) -> None:
         return None

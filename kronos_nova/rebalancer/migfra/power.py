@@ -66,6 +66,9 @@ class PowerHandler:
         self._aliases = names.aliases(conf.migfra.pci_aliases)
         self._probes = probes.Probes(answers or power.answers_ssh)
 
+    def rest(self) -> None:
+        return None
+
     def close(self) -> None:
         self._probes.close()
 

@@ -213,6 +213,8 @@ class Lane:
             until, _seconds = self._waits.get(request.request_id, (float('-inf'), 0.0))
             if self._ticks() >= until:
                 self._go_on(request, self._clock())
+        if not mine:
+            self._handler.rest()
         for memory in (self._defects, self._waits):
             for request_id in memory.keys() - {r.request_id for r in mine}:
                 del memory[request_id]

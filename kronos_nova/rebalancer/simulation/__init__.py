@@ -111,15 +111,17 @@ class Simulation:
         #: score before.
         self._changes: list[list[tuple[int, int, Floats]]] = [[] for _ in self.hosts]
         self._residents = residents.Residents(self.place, len(self.hosts))
-        #: What a live migration is expected to send, MiB; disks only where they are local.
-        self.cost: Floats = arrays.real(i.memory_mb for i in instances)[order]
+        #: What a live migration copies, MiB; disks only where they are local.
+        self.size: Floats = arrays.real(i.memory_mb for i in instances)[order]
         if disks.local(options):
-            self.cost += arrays.real(
+            self.size += arrays.real(
                 disks.own_gb(i, cluster.sharing) * 1024 for i in instances)[order]
+        #: What it is expected to send until it has arrived, MiB.
+        self.cost: Floats = self.size
         if history.measured:
             rates = costs.dirty_rates(scores)
             self.cost = costs.Costs(history.measured, disks.local(options)).expected(
-                self.index, self.cost, arrays.real(rates.get(u, 0.0) for u in self.uuids))
+                self.index, self.size, arrays.real(rates.get(u, 0.0) for u in self.uuids))
         self.weights: Floats = np.array([p.weight for p in self.policies])
         self.thresholds: Floats = np.array([p.threshold for p in self.policies])
         self.room = room.Room(self.view, self.hosts, instances, order)

@@ -12,7 +12,11 @@
 
 """The newest attempts at live migrations, which costs are learned from."""
 
+from collections.abc import Iterable
 from collections.abc import Iterator
+from collections.abc import Mapping
+import json
+import math
 from typing import Any
 
 import sqlalchemy as sa
@@ -21,7 +25,6 @@ from kronos_nova import exception
 from kronos_nova import model
 from kronos_nova.model import TaskState
 from kronos_nova.rebalancer import timings
-from kronos_nova.rebalancer.store import rows
 from kronos_nova.rebalancer.store import tables
 
 #: Of so many tasks.
@@ -30,34 +33,49 @@ TASKS = 200
 _task = tables.task
 _NEWEST = (
     sa.select(_task.c.instance_uuid, _task.c.memory_mb, _task.c.disk_gb, _task.c.state,
-              _task.c.submitted_at, _task.c.completed_at, _task.c.attempts)
-    .where(_task.c.completed_at.is_not(None), _task.c.submitted_at.is_not(None),
+              _task.c.submitted_at, _task.c.completed_at, _task.c.attempts, _task.c.hooks)
+    .where(_task.c.completed_at.is_not(None),
            _task.c.method == model.Method.LIVE.value,
            _task.c.state.in_([s.value for s in (TaskState.COMPLETED, TaskState.FAILED,
                                                 TaskState.CANCELLED)]))
-    .order_by(_task.c.completed_at.desc(), _task.c.task_id).limit(TASKS))
-#: Of an attempt, what is neither waiting nor copying.
-_OTHER = (timings.PRE_CHECK, timings.PREPARING, timings.POST_MIGRATING, timings.POST_FLIGHT)
+    .order_by(_task.c.completed_at.desc(), _task.c.task_id).limit(sa.bindparam('tasks')))
+#: Where nobody has seen it copy, it did so somewhere in these.
+_BEFORE = (timings.PRE_CHECK, timings.PREPARING)
+_AFTER = (timings.POST_MIGRATING, timings.POST_FLIGHT)
+#: A paused instance writes nothing, and says nothing about itself or others that run.
+_PAUSES = 'pause'
 
 
 def newest(connection: sa.Connection) -> tuple[model.Measured, ...]:
     """Newest first; attempts that Nova has not begun to carry out are none."""
-    return tuple(found for row in connection.execute(_NEWEST) for found in _of_task(row))
+    return tuple(found for row in connection.execute(
+        _NEWEST, {'tasks': TASKS}) for found in _of_task(row))
 
 
 def _of_task(row: Any) -> Iterator[model.Measured]:
-    attempts = rows.attempts(row.attempts)
+    if row.hooks and any(hook[0] == _PAUSES for hook in json.loads(row.hooks)):
+        return
+    completed = row.state == TaskState.COMPLETED.value
+    attempts = json.loads(row.attempts or '[]')
+    if completed and not (attempts and attempts[-1].get('phases')):
+        if row.submitted_at is not None:
+            # Of an earlier release: from its request until an executor saw its end.
+            yield model.Measured(row.instance_uuid, row.memory_mb, row.disk_gb,
+                                 running=max(0.0, row.completed_at - row.submitted_at))
+        attempts = attempts[:-1]
     for attempt in reversed(attempts):
-        arrived = attempt.error_type is None and row.state == TaskState.COMPLETED.value
-        running = attempt.phases.get(timings.RUNNING, 0.0)
-        if arrived and not attempt.phases:
-            break
-        if arrived or running > 0:
+        phases = attempt.get('phases') or {}
+        arrived = completed and attempt['error_type'] is None
+        running = _sum(phases, (timings.RUNNING,))
+        before = _sum(phases, _BEFORE)
+        if arrived and not running:
+            running, before = before, 0.0
+        if running > 0 or arrived:
             yield model.Measured(
                 row.instance_uuid, row.memory_mb, row.disk_gb, running=running,
-                other=sum(attempt.phases.get(phase, 0.0) for phase in _OTHER), arrived=arrived,
-                late=attempt.error_type == exception.MigrationTimeout.wire_type)
-    if row.state == TaskState.COMPLETED.value and not (attempts and attempts[-1].phases):
-        # Of an earlier release: from its request until an executor saw its end.
-        yield model.Measured(row.instance_uuid, row.memory_mb, row.disk_gb,
-                             running=max(0.0, row.completed_at - row.submitted_at))
+                other=before + _sum(phases, _AFTER), arrived=arrived,
+                late=attempt['error_type'] == exception.MigrationTimeout.wire_type)
+
+
+def _sum(phases: Mapping[str, float], names: Iterable[str]) -> float:
+    return math.fsum(phases.get(name, 0.0) for name in names)

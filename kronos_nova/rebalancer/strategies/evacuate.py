@@ -116,13 +116,13 @@ class Evacuate(base.Strategy):
 
 def _batch(simulation: sim.Simulation, hosts: list[str], budget: int) -> list[int]:
     """Who is placed together: hosts with the fewest instances first, of each
-    the largest claims first: they fit the fewest hosts."""
+    the largest first: they fit the fewest hosts."""
     found: list[int] = []
     for host in sorted(hosts, key=lambda h: (len(simulation.on_host(h)), h)):
         if len(found) >= max(budget, AHEAD):
             break
         found += sorted((int(n) for n in simulation.on_host(host)),
-                        key=lambda n: (-simulation.cost[n], n))
+                        key=lambda n: (-simulation.size[n], n))
     return found
 
 

@@ -22,6 +22,7 @@ import numpy as np
 import pytest
 
 from kronos_nova import model
+from kronos_nova.constraints import disks
 from kronos_nova.rebalancer import costs
 from kronos_nova.rebalancer import simulation as sim
 from kronos_nova.rebalancer.strategies import spread
@@ -94,6 +95,27 @@ def test_what_did_not_arrive_after_much_longer_than_usual_did_not_converge(attem
     assert of(measured(*[10] * 9), own).one('a', 1000, 0, 0.0).risk == pytest.approx(risk)
 
 
+def test_what_each_takes_whatever_its_size_is_no_part_of_the_rate():
+    """Most are small; a large one is copied at what the network gives."""
+    small, large = measured(*[8] * 20, memory_mb=1024), measured(39, 71, memory_mb=32 * 1024)
+    found = of(small, large, measured(263, memory_mb=256 * 1024))
+    assert found.rate == pytest.approx(1024, rel=0.1) and found.overhead == pytest.approx(7, abs=1)
+    assert found.one('a', 64 * 1024, 0, 0.0).seconds == pytest.approx(71, rel=0.1)
+    assert found.one('a', 64 * 1024, 0, 150.0 * MIB).risk < 0.1, 'the small ones were not slow'
+
+
+def test_where_larger_ones_took_no_longer_the_median_rate_is_taken():
+    found = of(measured(*[10] * 5, memory_mb=1000), measured(1, memory_mb=10**6))
+    assert (found.rate, found.overhead) == (100.0, 0.0)
+
+
+def test_who_copies_nothing_is_no_measurement():
+    own = measured(60, 60, uuid='a', memory_mb=0), measured(60, uuid='a', memory_mb=0,
+                                                            arrived=False)
+    found = of(measured(*[10] * 9), *own)
+    assert found.one('a', 1000, 0, 0.0) == costs.Expectation(10.0, 0.0)
+
+
 def test_disks_count_where_they_are_copied():
     found = [model.Measured('a', 1024, 1, 20.0)]
     assert of(found).rate == pytest.approx(51.2)
@@ -161,10 +183,42 @@ def test_of_two_that_gain_the_same_the_calmer_one_is_moved():
     assert moved(calm_and_busy(measured=(*measured(1, 1, memory_mb=10**6), *gave_up))) == ['i0']
 
 
-@clouds.examples(20)
-@hypothesis.given(knobs=clouds.knobs())
-def test_without_measurements_a_simulation_costs_as_it_did(knobs):
+@clouds.examples(40)
+@hypothesis.given(knobs=clouds.knobs(), local=st.booleans())
+def test_without_measurements_a_migration_costs_what_it_copies(knobs, local):
     r = clouds.request(knobs)
-    found = sim.Simulation(r.cluster, r.scores, r.policies, r.history, r.options)
-    for uuid, cost in zip(found.uuids, found.cost, strict=True):
-        assert cost >= r.cluster.instances[uuid].memory_mb
+    options = dataclasses.replace(r.options, instance_storage='local' if local else 'shared')
+    found = sim.Simulation(r.cluster, r.scores, r.policies, r.history, options)
+    for uuid, cost, size in zip(found.uuids, found.cost, found.size, strict=True):
+        one = r.cluster.instances[uuid]
+        disk = disks.own_gb(one, r.cluster.sharing) * 1024 if local else 0
+        assert cost == size == one.memory_mb + disk
+
+
+@pytest.mark.parametrize('local', [True, False])
+def test_disks_are_part_of_what_was_measured_where_they_are_copied(local):
+    request = test_draining.cloud(1024)
+    one = dataclasses.replace(request.cluster.instances['i0'], disk_gb=1, local_disk_gb=1)
+    cluster = dataclasses.replace(request.cluster, instances={'i0': one})
+    history = model.History(measured=tuple([model.Measured('x', 1024, 9, 10.0)] * 3
+                                           + [model.Measured('i0', 1024, 9, 20.0)] * 2))
+    options = model.Options(instance_storage='local' if local else 'shared')
+    found = sim.Simulation(cluster, request.scores, request.policies, history, options)
+    assert found.size.tolist() == [2048.0 if local else 1024.0]
+    assert found.cost[0] == pytest.approx(found.size[0] * 2 ** 0.5), 'half way to its own'
+
+
+@pytest.mark.parametrize('mode', list(model.DrainMode))
+def test_drains_begin_with_the_largest_whatever_they_write(mode):
+    from kronos_nova.rebalancer import draining
+
+    request = test_draining.cloud(4096, 2048, 1024)
+    name = request.policies.enabled[0].name
+    scores = model.Scores({name: dataclasses.replace(
+        request.scores.policies[name], dirty_rates={'i2': 500.0 * MIB})})
+    options = dataclasses.replace(request.options, evacuate_disabled_hosts=True)
+    request = dataclasses.replace(
+        request, scores=scores, options=options, budget=3,
+        history=model.History(measured=tuple(measured(*[10] * 9))))
+    found = draining.empty(request, 'a', mode)
+    assert [m.instance_uuid for m in found.plan.moves] == ['i0', 'i1', 'i2']

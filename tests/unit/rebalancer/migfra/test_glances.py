@@ -18,7 +18,11 @@ from kronos_nova import exception
 from kronos_nova import model
 from kronos_nova import policy
 from kronos_nova.model import TaskState
+from kronos_nova.rebalancer import wanted
 from kronos_nova.rebalancer.migfra import glances
+from kronos_nova.rebalancer.migfra import handling
+from kronos_nova.rebalancer.migfra import moves
+from kronos_nova.rebalancer.migfra import protocol
 from kronos_nova.rebalancer.store import api
 from kronos_nova.sources import base
 from tests.unit.rebalancer.hooks import servers
@@ -33,7 +37,7 @@ class Cloud(base.Source):
 
     def __init__(self):
         self.collected = self.fetched = 0
-        self.fails = False
+        self.fails, self.error = False, None
 
     def collect(self, now):
         self.collected += 1
@@ -43,7 +47,8 @@ class Cloud(base.Source):
 
     def fetch(self, policy, *, profile=True):
         self.fetched += 1
-        return model.PolicySamples(policy.name, model.QueryResult('q', model.Health.HEALTHY))
+        return model.PolicySamples(policy.name, model.QueryResult(
+            'q', model.Health.HEALTHY, error=self.error))
 
     def health(self):
         return model.Health.HEALTHY, ''
@@ -105,6 +110,87 @@ def test_other_policies_are_asked_anew(bench):
     other = policy.parse({'policies': [
         {'name': 'cpu', 'weight': 1.0, 'imbalance_query': 'other'}]})
     assert looks.look(other).old and cloud.fetched == 2
+
+
+def test_a_task_that_ends_while_an_old_look_is_taken_makes_it_a_new_one(bench, monkeypatch):
+    looks, cloud, store, _now = bench
+    cases.save(store)
+    looks.look(POLICIES)
+    row, flights = cases.claim(store), store.flights
+
+    def ends():
+        if not store.task(row.task.task_id).task.state.terminal:
+            cases.end(store, row)
+        return flights()
+
+    monkeypatch.setattr(store, 'flights', ends)
+    found = looks.look(POLICIES)
+    assert not found.old and cloud.collected == 2, 'it is neither there nor under way'
+
+
+def test_an_answer_that_failed_is_shared_by_nobody(bench):
+    looks, cloud, _store, _now = bench
+    cloud.error = 'timed out'
+    looks.look(POLICIES)
+    cloud.error = None
+    assert looks.look(POLICIES).seen.samples['cpu'].imbalance.error is None
+    looks.look(POLICIES)
+    assert (cloud.collected, cloud.fetched) == (1, 2)
+
+
+def test_what_is_too_old_is_let_go_of_when_nobody_asks(bench):
+    looks, _cloud, _store, now = bench
+    looks.look(POLICIES)
+    looks.rest()
+    assert looks._kept.cluster is not None
+    now[0] = 10.0
+    looks.rest()
+    assert looks._kept.cluster is None
+
+
+class Handler(moves.MoveHandler):
+    """What is made of a look is told by a table: of an old one, and of a new one."""
+
+    def __init__(self, old, new):
+        self.table, self.asked = {True: old, False: new}, []
+        self._looks = self
+
+    def look(self, policy_set, *, new=False):
+        self.asked.append(new)
+        return glances.Glance(new, not new)
+
+    def _judged(self, request, task, policies, projects, seen):
+        found = self.table[not seen]
+        if isinstance(found, Exception):
+            raise found
+        return found
+
+
+def wanted_of(*refused):
+    answer = wanted.Answer(model.Plan('blue'), dict.fromkeys(refused))
+    return moves.Wanted(answer, None, {})
+
+
+MOVE = protocol.MigrateVm.model_construct()
+
+
+@pytest.mark.parametrize(('old', 'again'), [
+    (wanted_of(), False), (wanted_of('u1'), True), (handling.Refusal('no'), True),
+    (exception.PlanRefused(scope='blue', problem='x'), True)])
+def test_an_earlier_look_may_let_begin_and_never_refuses(old, again):
+    found = Handler(old, None)._glanced(None, MOVE, None, None)
+    assert (found is None) == again
+
+
+def test_what_no_look_changes_is_refused_at_once():
+    with pytest.raises(handling.Refusal):
+        Handler(moves._Certain('no such server'), None)._glanced(None, MOVE, None, None)
+
+
+def test_whole_hosts_are_looked_at_anew():
+    handler = Handler(wanted_of(), wanted_of())
+    task = protocol.EvacuateNode.model_construct()
+    assert handler._glanced(None, task, None, None) is None and handler.asked == []
 
 
 def test_a_look_that_failed_is_shared_by_nobody(bench):

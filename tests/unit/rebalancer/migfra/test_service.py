@@ -82,6 +82,9 @@ class Handler:
             raise answer
         return answer
 
+    def rest(self):
+        self.rested = True
+
     def close(self):
         pass
 

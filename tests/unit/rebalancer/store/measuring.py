@@ -16,6 +16,7 @@ import dataclasses
 
 from kronos_nova import model
 from kronos_nova.model import TaskState
+from kronos_nova.rebalancer.store import measured
 from tests.unit.rebalancer.store import cases
 from tests.unit.rebalancer.store.cases import NOW
 
@@ -69,6 +70,42 @@ def what_was_cancelled_in_nova_is_kept_with_its_time(store):
     assert _known(store) == (model.Measured(uuid, 2048, 7, 30.0, 7.5, False, False),)
 
 
+def one_that_nobody_saw_copy_did_so_before(store):
+    """Nova's times are not always known, and looks are seconds apart."""
+    unseen = dataclasses.replace(GOOD, phases={'queue': 1.0, 'pre_check': 9.0, 'preparing': 2.0,
+                                               'post_flight': 0.5})
+    uuid = _ended(store, TaskState.COMPLETED, [unseen], NOW)
+    assert _known(store) == (model.Measured(uuid, 2048, 7, 11.0, 0.5),)
+
+
+def what_failed_is_known_also_when_the_task_did_not_come_so_far_again(store):
+    cases.save(store, [lambda p, s: cases.make_task(p, s, memory_mb=2048, disk_gb=7)])
+    row = cases.claim(store)
+    task = row.task
+    store.mark(task.task_id, 'w', [TaskState.CLAIMED], TaskState.SUBMITTED, NOW, submitted_at=NOW)
+    assert store.requeue(task.task_id, 'w', NOW + 40, not_before=NOW + 40, retry_count=1,
+                         attempt=0, error='late', error_type='MigrationTimeout', attempts=(LATE,))
+    assert store.cancel(task.task_id, NOW + 50, cancelled_by='me', reason='enough',
+                        instance_cooldown=900)
+    assert _known(store) == (model.Measured(task.instance_uuid, 2048, 7, 30.0, 7.5, False, True),)
+
+
+def a_migration_of_one_that_was_paused_for_it_says_nothing(store):
+    _ended(store, TaskState.COMPLETED, [GOOD], NOW, hooks=(model.TaskHook('pause'),))
+    assert _known(store) == ()
+    _ended(store, TaskState.COMPLETED, [GOOD], NOW + 50, hooks=(model.TaskHook('pscom'),))
+    assert len(_known(store)) == 1
+
+
+def the_newest_tasks_are_enough(store):
+    known, measured.TASKS = measured.TASKS, 2
+    try:
+        uuids = [_ended(store, TaskState.COMPLETED, [GOOD], NOW + 50 * n) for n in range(3)]
+        assert [m.instance_uuid for m in _known(store)] == uuids[:0:-1]
+    finally:
+        measured.TASKS = known
+
+
 def of_an_earlier_release_the_whole_time_counts_as_copying(store):
     uuid = _ended(store, TaskState.COMPLETED, [dataclasses.replace(GOOD, phases={})], NOW)
     other = _ended(store, TaskState.COMPLETED, [], NOW + 100)
@@ -85,5 +122,9 @@ def other_ways_than_live_are_not_measured(store):
 ALL = [attempts_are_measured_one_by_one_the_newest_first,
        what_nova_did_not_begin_to_copy_is_no_measurement,
        what_was_cancelled_in_nova_is_kept_with_its_time,
+       one_that_nobody_saw_copy_did_so_before,
+       what_failed_is_known_also_when_the_task_did_not_come_so_far_again,
+       a_migration_of_one_that_was_paused_for_it_says_nothing,
+       the_newest_tasks_are_enough,
        of_an_earlier_release_the_whole_time_counts_as_copying,
        other_ways_than_live_are_not_measured]
