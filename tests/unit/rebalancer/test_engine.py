@@ -597,6 +597,19 @@ def test_three_plans_that_made_it_worse_pause_the_scope(world, caplog):
     assert one.run_cycle()[0]['moves'], 'what came before is not held against it again'
 
 
+@pytest.mark.parametrize('why', [None, 'enough'])
+def test_a_breaker_stops_pairs_too(world, monkeypatch, why):
+    """Of a policy where no single move helps."""
+    monkeypatch.setattr(engine.breakers, 'tripped', lambda *args, **kw: why)
+    world.path.write_text(world.path.read_text().replace('cycle: 1', 'cycle: 2'))
+    world.source._hosts, world.source._usages = {'a': 0.8, 'b': 0.4}, {A0: 0.5, B0: 0.3}
+    world.engine().run_cycle()
+    row, = world.store.plans()
+    assert len(row.plan.moves) == 2 * (why is None)
+    assert [{s.first, s.second} for s in row.plan.swaps] == [{A0, B0}] * (why is None)
+    assert [s.state for s in world.store.swaps_of(row.plan_id)] == ['going'] * (why is None)
+
+
 def test_load_that_rises_everywhere_opens_no_breaker(world):
     """A morning: each imbalance is larger than the last, by what all hosts gained."""
     quick(world)

@@ -292,11 +292,11 @@ def a_dry_run_begins_none(store):
     assert store.swaps_of(plan_id) == [] and store.plan(plan_id).plan.swaps == plan.swaps
 
 
-def a_pair_of_moves_between_three_hosts_goes_back_in_the_same_way(store):
-    """As spread plans it: to the place that the second one leaves, and that one elsewhere."""
+def a_pair_of_moves_between_other_hosts_goes_back_in_the_same_way(store):
+    """As spread plans it: each to a host of its own."""
     plan_id = new_id()
     a = make_task(plan_id, alternates=())
-    b = make_task(plan_id, from_host='h2', to_host='h3', requires=(a.instance_uuid,), wave=1,
+    b = make_task(plan_id, from_host='h4', to_host='h3', requires=(a.instance_uuid,), wave=1,
                   alternates=())
     plan = model.Plan('blue', tuple(model.Move(
         t.instance_uuid, t.from_host, t.to_host, t.phase, wave=t.wave, requires=t.requires)
@@ -341,6 +341,6 @@ ALL = [both_halves_end_it_and_nobody_is_told_of_what_went_well,
        a_swap_that_is_not_over_is_kept_with_its_plans_however_old,
        one_half_is_not_approved_without_the_other,
        a_dry_run_begins_none,
-       a_pair_of_moves_between_three_hosts_goes_back_in_the_same_way,
+       a_pair_of_moves_between_other_hosts_goes_back_in_the_same_way,
        what_an_earlier_release_wrote_has_no_swaps,
        the_way_back_comes_before_all_that_waits]
