@@ -263,6 +263,8 @@ def unit(tally: Tally) -> None:
 
 def functional(tally: Tally) -> None:
     """real Nova on its own in-process fixtures (stestr); both doors on eventlet"""
+    if not (TOP / '.stestr').exists():
+        execute([PYTHON, 'tools/stestr_times.py'], minutes=2)
     stestr(tally, name='functional')
     stestr(tally, r'test_base\.|test_filters\.CeilingTestCase\.test_a_host_above_its|'
            r'test_weigher\.FollowScoresTestCase\.test_boots_follow', name='eventlet',
