@@ -47,11 +47,55 @@ def _empty(store):
         found.drop_all(connection)
 
 
+class Schema:
+    """As the migrations make it, in one database; made again when somebody has touched it.
+
+    To drop all and to migrate takes most of a case's time.
+    """
+
+    def __init__(self):
+        self.touched = True
+        self._rows = {}
+        sa.event.listen(sa.Engine, 'before_cursor_execute', self._look)
+
+    def _look(self, _connection, _cursor, statement, *_rest):
+        verb = statement.split(maxsplit=1)[0].upper()
+        if verb in ('CREATE', 'ALTER', 'DROP', 'RENAME', 'TRUNCATE') or (
+                verb in ('INSERT', 'UPDATE', 'DELETE') and 'alembic_version' in statement):
+            self.touched = True
+
+    def renew(self, store):
+        """The database is as after the first upgrade."""
+        if self.touched:
+            _empty(store)
+            store.upgrade()
+            with store.engine.begin() as connection:
+                self._rows = {table: [dict(row) for row in connection.execute(
+                    sa.select(table)).mappings()] for table in tables.metadata.sorted_tables}
+            self.touched = False
+            return
+        with store.engine.begin() as connection:
+            for table in reversed(tables.metadata.sorted_tables):
+                connection.execute(sa.delete(table))
+            for table, rows in self._rows.items():
+                if rows:
+                    connection.execute(sa.insert(table), rows)
+
+    def close(self):
+        sa.event.remove(sa.Engine, 'before_cursor_execute', self._look)
+
+
+@pytest.fixture(scope='module')
+def schema(url):
+    found = Schema()
+    yield found
+    found.close()
+
+
 @pytest.fixture
-def store(url):
+def store(url, schema):
     store = api.Store.from_url(url)
-    _empty(store)
-    store.upgrade()
+    schema.renew(store)
     yield store
     store.close()
 
@@ -86,3 +130,29 @@ def test_who_freezes_in_a_transaction_holds_the_others_up_for_seconds_only(url, 
         assert again.scalar(sa.select(tables.gate.c.passes)) == 1
     frozen.close()
     other.close()
+
+
+def test_what_a_case_leaves_is_gone_for_the_next_one(store, schema):
+    def content():
+        with store.engine.connect() as connection:
+            found = sa.MetaData()
+            found.reflect(connection)
+            return {table.name: (sorted(str(column.type) for column in table.c),
+                                 len(table.indexes), connection.execute(sa.select(table)).all())
+                    for table in found.sorted_tables}
+
+    _empty(store)
+    store.upgrade()
+    schema.renew(store)
+    new = content()
+    assert new['gate'][2] and set(tables.metadata.tables) < set(new)
+    for leave in ('DELETE FROM gate', 'UPDATE gate SET passes = 7',
+                  "INSERT INTO drain (scope, host, since) VALUES ('s', 'h', 1)",
+                  'ALTER TABLE drain ADD another INTEGER', 'DROP TABLE drain',
+                  'CREATE TABLE another (number INTEGER)',
+                  "UPDATE alembic_version SET version_num = '0001'"):
+        with store.engine.begin() as connection:
+            connection.execute(sa.text(leave))
+        assert content() != new
+        schema.renew(store)
+        assert content() == new, leave
