@@ -48,7 +48,7 @@ def test_a_snapshot_is_planned_as_a_replay_plans_it_scope_by_scope():
     found = of_snapshot()
     assert found.wrong == []
     assert 'Scope fast-storage' in found.text and 'Scope _unassigned_' in found.text
-    assert '4 instances of 2 hosts move to 4 hosts, in 2 waves.' in found.text
+    assert '4 instances of 2 hosts move to 4 hosts, in 3 waves.' in found.text
     assert MOVED in found.text and 'compute-12: disabled (maintenance: memory mo' in found.text
     assert 'A snapshot holds one time only' in found.text
     assert 'As of 2026-11-01 00:00:00 UTC' in found.text
