@@ -43,6 +43,10 @@ from kronos_nova.rebalancer.strategies import spread
 
 #: A rise of the combined imbalance that two scores of that error can feign.
 LEAST = 2 * spread.NOISE
+#: So often harm is looked for at most: counted work, so that a replay binds the same.
+MOST = 50_000
+#: A chain of moves that wait for each other grows no longer by what is bound here.
+DEEPEST = 3
 
 Needs = Mapping[str, set[str]]
 
@@ -56,7 +60,8 @@ def paired(simulation: sim.Simulation, view: cluster_view.ClusterView,
     :param view: the cluster before the plan; it is left as it was.
     :param moves: in waves.
     """
-    if sum(m.phase is model.Phase.SPREAD for m in moves) < 2 or not simulation.trusted:
+    if (sum(m.phase is model.Phase.SPREAD for m in moves) < 2 or not simulation.trusted
+            or simulation.options.objective == 'kronos'):
         return moves, ()
     pairing = _Pairing(_Harm(simulation, moves), moves)
     with boards.Board(view, moves).closing() as board:
@@ -85,6 +90,11 @@ class _Harm:
             for h, change in changes:
                 self._start[:, h] -= change
         self._known: dict[frozenset[str], sim.Floats] = {}
+        self._asked = 0
+
+    @property
+    def spent(self) -> bool:
+        return self._asked >= MOST
 
     @property
     def uuids(self) -> list[str]:
@@ -92,6 +102,7 @@ class _Harm:
 
     def of(self, made: set[str], more: set[str]) -> float:
         """By how much ``more`` makes it worse when these have been made; negative: better."""
+        self._asked += 1
         before, after = self._imbalances(made), self._imbalances(made | more)
         weights, limits = self._measure.weights, np.maximum(before, self._measure.thresholds)
         rise = float(weights @ (after - before))
@@ -122,6 +133,9 @@ class _Pairing:
         for move in moves:
             self.needs[move.instance_uuid] = {
                 need for u in move.requires for need in (u, *self.needs[u])}
+        #: Drains and repairs depend on these, and come to depend on nothing else.
+        self._fixed = {u for move in moves if move.phase is not model.Phase.SPREAD
+                       for u in self.needs[move.instance_uuid]}
         self.swaps: list[model.Swap] = []
 
     def moves(self) -> Iterator[model.Move]:
@@ -137,16 +151,18 @@ class _Pairing:
         """Have one move wait for another one."""
         for uuid in self._harmful():
             found = []
-            for other in self._harm.uuids:
+            for other in self._harm.uuids if uuid not in self._fixed else ():
+                if self._harm.spent:
+                    return False
                 first = self._whole(other)
                 new = first - self.needs[uuid]
                 if (uuid not in first and new and not self._harm.does(self.needs[uuid], new)
                         and not self._harm.does(self.needs[uuid] | first, {uuid})):
                     found.append((len(new), self._harm.of(
                         self.needs[uuid], {*new, uuid}), sorted(new)))
-            if found:
-                self._wait(uuid, set(min(found)[2]))
-                return True
+            for _, _, first_ones in sorted(found):
+                if self._wait({uuid: set(first_ones)}):
+                    return True
         return False
 
     def pair(self, may_return: Callable[[str, str, Needs], bool]) -> bool:
@@ -157,16 +173,22 @@ class _Pairing:
         for uuid in self._harmful():
             found = []
             for other in self._harm.uuids:
+                if self._harm.spent:
+                    return False
+                if other == uuid or self._swapped() & {uuid, other}:
+                    continue
                 first, second = self._in_turn(uuid, other)
                 rest = (self.needs[first] | self.needs[second]) - {first, second}
-                if (other != uuid and not self._swapped() & {uuid, other}
+                if (not self._fixed & {first, second}
+                        and not any(first in self.needs[u] for u in rest)
                         and not self._harm.does(rest, {first, second})
-                        and self._harm.does(self.needs[first], {first})
+                        and self._harm.does(rest, {first})
                         and not self._counted_on(first, second)):
-                    found.append((self._harm.of(rest, {first, second}), first, second))
-            for _, first, second in sorted(found):
-                if may_return(first, second, self.needs):
-                    self._wait(second, {first, *self.needs[first]})
+                    found.append((self._harm.of(rest, {first, second}), first, second, rest))
+            for _, first, second, rest in sorted(found, key=lambda one: one[:3]):
+                # What the second one needs has been made before the first one leaves.
+                if may_return(first, second, self.needs) and self._wait(
+                        {first: rest, second: {first, *rest}}):
                     for one in (first, second):
                         self._found[one] = dataclasses.replace(
                             self._found[one], alternates=(), alternate_improvements=())
@@ -203,7 +225,26 @@ class _Pairing:
         return any(first in needs and second != uuid and second not in needs
                    for uuid, needs in self.needs.items())
 
-    def _wait(self, uuid: str, more: set[str]) -> None:
-        for other, needs in self.needs.items():
-            if other == uuid or uuid in needs:
-                needs |= more
+    def _wait(self, more: Mapping[str, set[str]]) -> bool:
+        """Have these wait for more, and with them whatever waits for them; False: the chain
+        would be too long, and nothing has changed."""
+        wanted = {}
+        for uuid, needs in self.needs.items():
+            added = {need for one, new in more.items() if one == uuid or one in needs
+                     for need in new}
+            if added - needs:
+                wanted[uuid] = needs | added
+        found = {**self.needs, **wanted}
+        before, after = self._depths(self.needs), self._depths(found)
+        if any(after[uuid] > max(before[uuid], DEEPEST) for uuid in wanted):
+            return False
+        self.needs = found
+        return True
+
+    @staticmethod
+    def _depths(needs: Needs) -> dict[str, int]:
+        """How many wait for each other up to each, itself not counted."""
+        depths: dict[str, int] = {}
+        for uuid in sorted(needs, key=lambda u: len(needs[u])):
+            depths[uuid] = max((depths[u] + 1 for u in needs[uuid]), default=0)
+        return depths

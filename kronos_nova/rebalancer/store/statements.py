@@ -51,6 +51,8 @@ def once(build: Callable[_P, _Statement]) -> Callable[_P, tuple[_Statement, dict
     def call(*arguments: Any) -> tuple[Any, dict[str, Any]]:
         values = [each.value if isinstance(each, sa.BindParameter) else each
                   for each in arguments]
+        # Those of NumPy are floats of a kind of their own.
+        values = [float(each) if isinstance(each, float) else each for each in values]
         shape: list[Any] = [type(value) if type(value) in _TYPES else value
                                  for value in values]
         return _built(build, *shape), {

@@ -238,3 +238,74 @@ def test_of_moves_that_do_harm_no_other_one_would_spare_it():
                         or harm(request, made, more) > pairing.LEAST
                         or harm(request, made + more, [one]) > pairing.LEAST)
     assert harmful > 10 and bound > 0.7 * harmful
+
+
+def test_the_objective_of_kronos_knows_no_pairs(tmp_path):
+    request = requested(tmp_path, CHAIN)
+    moves = (move(X, 'a', 'b'), move(Y, 'b', 'c'))
+    assert paired(request, *moves)[1] == (model.Swap(X, Y),)
+    found, swaps = paired(dataclasses.replace(request, options=dataclasses.replace(
+        request.options, objective='kronos')), *moves)
+    assert swaps == () and not any(m.requires for m in found.values())
+
+
+def test_work_is_counted_and_what_is_not_bound_by_then_stays_as_it_was(tmp_path, monkeypatch):
+    request = requested(tmp_path, CHAIN)
+    moves = (move(X, 'a', 'b'), move(Y, 'b', 'c'))
+    monkeypatch.setattr(pairing, 'MOST', 0)
+    found, swaps = paired(request, *moves)
+    assert swaps == () and not any(m.requires for m in found.values())
+
+
+class Table:
+    """Harm as told: of each, unless one of these has been made."""
+
+    spent = False
+
+    def __init__(self, uuids, **remedies):
+        self.uuids, self.remedies = list(uuids), remedies
+
+    def of(self, made, more):
+        return sum(1.0 for u in more if u in self.remedies
+                   and not self.remedies[u] & (made | more))
+
+    def does(self, made, more):
+        return self.of(made, more) > 0
+
+
+def made(phase=model.Phase.SPREAD, **needs):
+    return [dataclasses.replace(move(u, 'a', 'b'), requires=tuple(found))
+            for u, found in needs.items()]
+
+
+def always(first, second, needs):
+    return True
+
+
+def test_what_drains_and_repairs_need_comes_to_wait_for_nothing():
+    harm = Table('uv', u={'v'})
+    free = pairing._Pairing(harm, made(v='', u='', w='u'))
+    assert free.bind() and free.needs['w'] == {'u', 'v'}
+    drain = dataclasses.replace(move('d', 'a', 'b', model.Phase.EVACUATE), requires=('u',))
+    held = pairing._Pairing(harm, [*made(v='', u=''), drain])
+    assert not held.bind() and not held.pair(always) and held.needs['d'] == {'u'}
+
+
+def test_what_the_second_one_needs_has_been_made_before_the_first_one_leaves():
+    harm = Table('xy', x={'y'}, y={'x'})
+    found = pairing._Pairing(harm, made(z='', y='z', x=''))
+    assert found.pair(always)
+    swap, = found.swaps
+    assert {swap.first, swap.second} == {'x', 'y'}
+    assert found.needs[swap.first] == {'z'} and found.needs[swap.second] == {'z', swap.first}
+
+
+def test_a_chain_of_waits_ends_somewhere():
+    names = 'abcdefgh'
+    harm = Table(names, **{u: {before} for before, u in zip(names, names[1:], strict=False)})
+    found = pairing._Pairing(harm, made(**dict.fromkeys(names, '')))
+    while found.bind():
+        pass
+    depths = found._depths(found.needs)
+    assert max(depths.values()) == pairing.DEEPEST
+    assert [u for u in names if found.needs[u]] == list('bcd'), 'the rest is as it was planned'

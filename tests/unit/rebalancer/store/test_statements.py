@@ -12,6 +12,7 @@
 
 """Statements that are executed all the time are built once."""
 
+import numpy as np
 import sqlalchemy as sa
 
 from kronos_nova.model import TaskState
@@ -99,3 +100,17 @@ def test_what_executors_ask_over_and_over_is_built_once(monkeypatch):
     built.clear()
     idle(2.0, ['b', 'a'])
     assert not built
+
+
+def test_a_number_of_numpy_is_bound_as_any_other():
+    built = []
+
+    @statements.once
+    def later(now: float) -> sa.Select:
+        built.append(now)
+        return sa.select(tables.task).where(tables.task.c.completed_at > now)
+
+    for value in (1.0, np.float64(2.0), np.float64(3.0)):
+        _statement, given = later(value)
+        assert given == {'given_now': float(value)}
+    assert len(built) == 1
