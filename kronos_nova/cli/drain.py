@@ -78,7 +78,7 @@ def _rows(answer: Any, host: str) -> Iterator[tuple[str, str, str]]:
                f'a risk of {risk:.0%}, by what it writes to its memory and by its past attempts')
     if answer.seconds is not None:
         yield 'time', 'about', (
-            f'{answer.seconds:.0f} s, as the last {answer.measured} migrations took '
+            f'{answer.seconds:.0f} s, by {answer.measured} migrations that were measured '
             f'({answer.bandwidth:.0f} MiB/s); waiting for cycles and approval not counted')
     else:
         yield 'time', 'not known', 'no migration is on record'
