@@ -180,15 +180,18 @@ class _Pairing:
                 first, second = self._in_turn(uuid, other)
                 rest = (self.needs[first] | self.needs[second]) - {first, second}
                 if (not self._fixed & {first, second}
-                        and not any(first in self.needs[u] for u in rest)
+                        and rest == self.needs[first]
                         and not self._harm.does(rest, {first, second})
                         and self._harm.does(rest, {first})
                         and not self._counted_on(first, second)):
                     found.append((self._harm.of(rest, {first, second}), first, second, rest))
             for _, first, second, rest in sorted(found, key=lambda one: one[:3]):
-                # What the second one needs has been made before the first one leaves.
-                if may_return(first, second, self.needs) and self._wait(
-                        {first: rest, second: {first, *rest}}):
+                before = self.needs
+                if not self._wait({first: rest, second: {first, *rest}}):
+                    continue
+                if not may_return(first, second, self.needs):
+                    self.needs = before
+                else:
                     for one in (first, second):
                         self._found[one] = dataclasses.replace(
                             self._found[one], alternates=(), alternate_improvements=())
