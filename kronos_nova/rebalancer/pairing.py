@@ -180,12 +180,13 @@ class _Pairing:
                 first, second = self._in_turn(uuid, other)
                 rest = (self.needs[first] | self.needs[second]) - {first, second}
                 if (not self._fixed & {first, second}
-                        and rest == self.needs[first]
+                        and not any(first in self.needs[u] for u in rest)
                         and not self._harm.does(rest, {first, second})
                         and self._harm.does(rest, {first})
                         and not self._counted_on(first, second)):
                     found.append((self._harm.of(rest, {first, second}), first, second, rest))
             for _, first, second, rest in sorted(found, key=lambda one: one[:3]):
+                # What the second one needs has been made before the first one leaves.
                 before = self.needs
                 if not self._wait({first: rest, second: {first, *rest}}):
                     continue

@@ -520,16 +520,21 @@ def test_swapped_destinations_are_refused_when_a_rule_forbids_them(knobs):
 
 
 def shortened(plan, most=6, combinations=2500):
-    """At most ``most`` moves that require nothing else, and fewer alternates
+    """At most ``most`` moves that require nothing else, whole pairs, and fewer alternates
     until few enough combinations are left."""
     moves = list(plan.moves)[:most]
+    here = {m.instance_uuid for m in moves}
+    swaps = tuple(s for s in plan.swaps if {s.first, s.second} <= here)
+    # Half a pair goes, and whatever requires it.
+    gone = {u for s in plan.swaps if s not in swaps for u in (s.first, s.second)}
+    moves = [m for m in moves if m.instance_uuid not in gone and gone.isdisjoint(m.requires)]
     for number in range(len(moves)):
         count = 1
         for m in moves:
             count *= 3 + 2 * len(m.alternates)
         if count > combinations:
             moves[number] = dataclasses.replace(moves[number], alternates=())
-    return dataclasses.replace(plan, moves=tuple(moves))
+    return dataclasses.replace(plan, moves=tuple(moves), swaps=swaps)
 
 
 def tampered(rng, request, plan):

@@ -291,13 +291,27 @@ def test_what_drains_and_repairs_need_comes_to_wait_for_nothing():
     assert not held.bind() and not held.pair(always) and held.needs['d'] == {'u'}
 
 
-def test_a_second_one_that_needs_more_than_the_first_one_makes_no_pair():
-    """The first one would leave before it is known whether that is made."""
+def test_what_the_second_one_needs_has_been_made_before_the_first_one_leaves():
     harm = Table('xy', x={'y'}, y={'x'})
     found = pairing._Pairing(harm, made(z='', y='z', x=''))
-    assert not found.pair(always) and found.swaps == []
-    found = pairing._Pairing(harm, made(z='', y='z', x='z'))
-    assert found.pair(always) and len(found.swaps) == 1
+    assert found.pair(always)
+    swap, = found.swaps
+    assert {swap.first, swap.second} == {'x', 'y'}
+    assert found.needs[swap.first] == {'z'} and found.needs[swap.second] == {'z', swap.first}
+
+
+def test_whether_the_first_one_may_return_is_asked_with_all_that_it_will_wait_for():
+    harm = Table('xy', x={'y'}, y={'x'})
+    found = pairing._Pairing(harm, made(z='', y='z', x=''))
+    asked = []
+
+    def never(first, second, needs):
+        asked.append((set(needs[first]), set(needs[second]) - {first}))
+        return False
+
+    before = {uuid: set(needs) for uuid, needs in found.needs.items()}
+    assert not found.pair(never) and found.needs == before and found.swaps == []
+    assert asked and all(first == second == {'z'} for first, second in asked)
 
 
 def test_a_chain_of_waits_ends_somewhere():
