@@ -15,22 +15,29 @@
     tools/simulate_faults.py --seeds 100000 --first 2000
 
 prints what went wrong how often, how often each invariant was looked at, and
-the seeds that broke one, if any (exit status 1). ``--bugs`` looks for a seed
-that catches each seeded bug instead.
+the seeds that broke one, if any (exit status 1). With ``--keep FILE`` what was
+counted is kept there after every fifty seeds: the same command goes on where
+it was ended, until the code is another one. ``--bugs`` looks for a seed that
+catches each seeded bug instead.
 """
 
 import argparse
 import collections
 import concurrent.futures
+import hashlib
+import json
 import multiprocessing
-import os
+import pathlib
 import sys
 import time
 import traceback
 
-sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+TOP = pathlib.Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(TOP))
 
 CHUNK = 50
+#: What decides how a seed runs.
+CODE = ('kronos_nova', 'tests/simulation')
 
 
 def simulate(first, count):
@@ -52,24 +59,84 @@ def simulate(first, count):
     return counts, checks, time.process_time() - began, broken
 
 
+def code():
+    """A name for the code that is run: it changes when a file does."""
+    digest = hashlib.sha256()
+    for path in sorted(p for top in CODE for p in (TOP / top).rglob('*.py')):
+        digest.update(f'{path.relative_to(TOP)}\0'.encode())
+        digest.update(path.read_bytes())
+    return digest.hexdigest()[:16]
+
+
+def kept(path, running):
+    """(first, count) -> what was counted, of the runs of this code in a file.
+
+    A last line that was cut off when the program ended is taken out.
+
+    :raises ValueError: the file is of other code, or of something else.
+    """
+    found = {}
+    if not path.exists():
+        return found
+    lines = path.read_bytes().split(b'\n')
+    if lines.pop():
+        path.write_bytes(b''.join(line + b'\n' for line in lines))
+    for number, line in enumerate(lines, 1):
+        try:
+            row = json.loads(line)
+            by, chunk = row['code'], (row['first'], row['count'])
+            found[chunk] = row['counts'], row['checks'], row['cpu'], row['broken']
+        except (ValueError, KeyError, TypeError):
+            raise ValueError(f'{path}, line {number}: not what this program keeps; '
+                             'name another file') from None
+        if by != running:
+            raise ValueError(f'{path}, line {number}: that was counted with other code; '
+                             'name another file, or remove this one to begin anew')
+    return found
+
+
+def keep(path, running, chunk, found):
+    counts, checks, cpu, broken = found
+    with path.open('a', encoding='utf-8') as file:
+        file.write(json.dumps({'code': running, 'first': chunk[0], 'count': chunk[1],
+                               'counts': counts, 'checks': checks, 'cpu': cpu,
+                               'broken': broken}) + '\n')
+
+
 def many(args):
-    """Exit status 1 when an invariant was broken."""
+    """Exit status 1 when an invariant was broken, 2 when nothing could be run."""
     from tests.simulation.world import faults
 
-    counts, checks, cpu, done = collections.Counter(), collections.Counter(), 0.0, 0
-    broken = []
+    counts, checks, cpu, broken = collections.Counter(), collections.Counter(), 0.0, []
+    running = code()
+    try:
+        before = kept(args.keep, running) if args.keep else {}
+    except ValueError as e:
+        print(e, file=sys.stderr)
+        return 2
+    chunks = [(first, min(CHUNK, args.first + args.seeds - first))
+              for first in range(args.first, args.first + args.seeds, CHUNK)]
+
+    def add(found):
+        nonlocal cpu
+        counts.update(found[0])
+        checks.update(found[1])
+        cpu += found[2]
+        broken.extend(found[3])
+        for text in found[3]:
+            print(text, flush=True)
+
+    for chunk in chunks:
+        if chunk in before:
+            add(before[chunk])
+    left = [chunk for chunk in chunks if chunk not in before]
     with concurrent.futures.ProcessPoolExecutor(
             args.processes, multiprocessing.get_context('spawn')) as pool:
-        waiting = [pool.submit(simulate, first, min(CHUNK, args.first + args.seeds - first))
-                   for first in range(args.first, args.first + args.seeds, CHUNK)]
+        waiting = {pool.submit(simulate, *chunk): chunk for chunk in left}
         for future in concurrent.futures.as_completed(waiting):
-            found = future.result()
-            counts.update(found[0])
-            checks.update(found[1])
-            cpu += found[2]
-            broken += found[3]
-            for text in found[3]:
-                print(text, flush=True)
+            add(future.result())
+            if args.keep:
+                keep(args.keep, running, waiting[future], future.result())
     done = args.seeds
     print(f'{done} seeds from {args.first}: {len(broken)} broken, '
           f'{1000 * cpu / done:.0f} ms of CPU each')
@@ -109,6 +176,8 @@ def main():
     parser.add_argument('--seeds', type=int, default=2000, help='how many')
     parser.add_argument('--first', type=int, default=0, help='the first of them')
     parser.add_argument('--processes', type=int, default=2)
+    parser.add_argument('--keep', metavar='FILE', type=pathlib.Path,
+                        help='keep what was counted there, and go on from it')
     parser.add_argument('--bugs', action='store_true',
                         help='find a seed for each seeded bug')
     args = parser.parse_args()

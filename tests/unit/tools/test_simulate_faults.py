@@ -1,0 +1,91 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""A run of many seeds may be ended and gone on with."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+from tools import simulate_faults
+
+CODE = 'code-a'
+COUNTED = ({'crash': 2}, {'fenced': 3}, 0.5, ['seed 7: both moved'])
+
+
+def command(*arguments):
+    return subprocess.run([sys.executable, 'tools/simulate_faults.py', *arguments], text=True,
+                          capture_output=True, check=False, timeout=300)
+
+
+def test_what_was_counted_is_read_back(tmp_path):
+    path = tmp_path / 'kept'
+    assert simulate_faults.kept(path, CODE) == {}
+    simulate_faults.keep(path, CODE, (0, 50), COUNTED)
+    simulate_faults.keep(path, CODE, (50, 50), ({}, {}, 1.0, []))
+    assert simulate_faults.kept(path, CODE) == {(0, 50): COUNTED, (50, 50): ({}, {}, 1.0, [])}
+
+
+def test_a_line_that_was_cut_off_is_taken_out_and_run_again(tmp_path):
+    path = tmp_path / 'kept'
+    simulate_faults.keep(path, CODE, (0, 50), COUNTED)
+    whole = path.read_bytes()
+    path.write_bytes(whole + whole[:-20])
+    assert set(simulate_faults.kept(path, CODE)) == {(0, 50)}
+    assert path.read_bytes() == whole
+
+
+def test_counts_of_other_code_are_not_added_up(tmp_path):
+    path = tmp_path / 'kept'
+    simulate_faults.keep(path, CODE, (0, 50), COUNTED)
+    with pytest.raises(ValueError, match='kept, line 1: that was counted with other code; name'):
+        simulate_faults.kept(path, 'code-b')
+
+
+@pytest.mark.parametrize('text', ('hello', '[]', '{}', '{"code": "code-a", "first": 0}', '\xff'))
+def test_a_file_of_something_else_is_left_alone(tmp_path, text):
+    path = tmp_path / 'kept'
+    path.write_bytes(text.encode('latin-1') + b'\n')
+    with pytest.raises(ValueError, match='kept, line 1: not what this program keeps'):
+        simulate_faults.kept(path, CODE)
+    assert path.read_bytes() == text.encode('latin-1') + b'\n'
+
+
+def test_code_has_another_name_when_a_file_of_it_changes(tmp_path, monkeypatch):
+    monkeypatch.setattr(simulate_faults, 'TOP', tmp_path)
+    (tmp_path / 'kronos_nova').mkdir()
+    names = {simulate_faults.code()}
+    for name, text in (('a', ''), ('a', 'x'), ('b', 'x')):
+        (tmp_path / f'kronos_nova/{name}.py').write_text(text)
+        names.add(simulate_faults.code())
+    assert len(names) == 4
+
+
+def test_a_run_goes_on_where_it_was_ended(tmp_path):
+    path = tmp_path / 'kept'
+    simulate_faults.keep(path, simulate_faults.code(), (0, 50), COUNTED)
+    done = command('--seeds', '52', '--processes', '1', '--keep', str(path))
+    # What was counted before is told again, as it is part of the sum.
+    assert done.returncode == 1 and 'seed 7: both moved\n' in done.stdout, done.stderr
+    assert '52 seeds from 0: 1 broken' in done.stdout
+    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    assert [(row['first'], row['count']) for row in lines] == [(0, 50), (50, 2)]
+
+
+def test_what_cannot_be_gone_on_with_is_said_in_a_line(tmp_path):
+    path = tmp_path / 'kept'
+    simulate_faults.keep(path, CODE, (0, 50), COUNTED)
+    done = command('--seeds', '50', '--keep', str(path))
+    assert done.returncode == 2 and 'other code' in done.stderr
+    assert 'Traceback' not in done.stderr and not done.stdout
