@@ -83,9 +83,6 @@ class ClusterView:
         self._lay_flights()
         if scores is not None:
             self._lay_completed(scores.taken_at)
-        self._levels: dict[str, dict[str, float]] = {}
-        for name in self._scores:
-            self._level(name)
 
     # What rules ask.
 
@@ -206,7 +203,8 @@ class ClusterView:
         """The highest fill of a policy; without trusted scores, the highest
         allocation ratio of a resource class. 0 where nothing is known."""
         if self.trusted:
-            return max(self.fills(host).values(), default=0.0)
+            return max((fill[host] for fill in self._fill.values() if host in fill),
+                       default=0.0)
         known = self.cluster.hosts.get(host)
         return 0.0 if known is None else max(
             (self.used(host, name) / capacity for name, capacity in known.capacities().items()
@@ -226,6 +224,10 @@ class ClusterView:
         """The host's fill by policy, where it is known."""
         return {name: fill[host] for name, fill in self._fill.items() if host in fill}
 
+    def filled(self, policy: str) -> Mapping[str, float]:
+        """The fill of every host of which it is known: not to be written to."""
+        return self._fill[policy]
+
     def unseen(self, policy: str, host: str) -> settling.Unseen:
         """What moves in flight or just completed add to the host's score, at
         least and at most."""
@@ -235,6 +237,10 @@ class ClusterView:
         """The host's score with what is not shown yet; where only bounds of it
         are known, what is nearest to the mean. None: the host is frozen."""
         return self._levels[policy].get(host)
+
+    def levels(self, policy: str) -> Mapping[str, float]:
+        """:meth:`level` of every host that is not frozen: not to be written to."""
+        return self._levels[policy]
 
     def doubt(self, policy: str, host: str) -> float:
         """How much lower the host's fill may be: of the moves that have just
@@ -376,17 +382,23 @@ class ClusterView:
                     usage = self.ratio(name, uuid, share.host)
                     self._add_unseen(name, share.host, usage * share.least, usage * share.most)
 
-    def _level(self, name: str) -> None:
+    @functools.cached_property
+    def _levels(self) -> dict[str, dict[str, float]]:
+        """Made when first asked for: laying moves over the view changes nothing of it."""
+        return {name: self._level(name) for name in self._scores}
+
+    def _level(self, name: str) -> dict[str, float]:
         """What is uncertain makes a host neither hot nor cold."""
         policy = self._scores[name]
+        known = {h: policy.hosts[h] for h in sorted(self.cluster.scope_hosts) if policy.knows(h)}
+        if not self._unseen[name]:
+            return known
         bounds = {}
-        for host in sorted(self.cluster.scope_hosts):
-            if policy.knows(host):
-                least, most = self.unseen(name, host)
-                bounds[host] = policy.hosts[host] + least, policy.hosts[host] + most
+        for host, score in known.items():
+            least, most = self.unseen(name, host)
+            bounds[host] = score + least, score + most
         middle = sum(low + high for low, high in bounds.values()) / max(1, 2 * len(bounds))
-        self._levels[name] = {h: settling.towards(middle, low, high)
-                              for h, (low, high) in bounds.items()}
+        return {h: settling.towards(middle, low, high) for h, (low, high) in bounds.items()}
 
     def _add_unseen(self, policy: str, host: str, least: float, most: float) -> None:
         known = self.unseen(policy, host)

@@ -29,6 +29,7 @@ from kronos_nova.rebalancer import gates
 from kronos_nova.rebalancer import ordering
 from kronos_nova.rebalancer import pairing
 from kronos_nova.rebalancer import simulation as sim
+from kronos_nova.rebalancer.simulation import arrays
 from kronos_nova.rebalancer.strategies import base
 from kronos_nova.rebalancer.strategies import orders
 
@@ -160,15 +161,15 @@ def _with_scores(simulation: sim.Simulation, moves: Sequence[model.Move],
         return tuple(moves)
     found = []
     for move in moves:
-        scores = {}
+        scores: dict[str, float] = {}
         if move.alternates:
             simulation.undo(move)
-            for host in move.alternates:
-                other = dataclasses.replace(move, to_host=host)
-                simulation.apply(other)
-                scores[host] = move.improvement - (simulation.combined() - after)
-                simulation.undo(other)
+            would = simulation.effects(
+                arrays.whole([simulation.index[move.instance_uuid]]),
+                arrays.whole(simulation.host_index[host] for host in move.alternates))
             simulation.apply(move)
+            scores = {host: move.improvement - (combined - after) for host, combined
+                      in zip(move.alternates, would.combined[0].tolist(), strict=True)}
         best = sorted(scores, key=lambda host: -scores[host])  # ties: the emptiest first
         found.append(dataclasses.replace(
             move, alternates=tuple(best),

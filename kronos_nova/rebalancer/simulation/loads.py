@@ -15,6 +15,7 @@
 Shapes: P policies, H hosts, N instances, as in the simulation.
 """
 
+from collections.abc import Mapping
 from collections.abc import Sequence
 import dataclasses
 import itertools
@@ -57,25 +58,29 @@ def read(view: cluster_view.ClusterView, scores: model.Scores, chosen: Sequence[
         score=np.zeros(count), capacity=np.ones(count), fill=np.full(count, np.nan),
         divisor=np.full(count, np.inf), usage=np.zeros((len(chosen), len(uuids))),
         profiled=np.ones(len(uuids), dtype=np.bool_), frozen=np.zeros(len(hosts), dtype=np.bool_))
-    fills = [view.fills(host) for host in hosts]
     leaves = {view.cluster.instances[f.instance_uuid].host for f in view.cluster.flights
               if f.instance_uuid in view.cluster.instances}
     for p, policy in enumerate(chosen):
         known = scores.policies[policy.name]
-        for h, host in enumerate(hosts):
-            level = view.level(policy.name, host)
-            if level is not None:
-                loads.score[p, h] = level
-                if host in leaves:
-                    loads.score[p, h] -= view.leaving(policy.name, host)
-                loads.capacity[p, h] = known.capacity[host]
-            else:
-                loads.frozen[h] = True
-            loads.divisor[p, h] = known.capacity.get(host) or np.inf
-            if known.untrusted is None:
-                loads.fill[p, h] = fills[h].get(policy.name, np.nan)
-        usage = arrays.real(map(known.usages.get, uuids, itertools.repeat(np.nan)))[order]
+        level = _each(view.levels(policy.name), hosts)
+        lacking = np.isnan(level)
+        loads.frozen[lacking] = True
+        loads.score[p] = np.where(lacking, 0.0, level)
+        for h in [h for h, host in enumerate(hosts) if leaves and host in leaves]:
+            if not lacking[h]:
+                loads.score[p, h] -= view.leaving(policy.name, hosts[h])
+        capacity = _each(known.capacity, hosts)
+        loads.capacity[p] = np.where(lacking, 1.0, capacity)
+        loads.divisor[p] = np.where(np.isnan(capacity) | (capacity == 0.0), np.inf, capacity)
+        if known.untrusted is None:
+            loads.fill[p] = _each(view.filled(policy.name), hosts)
+        usage = _each(known.usages, uuids)[order]
         lacking = np.isnan(usage)
         loads.profiled[lacking] = False
         loads.usage[p] = np.where(lacking, 0.0, usage)
     return loads
+
+
+def _each(known: Mapping[str, float], names: Sequence[str]) -> arrays.Floats:
+    """The value of each name, NaN where there is none."""
+    return arrays.real(map(known.get, names, itertools.repeat(np.nan)))

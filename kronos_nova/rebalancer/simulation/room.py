@@ -86,10 +86,11 @@ class Room:
         if host is None or host.provider is None:
             return
         self.provided[h] = True
-        flat = view.occupancy.flat(host)
-        shared = set() if flat else {
-            c for u in host.sharing if u in view.cluster.sharing
-            for c in view.cluster.sharing[u].inventories if c not in matching.IN_TREE}
+        if view.occupancy.flat(host):
+            self._read_root(view, h, host, host.provider)
+            return
+        shared = {c for u in host.sharing if u in view.cluster.sharing
+                  for c in view.cluster.sharing[u].inventories if c not in matching.IN_TREE}
         for r, resource_class in enumerate(self.classes):
             self.used[r, h] = view.occupancy.used(host, resource_class)
             if resource_class in shared:
@@ -97,15 +98,25 @@ class Room:
                 continue
             found = [p.inventories[resource_class] for p in host.tree
                      if resource_class in p.inventories]
-            if len(found) == 1:
-                self.limit[r, h] = found[0].capacity
-            elif found:
-                self.limit[r, h] = view.occupancy.limit(host, resource_class)
             if found:
+                self.limit[r, h] = (found[0].capacity if len(found) == 1
+                                    else view.occupancy.limit(host, resource_class))
                 self._least[r, h] = min(i.min_unit for i in found)
                 self._most[r, h] = max(i.max_unit for i in found)
                 if len({i.step_size for i in found}) == 1:
                     self._step[r, h] = found[0].step_size
+
+    def _read_root(self, view: cluster_view.ClusterView, h: int, host: model.Host,
+                   root: model.Provider) -> None:
+        """A host that is one provider, as most are."""
+        for r, resource_class in enumerate(self.classes):
+            self.used[r, h] = view.occupancy.used(host, resource_class)
+            inventory = root.inventories.get(resource_class)
+            if inventory is not None:
+                self.limit[r, h] = inventory.capacity
+                self._least[r, h] = inventory.min_unit
+                self._most[r, h] = inventory.max_unit
+                self._step[r, h] = inventory.step_size
 
     def shift(self, n: int, source: int, destination: int) -> None:
         """The instance's allocation goes from one host to the other."""
