@@ -72,9 +72,15 @@ class Board:
         #: Somewhere not even one instance may have room.
         self.scarce = self.tight and bool(
             (self.left[:, columns].min(axis=1) < self.need.max(axis=1)).any())
+        if self.scarce:
+            # Whoever cannot go where there is claims' room goes where there is
+            # little of the other: the plan must not count on what a ceiling refuses.
+            self.need = np.concatenate([self.need, usage])
+            self.left = np.concatenate([self.left, np.minimum(
+                simulation.headroom(np.unique(self.source)), ENDLESS)])
         #: What destinations lacked at first, and what an instance needs, mostly.
         self.lack: sim.Floats = np.minimum(self.left, 0.0)
-        self._usual = np.maximum(self.need.mean(axis=1), 1.0) if self.tight else np.ones(0)
+        self._usual = _usual(self.need, len(self.need) - len(usage) * self.scarce)
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -203,6 +209,13 @@ class Board:
         for other in {r for g in self._groups.get(row, ()) for r in self._members[g]}:
             held = any(self._movers[g] for g in self._groups[other])
             self.bias[:, other] = np.inf if held else self.price[:, other]
+
+
+def _usual(need: sim.Floats, claims: int) -> sim.Floats:
+    """R: what one instance needs, mostly; of the claims, which come first, at least 1."""
+    mean = need.mean(axis=1) if need.size else np.ones(len(need))
+    mean[:claims] = np.maximum(mean[:claims], 1.0)
+    return np.asarray(np.where(mean > 0.0, mean, 1.0))
 
 
 def _groups(simulation: sim.Simulation, rows: sim.Ints) -> dict[int, tuple[str, ...]]:

@@ -22,9 +22,10 @@ a plan brings every policy to its threshold, the search goes on with one move
 less.
 
 Where room is scarce, two instances can often only change places, and the first
-of the two finds none. So a plan may lack room while it is worked on, for a
-price that rises and falls until half of the plans do; only a plan whose moves
-can be made in some order is kept. There, changes are tried one by one.
+of the two finds none. So now and then two are added at once that do, and a plan
+may lack room while it is worked on, for a price that rises and falls until half
+of the plans do; only a plan whose moves can be made in some order is kept.
+There, changes are tried one by one.
 """
 
 from collections.abc import Callable
@@ -35,6 +36,7 @@ import numpy as np
 
 from kronos_nova.rebalancer import simulation as sim
 from kronos_nova.rebalancer.search import board as boards
+from kronos_nova.rebalancer.search import exchanges
 from kronos_nova.rebalancer.search import smooth
 from kronos_nova.rebalancer.search import variants
 
@@ -54,10 +56,15 @@ WIDE = 2.0
 #: Where room is scarce: what one usual instance without room costs at first, as
 #: a part of the imbalance; how much more after each change that ends without
 #: room, or less after one that does not; between which it stays.
-PRICE, RISE = 0.01, 1.03
+PRICE, RISE = 0.1, 1.03
 CHEAPEST, DEAREST = 1e-4, 10.0
 #: So many changes may lack room on their way; the others never do.
 SOFT = 0.8
+#: After so many changes that bring nothing the search goes on from the best plan.
+BACK = 20
+#: Where room is scarce: how often two instances are added that change places,
+#: and how many additions take as long as looking for them.
+EXCHANGES, EXCHANGE = 0.2, 4.0
 #: Variants of a plan that are worked on at once, and how many of their
 #: additions take as long as one that looks at the whole board; fewer with more
 #: policies than these.
@@ -104,6 +111,7 @@ class Search:
         self._best = self._worth()
         self._combined = board.measure.combined(board.score)
         self._price = PRICE * self._combined if board.scarce else None
+        self._exchanges = (exchanges.Exchanges(board, self._rng) if board.scarce else None)
         self._soft = False
 
     @property
@@ -156,7 +164,7 @@ class Search:
     def _walk(self) -> None:
         """One plan after the other, which may lack room on its way."""
         size = self._shrunk(len(self.best))
-        value = self._worth()
+        value, idle = self._worth(), 0
         while self._left > 0 and size > 0 and not self._stop():
             before, score = dict(self._board.plan), self._board.score.copy()
             self._soft = self._price is not None and self._rng.random() < SOFT
@@ -170,12 +178,18 @@ class Search:
             heat = HEAT * abs(value[2]) * self._left / self._total
             if new[2] <= value[2] + heat * self._rng.expovariate(1.0):
                 value = new
-                if self._keep() and self._reached():
-                    size = self._shrunk(len(self.best))
-                    value = self._worth()
+                if self._keep():
+                    idle = -1
+                    if self._reached():
+                        size = self._shrunk(len(self.best))
+                        value = self._worth()
             else:
                 self._board.become(before)
                 self._board.score[:] = score
+            idle += 1
+            if idle == BACK:
+                self._board.become(self.best)
+                value, idle = self._worth(), 0
 
     def start(self, parts: Sequence[float]) -> dict[int, int]:
         """The best of greedy plans, one for each scale."""
@@ -238,8 +252,20 @@ class Search:
             board.take(row)
         scale = SCALE * self._combined * WIDE ** rng.uniform(-1.0, 1.0)
         while len(board.plan) < size and self._left > 0:
-            if not self._add(scale):
+            if not (len(board.plan) + 2 <= size and rng.random() < EXCHANGES
+                    and self._exchange(scale)) and not self._add(scale):
                 return
+
+    def _exchange(self, scale: float) -> bool:
+        """Two additions that are the best exchange; False: there is none."""
+        assert self._exchanges is not None
+        self._left -= EXCHANGE
+        found = self._exchanges.best(scale)
+        if found is None:
+            return False
+        self._board.put(*found[:2])
+        self._board.put(*found[2:])
+        return True
 
     def _add(self, scale: float) -> bool:
         """The best addition by the smooth measure; False: there is none."""

@@ -251,6 +251,17 @@ class Simulation:
                      > self.ceilings[policy.name] + metrics.ROUNDING)
         return over
 
+    def headroom(self, hosts: Ints) -> Floats:
+        """P x H, in the unit of ``usage``: what may still come to each host before the rule
+        ``ceiling`` refuses it from every one of ``hosts``; infinite where it never does."""
+        limits = np.array([self.ceilings[policy.name] for policy in self.policies])
+        worst = np.fmax.reduce(self.fill[:, hosts], axis=1, initial=-np.inf)
+        room = np.fmax(limits, worst)[:, None] + metrics.ROUNDING - self.fill
+        # Nothing counts where the divisor is infinite, nor where the fill is not known.
+        return np.asarray(np.where(np.isfinite(room) & np.isfinite(self._divisor),
+                                   room * np.where(np.isfinite(self._divisor), self._divisor, 1.0),
+                                   np.inf))
+
     # Moves.
 
     def move(self, n: int, h: int, phase: model.Phase, improvement: float = 0.0) -> model.Move:

@@ -1,0 +1,190 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""Instances that change places, against the board and the smooth measure alone."""
+
+import itertools
+import math
+import random
+
+import hypothesis
+import numpy as np
+import pytest
+
+from benchmarks import clusters
+from kronos_nova import model
+from kronos_nova.rebalancer import planner
+from kronos_nova.rebalancer import simulation as sim
+from kronos_nova.rebalancer.search import board as boards
+from kronos_nova.rebalancer.search import choice
+from kronos_nova.rebalancer.search import exchanges
+from kronos_nova.rebalancer.search import local
+from kronos_nova.rebalancer.search import measure
+from kronos_nova.rebalancer.search import smooth
+from kronos_nova.rebalancer.strategies import spread
+from tests.unit import clouds
+
+TIGHT = {'mode': 'spread', 'drains': False, 'objective': 'balanced', 'tight': True}
+
+
+def crowded(knobs, moves=2):
+    """A board with some moves chosen at random; None where there can be none."""
+    request = clouds.request(knobs)
+    state = sim.Simulation(request.cluster, request.scores, request.policies, request.history,
+                           request.options)
+    if not state.trusted or not state.takers.any():
+        return None
+    board = boards.Board(state, *choice.candidates(state, 6), 6)
+    rng = random.Random(knobs.seed)
+    for _ in range(moves):
+        may = [(int(r), int(c)) for c, r in np.argwhere(np.isfinite(board.bias))
+               if board.fits(int(r), int(c))]
+        if may:
+            board.put(*rng.choice(may))
+    return board
+
+
+def trades(board):
+    """Every exchange that may be made, with the smooth value that it leaves."""
+    both = board.givers & board.takers
+    column = {int(h): c for c, h in enumerate(board.columns)}
+    for i, j in itertools.permutations(range(len(board.rows)), 2):
+        s, d = int(board.source[i]), int(board.source[j])
+        if (s == d or not both[s] or not both[d] or s not in column or d not in column
+                or j in board.mates(i)):
+            continue
+        bias = float(board.bias[column[d], i] + board.bias[column[s], j])
+        if math.isinf(bias):
+            continue
+        lacks = False
+        for need, left in zip(board.need, board.left, strict=True):
+            lacks |= need[i] > 0 and need[i] - need[j] > left[d]
+            lacks |= need[j] > 0 and need[j] - need[i] > left[s]
+        if not lacks:
+            yield (i, column[d], j, column[s]), bias
+
+
+def plain(board, exchange, bias, scale):
+    i, there, j, here = exchange
+    score = board.score.copy()
+    for row, column in ((i, there), (j, here)):
+        score[:, board.source[row]] -= board.leaving[:, row]
+        score[:, board.columns[column]] += board.share[:, column, row]
+    total = bias
+    for p, weight in enumerate(board.measure.weights):
+        high = scale * math.log(sum(math.exp(x / scale) for x in score[p][board.givers]))
+        low = -scale * math.log(sum(math.exp(-x / scale) for x in score[p][board.takers]))
+        above = max(0.0, high - low - board.measure.thresholds[p])
+        total += weight * (measure.BELOW * (high - low) + (1 - measure.BELOW) * above)
+    return total
+
+
+@clouds.examples(60)
+@hypothesis.given(knobs=clouds.knobs(**TIGHT))
+def test_the_best_exchange_is_the_smallest_smooth_value_of_all_that_may_be_made(knobs):
+    board = crowded(knobs)
+    if board is None:
+        return
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(exchanges, 'ENDS', board.score.shape[1])
+        patch.setattr(exchanges, 'TRIED', 10**6)
+        found = exchanges.Exchanges(board, random.Random(0)).best(0.2)
+    may = list(trades(board))
+    assert (found is None) == (not may)
+    if found is not None:
+        scale = max(0.2, float(board.measure.imbalances(board.score).max()) / smooth.SHARPEST)
+        known = dict(may)
+        best = min(plain(board, each, bias, scale) for each, bias in may)
+        assert plain(board, found, known[found], scale) <= best + 1e-4
+
+
+@clouds.examples(60)
+@hypothesis.given(knobs=clouds.knobs(**TIGHT))
+def test_an_exchange_is_between_the_ends_and_leaves_nobody_without_room(knobs):
+    board = crowded(knobs, moves=0)
+    if board is None:
+        return
+    found = exchanges.Exchanges(board, random.Random(0)).best(0.2)
+    if found is None:
+        return
+    (i, there, j, here), before = found, board.overflow()
+    assert board.columns[there] == board.source[j] and board.columns[here] == board.source[i]
+    board.put(i, there)
+    board.put(j, here)
+    assert board.overflow() <= before + 1e-9 and not board.crowded()
+
+
+def test_of_many_instances_so_many_are_looked_at():
+    knobs = clouds.Knobs(seed=5, hosts=3, instances=40, groups=0, tight=True)
+    board = crowded(knobs, moves=0)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(exchanges, 'MOST', 3)
+        few = exchanges.Exchanges(board, random.Random(0))
+        shown = few._rows(np.arange(board.score.shape[1])[few._both])
+        found = few.best(0.2)
+    assert shown.shape[1] == 3 and all(len(set(rows)) == 3 for rows in shown.tolist())
+    assert [set(board.source[rows].tolist()) for rows in shown] == [
+        {int(h)} for h in np.flatnonzero(few._both)]
+    assert found is None or found in dict(trades(board))
+
+
+def test_a_search_where_room_is_scarce_does_better_with_exchanges(monkeypatch):
+    """In sum over clusters in which every host is nearly full of claims."""
+    cases = [clusters.build(clusters.Spec('tight', hosts=16, instances=300, room=1.08), seed)
+             for seed in range(9, 12)]
+
+    def left():
+        return sum(planner.plan(planner.Request(
+            cluster=case.cluster, scores=case.scores, policies=case.policies,
+            strategies=(spread.Spread(),), history=model.History(), budget=40,
+            options=model.Options(dry_run=False, enforce_placement_disk=False),
+        )).combined_after for case in cases)
+
+    with_them = left()
+    monkeypatch.setattr(local, 'EXCHANGES', 0.0)
+    assert with_them < 0.95 * left()
+
+
+@clouds.examples(40)
+@hypothesis.given(knobs=clouds.knobs(**TIGHT))
+def test_where_claims_are_scarce_a_board_has_room_for_what_ceilings_permit(knobs):
+    """For single additions, beside claims; it permits more only where a source is
+    itself above a ceiling."""
+    request = clouds.request(knobs)
+    state = sim.Simulation(request.cluster, request.scores, request.policies, request.history,
+                           request.options)
+    if not state.trusted or not state.takers.any():
+        return
+    rows, columns = choice.candidates(state, 6)
+    board = boards.Board(state, rows, columns, 6)
+    if not board.scarce:
+        return
+    claims = len(board.need) - len(state.policies)
+    room = np.ones((len(columns), len(rows)), dtype=bool)
+    for need, left in zip(board.need[claims:], board.left[claims:], strict=True):
+        room &= (need[None, :] <= left[columns][:, None]) | (need[None, :] == 0.0)
+    over = state.overfills(rows, columns).T
+    assert not (over & room).any() or (state.fill[:, np.unique(board.source)] > 1.0).any()
+    assert (room | over).all()
+
+
+def test_a_plan_counts_on_nothing_that_a_ceiling_refuses():
+    """A cluster whose best plan by claims alone loses three moves to a ceiling, and so
+    was worth less than a greedy one."""
+    case = clusters.build(clusters.Spec('tight', hosts=8, instances=120, room=1.15, mixed=True),
+                          200)
+    plan = planner.plan(planner.Request(
+        cluster=case.cluster, scores=case.scores, policies=case.policies,
+        strategies=(spread.Spread(),), history=model.History(), budget=20,
+        options=model.Options(dry_run=False, enforce_placement_disk=False)))
+    assert 'ceiling' not in plan.rejections
+    assert plan.combined_after < 0.4 * plan.combined_before
