@@ -65,6 +65,8 @@ PR_SET_CHILD_SUBREAPER = 36
 #: A log is often read from its end: so many failed tests again there, and so many lines of each.
 SHOWN_FAILURES = 10
 SHOWN_LINES = 30
+#: What is made for a later part while others run; its processes are nobody's strays.
+PREPARING: dict[str, 'subprocess.Popen[bytes]'] = {}
 
 
 @dataclasses.dataclass
@@ -80,6 +82,8 @@ class Tally:
     remarks: list[str] = dataclasses.field(default_factory=list)
     failures: list[tuple[str, str]] = dataclasses.field(default_factory=list)
     seconds: float = 0.0
+    #: Of all processes that ended with the part.
+    processor_seconds: float = 0.0
 
     def add(self, passed: int, failed: int, skipped: int) -> None:
         self.passed += passed
@@ -150,10 +154,16 @@ def adopt_orphans() -> None:
 
 
 def end_descendants() -> None:
-    """End every process that descends from this one: TERM, then KILL after 10 s."""
+    """End every process that descends from this one, but for what :data:`PREPARING`
+    has: TERM, then KILL after 10 s."""
     import psutil
 
     strays = psutil.Process().children(recursive=True)
+    for preparing in PREPARING.values():
+        with contextlib.suppress(psutil.NoSuchProcess):
+            first = psutil.Process(preparing.pid)
+            spared = {first, *first.children(recursive=True)}
+            strays = [stray for stray in strays if stray not in spared]
     for stray in strays:
         with contextlib.suppress(psutil.NoSuchProcess):
             stray.terminate()
@@ -320,23 +330,13 @@ def deploy(tally: Tally) -> None:
 
 def pythons(tally: Tally, whole: bool = False) -> None:
     """unit tests and scenarios on the other supported Python versions that are here"""
-    found = {}
+    found = other_pythons()
     for version in OTHER_PYTHONS:
-        python = find_python(version)
-        if python is not None:
-            found[version] = (python, TOP / '.pythons' / version)
-        elif CONTINUOUS_INTEGRATION:
+        if version not in found and CONTINUOUS_INTEGRATION:
             tally.fail(f'Python {version} is not installed')
-        else:
+        elif version not in found:
             tally.skip(f'Python {version} is not installed')
-    (TOP / '.pythons').mkdir(exist_ok=True)
-    # All at once: pip waits for the network and the disk most of the time.
-    status, _ = execute(
-        ['bash', '-c', '. tools/bootstrap.sh; made=() good=0; while [ $# -gt 0 ]; do '
-         'make_venv "$1" "$2" & made+=($!); shift 2; done; '
-         'for each in "${made[@]}"; do wait "$each" || good=1; done; exit $good', 'bash',
-         *(str(part) for pair in found.values() for part in pair)], minutes=15)
-    if status:
+    if make_pythons(found):
         tally.fail(f'no virtual environments for Python {", ".join(found)}')
         return
     for version, (_, venv) in found.items():
@@ -346,6 +346,45 @@ def pythons(tally: Tally, whole: bool = False) -> None:
         pytest(tally, *WORKERS, *UNIT_TESTS, *(f'--ignore={path}' for path in left_out),
                name=f'python{version}', python=str(venv / 'bin/python'),
                KRONOS_TEST_EXAMPLES='0.25')
+
+
+def other_pythons() -> dict[str, tuple[str, Path]]:
+    """Version -> interpreter, and where its virtual environment is, of those that are here."""
+    found = {version: find_python(version) for version in OTHER_PYTHONS}
+    return {version: (python, TOP / '.pythons' / version)
+            for version, python in found.items() if python is not None}
+
+
+def making_pythons(found: dict[str, tuple[str, Path]]) -> list[str]:
+    """The command that makes their virtual environments, all at once: pip waits for the
+    network and the disk most of the time."""
+    (TOP / '.pythons').mkdir(exist_ok=True)
+    return ['bash', '-c', '. tools/bootstrap.sh; made=() good=0; while [ $# -gt 0 ]; do '
+            'make_venv "$1" "$2" & made+=($!); shift 2; done; '
+            'for each in "${made[@]}"; do wait "$each" || good=1; done; exit $good', 'bash',
+            *(str(part) for pair in found.values() for part in pair)]
+
+
+def prepare_pythons() -> None:
+    """Begin to make them while others run, with what these leave of the processors."""
+    with (RESULTS / 'pythons.log').open('wb') as log:
+        PREPARING['pythons'] = subprocess.Popen(
+            ['nice', '-n', '19', *making_pythons(other_pythons())], cwd=TOP,
+            stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT)
+
+
+def make_pythons(found: dict[str, tuple[str, Path]]) -> int:
+    """Exit status; where they are begun, of the command that has been making them."""
+    preparing = PREPARING.get('pythons')
+    if preparing is not None:
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            preparing.wait(timeout=15 * 60)
+        del PREPARING['pythons']
+        sys.stdout.write((RESULTS / 'pythons.log').read_text(errors='replace'))
+        sys.stdout.flush()
+        end_descendants()
+    # Nothing is left to do where that was done.
+    return execute(making_pythons(found), minutes=15)[0]
 
 
 def novas(tally: Tally) -> None:
@@ -439,10 +478,12 @@ def arguments() -> argparse.Namespace:
 
 
 def run(names: list[str], tallies: dict[str, Tally]) -> None:
+    if 'pythons' in names[1:]:
+        prepare_pythons()
     for name in names:
         print(f'\n=== {name}: {PARTS[name].__doc__}', flush=True)
         tallies[name] = tally = Tally()
-        started = time.monotonic()
+        started, used = time.monotonic(), processor_seconds()
         try:
             PARTS[name](tally)
             if tally.passed + tally.failed == 0 and not tally.skipped:
@@ -450,7 +491,14 @@ def run(names: list[str], tallies: dict[str, Tally]) -> None:
         finally:
             end_descendants()
             tally.seconds = time.monotonic() - started
+            tally.processor_seconds = processor_seconds() - used
         print(f'=== {name}: {tally.seconds / 60:.1f} minutes', flush=True)
+
+
+def processor_seconds() -> float:
+    """What all descendants that have ended and been waited for have used."""
+    times = os.times()
+    return times.children_user + times.children_system
 
 
 def summary(tallies: dict[str, Tally]) -> Iterator[str]:
@@ -463,10 +511,11 @@ def summary(tallies: dict[str, Tally]) -> Iterator[str]:
         yield f'--- and {len(failures) - SHOWN_FAILURES} more, above'
     if failures:
         yield ''
-    yield f'{"part":<12} {"minutes":>8} {"passed":>8} {"failed":>8} {"skipped":>8}'
+    yield (f'{"part":<12} {"minutes":>8} {"of cpu":>8} {"passed":>8} {"failed":>8} '
+           f'{"skipped":>8}')
     for name, tally in tallies.items():
-        yield (f'{name:<12} {tally.seconds / 60:>8.1f} {tally.passed:>8} {tally.failed:>8} '
-               f'{tally.skipped:>8}')
+        yield (f'{name:<12} {tally.seconds / 60:>8.1f} {tally.processor_seconds / 60:>8.1f} '
+               f'{tally.passed:>8} {tally.failed:>8} {tally.skipped:>8}')
     for name, tally in tallies.items():
         for remark in tally.remarks:
             yield f'{name}: {remark}'
@@ -494,9 +543,11 @@ def main() -> int:
     try:
         run(list(dict.fromkeys(parsed.parts)), tallies)
     except KeyboardInterrupt:
-        end_descendants()
         tallies[list(tallies)[-1]].fail('interrupted')
         status = 130
+    finally:
+        PREPARING.clear()
+        end_descendants()
     print()
     for line in summary(tallies):
         print(line)

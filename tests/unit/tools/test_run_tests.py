@@ -106,6 +106,62 @@ runner.check(tally, 'daemon', ['sh', '-c', 'setsid sleep 600 & echo pid=$!'])
     assert not psutil.pid_exists(int(pid))
 
 
+def test_what_is_made_for_a_later_part_outlives_the_parts_before_it():
+    status, output = _run('''
+commands = [['sh', '-c', 'sleep 3; echo made in passing'], ['echo', 'made again']]
+runner.making_pythons = lambda found: commands.pop(0)
+runner.other_pythons = dict
+runner.prepare_pythons()
+runner.check(tally, 'daemon', ['sh', '-c', 'setsid sleep 600 & echo pid=$!'])
+runner.end_descendants()
+print('in between', flush=True)
+assert runner.make_pythons({}) == 0 and not runner.PREPARING
+''')
+    assert status == 0, output
+    said = [line for line in output.splitlines() if line.startswith(('in between', 'made'))]
+    assert said == ['in between', 'made in passing', 'made again']
+    (pid,) = (line.removeprefix('pid=') for line in output.splitlines() if line.startswith('pid='))
+    assert not psutil.pid_exists(int(pid))
+
+
+def test_what_is_made_for_a_part_that_never_comes_is_ended():
+    status, output = _run('''
+runner.making_pythons = lambda found: ['sleep', '600']
+runner.other_pythons = dict
+runner.prepare_pythons()
+print(f'pid={runner.PREPARING["pythons"].pid}', flush=True)
+raise ValueError('a defect')
+''')
+    assert status == 1 and 'ValueError: a defect' in output
+    (pid,) = (line.removeprefix('pid=') for line in output.splitlines() if line.startswith('pid='))
+    assert not psutil.pid_exists(int(pid))
+
+
+def test_the_environments_of_other_pythons_are_begun_when_they_come_later(runner, monkeypatch):
+    begun = []
+    monkeypatch.setattr(runner, 'prepare_pythons', lambda: begun.append(True))
+    monkeypatch.setattr(runner, 'end_descendants', lambda: None)
+    monkeypatch.setattr(runner, 'PARTS', {name: lambda tally: tally.add(1, 0, 0)
+                                          for name in ('lint', 'pythons')})
+    runner.run(['pythons'], {})
+    runner.run(['lint'], {})
+    assert not begun
+    runner.run(['lint', 'pythons'], {})
+    assert begun
+
+
+def test_minutes_of_the_processors_are_told_beside_those_of_the_clock():
+    status, output = _run('''
+runner.check(tally, 'busy', [PYTHON, '-c', 'import time; t = time.process_time\\n'
+             'while t() < 4: pass'])
+runner.check(tally, 'idle', ['sleep', '4'])
+''')
+    assert status == 0, output
+    head, row = [line.split() for line in output.splitlines() if line.startswith('part ')]
+    assert head[:4] == ['part', 'minutes', 'of', 'cpu']
+    assert float(row[1]) > float(row[2]) >= 0.1
+
+
 @pytest.mark.parametrize('signum', [signal.SIGINT, signal.SIGTERM])
 def test_interrupted_run_says_so_and_ends_what_it_started(signum):
     process = _start('''
