@@ -248,6 +248,8 @@ class Flight:
 
     ``to_host`` is None until the scheduler has chosen. The instance counts
     at both ends, and at the ``alternates`` where a task may end instead.
+    ``scope``: of the plan that a task is from; None for anybody else's, and where
+    it is not known (an old snapshot).
     """
 
     instance_uuid: str
@@ -255,6 +257,7 @@ class Flight:
     to_host: str | None
     source: str = 'nova'
     alternates: tuple[str, ...] = ()
+    scope: str | None = None
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

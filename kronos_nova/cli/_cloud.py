@@ -37,7 +37,6 @@ from kronos_nova.sources import snapshot as snapshot_source
 
 Seen = looking.Seen
 request = looking.request
-busy = looking.busy
 
 
 def configuration(prog: str, files: Sequence[str], what: str, *,

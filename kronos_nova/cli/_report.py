@@ -140,7 +140,7 @@ def _of_cloud(conf: cfg.ConfigOpts,
 def _pass(cluster: model.Cluster, seen: _cloud.Seen, settings: cycle.Settings) -> cycle.Outcome:
     def run(history: model.History) -> cycle.Outcome:
         return cycle.run(cluster, seen.samples, history, settings, now=seen.now,
-                         clock=time.monotonic, busy=_cloud.busy(cluster))
+                         clock=time.monotonic, busy=cycle.busy(cluster.flights, cluster))
 
     history = seen.histories[cluster.scope]
     outcome = run(history)

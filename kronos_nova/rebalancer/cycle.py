@@ -18,6 +18,7 @@ checker has passed comes out.
 
 from collections.abc import Callable
 from collections.abc import Collection
+from collections.abc import Iterable
 from collections.abc import Mapping
 from collections.abc import Sequence
 import dataclasses
@@ -112,6 +113,14 @@ def asked(cluster: model.Cluster, scores: model.Scores, history: model.History,
         history=dataclasses.replace(history, fresh=just_booted(
             cluster, now, settings.instance_cooldown)),
         budget=max(0, settings.policies.budget - busy), seed=seed, now=now)
+
+
+def busy(flights: Iterable[model.Flight], cluster: model.Cluster) -> int:
+    """How many of these use up the budget of the cluster's scope: tasks of its plans, also
+    when their hosts have gone to another scope since, and those off a host that it has now.
+    """
+    return sum(1 for f in flights if f.source == 'task' and (
+        f.scope == cluster.scope or f.from_host in cluster.scope_hosts))
 
 
 def without(outcome: Outcome, dropped: Collection[str], why: str) -> Outcome:

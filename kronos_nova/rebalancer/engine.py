@@ -355,7 +355,7 @@ class Engine:
         ended = tuple(f for f in live if f.instance_uuid not in under_way)
         cluster = dataclasses.replace(
             cluster, flights=(*cluster.flights, *flights, *ended)).scoped(scope, named)
-        busy = sum(1 for f in flights if f.from_host in cluster.scope_hosts)
+        busy = cycle.busy(flights, cluster)
 
         def plan(history: model.History) -> cycle.Outcome:
             return cycle.run(

@@ -74,13 +74,7 @@ def request(conf: cfg.ConfigOpts, policy_set: policy.PolicySet, seen: Seen,
     settings = configured.settings(conf, policy_set)
     scores = cycle.score(cluster, seen.samples, settings, seen.now)
     return cycle.asked(cluster, scores, seen.histories[cluster.scope], settings, now=seen.now,
-                       busy=busy(cluster))
-
-
-def busy(cluster: model.Cluster) -> int:
-    """Tasks of its scope that are not over: they use up the budget."""
-    return sum(1 for f in cluster.flights
-               if f.source == 'task' and f.from_host in cluster.scope_hosts)
+                       busy=cycle.busy(cluster.flights, cluster))
 
 
 def look(conf: cfg.ConfigOpts, policy_set: policy.PolicySet, store: Any,

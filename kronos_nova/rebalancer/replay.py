@@ -102,8 +102,7 @@ def _scope(scope: str, planned: Sequence[str], recorded: reader.Recorded,
     cluster = recorded.cluster.scoped(scope, planned)
     history = recorded.history(scope, cooldown=conf.engine.cooldown,
                                instance_cooldown=conf.engine.instance_cooldown)
-    busy = sum(1 for f in cluster.flights
-               if f.source == 'task' and f.from_host in cluster.scope_hosts)
+    busy = cycle.busy(cluster.flights, cluster)
     try:
         outcome = cycle.run(cluster, samples, history, settings, now=recorded.recorded_at,
                             clock=clock, busy=busy)

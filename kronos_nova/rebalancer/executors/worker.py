@@ -333,7 +333,8 @@ class Worker:
                 self._store.history(task.aggregate, self._clock()), cooling={}),
             draining=self._store.draining(),
             flights=tuple(
-                model.Flight(t.instance_uuid, t.from_host, t.to_host, 'task', t.alternates)
+                model.Flight(t.instance_uuid, t.from_host, t.to_host, 'task', t.alternates,
+                             t.aggregate)
                 for t in others),
             scopes=self._store.leased())
 

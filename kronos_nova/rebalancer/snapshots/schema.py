@@ -113,6 +113,7 @@ class Migration(_Record):
     to_host: Name | None = None
     source: Literal['nova', 'task'] = 'nova'
     alternates: list[Name] = []
+    scope: Name | None = None
 
 
 class Inventory(_Record):

@@ -368,7 +368,7 @@ class Store:
         def step(connection: sa.Connection) -> tuple[model.Flight, ...]:
             return swaps.held(connection, [
                 model.Flight(row.task.instance_uuid, row.task.from_host, row.task.to_host,
-                             'task', row.task.alternates)
+                             'task', row.task.alternates, row.task.aggregate)
                 for row in tasks.in_states(connection, states, None, None)])
         return self._read(step)
 

@@ -302,5 +302,6 @@ def held(connection: sa.Connection,
                 found[uuid_] = dataclasses.replace(
                     flight, alternates=(*flight.alternates, *more))
             elif here != member.home:
-                found[uuid_] = model.Flight(uuid_, here, ends[0], 'task', tuple(ends[1:]))
+                found[uuid_] = model.Flight(uuid_, here, ends[0], 'task', tuple(ends[1:]),
+                                            swap.scope)
     return tuple(found.values())

@@ -175,10 +175,10 @@ class _Traveller:
         for scope in self._candidate.scopes:
             live = self._carrier.live
             flights = tuple(model.Flight(t.instance_uuid, t.from_host, t.to_host, 'task',
-                                         t.alternates)
+                                         t.alternates, t.aggregate)
                             for t in live)
             cluster = self._world.cluster(now, flights).scoped(scope, self._candidate.scopes)
-            busy = sum(1 for f in flights if f.from_host in cluster.scope_hosts)
+            busy = cycle.busy(flights, cluster)
             self._cycles += 1
             try:
                 outcome = cycle.run(cluster, samples, self._history(scope, now), self._settings,

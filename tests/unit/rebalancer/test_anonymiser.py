@@ -91,7 +91,7 @@ def recording():
                   b: model.Service(b, disabled_reason=NAMES['reason'], status='disabled')},
         groups=(model.ServerGroup(GROUP, model.GroupPolicy.ANTI_AFFINITY,
                                   frozenset({INSTANCE, MEMBER}), 3, NAMES['group']),),
-        flights=(model.Flight(INSTANCE, a, b, 'task', (a,)),),
+        flights=(model.Flight(INSTANCE, a, b, 'task', (a,), NAMES['rack']),),
         aggregates={NAMES['rack']: (a,)}, taken_at=NOW, sharing={POOL: pool}, aggregate_metadata={
             NAMES['rack']: {f'{MARK}-1': f'{MARK}, 5', f'filter_tenant_id:{MARK}': '5' * 32,
                             f'trait:CUSTOM_{MARK.upper()}_T': 'required'}})

@@ -804,6 +804,42 @@ def test_the_budget_is_used_up_by_moves_under_way(world):
     assert not row['moves'] and 'still under way' in row['reason']
 
 
+def test_a_task_uses_up_the_budget_of_its_scope_when_its_host_has_gone_to_another_one(world):
+    """Found by the simulation: while an aggregate changed, a scope planned beyond it."""
+    world.conf.set_override('cooldown', 0, 'engine')
+    one = world.engine()
+    assert one.run_cycle()[0]['moves']
+    cluster = world.collector.cluster
+    world.collector.cluster = dataclasses.replace(cluster, aggregates={'rack': ('a',)})
+    world.conf.set_override('aggregates', ['rack'], 'engine')
+    world.conf.set_override('include_unassigned_hosts', True, 'engine')
+    seen = {}
+    real = engine.cycle.run
+
+    def run(cluster, *args, **kwargs):
+        seen[cluster.scope] = kwargs['busy']
+        return real(cluster, *args, **kwargs)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(engine.cycle, 'run', run)
+        one.run_cycle()
+    assert seen == {'rack': 1, model.UNASSIGNED: 1}
+
+
+@pytest.mark.parametrize(('flight', 'counts'), [
+    (model.Flight(A0, 'a', 'b', 'task', (), 'rack'), True),
+    (model.Flight(A0, 'a', 'b', 'task', (), 'other'), True),
+    (model.Flight(A0, 'a', 'b', 'task'), True),
+    (model.Flight(A0, 'z', 'b', 'task', (), 'rack'), True),
+    (model.Flight(A0, 'z', 'a', 'task', (), 'other'), False),
+    (model.Flight(A0, 'z', 'a', 'task'), False),
+    (model.Flight(A0, 'a', 'b'), False)])
+def test_moves_that_use_up_the_budget_are_tasks_of_the_scope_or_off_its_hosts(flight, counts):
+    cluster = model.Cluster(hosts={}, instances={}, services={}, scope='rack',
+                            scope_hosts=frozenset({'a'}))
+    assert engine.cycle.busy((flight,), cluster) == counts
+
+
 def test_a_move_that_ends_while_nova_is_read_counts_at_both_ends(world):
     world.conf.set_override('cooldown', 0, 'engine')
     one = world.engine()

@@ -136,6 +136,16 @@ def test_moves_of_our_tasks_under_way_use_up_the_budget(conf, copy):
     assert pool['moves']
 
 
+def test_so_do_tasks_of_its_scope_whose_host_has_left_it(conf, copy):
+    held = json.loads((copy / 'nova/instances.json').read_text())['compute-01']
+    (copy / 'nova/migrations.json').write_text(json.dumps([
+        {'instance_uuid': i['uuid'], 'from_host': 'elsewhere', 'to_host': 'compute-03',
+         'source': 'task', 'scope': 'fast-storage'} for i in held[:8]]))
+    fast, pool = rows(conf, copy)
+    assert fast['moves'] == [] and 'budget' in fast['reason']
+    assert pool['moves']
+
+
 def test_without_placement_data_it_is_planned_without_claims(conf, copy):
     change(copy, 'meta.json', files=[])
     shutil.rmtree(copy / 'placement')

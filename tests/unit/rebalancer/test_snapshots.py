@@ -77,7 +77,7 @@ def cluster():
         groups=(model.ServerGroup('g1', model.GroupPolicy.ANTI_AFFINITY, frozenset({'u1', 'u9'}),
                                   3, HOSTILE),
                 model.ServerGroup('g2', model.GroupPolicy.SOFT_AFFINITY)),
-        flights=(model.Flight('u1', 'a', None), model.Flight('u2', 'gone', 'b', 'task')),
+        flights=(model.Flight('u1', 'a', None), model.Flight('u2', 'gone', 'b', 'task', (), 'ssd')),
         aggregates={'ssd': ('a',), 'empty': ()}, taken_at=NOW,
         aggregate_metadata={'ssd': {HOSTILE: HOSTILE}, 'empty': {}})
 

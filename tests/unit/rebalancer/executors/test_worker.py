@@ -345,7 +345,8 @@ def test_pre_flight_is_told_what_only_the_database_knows(bench):
     bench.passes(1)
     first = bench.tasks[0]
     assert bench.driver.known.flights == (
-        model.Flight(first.instance_uuid, first.from_host, first.to_host, 'task', ('h3',)),)
+        model.Flight(first.instance_uuid, first.from_host, first.to_host, 'task', ('h3',),
+                     first.aggregate),)
     assert bench.driver.known.draining == bench.store.draining()
     assert bench.driver.known.scopes == bench.store.leased() != frozenset()
 

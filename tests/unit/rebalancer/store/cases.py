@@ -184,7 +184,8 @@ def a_plan_comes_back_as_it_was(store):
     row = store.plan(plan_id)
     assert row.plan == plan and row.plan_id == plan_id and not row.dry_run
     assert [r.task.task_id for r in store.tasks(plan_id)] == sorted(t.task_id for t in tasks)
-    assert {f.instance_uuid for f in store.flights()} == {t.instance_uuid for t in tasks}
+    assert {(f.instance_uuid, f.scope) for f in store.flights()} == {
+        (t.instance_uuid, 'Größe 😀') for t in tasks}
     assert store.spent('Größe 😀', NOW) == 2 and store.spent('Größe 😀', NOW + 1) == 0
 
 
