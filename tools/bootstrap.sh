@@ -113,11 +113,11 @@ bootstrap_python() {
     bootstrap_fail "no Python 3.11 with venv found. On Debian 12: apt-get install python3-venv"
 }
 
-# make_venv PYTHON DIR: everything the tests and the sandbox need, in DIR. The stamp
-# is written last, so a venv that was interrupted half-way is made again.
+# make_venv PYTHON DIR [prepare]: everything the tests and the sandbox need, in DIR; with
+# "prepare" all but the project itself, whose installation writes into the checkout. Stamps
+# are written last, so what was interrupted half-way is made again.
 make_venv() {
-    local python=$1 dir=$2 stamp inputs
-    local pins=$BOOTSTRAP_TOP/constraints.txt
+    local python=$1 dir=$2 stamp prepared inputs
     inputs=$(
         cd "$BOOTSTRAP_TOP" && {
             pwd
@@ -130,25 +130,41 @@ make_venv() {
     if [ -x "$dir/bin/python" ] && [ "$(cat "$stamp" 2>/dev/null)" = "$inputs" ]; then
         return 0
     fi
-    bootstrap_say "making ${dir#"$BOOTSTRAP_TOP"/} with $("$python" -V) (about two minutes)"
-    rm -rf "$dir" || return 1
-    if ! "$python" -m venv "$dir"; then
-        bootstrap_fail "$python cannot make a virtual environment in $dir"
-        return 1
+    prepared=$dir/kronos-nova.prepared
+    if [ "$(cat "$prepared" 2>/dev/null)" != "$inputs" ]; then
+        bootstrap_say \
+            "making ${dir#"$BOOTSTRAP_TOP"/} with $("$python" -V) (about two minutes)"
+        rm -rf "$dir" || return 1
+        if ! "$python" -m venv "$dir"; then
+            bootstrap_fail "$python cannot make a virtual environment in $dir"
+            return 1
+        fi
+        # Half of the modules are never imported; Python compiles those that are.
+        bootstrap_pip "$dir" setuptools wheel pbr &&
+            bootstrap_pip "$dir" --no-compile --no-build-isolation -r requirements.txt \
+                -r test-requirements.txt -r doc/requirements.txt || return 1
+        printf '%s\n' "$inputs" > "$prepared"
     fi
+    if [ "${3:-}" != prepare ]; then
+        bootstrap_pip "$dir" --no-compile --no-build-isolation \
+            -e '.[rebalancer,scheduler]' || return 1
+        printf '%s\n' "$inputs" > "$stamp"
+    fi
+}
+
+# bootstrap_pip DIR ARGUMENT...: pip install in DIR, with our pins.
+bootstrap_pip() {
+    local dir=$1
+    shift
     if ! (
         cd "$BOOTSTRAP_TOP" &&
         export PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_NO_INPUT=1 &&
-        "$dir/bin/pip" install -q -c "$pins" setuptools wheel pbr &&
-        # Half of the modules are never imported; Python compiles those that are.
-        "$dir/bin/pip" install -q --no-compile -c "$pins" --no-build-isolation \
-            -e '.[rebalancer,scheduler]' -r test-requirements.txt -r doc/requirements.txt
+        "$dir/bin/pip" install -q -c constraints.txt "$@"
     ); then
         bootstrap_fail "pip could not install into $dir (see above). A git checkout with" \
             "its .git directory and a reachable package index are needed; run the command again"
         return 1
     fi
-    printf '%s\n' "$inputs" > "$stamp"
 }
 
 bootstrap_venv() {

@@ -355,21 +355,25 @@ def other_pythons() -> dict[str, tuple[str, Path]]:
             for version, python in found.items() if python is not None}
 
 
-def making_pythons(found: dict[str, tuple[str, Path]]) -> list[str]:
+def making_pythons(found: dict[str, tuple[str, Path]], stage: str = '') -> list[str]:
     """The command that makes their virtual environments, all at once: pip waits for the
-    network and the disk most of the time."""
+    network and the disk most of the time.
+
+    :param stage: ``prepare`` for all but the project, which writes into the checkout.
+    """
     (TOP / '.pythons').mkdir(exist_ok=True)
-    return ['bash', '-c', '. tools/bootstrap.sh; made=() good=0; while [ $# -gt 0 ]; do '
-            'make_venv "$1" "$2" & made+=($!); shift 2; done; '
-            'for each in "${made[@]}"; do wait "$each" || good=1; done; exit $good', 'bash',
+    return ['bash', '-c', '. tools/bootstrap.sh; stage=$1; shift; made=() good=0; '
+            'while [ $# -gt 0 ]; do make_venv "$1" "$2" "$stage" & made+=($!); shift 2; done; '
+            'for each in "${made[@]}"; do wait "$each" || good=1; done; exit $good', 'bash', stage,
             *(str(part) for pair in found.values() for part in pair)]
 
 
 def prepare_pythons() -> None:
-    """Begin to make them while others run, with what these leave of the processors."""
+    """Begin to make them while others run, with what these leave of the processors; nothing
+    of the checkout changes under the tests."""
     with (RESULTS / 'pythons.log').open('wb') as log:
         PREPARING['pythons'] = subprocess.Popen(
-            ['nice', '-n', '19', *making_pythons(other_pythons())], cwd=TOP,
+            ['nice', '-n', '19', *making_pythons(other_pythons(), 'prepare')], cwd=TOP,
             stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT)
 
 
@@ -383,7 +387,7 @@ def make_pythons(found: dict[str, tuple[str, Path]]) -> int:
         sys.stdout.write((RESULTS / 'pythons.log').read_text(errors='replace'))
         sys.stdout.flush()
         end_descendants()
-    # Nothing is left to do where that was done.
+    # Only the project is left to install where that was done.
     return execute(making_pythons(found), minutes=15)[0]
 
 
@@ -543,7 +547,7 @@ def main() -> int:
     try:
         run(list(dict.fromkeys(parsed.parts)), tallies)
     except KeyboardInterrupt:
-        tallies[list(tallies)[-1]].fail('interrupted')
+        tallies.setdefault(next(reversed(tallies), parsed.parts[0]), Tally()).fail('interrupted')
         status = 130
     finally:
         PREPARING.clear()

@@ -36,6 +36,8 @@ TOP = pathlib.Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(TOP))
 
 CHUNK = 50
+#: How each line that is kept begins.
+BEGINNING = b'{"code": '
 #: What decides how a seed runs.
 CODE = ('kronos_nova', 'tests/simulation')
 
@@ -78,21 +80,26 @@ def kept(path, running):
     found = {}
     if not path.exists():
         return found
-    lines = path.read_bytes().split(b'\n')
-    if lines.pop():
-        path.write_bytes(b''.join(line + b'\n' for line in lines))
+    *lines, rest = path.read_bytes().split(b'\n')
     for number, line in enumerate(lines, 1):
         try:
             row = json.loads(line)
             by, chunk = row['code'], (row['first'], row['count'])
             found[chunk] = row['counts'], row['checks'], row['cpu'], row['broken']
         except (ValueError, KeyError, TypeError):
-            raise ValueError(f'{path}, line {number}: not what this program keeps; '
-                             'name another file') from None
+            raise _foreign(path, number) from None
         if by != running:
             raise ValueError(f'{path}, line {number}: that was counted with other code; '
                              'name another file, or remove this one to begin anew')
+    if rest and not rest.startswith(BEGINNING[:len(rest)]):
+        raise _foreign(path, len(lines) + 1)
+    if rest:
+        path.write_bytes(b''.join(line + b'\n' for line in lines))
     return found
+
+
+def _foreign(path, number):
+    return ValueError(f'{path}, line {number}: not what this program keeps; name another file')
 
 
 def keep(path, running, chunk, found):

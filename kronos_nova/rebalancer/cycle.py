@@ -81,7 +81,7 @@ def run(cluster: model.Cluster, samples: Mapping[str, model.PolicySamples],
     :param now: seconds since the epoch, the clock of the samples.
     :param clock: monotonic seconds, for timings and the planning deadline.
     :param stopping: true ends planning early, as the deadline does.
-    :param busy: moves of this scope still under way; they use up the budget.
+    :param busy: moves under way that use up the budget (see :func:`busy`).
     :param seed: decides what planning leaves to chance; the same again gives
         the same plan.
     :raises PlanRefused: the checker found a rule broken; nothing may be done.

@@ -180,7 +180,6 @@ class _Pairing:
                 first, second = self._in_turn(uuid, other)
                 rest = (self.needs[first] | self.needs[second]) - {first, second}
                 if (not self._fixed & {first, second}
-                        and not any(first in self.needs[u] for u in rest)
                         and not self._harm.does(rest, {first, second})
                         and self._harm.does(rest, {first})
                         and not self._counted_on(first, second)):

@@ -121,7 +121,7 @@ class Board:
         return math.fsum(self.price[column, row] for row, column in self.plan.items())
 
     def fits(self, row: int, column: int) -> bool:
-        """The claims have room."""
+        """The claims have room, and where these are scarce the ceilings."""
         if not self.tight:
             return True
         need, left = self.need[:, row], self.left[:, self.columns[column]]

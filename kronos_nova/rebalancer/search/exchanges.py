@@ -45,8 +45,9 @@ Exchange = tuple[int, int, int, int]
 
 
 class Exchanges:
-    """The exchanges on one board. Shapes: P policies, R resource classes,
-    s hosts that are hot, d that are cold, n instances of each, padded."""
+    """The exchanges on one board. Shapes: P policies, s hosts that are hot, d that
+    are cold, n instances of each, padded. ``possible``: between any two hosts; on
+    the board of a large cloud nobody may both give and take."""
 
     def __init__(self, board: boards.Board, rng: random.Random) -> None:
         self._board, self._rng = board, rng
@@ -57,21 +58,22 @@ class Exchanges:
         #: Hosts that may give one and take another.
         self._both = (board.givers & board.takers & (self._column >= 0)
                       & (np.diff(self._start) > 0))
+        self.possible = int(self._both.sum()) >= 2
         self._ends = min(ENDS, int(self._both.sum()))
         self._mates = [frozenset(board.mates(row).tolist()) for row in range(len(board.rows))]
 
     def best(self, wanted: float) -> Exchange | None:
-        """The exchange that leaves the smallest value, the claims of both having
-        room when both have moved; None: there is none.
+        """The exchange that leaves the smallest value, both having room when both
+        have moved; None: there is none.
 
         :param wanted: the scale, in units of a score.
         """
-        if int(self._both.sum()) < 2:
+        if not self.possible:
             return None
         board, weights = self._board, self._board.measure.weights
         high = board.measure.highest(board.score)[:, None]
         low = board.measure.lowest(board.score)[:, None]
-        scale = max(wanted, float((high - low).max()) / smooth.SHARPEST)
+        scale = max(wanted, 1e-9, float((high - low).max()) / smooth.SHARPEST)
         near_high = np.exp(np.minimum((board.score - high) / scale, 0.0)) * board.givers
         near_low = np.exp(np.minimum((low - board.score) / scale, 0.0)) * board.takers
         total_high, total_low = near_high.sum(axis=1), near_low.sum(axis=1)

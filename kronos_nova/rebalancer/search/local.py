@@ -252,13 +252,15 @@ class Search:
             board.take(row)
         scale = SCALE * self._combined * WIDE ** rng.uniform(-1.0, 1.0)
         while len(board.plan) < size and self._left > 0:
-            if not (len(board.plan) + 2 <= size and rng.random() < EXCHANGES
-                    and self._exchange(scale)) and not self._add(scale):
+            if not self._exchange(size, scale) and not self._add(scale):
                 return
 
-    def _exchange(self, scale: float) -> bool:
-        """Two additions that are the best exchange; False: there is none."""
-        assert self._exchanges is not None
+    def _exchange(self, size: int, scale: float) -> bool:
+        """Now and then two additions that are the best exchange; False: there is none,
+        or no room for two in a plan of that size."""
+        if (self._exchanges is None or not self._exchanges.possible  # costs nothing then
+                or len(self._board.plan) + 2 > size or self._rng.random() >= EXCHANGES):
+            return False
         self._left -= EXCHANGE
         found = self._exchanges.best(scale)
         if found is None:

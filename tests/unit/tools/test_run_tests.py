@@ -109,7 +109,7 @@ runner.check(tally, 'daemon', ['sh', '-c', 'setsid sleep 600 & echo pid=$!'])
 def test_what_is_made_for_a_later_part_outlives_the_parts_before_it():
     status, output = _run('''
 commands = [['sh', '-c', 'sleep 3; echo made in passing'], ['echo', 'made again']]
-runner.making_pythons = lambda found: commands.pop(0)
+runner.making_pythons = lambda found, stage='': commands.pop(0)
 runner.other_pythons = dict
 runner.prepare_pythons()
 runner.check(tally, 'daemon', ['sh', '-c', 'setsid sleep 600 & echo pid=$!'])
@@ -126,7 +126,7 @@ assert runner.make_pythons({}) == 0 and not runner.PREPARING
 
 def test_what_is_made_for_a_part_that_never_comes_is_ended():
     status, output = _run('''
-runner.making_pythons = lambda found: ['sleep', '600']
+runner.making_pythons = lambda found, stage='': ['sleep', '600']
 runner.other_pythons = dict
 runner.prepare_pythons()
 print(f'pid={runner.PREPARING["pythons"].pid}', flush=True)

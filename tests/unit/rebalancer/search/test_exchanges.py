@@ -188,3 +188,65 @@ def test_a_plan_counts_on_nothing_that_a_ceiling_refuses():
         options=model.Options(dry_run=False, enforce_placement_disk=False)))
     assert 'ceiling' not in plan.rejections
     assert plan.combined_after < 0.4 * plan.combined_before
+
+
+def searched(seed=10, additions=600):
+    """A search on a cluster in which every host is nearly full of claims."""
+    case = clusters.build(clusters.Spec('tight', hosts=8, instances=100, room=1.08), seed)
+    state = sim.Simulation(case.cluster, case.scores, case.policies, model.History(),
+                           model.Options(dry_run=False, enforce_placement_disk=False))
+    board = boards.Board(state, *choice.candidates(state, 6), 6)
+    assert board.scarce
+    return local.Search(board, 6, 0, additions, lambda: False)
+
+
+def test_no_exchange_makes_a_plan_larger_than_it_may_be(monkeypatch):
+    monkeypatch.setattr(local, 'EXCHANGES', 1.0)
+    search = searched()
+    assert search._exchange(2, 0.2) and len(search._board.plan) == 2
+    assert not search._exchange(3, 0.2) and len(search._board.plan) == 2
+    assert search._exchange(4, 0.2) and len(search._board.plan) == 4
+
+
+def test_an_exchange_costs_as_many_additions_as_it_takes_the_time_of(monkeypatch):
+    monkeypatch.setattr(local, 'EXCHANGES', 1.0)
+    search = searched()
+    assert search._exchange(2, 0.2) and search.spent == local.EXCHANGE
+    search._exchanges.possible = False
+    assert not search._exchange(6, 0.2) and search.spent == local.EXCHANGE
+
+
+def test_two_of_a_group_do_not_change_places():
+    search = searched()
+    found = search._exchanges.best(0.2)
+    mates = list(search._exchanges._mates)
+    mates[found[0]] = frozenset({found[0], found[2]})
+    search._exchanges._mates = mates
+    other = search._exchanges.best(0.2)
+    assert other is not None and (other[0], other[2]) != (found[0], found[2])
+
+
+def test_a_level_cluster_has_a_scale_all_the_same():
+    search = searched()
+    search._board.score[:] = 0.5
+    with np.errstate(all='raise', under='ignore'):
+        search._exchanges.best(0.0)
+
+
+def test_a_search_that_finds_nothing_better_goes_back_to_its_best_plan(monkeypatch):
+    monkeypatch.setattr(local, 'BACK', 3)
+    search = searched()
+    begun = []
+    real = local.Search._change
+
+    def change(self, size):
+        begun.append(self._board.plan == self.best)
+        real(self, size)
+
+    monkeypatch.setattr(local.Search, '_change', change)
+    kept = []
+    monkeypatch.setattr(local.Search, '_keep', lambda self: kept.append(1) and False)
+    search._starts(local.STARTS)
+    search.best = dict(search._board.plan)
+    search._walk()
+    assert len(begun) > 9 and all(begun[::3]) and not all(begun)

@@ -209,6 +209,7 @@ def until_it_is_over_both_places_of_both_are_held(store):
     assert ends() == {one: {'h1', 'h3', 'h2'}, other: {'h2', 'h1'}}
     ended(store, a)
     assert ends() == {one: {'h3', 'h1', 'h2'}, other: {'h2', 'h1'}}
+    assert {f.scope for f in store.flights()} == {a.aggregate}, 'also of whom no task moves now'
     assert next(f for f in store.flights() if f.instance_uuid == one).from_host == 'h3'
     ended(store, b)
     assert ends() == {one: {'h3', 'h1', 'h2'}, other: {'h1', 'h2'}}
