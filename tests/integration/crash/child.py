@@ -91,7 +91,7 @@ ENGINE = {
     'after-first-cast': Point(f'{_BUS}:Caster.__call__', AFTER),
 }
 EXECUTOR = {
-    'before-claim': Point(f'{_TASKS}:claim', BEFORE),
+    'before-claim': Point(f'{_TASKS}:claim', BEFORE, in_transaction=True),
     'in-claim': Point(f'{_TASKS}:claim', AFTER, _found, in_transaction=True),
     'after-claim': Point(f'{_STORE}.claim', AFTER, _found),
     'after-pre-flight': Point(f'{_DRIVER}.pre_flight', AFTER),
