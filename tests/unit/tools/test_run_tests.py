@@ -150,16 +150,18 @@ def test_the_environments_of_other_pythons_are_begun_when_they_come_later(runner
     assert begun
 
 
-def test_minutes_of_the_processors_are_told_beside_those_of_the_clock():
-    status, output = _run('''
-runner.check(tally, 'busy', [PYTHON, '-c', 'import time; t = time.process_time\\n'
-             'while t() < 4: pass'])
-runner.check(tally, 'idle', ['sleep', '4'])
-''')
-    assert status == 0, output
-    head, row = [line.split() for line in output.splitlines() if line.startswith('part ')]
-    assert head[:4] == ['part', 'minutes', 'of', 'cpu']
-    assert float(row[1]) > float(row[2]) >= 0.1
+def test_minutes_of_the_processors_are_told_beside_those_of_the_clock(runner):
+    tally = runner.Tally(passed=3, seconds=120.0, processor_seconds=90.0)
+    head, row, *_ = (line.split() for line in runner.summary({'unit': tally}))
+    assert head == ['part', 'minutes', 'of', 'cpu', 'passed', 'failed', 'skipped']
+    assert row == ['unit', '2.0', '1.5', '3', '0', '0']
+
+
+def test_what_a_command_and_its_own_commands_have_used_is_counted(runner):
+    before = runner.processor_seconds()
+    subprocess.run(['sh', '-c', f'{sys.executable} -c "import time\nwhile time.process_time() '
+                    '< 0.5: pass"; true'], check=True)
+    assert runner.processor_seconds() - before >= 0.5
 
 
 @pytest.mark.parametrize('signum', [signal.SIGINT, signal.SIGTERM])
