@@ -35,6 +35,7 @@ from kronos_nova.rebalancer.search import replay
 from kronos_nova.rebalancer.search import smooth
 from kronos_nova.rebalancer.search import swaps
 from tests.unit import clouds
+from tests.unit.rebalancer.search import laid
 
 SPREAD = {'mode': 'spread', 'drains': False, 'objective': 'balanced'}
 
@@ -161,20 +162,6 @@ def test_of_a_group_at_most_one_member_is_offered(knobs):
     assert not mates & {state.uuids[tried.rows[r]] for r, _ in legal_on(tried)}
 
 
-def plain_smooth(tried, row, column, scale):
-    """What :class:`smooth.Smooth` stands for, written out."""
-    score = tried.score.copy()
-    score[:, tried.source[row]] -= tried.leaving[:, row]
-    score[:, tried.columns[column]] += tried.share[:, column, row]
-    total = float(tried.bias[column, row])
-    for p, weight in enumerate(tried.measure.weights):
-        high = scale * math.log(sum(math.exp(x / scale) for x in score[p][tried.givers]))
-        low = -scale * math.log(sum(math.exp(-x / scale) for x in score[p][tried.takers]))
-        above = max(0.0, high - low - tried.measure.thresholds[p])
-        total += weight * (measure.BELOW * (high - low) + (1 - measure.BELOW) * above)
-    return total
-
-
 @clouds.examples(40)
 @hypothesis.given(knobs=clouds.knobs(**SPREAD))
 def test_the_best_addition_is_the_smallest_smooth_value(knobs):
@@ -188,8 +175,8 @@ def test_the_best_addition_is_the_smallest_smooth_value(knobs):
     if found is not None:
         scale, _ = smooth.Smooth(tried).scale(
             max(0.2, float(tried.measure.imbalances(tried.score).max()) / smooth.SHARPEST))
-        best = min(plain_smooth(tried, *pair, scale) for pair in may)
-        assert plain_smooth(tried, *found, scale) <= best + 1e-4
+        best = min(laid.smooth_value(tried, [pair], scale) for pair in may)
+        assert laid.smooth_value(tried, [found], scale) <= best + 1e-4
 
 
 @clouds.examples(30)
@@ -204,8 +191,8 @@ def test_a_window_gives_the_same_as_all_rows(knobs):
     picked = smooth.Smooth(tried).best(0.2, order)
     assert (every is None) == (picked is None)
     if every is not None:
-        assert plain_smooth(tried, *picked, 0.3) == pytest.approx(
-            plain_smooth(tried, *every, 0.3), abs=1e-3)
+        assert laid.smooth_value(tried, [picked], 0.3) == pytest.approx(
+            laid.smooth_value(tried, [every], 0.3), abs=1e-3)
 
 
 def two_hosts(usages, scores, threshold=0.1, memory=1024):

@@ -19,32 +19,18 @@ import hypothesis
 import numpy as np
 import pytest
 
-from kronos_nova.rebalancer import simulation as sim
-from kronos_nova.rebalancer.search import board as boards
-from kronos_nova.rebalancer.search import choice
 from kronos_nova.rebalancer.search import smooth
 from kronos_nova.rebalancer.search import variants
 from tests.unit import clouds
+from tests.unit.rebalancer.search import laid
 
 SPREAD = {'mode': 'spread', 'drains': False, 'objective': 'balanced'}
 
 
 def planned(knobs, moves=4):
     """A board with moves chosen at random, where there are any; None elsewhere."""
-    request = clouds.request(knobs)
-    state = sim.Simulation(request.cluster, request.scores, request.policies, request.history,
-                           request.options)
-    if not state.trusted or not state.takers.any():
-        return None
-    board = boards.Board(state, *choice.candidates(state, 6), 6)
-    rng = random.Random(knobs.seed)
-    for _ in range(moves):
-        may = [(int(r), int(c)) for c, r in np.argwhere(np.isfinite(board.bias))
-               if board.fits(int(r), int(c))]
-        if not may:
-            break
-        board.put(*rng.choice(may))
-    return board if board.plan and not board.crowded() else None
+    board = laid.board(knobs, moves)
+    return board if board is not None and board.plan and not board.crowded() else None
 
 
 def outcomes(board, seed, size):
