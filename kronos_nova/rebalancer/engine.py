@@ -289,7 +289,8 @@ class Engine:
     def _plan(self, ours: list[str], policy_set: policies.PolicySet) -> list[dict[str, Any]]:
         started = self._monotonic()
         try:
-            # Before Nova is read: what ends meanwhile still counts at both ends.
+            # Before Nova is read: what ends meanwhile still counts at both ends, and for the
+            # budget, until the cycle is over.
             live = self._store.flights()
             cluster = self._collector.collect(self._clock())
             leased = self._store.leased()
@@ -355,7 +356,7 @@ class Engine:
         ended = tuple(f for f in live if f.instance_uuid not in under_way)
         cluster = dataclasses.replace(
             cluster, flights=(*cluster.flights, *flights, *ended)).scoped(scope, named)
-        busy = cycle.busy(flights, cluster)
+        busy = cycle.busy(cluster.flights, cluster)
 
         def plan(history: model.History) -> cycle.Outcome:
             return cycle.run(
