@@ -22,6 +22,7 @@ seconds. Ends, with all its children, at the end of its input.
 """
 
 from collections.abc import Callable
+import contextlib
 import dataclasses
 import functools
 import importlib
@@ -29,6 +30,7 @@ import json
 import os
 import signal
 import sys
+import threading
 from typing import Any
 
 BEFORE, AFTER = 'before', 'after'
@@ -112,20 +114,34 @@ EXECUTOR = {
 POINTS = {'engine': ENGINE, 'executor': EXECUTOR}
 
 
-def arm(point: Point, nth: int, how: str) -> None:
-    """Wrap the point's function."""
+def drop(how: str) -> None:
+    """Go no further: a stop that is sent to the process may be taken by another thread,
+    and this one would run on until that one has had its turn."""
+    if how == 'kill':
+        os.kill(os.getpid(), signal.SIGKILL)
+    signal.pthread_kill(threading.get_ident(), signal.SIGSTOP)
+
+
+def arm(point: Point, nth: int, how: str, one_lock: bool) -> None:
+    """Wrap the point's function.
+
+    :param one_lock: the database has one, as SQLite: who stops does so while no other
+        thread of the process is in a transaction, or nobody writes until it thaws.
+    """
     module, _, path = point.where.partition(':')
     *owners, name = path.split('.')
     owner = functools.reduce(getattr, owners, importlib.import_module(module))
     real = getattr(owner, name)
     passages = 0
+    others = transactions() if one_lock and how == 'stop' else contextlib.nullcontext()
 
     def passed(arguments: tuple[Any, ...], result: Any) -> None:
         nonlocal passages
         if point.counts(arguments, result):
             passages += 1
             if passages == nth:
-                os.kill(os.getpid(), signal.SIGKILL if how == 'kill' else signal.SIGSTOP)
+                with others:
+                    drop(how)
 
     @functools.wraps(real)
     def wrapper(*arguments: Any, **named: Any) -> Any:
@@ -137,6 +153,22 @@ def arm(point: Point, nth: int, how: str) -> None:
         return result
 
     setattr(owner, name, wrapper)
+
+
+def transactions() -> contextlib.AbstractContextManager[Any]:
+    """A lock that whoever is in a transaction of the store holds from now on."""
+    from kronos_nova.rebalancer.store import api
+
+    lock = threading.RLock()
+    real = api.Store._run
+
+    @functools.wraps(real)
+    def alone(*arguments: Any, **named: Any) -> Any:
+        with lock:
+            return real(*arguments, **named)
+
+    api.Store._run = alone
+    return lock
 
 
 def hurry() -> None:
@@ -180,8 +212,8 @@ def run(role: str, log: str, arguments: list[str], fall: list[Any]) -> int:
     for number, target in ((nothing, 0), (out, 1), (out, 2)):
         os.dup2(number, target)
     if fall:
-        name, nth, how = fall
-        arm(POINTS[role][name], nth, how)
+        name, nth, how, one_lock = fall
+        arm(POINTS[role][name], nth, how, one_lock)
     return int(importlib.import_module(f'kronos_nova.cmd.{role}').main(arguments))
 
 

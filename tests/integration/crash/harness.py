@@ -128,7 +128,8 @@ class Run:
         (directory / 'kronos.conf').write_text(self._config())
         (directory / 'policies.yaml').write_text(POLICIES)
         self.daemons = {
-            role: [processes.Daemon(world.nursery, f'{role}-{n}', role, fall, directory)
+            role: [processes.Daemon(world.nursery, f'{role}-{n}', role, fall, directory,
+                                    one_lock=database == 'sqlite')
                    for n, fall in enumerate(_with_heir(falls))]
             for role, falls in (('engine', engines), ('executor', executors))}
         self.uuids = world.cloud.do('begin', count=COUNT)

@@ -92,10 +92,10 @@ class Process:
 
 
 class Daemon:
-    """An engine or executor of a run, and how it falls."""
+    """An engine or executor of a run, and how it falls; ``one_lock`` as of child.arm."""
 
     def __init__(self, nursery: Process, name: str, role: str, fall: Fall | None,
-                 directory: pathlib.Path) -> None:
+                 directory: pathlib.Path, one_lock: bool) -> None:
         self.name, self.fall = name, fall
         self.fell = self.thawed = False
         self.pid = 0
@@ -103,6 +103,7 @@ class Daemon:
         self._nursery = nursery
         self._role = role
         self._directory = directory
+        self._one_lock = one_lock
 
     @property
     def begun(self) -> bool:
@@ -112,7 +113,8 @@ class Daemon:
         fall: list[Any] = []
         if self.fall is not None:
             point = child.POINTS[self._role][self.fall.point]
-            fall = [self.fall.point, self.fall.nth or point.nth, self.fall.how]
+            fall = [self.fall.point, self.fall.nth or point.nth, self.fall.how,
+                    self._one_lock]
         self.pid = self._nursery.ask(
             role=self._role, log=str(self._directory / f'{self.name}.log'), fall=fall,
             arguments=['--config-file', str(self._directory / 'kronos.conf')])
