@@ -255,18 +255,19 @@ def _hull(hosts: Any, h: int, ceiling: float) -> list[tuple[float, float]]:
 
 # Not bounds on everybody: our knowledge of the past, without the cost of moving.
 
-def afresh(sim: Any, day: Day, target: float, **options: float) -> dict[str, float]:
+#: Means, variances and capacities -> the host of each instance, and how many hosts.
+Placing = Callable[[Any, Any, Any], tuple[Any, int]]
+
+
+def afresh(sim: Any, day: Day, placing: Placing) -> dict[str, float]:
     """All instances placed anew, for nothing, before every step.
 
-    As few hosts as the mean of the last two hours fills to ``target``, each
-    instance, the largest first, where the foreseen peak (mean and
-    ``deviations`` times the deviation) is lowest. Then the next sample tells
-    who is over: for at least as long as the fastest migration takes.
+    Then the next sample tells who is over: for at least as long as the fastest
+    migration takes.
 
     :returns: kWh from the second step on, and overload as a percentage of the
         time that hosts run.
     """
-    deviations = options.get('deviations', 1.65)
     order = np.argsort(-day.hosts.cap, kind='stable')
     quickest = float(day.trace.ram.min()) / referee.COPIED
     joules = over = running = surprised = 0.0
@@ -274,9 +275,7 @@ def afresh(sim: Any, day: Day, target: float, **options: float) -> dict[str, flo
     for k in range(1, steps):
         mean, deviation = _forecast(day, k - 1)
         capacity = day.hosts.cap[order]
-        need = max(float(mean.sum()) / target, 1.0)
-        count = int(np.searchsorted(np.cumsum(capacity), need)) + 1
-        place = _levelled(mean, deviation ** 2, capacity[:count], deviations)
+        place, count = placing(mean, deviation ** 2, capacity)
         now = np.bincount(place, day.asked[:, k], count)
         later = np.bincount(place, day.asked[:, k + 1], count)
         table = sim.Hosts(pe=day.hosts.pe[order][:count], cap=capacity[:count],
@@ -289,6 +288,43 @@ def afresh(sim: Any, day: Day, target: float, **options: float) -> dict[str, flo
         running += float((now > 0).sum()) * STEP
     return {'kWh': joules / JOULES, 'overload_percent': 100 * over / running,
             'hosts_surprised': surprised, 'hosts': running / STEP / (steps - 1)}
+
+
+def levelled(target: float, deviations: float = 1.65) -> Placing:
+    """As few hosts as the mean fills to ``target``, each instance, the largest
+    first, where the foreseen peak (mean and ``deviations`` times the deviation)
+    is lowest."""
+    def place(mean: Any, variance: Any, capacity: Any) -> tuple[Any, int]:
+        need = max(float(mean.sum()) / target, 1.0)
+        count = int(np.searchsorted(np.cumsum(capacity), need)) + 1
+        return _levelled(mean, variance, capacity[:count], deviations), count
+
+    return place
+
+
+def gathered(deviations: float) -> Placing:
+    """Hosts filled to their foreseen peak, instances that vary alike together.
+
+    A host keeps ``deviations`` times the root of its instances' variances free,
+    and the sum of such roots is the lower, the more the variances differ. The
+    most varying first, each to the host whose peak it raises least.
+    """
+    def place(mean: Any, variance: Any, capacity: Any) -> tuple[Any, int]:
+        found = np.zeros(len(mean), dtype=int)
+        held, spread = np.zeros(len(capacity)), np.zeros(len(capacity))
+        opened = 1
+        for v in np.argsort(-variance / np.maximum(mean, 1e-9), kind='stable'):
+            after = np.sqrt(spread[:opened] + variance[v])
+            fits = held[:opened] + mean[v] + deviations * after <= capacity[:opened]
+            more = np.where(fits, after - np.sqrt(spread[:opened]), np.inf)
+            h = int(np.argmin(more)) if fits.any() else opened
+            opened = max(opened, h + 1)
+            held[h] += mean[v]
+            spread[h] += variance[v]
+            found[v] = h
+        return found, opened
+
+    return place
 
 
 def _forecast(day: Day, k: int) -> tuple[Any, Any]:
@@ -421,9 +457,11 @@ def _afresh(sim: Any, day: Day, arguments: Any) -> dict[str, Any]:
     lp = energy(day, 0.8)
     start = (lp['begun'] - lp['whole']) / lp['divisible']
     rows = {}
-    for target in arguments.targets:
-        found = afresh(sim, day, target)
-        rows[str(target)] = {**found, 'kWh_by_lp': found['kWh'] / lp['divisible'] + start}
+    placings = {f'levelled_{t}': levelled(t) for t in arguments.targets}
+    placings |= {f'gathered_{d}': gathered(d) for d in (2.0, 2.5, 3.0)}
+    for name, placing in placings.items():
+        found = afresh(sim, day, placing)
+        rows[name] = {**found, 'kWh_by_lp': found['kWh'] / lp['divisible'] + start}
     return {'lp_kWh': lp['divisible'], **rows}
 
 

@@ -58,15 +58,11 @@ class ClusterView:
         self._moved: dict[str, str] = {}
         self._on: dict[str, set[str]] | None = None
         self._groups: dict[str, list[model.ServerGroup]] = defaultdict(list)
+        #: Only of groups that somebody asked about: there are many groups and few moves.
         self._members: dict[str, dict[str, set[str]]] = {}
         for group in cluster.groups:
-            placed: dict[str, set[str]] = defaultdict(set)
             for uuid in group.members:
                 self._groups[uuid].append(group)
-                instance = cluster.instances.get(uuid)
-                if instance is not None:
-                    placed[instance.host].add(uuid)
-            self._members[group.uuid] = placed
         self.occupancy = occupancy.Occupancy(cluster, options)
         #: The highest that it may be.
         self._fill = {name: dict(p.fill) for name, p in self._scores.items()}
@@ -142,11 +138,23 @@ class ClusterView:
         return self._groups.get(uuid, ())
 
     def members_on(self, group: model.ServerGroup, host: str) -> Collection[str]:
-        return self._members[group.uuid].get(host, ())
+        return self._members_of(group).get(host, ())
 
     def spread_of(self, group: model.ServerGroup) -> Mapping[str, Collection[str]]:
         """Members by host; hosts without one are left out."""
-        return {h: m for h, m in self._members[group.uuid].items() if m}
+        return {h: m for h, m in self._members_of(group).items() if m}
+
+    def _members_of(self, group: model.ServerGroup) -> dict[str, set[str]]:
+        """By host; at first as the cluster says. Whatever changes where a member is comes
+        through here before it does, so that no move is missed."""
+        found = self._members.get(group.uuid)
+        if found is None:
+            found = self._members[group.uuid] = defaultdict(set)
+            for uuid in group.members:
+                instance = self.cluster.instances.get(uuid)
+                if instance is not None:
+                    found[instance.host].add(uuid)
+        return found
 
     def used(self, host: str, resource_class: str) -> float:
         return self.occupancy.used(self.cluster.hosts[host], resource_class)
@@ -293,11 +301,11 @@ class ClusterView:
             else:
                 self._come(uuid, to_host, 1)
             for group in self._groups.get(uuid, ()):
-                self._members[group.uuid][to_host].add(uuid)
+                self._members_of(group)[to_host].add(uuid)
 
     def _leave(self, uuid: str, host: str) -> None:
         for group in self._groups.get(uuid, ()):
-            self._members[group.uuid][host].discard(uuid)
+            self._members_of(group)[host].discard(uuid)
 
     def _shift(self, uuid: str, from_host: str, to_host: str) -> None:
         self._moved[uuid] = to_host
@@ -306,7 +314,7 @@ class ClusterView:
             self._on[to_host].add(uuid)
         self._leave(uuid, from_host)
         for group in self._groups.get(uuid, ()):
-            self._members[group.uuid][to_host].add(uuid)
+            self._members_of(group)[to_host].add(uuid)
         home = self.cluster.instances[uuid].host
         for host, sign in ((from_host, -1), (to_host, 1)):
             if host != home:
@@ -355,7 +363,7 @@ class ClusterView:
                 self._ends[uuid].add(host)
                 self._come(uuid, host, 1)
                 for group in self._groups.get(uuid, ()):
-                    self._members[group.uuid][host].add(uuid)
+                    self._members_of(group)[host].add(uuid)
 
     def _lay_completed(self, sampled_at: float) -> None:
         """Moves that the samples do not show yet, or only in part: those of an

@@ -62,8 +62,8 @@ def group_in_flight(view: views.View, move: model.Move) -> model.Rejection | Non
     once can pass each other unseen.
     """
     for group in view.groups_of(move.instance_uuid):
-        for uuid in group.members:
-            if uuid != move.instance_uuid and view.in_flight(uuid):
-                return model.Rejection('group-in-flight', f'instance {uuid} of server group '
-                                                          f'{group.uuid} is migrating')
+        under_way = [u for u in group.members if u != move.instance_uuid and view.in_flight(u)]
+        if under_way:  # sets have no order, and a replay is to say the same
+            return model.Rejection('group-in-flight', f'instance {min(under_way)} of server group '
+                                                      f'{group.uuid} is migrating')
     return None

@@ -163,12 +163,12 @@ def _with_scores(simulation: sim.Simulation, moves: Sequence[model.Move],
     for move in moves:
         scores: dict[str, float] = {}
         if move.alternates:
-            simulation.undo(move)
+            # From where it has landed by now to an alternate: as if it had gone there first,
+            # but for the last bits, which may not decide between ties.
             would = simulation.effects(
                 arrays.whole([simulation.index[move.instance_uuid]]),
                 arrays.whole(simulation.host_index[host] for host in move.alternates))
-            simulation.apply(move)
-            scores = {host: move.improvement - (combined - after) for host, combined
+            scores = {host: round(move.improvement - (combined - after), 12) for host, combined
                       in zip(move.alternates, would.combined[0].tolist(), strict=True)}
         best = sorted(scores, key=lambda host: -scores[host])  # ties: the emptiest first
         found.append(dataclasses.replace(
@@ -279,7 +279,7 @@ def scope_hold(request: Request) -> str | None:
     if request.history.scope_cooling > 0 and not request.history.draining:
         return f'the scope cools down for another {request.history.scope_cooling:.0f} s'
     if request.budget <= 0:
-        return 'the budget is used up by moves that are still under way'
+        return 'the budget is used up by moves that are under way or have just ended'
     return None
 
 

@@ -101,11 +101,13 @@ class Simulation:
         # Instances are read in the order in which they were made, which is
         # several times faster than by UUID, and the arrays sorted afterwards.
         scoped = {u: i for u, i in cluster.instances.items() if i.host in here}
-        instances = list(scoped.values())
-        self.uuids = tuple(sorted(scoped))
-        self.index = dict(zip(self.uuids, range(len(self.uuids)), strict=True))
-        order = np.empty(len(instances), dtype=np.intp)
-        order[arrays.whole(map(self.index.__getitem__, scoped))] = np.arange(len(instances))
+        uuids, instances = list(scoped), list(scoped.values())
+        order = arrays.whole(sorted(range(len(uuids)), key=uuids.__getitem__))
+        self.uuids = tuple(map(uuids.__getitem__, order.tolist()))
+        number = np.empty(len(uuids), dtype=np.intp)
+        number[order] = np.arange(len(uuids))
+        #: In the order of the cluster, not of ``uuids``.
+        self.index = dict(zip(uuids, number.tolist(), strict=True))
         self.place: Ints = arrays.whole(here[i.host] for i in instances)[order]
         #: By host, the instances that came (1) and left (-1) in order, with the
         #: score before.
@@ -130,7 +132,7 @@ class Simulation:
                                  history.other_cells)
         self.pins = pins.Pins(self.view, self.hosts, instances, order)
         self.refusals = refusals.Refusals(history.refused, self.index, here)
-        known = loads.read(self.view, scores, self.policies, self.hosts, list(scoped), order)
+        known = loads.read(self.view, scores, self.policies, self.hosts, uuids, order)
         self.score, self.capacity, self.fill = known.score, known.capacity, known.fill
         self.usage, self.profiled, self.frozen = known.usage, known.profiled, known.frozen
         self._divisor = known.divisor

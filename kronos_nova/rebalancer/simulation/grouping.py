@@ -36,11 +36,12 @@ class Marks:
 def marks(view: cluster_view.ClusterView, index: Mapping[str, int]) -> Marks:
     """:param index: number of each instance."""
     found = Marks(*(np.zeros(len(index), dtype=np.bool_) for _ in range(3)))
+    numbers: dict[bool, list[int]] = {False: [], True: []}
     for group in view.cluster.groups:
-        numbers = [index[u] for u in group.members if u in index]
-        found.grouped[numbers] = True
-        if group.policy.hard:
-            found.hard[numbers] = True
+        numbers[group.policy.hard] += [n for u in group.members
+                                       if (n := index.get(u)) is not None]
+    found.grouped[numbers[False] + numbers[True]] = True
+    found.hard[numbers[True]] = True
     for uuid in {f.instance_uuid for f in view.cluster.flights}:
         if view.in_flight(uuid):
             found.awaiting[[index[u] for group in view.groups_of(uuid)

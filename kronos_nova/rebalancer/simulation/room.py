@@ -22,9 +22,6 @@ from kronos_nova.constraints import cluster_view
 from kronos_nova.constraints import matching
 from kronos_nova.rebalancer.simulation import arrays
 
-#: Resource classes and amounts.
-Parts = tuple[tuple[str, int], ...]
-
 
 class Room:
     """R resource classes x H hosts, R x N instances.
@@ -43,25 +40,17 @@ class Room:
 
     def __init__(self, view: cluster_view.ClusterView, hosts: Sequence[str],
                  instances: Sequence[model.Instance], order: arrays.Ints) -> None:
-        # Instances are many, what they claim are a few flavors.
-        kinds: dict[tuple[tuple[tuple[str, int], ...], Parts], int] = {}
-        kind = arrays.whole(
-            kinds.setdefault((tuple(i.claims.items()),
-                              _parts(i) if len(i.allocations) > 1 else ()), len(kinds))
-            for i in instances)
-        self.classes = tuple(sorted({name for claim, _ in kinds for name, _ in claim}))
-        row = {name: r for r, name in enumerate(self.classes)}
-        table = np.zeros((len(self.classes), len(kinds)))
-        largest = np.zeros((len(self.classes), len(kinds)))
-        for number, (claim, parts) in enumerate(kinds):
-            for name, amount in (*claim, *parts):
-                largest[row[name], number] = amount
-            for name, amount in claim:
-                table[row[name], number] = amount
-        self.claims: arrays.Floats = table[:, kind[order]]
+        claims = [i.claims for i in instances]
+        self.classes = tuple(sorted(set[str]().union(*claims)))
+        table = np.empty((len(self.classes), len(instances)))
+        for r, name in enumerate(self.classes):
+            table[r] = arrays.real(c.get(name, 0) for c in claims)
+        self.claims: arrays.Floats = table.take(order, axis=1)
         #: R x N, of each class the largest part that is on one provider.
-        self._part: arrays.Floats = (self.claims if (table == largest).all()
-                                     else largest[:, kind[order]])
+        self._part: arrays.Floats = self.claims
+        split = [n for n, i in enumerate(instances) if len(i.allocations) > 1]
+        if split:
+            self._part = _parts(table, self.classes, instances, split).take(order, axis=1)
         shape = len(self.classes), len(hosts)
         self.used: arrays.Floats = np.zeros(shape)
         self.limit: arrays.Floats = np.full(shape, -np.inf)
@@ -153,10 +142,19 @@ class Room:
         return best
 
 
-def _parts(instance: model.Instance) -> Parts:
-    """Of each class, the largest part that is on one provider."""
-    found: dict[str, int] = {}
-    for resources in instance.allocations.values():
-        for name, amount in resources.items():
-            found[name] = max(found.get(name, 0), amount)
-    return tuple(found.items())
+def _parts(claims: arrays.Floats, classes: Sequence[str], instances: Sequence[model.Instance],
+           split: Sequence[int]) -> arrays.Floats:
+    """The claims; where an instance has a class on several providers, the largest of its parts.
+
+    :param split: the numbers of those that have claims on several.
+    """
+    row = {name: r for r, name in enumerate(classes)}
+    parts = claims.copy()
+    for n in split:
+        found: dict[str, int] = {}
+        for resources in instances[n].allocations.values():
+            for name, amount in resources.items():
+                found[name] = max(found.get(name, 0), amount)
+        for name, amount in found.items():
+            parts[row[name], n] = amount
+    return parts

@@ -71,6 +71,40 @@ def test_novas_word_on_the_destination_goes_first(order):
     assert seen.used('b', 'VCPU') == 2 and members(seen) == {'a', 'b'}
 
 
+def test_a_member_counts_where_its_task_may_end_besides_but_not_twice_nor_where_nobody_is():
+    hosts = {h: model.Host(h) for h in 'abc'}
+    cluster = model.Cluster(
+        hosts, {'i': model.Instance('i', 'a'), 'j': model.Instance('j', 'a')},
+        {h: model.Service(h) for h in hosts}, groups=(GROUP,), scope_hosts=frozenset(hosts),
+        flights=(model.Flight('i', 'a', 'b', 'task', ('a', 'b', 'c', 'gone')),))
+    seen = cluster_view.ClusterView(cluster, model.Options())
+    assert {h: set(m) for h, m in seen.spread_of(GROUP).items()} == {h: {'i'} for h in 'abc'}
+
+
+def test_groups_are_as_the_moves_left_them_whenever_they_are_asked_for():
+    """They are read late: from the cluster, but never without a move that came before."""
+    both = model.ServerGroup('g', model.GroupPolicy.ANTI_AFFINITY, frozenset({'i', 'j', 'gone'}))
+    other = model.ServerGroup('h', model.GroupPolicy.AFFINITY, frozenset({'j'}))
+    cluster = model.Cluster(
+        {h: model.Host(h) for h in 'ab'},
+        {'i': model.Instance('i', 'a'), 'j': model.Instance('j', 'b')},
+        {h: model.Service(h) for h in 'ab'}, groups=(both, other), scope_hosts=frozenset('ab'))
+    move = model.Move('i', 'a', 'b', model.Phase.SPREAD)
+
+    def spread(seen, group):
+        return {h: set(m) for h, m in seen.spread_of(group).items()}
+
+    seen = cluster_view.ClusterView(cluster, model.Options())
+    seen.land(move)
+    assert spread(seen, both) == {'b': {'i', 'j'}} and spread(seen, other) == {'b': {'j'}}
+    seen.undo(move)
+    assert spread(seen, both) == {'a': {'i'}, 'b': {'j'}}
+    seen.depart(move)
+    assert spread(seen, both) == {'a': {'i'}, 'b': {'i', 'j'}}
+    seen.recall(move)
+    assert spread(seen, both) == {'a': {'i'}, 'b': {'j'}}
+
+
 def test_an_instance_without_a_destination_is_in_flight_and_charged_nowhere():
     seen = view((None, 'nova'))
     assert seen.in_flight('i') and members(seen) == {'a'} and seen.used('b', 'VCPU') == 0

@@ -198,3 +198,18 @@ def test_check_all_gives_every_rejection_but_stops_at_what_is_not_there():
 def test_an_instance_is_fresh_for_a_cooldown_whatever_its_compute_s_clock_says(launched_at, left):
     assert fresh.left(launched_at, 1000.0, 900.0) == left
     assert fresh.left(launched_at, 1000.0, 0.0) == 0.0
+
+
+def test_of_several_members_under_way_the_same_is_always_named():
+    """Groups are sets, and their order differs from process to process."""
+    others = [clouds.uuid_of(name) for name in 'mnopqr']
+    whole = model.Cluster(
+        {h: host(h) for h in 'ab'},
+        {u: model.Instance(u, 'a', claims={'VCPU': 1}) for u in (UUID, *others)},
+        {h: model.Service(h) for h in 'ab'}, scope_hosts=frozenset('ab'),
+        groups=(model.ServerGroup('g', model.GroupPolicy.SOFT_AFFINITY,
+                                  frozenset({UUID, *others})),),
+        flights=tuple(model.Flight(u, 'a', None) for u in others))
+    no = constraints.check(cluster_view.ClusterView(whole, model.Options()), MOVE)
+    assert (no.rule, no.detail) == (
+        'group-in-flight', f'instance {min(others)} of server group g is migrating')

@@ -21,8 +21,10 @@ from hypothesis import strategies as st
 import numpy as np
 
 from kronos_nova import model
+from kronos_nova.constraints import cluster_view
 from kronos_nova.rebalancer import simulation as sim
 from kronos_nova.rebalancer.simulation import extremes
+from kronos_nova.rebalancer.simulation import grouping
 from kronos_nova.rebalancer.simulation import residents
 from tests.unit import clouds
 
@@ -184,3 +186,26 @@ def test_what_was_taken_back_leaves_no_trace(knobs, steps):
     for uuid in state.uuids:
         assert state.view.host_of(uuid) == fresh.view.host_of(uuid)
         assert state.view.host_of(uuid) == state.hosts[state.place[state.index[uuid]]]
+
+
+def test_who_is_in_groups_in_hard_ones_and_awaits_a_member_under_way():
+    def group(uuid, policy, *members):
+        return model.ServerGroup(uuid, policy, frozenset(members))
+
+    uuids = ['hard', 'soft', 'both', 'none', 'away']
+    cluster = model.Cluster(
+        {h: model.Host(h) for h in 'ab'}, {u: model.Instance(u, 'a') for u in uuids},
+        {h: model.Service(h) for h in 'ab'}, scope_hosts=frozenset('ab'),
+        flights=(model.Flight('away', 'a', 'b'),),
+        groups=(group('g', model.GroupPolicy.ANTI_AFFINITY, 'hard', 'both', 'gone'),
+                group('h', model.GroupPolicy.SOFT_AFFINITY, 'soft', 'both', 'away'),
+                group('i', model.GroupPolicy.AFFINITY, 'gone')))
+    marks = grouping.marks(cluster_view.ClusterView(cluster, model.Options()),
+                           {u: n for n, u in enumerate(uuids)})
+
+    def named(marked):
+        return {u for u, there in zip(uuids, marked.tolist(), strict=True) if there}
+
+    assert named(marks.grouped) == {'hard', 'soft', 'both', 'away'}
+    assert named(marks.hard) == {'hard', 'both'}
+    assert named(marks.awaiting) == {'soft', 'both'}

@@ -18,6 +18,7 @@ import random
 
 import hypothesis
 import numpy as np
+import pytest
 
 from kronos_nova import constraints
 from kronos_nova import model
@@ -123,6 +124,25 @@ def test_room_is_summed_over_a_tree_and_endless_where_a_pool_may_serve():
     assert room.limit[row['VGPU'], 1] == -np.inf
     assert (room.used[row['VCPU'], 0], room.used[row['VGPU'], 0]) == (1, 1)
     assert room.fits(np.array([0]), np.array([0, 1])).tolist() == [[True, False]]
+
+
+@pytest.mark.parametrize(('parts', 'fits'), [
+    (((2, 1), (2, 0)), True), (((1, 3), (2, 0)), False), (((3, 1), (1, 0)), False),
+    (((1, 0), (1, 0)), True), (((3, 0), (0, 1)), False)])
+def test_of_a_class_on_several_providers_the_largest_part_must_fit_into_one(parts, fits):
+    """By provider, how much of VGPU and of VCPU; where it may go takes 2 of each in a piece."""
+    claim = {'VGPU': sum(gpu for gpu, _ in parts), 'VCPU': sum(cpu for _, cpu in parts)}
+    there = model.Provider('there', inventories={
+        name: model.Inventory(9, max_unit=2) for name in claim})
+    cluster = model.Cluster(
+        {'h0': model.Host('h0', provider=model.Provider('here')),
+         'h1': model.Host('h1', provider=there)},
+        {'i': model.Instance('i', 'h0', claims=claim, allocations={
+            f'p{n}': {'VGPU': gpu, 'VCPU': cpu} for n, (gpu, cpu) in enumerate(parts)})},
+        {h: model.Service(h) for h in ('h0', 'h1')}, scope_hosts=frozenset({'h0', 'h1'}))
+    room = rooms.Room(cluster_view.ClusterView(cluster, model.Options()), ['h0', 'h1'],
+                      [cluster.instances['i']], np.array([0]))
+    assert room.fits(np.array([0]), np.array([1])).tolist() == [[fits]]
 
 
 @clouds.examples(15)
