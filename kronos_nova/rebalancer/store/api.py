@@ -55,7 +55,15 @@ from kronos_nova.rebalancer.store import schema
 from kronos_nova.rebalancer.store import swaps
 from kronos_nova.rebalancer.store import tables
 from kronos_nova.rebalancer.store import tasks
+
+# Methods of the class have the names of these modules.
+from kronos_nova.rebalancer.store.census import Census
+from kronos_nova.rebalancer.store.decisions import Decision
+from kronos_nova.rebalancer.store.decisions import Said
+from kronos_nova.rebalancer.store.decisions import Waiting
+from kronos_nova.rebalancer.store.owed import Owed
 from kronos_nova.rebalancer.store.pauses import Pause
+from kronos_nova.rebalancer.store.plans import Mark
 from kronos_nova.rebalancer.store.quarantine import Quarantine
 from kronos_nova.rebalancer.store.rows import Lease
 from kronos_nova.rebalancer.store.rows import PlanRow
@@ -243,7 +251,7 @@ class Store:
             return drained
         return self._run(step)
 
-    def seen(self) -> plans.Mark:
+    def seen(self) -> Mark:
         """What :meth:`save_wanted` compares: taken before anything else is read."""
         return self._read(plans.mark)
 
@@ -267,8 +275,8 @@ class Store:
         """
         self._fenced(lease, lambda c: plans.fail(c, lease.scope, error, now))
 
-    def save_wanted(self, mark: plans.Mark, plan: model.Plan, tasks: Sequence[model.Task], *,
-                    plan_id: str, now: float, instance_cooldown: float, said: decisions.Said,
+    def save_wanted(self, mark: Mark, plan: model.Plan, tasks: Sequence[model.Task], *,
+                    plan_id: str, now: float, instance_cooldown: float, said: Said,
                     verb: str,
                     also: Callable[[sa.Connection], None] = lambda connection: None) -> None:
         """A plan that somebody asked for, beside those of the engine that plans the scope.
@@ -499,20 +507,20 @@ class Store:
 
     # Hooks that are owed.
 
-    def owe(self, what: owed.Owed, worker: str, now: float, marks: timings.Marks) -> bool:
+    def owe(self, what: Owed, worker: str, now: float, marks: timings.Marks) -> bool:
         """A hook is about to be called for the task that we have claimed; with the marks of
         the attempt's phases. False: it is not ours any more, and nothing was written."""
         return self._run(lambda c: owed.owe(c, what, worker, now, marks))
 
     def take_owed(self, worker: str, scopes: Collection[str] | None, now: float,
-                  claim_seconds: float) -> list[owed.Owed]:
+                  claim_seconds: float) -> list[Owed]:
         """What is owed of attempts that have ended: of our own, and of those that others owe
         who have been silent for ``claim_seconds``. Ours from now on, for as long."""
         if not self._read(lambda c: owed.has_due(c, worker, scopes, now, claim_seconds)):
             return []
         return self._run(lambda c: owed.take(c, worker, scopes, now, claim_seconds))
 
-    def put_off_owed(self, what: owed.Owed, worker: str) -> bool:
+    def put_off_owed(self, what: Owed, worker: str) -> bool:
         """Keep its ``tries``, ``not_before`` and ``error``; False: it is not ours."""
         return self._run(lambda c: owed.put_off(c, what, worker))
 
@@ -524,13 +532,13 @@ class Store:
         """A hook that has begun for the instance has not been ended."""
         return self._read(lambda c: owed.is_owed(c, instance_uuid))
 
-    def owed(self, task_id: str) -> list[owed.Owed]:
+    def owed(self, task_id: str) -> list[Owed]:
         """Of a task, in the order in which they began."""
         return self._read(lambda c: owed.of(c, task_id))
 
     # What operators say of plans.
 
-    def waiting(self, now: float, scope: str | None = None) -> list[decisions.Waiting]:
+    def waiting(self, now: float, scope: str | None = None) -> list[Waiting]:
         """Plans that wait for approval, of one scope or of all, oldest first."""
         return self._read(lambda c: decisions.waiting(c, now, scope))
 
@@ -547,7 +555,7 @@ class Store:
             return []
         return self._fenced(lease, lambda c: decisions.lapse(c, lease.scope, now))
 
-    def approve(self, plan_id: str, now: float, said: decisions.Said, *,
+    def approve(self, plan_id: str, now: float, said: Said, *,
                 begin_within: Mapping[model.Phase, float], cooldown: float,
                 instance_cooldown: float) -> list[model.Task]:
         """Let tasks begin that wait for it. See :func:`decisions.approve`.
@@ -558,19 +566,19 @@ class Store:
             c, plan_id, now, said, begin_within=begin_within, cooldown=cooldown,
             instance_cooldown=instance_cooldown))
 
-    def reject(self, plan_id: str, now: float, said: decisions.Said,
+    def reject(self, plan_id: str, now: float, said: Said,
                instance_cooldown: float) -> list[model.Task]:
         """End tasks that wait for approval, and what required them; the instances cool."""
         return self._run(lambda c: decisions.end(
             c, plan_id, now, said, decisions.REJECTED, instance_cooldown))
 
-    def cancel_plan(self, plan_id: str, now: float, said: decisions.Said,
+    def cancel_plan(self, plan_id: str, now: float, said: Said,
                     instance_cooldown: float) -> list[model.Task]:
         """End all of a plan that Nova has not been asked for; the instances cool."""
         return self._run(lambda c: decisions.end(
             c, plan_id, now, said, decisions.CANCELLED, instance_cooldown))
 
-    def tell(self, lease: Lease) -> list[decisions.Decision]:
+    def tell(self, lease: Lease) -> list[Decision]:
         """What operators have said of the scope's plans and no engine has told yet, oldest
         first: whoever asks is to tell it.
 
@@ -580,7 +588,7 @@ class Store:
             return []
         return self._fenced(lease, lambda c: decisions.tell(c, lease.scope))
 
-    def decisions(self, plan_id: str) -> list[decisions.Decision]:
+    def decisions(self, plan_id: str) -> list[Decision]:
         """What operators have said of a plan, oldest first."""
         return self._read(lambda c: decisions.of(c, plan_id))
 
@@ -722,7 +730,7 @@ class Store:
 
     # Metrics.
 
-    def census(self) -> census.Census:
+    def census(self) -> Census:
         """What it holds, in numbers."""
         return self._read(lambda c: census.take(c, self._now()))
 

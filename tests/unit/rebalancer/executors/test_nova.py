@@ -21,42 +21,16 @@ import pytest
 from kronos_nova import exception
 from kronos_nova import model
 from kronos_nova.conf import opts
+from kronos_nova.rebalancer.clients import api
 from kronos_nova.rebalancer.executors import base
 from kronos_nova.rebalancer.executors import nova
 from tests.unit.rebalancer.clients import answers
-
-TASK = model.Task(task_id='t1', plan_id='p1', aggregate=model.UNASSIGNED, instance_uuid='vm',
-                  from_host='host1', to_host='host2', phase=model.Phase.SPREAD)
-MARKER = '{"migration_id": 5, "time": 0.0}'
-GONE = answers.Response({'itemNotFound': {'message': 'gone', 'code': 404}}, 404)
+from tests.unit.rebalancer.executors import novas
 
 
 @pytest.fixture
 def cloud() -> answers.Answers:
     return answers.Answers()
-
-
-def look(cloud: answers.Answers, migrations: Any, server: Any,
-         task: model.Task = TASK) -> base.Progress:
-    """``migrations``: lists given in turn to those who ask."""
-    cloud.answers['/os-migrations'] = [{'migrations': m} for m in migrations]
-    cloud.answers['/servers/vm'] = [
-        server if isinstance(server, answers.Response) else {'server': server}]
-    cloud.answers['/servers/detail'] = [{'servers': []}]
-    cloud.answers.setdefault('/servers/vm/os-instance-actions', [{'instanceActions': []}])
-    cloud.answers.setdefault('/allocations/m6', [{'allocations': {}}])
-    cloud.answers.setdefault('/allocations/vm', [{'allocations': {
-        'node1': {'resources': {'VCPU': 2}}}}])
-    cloud.answers['/os-hypervisors/detail'] = [{'hypervisors': [
-        {'id': 'node2', 'hypervisor_hostname': 'host2.example.org', 'hypervisor_type': 'QEMU',
-         'service': {'host': 'host2'}}]}]
-    cloud.answers['/resource_providers'] = [{'resource_providers': [
-        {'uuid': uuid, 'name': uuid, 'root_provider_uuid': 'node2',
-         'parent_provider_uuid': parent, 'generation': 1}
-        for uuid, parent in (('node2', None), ('numa2', 'node2'))]}]
-    conf = cfg.ConfigOpts()
-    opts.register(conf)
-    return nova.NovaExecutor(conf, cloud).look(task, MARKER)
 
 
 @pytest.mark.parametrize(('status', 'stage'), [
@@ -68,7 +42,7 @@ def look(cloud: answers.Answers, migrations: Any, server: Any,
     ('cancelled', base.Stage.CANCELLED)])
 def test_every_status_has_a_stage(cloud: answers.Answers, status: str,
                                   stage: base.Stage) -> None:
-    found = look(cloud, [[answers.migration(6, status=status)]], answers.server('vm'))
+    found = novas.look(cloud, [[answers.migration(6, status=status)]], answers.server('vm'))
     assert (found.stage, found.reference) == (stage, 'm6')
 
 
@@ -76,43 +50,20 @@ def test_every_status_has_a_stage(cloud: answers.Answers, status: str,
     {'id': 5}, {'id': 4}, {'source_compute': 'host3'}, {'dest_compute': 'host3'},
     {'migration_type': 'evacuation'}])
 def test_migrations_of_others_are_not_ours(cloud: answers.Answers, fields: dict[str, Any]) -> None:
-    found = look(cloud, [[answers.migration(6) | fields]], answers.server('vm'))
+    found = novas.look(cloud, [[answers.migration(6) | fields]], answers.server('vm'))
     assert found.stage is base.Stage.ABSENT
 
 
 def test_ours_may_have_no_destination_yet(cloud: answers.Answers) -> None:
-    found = look(cloud, [[answers.migration(6, status='accepted', dest_compute=None)]],
-                 answers.server('vm'))
+    found = novas.look(cloud, [[answers.migration(6, status='accepted', dest_compute=None)]],
+                       answers.server('vm'))
     assert found.stage is base.Stage.WAITING
 
 
 def test_of_several_the_newest_is_ours(cloud: answers.Answers) -> None:
-    found = look(cloud, [[answers.migration(7), answers.migration(6, status='error')]],
-                 answers.server('vm'))
+    found = novas.look(cloud, [[answers.migration(7), answers.migration(6, status='error')]],
+                       answers.server('vm'))
     assert (found.stage, found.reference) == (base.Stage.RUNNING, 'm7')
-
-
-def test_accepted_but_not_recorded_yet_is_waiting(cloud: answers.Answers) -> None:
-    found = look(cloud, [[]], answers.server('vm', **{'OS-EXT-STS:task_state': 'migrating'}))
-    assert found.stage is base.Stage.WAITING
-
-
-def test_migrating_for_somebody_else_is_absent(cloud: answers.Answers) -> None:
-    found = look(cloud, [[answers.migration(6, dest_compute='host3')]],
-                 answers.server('vm', **{'OS-EXT-STS:task_state': 'migrating'}))
-    assert found.stage is base.Stage.ABSENT
-    assert 'm6' in found.detail
-
-
-def test_one_that_comes_and_ends_between_two_readings_is_found(cloud: answers.Answers) -> None:
-    found = look(cloud, [[], [answers.migration(6, status='completed')]], answers.server('vm'))
-    assert found.stage is base.Stage.COMPLETED
-
-
-def test_an_error_after_the_instance_has_moved_is_a_move(cloud: answers.Answers) -> None:
-    found = look(cloud, [[answers.migration(6, status='error')]], answers.server('vm', 'host2'))
-    assert found.stage is base.Stage.COMPLETED
-    assert 'on host2' in found.detail
 
 
 EVENTS = [
@@ -126,7 +77,7 @@ EVENTS = [
 
 def measured(cloud: answers.Answers, events: list[dict[str, Any]], *, status: str = 'completed',
              reference: str = 'm6', action: dict[str, Any] | None = None,
-             task: model.Task = TASK) -> Any:
+             task: model.Task = novas.TASK) -> Any:
     path = '/servers/vm/os-instance-actions'
     record = answers.migration(6, status=status) | {'updated_at': '2026-11-20T10:01:35.000000'}
     cloud.answers['/os-migrations'] = [{'migrations': [record]}]
@@ -135,9 +86,7 @@ def measured(cloud: answers.Answers, events: list[dict[str, Any]], *, status: st
         {'action': 'live-migration', 'request_id': 'req-1',
          'start_time': '2026-11-20T10:00:00.000000'} | (action or {})]}]
     cloud.answers[f'{path}/req-1'] = [{'instanceAction': {'events': events}}]
-    conf = cfg.ConfigOpts()
-    opts.register(conf)
-    return nova.NovaExecutor(conf, cloud).measured(task, reference)
+    return novas.driver(cloud).measured(task, reference)
 
 
 def test_novas_events_tell_how_long_the_phases_took(cloud: answers.Answers) -> None:
@@ -154,7 +103,7 @@ def test_what_nova_has_not_come_to_is_part_of_the_phase_before(cloud: answers.An
 @pytest.mark.parametrize('strange', [
     {'status': 'running'}, {'reference': 'm7'}, {'action': {'action': 'reboot'}},
     {'action': {'start_time': None}}, {'action': {'start_time': '2026-11-20T10:00:30'}},
-    {'task': dataclasses.replace(TASK, method=model.Method.COLD)}])
+    {'task': dataclasses.replace(novas.TASK, method=model.Method.COLD)}])
 def test_times_that_are_not_there_or_run_backwards_measure_nothing(
         cloud: answers.Answers, strange: dict[str, Any]) -> None:
     assert measured(cloud, EVENTS, **strange) == {}
@@ -171,8 +120,8 @@ def test_a_measure_that_cannot_be_read_is_said_to_be_unread(cloud: answers.Answe
     ('post-migrating', 'post_migrating'), ('something new', None)])
 def test_a_status_of_nova_is_a_phase(cloud: answers.Answers, status: str,
                                      phase: str | None) -> None:
-    found = look(cloud, [[answers.migration(6, status=status)]],
-                 answers.server('vm', task_state='migrating'))
+    found = novas.look(cloud, [[answers.migration(6, status=status)]],
+                       answers.server('vm', task_state='migrating'))
     assert found.phase == phase
 
 
@@ -183,7 +132,7 @@ def test_a_failure_quotes_what_nova_recorded(cloud: answers.Answers) -> None:
         {'action': 'live-migration', 'request_id': 'req-1', 'message': 'Error'}]}]
     cloud.answers[f'{actions}/req-1'] = [{'instanceAction': {'events': [
         {'event': 'check', 'details': None}, {'event': 'migrate', 'details': 'no\npage left'}]}}]
-    found = look(cloud, [[answers.migration(6, status='error')]], answers.server('vm'))
+    found = novas.look(cloud, [[answers.migration(6, status='error')]], answers.server('vm'))
     assert found == base.Progress(base.Stage.FAILED, 'Nova: migration error: no page left', 'm6')
 
 
@@ -203,8 +152,8 @@ def test_novas_refusal_to_copy_disks_is_known_by_its_rule(
         {'action': 'live-migration', 'request_id': 'req-1', 'message': 'Error'}]}]
     cloud.answers[f'{actions}/req-1'] = [{'instanceAction': {'events': [
         {'event': 'check'} | event, {'event': 'conductor'}]}}]
-    task = dataclasses.replace(TASK, phase=model.Phase(phase))
-    found = look(cloud, [[answers.migration(6, status='error')]], answers.server('vm'), task)
+    task = dataclasses.replace(novas.TASK, phase=model.Phase(phase))
+    found = novas.look(cloud, [[answers.migration(6, status='error')]], answers.server('vm'), task)
     assert (found.stage, found.rule) == (base.Stage.FAILED, rule)
     assert ('[engine] allow_disk_copy' in found.detail) == (rule is not None)
 
@@ -223,9 +172,9 @@ def test_why_it_failed_is_asked_again_unless_nova_refuses_to_say(
     cloud.answers[f'{actions}/req-1'] = [{'instanceAction': {'events': []}}]
     cloud.answers[actions + where] = [answer]
     if method == 'live':
-        found = look(cloud, [[answers.migration(6, status='failed')]], answers.server('vm'))
+        found = novas.look(cloud, [[answers.migration(6, status='failed')]], answers.server('vm'))
     else:
-        found = look(cloud, [[cold(status='error')]], stopped(), COLD)
+        found = novas.look(cloud, [[novas.cold(status='error')]], novas.stopped(), novas.COLD)
     assert (found.stage, found.reference) == (stage, 'm6')
 
 
@@ -252,9 +201,9 @@ def test_why_it_failed_is_not_known_before_novas_events_of_it_have_ended(
     cloud.answers[f'{actions}/req-0'] = [{'instanceAction': {'events': [
         ENDED | {'details': 'an older one'}]}}]
     if method == 'live':
-        found = look(cloud, [[answers.migration(6, status='error')]], answers.server('vm'))
+        found = novas.look(cloud, [[answers.migration(6, status='error')]], answers.server('vm'))
     else:
-        found = look(cloud, [[cold(status='error')]], stopped(), COLD)
+        found = novas.look(cloud, [[novas.cold(status='error')]], novas.stopped(), novas.COLD)
     assert (found.stage, found.reference) == (stage, 'm6')
     assert found.detail.startswith(f'Nova: migration error{text}')
 
@@ -272,17 +221,11 @@ def test_a_failed_migration_has_settled_when_its_allocations_are_gone(
     cloud.answers['/allocations/vm'] = [{'allocations': {
         provider: {'resources': {'VCPU': 2}} for provider in instance}}]
     if method == 'live':
-        found = look(cloud, [[answers.migration(6, status='failed')]], answers.server('vm'))
+        found = novas.look(cloud, [[answers.migration(6, status='failed')]], answers.server('vm'))
     else:
-        found = look(cloud, [[cold(status='error')]], stopped(), COLD)
+        found = novas.look(cloud, [[novas.cold(status='error')]], novas.stopped(), novas.COLD)
     assert found.stage is (base.Stage.SETTLING if said else base.Stage.FAILED)
     assert found.reference == 'm6' and (said is None or said in found.detail)
-
-
-def test_an_instance_that_nova_calls_migrating_has_not_settled(cloud: answers.Answers) -> None:
-    found = look(cloud, [[answers.migration(6, status='error')]],
-                 answers.server('vm', **{'OS-EXT-STS:task_state': 'migrating'}))
-    assert found.stage is base.Stage.SETTLING
 
 
 def test_what_a_later_migration_of_somebody_else_holds_is_not_waited_for(
@@ -290,8 +233,8 @@ def test_what_a_later_migration_of_somebody_else_holds_is_not_waited_for(
     cloud.answers['/allocations/vm'] = [{'allocations': {
         'node2': {'resources': {'VCPU': 2}}}}]
     later = answers.migration(7, dest_compute='host3')
-    found = look(cloud, [[answers.migration(6, status='error'), later]],
-                 answers.server('vm', **{'OS-EXT-STS:task_state': 'migrating'}))
+    found = novas.look(cloud, [[answers.migration(6, status='error'), later]],
+                       answers.server('vm', **{'OS-EXT-STS:task_state': 'migrating'}))
     assert found.stage is base.Stage.FAILED
 
 
@@ -302,17 +245,19 @@ def test_a_later_migration_does_not_lay_the_failure_to_the_host_before_nova_says
     cloud.answers['/allocations/m6'] = [{'allocations': {'node1': {'resources': {'VCPU': 2}}}}]
     if method == 'live':
         later = answers.migration(7, dest_compute='host3')
-        found = look(cloud, [[answers.migration(6, status='error'), later]], answers.server('vm'))
+        found = novas.look(
+            cloud, [[answers.migration(6, status='error'), later]], answers.server('vm'))
     else:
-        later = cold(7, status='migrating', dest_compute='host3')
-        found = look(cloud, [[cold(status='error'), later]], stopped(), COLD)
+        later = novas.cold(7, status='migrating', dest_compute='host3')
+        found = novas.look(
+            cloud, [[novas.cold(status='error'), later]], novas.stopped(), novas.COLD)
     assert (found.stage, found.reference) == (base.Stage.UNTOLD, 'm6')
 
 
 def test_that_placement_cannot_be_read_is_no_end(cloud: answers.Answers) -> None:
     cloud.answers['/allocations/m6'] = [answers.Response({}, 503)]
     with pytest.raises(exception.NovaClientError, match='HTTP 503'):
-        look(cloud, [[answers.migration(6, status='error')]], answers.server('vm'))
+        novas.look(cloud, [[answers.migration(6, status='error')]], answers.server('vm'))
 
 
 @pytest.mark.parametrize(('status', 'said', 'kind'), [
@@ -332,7 +277,7 @@ def test_whom_nova_refuses_at_once(cloud: answers.Answers, status: int, said: st
     conf = cfg.ConfigOpts()
     opts.register(conf)
     refused = answers.Response({'badRequest': {'message': said, 'code': status}}, status)
-    found = nova.NovaExecutor(conf, cloud)._refused(TASK, refused)
+    found = nova.NovaExecutor(conf, cloud)._refused(novas.TASK, refused)
     assert type(found) is kind and said in str(found)
 
 
@@ -341,13 +286,11 @@ NOT_FOUND = answers.Response(
 
 
 def looked_for(cloud: answers.Answers, service: Any, hypervisors: list[Any],
-               task: model.Task = TASK) -> exception.MigrationError:
+               task: model.Task = novas.TASK) -> exception.MigrationError:
     """What it means that Nova does not find host2."""
     cloud.answers['/os-services'] = [service]
     cloud.answers['/os-hypervisors/detail'] = [{'hypervisors': hypervisors}]
-    conf = cfg.ConfigOpts()
-    opts.register(conf)
-    return nova.NovaExecutor(conf, cloud)._refused(task, NOT_FOUND)
+    return novas.driver(cloud)._refused(task, NOT_FOUND)
 
 
 def services(**fields: Any) -> dict[str, Any]:
@@ -363,7 +306,8 @@ HYPERVISOR = {'id': 'node2', 'hypervisor_hostname': 'host2.example.org',
 @pytest.mark.parametrize('method', model.Method)
 def test_a_host_that_is_up_and_that_nova_does_not_find_is_in_another_cell(
         cloud: answers.Answers, method: model.Method) -> None:
-    found = looked_for(cloud, services(), [HYPERVISOR], dataclasses.replace(TASK, method=method))
+    found = looked_for(
+        cloud, services(), [HYPERVISOR], dataclasses.replace(novas.TASK, method=method))
     assert type(found) is exception.OtherCell and found.kwargs['rule'] == 'cell-differs'
     for word in ('vm', 'host1', 'host2', 'HTTP 400: Compute host host2 could not be found',
                  '[engine] cell_metadata_key'):
@@ -384,14 +328,9 @@ def test_a_host_of_which_nothing_can_be_read_is_asked_for_again(cloud: answers.A
         assert type(found) is exception.NovaClientError
 
 
-def test_an_instance_deleted_on_its_way_ends_the_task(cloud: answers.Answers) -> None:
-    found = look(cloud, [[answers.migration(6)]], GONE)
-    assert found.stage is base.Stage.CANCELLED
-
-
 def test_an_unreachable_cell_is_no_end(cloud: answers.Answers) -> None:
     with pytest.raises(exception.NovaClientError, match='its cell does not answer Nova'):
-        look(cloud, [[answers.migration(6)]], {'id': 'vm', 'status': 'UNKNOWN'})
+        novas.look(cloud, [[answers.migration(6)]], {'id': 'vm', 'status': 'UNKNOWN'})
 
 
 @pytest.mark.parametrize('marker', ['', '{}', '[]', '{"migration_id": null}', 'x'])
@@ -399,90 +338,7 @@ def test_an_unreadable_marker_is_not_guessed(cloud: answers.Answers, marker: str
     conf = cfg.ConfigOpts()
     opts.register(conf)
     with pytest.raises(exception.NovaClientError, match='marker of task t1 is unreadable'):
-        nova.NovaExecutor(conf, cloud).look(TASK, marker)
-
-
-@pytest.mark.parametrize(('fields', 'kind'), [
-    ({'OS-EXT-STS:task_state': 'rebooting'}, exception.PreFlightError),
-    ({'status': 'PAUSED'}, exception.PreFlightError),
-    ({'locked': True}, exception.PreFlightError),
-    ({'OS-EXT-STS:task_state': 'migrating'}, exception.AmbiguousSubmit),
-    ({}, exception.MigrationFailed)])
-def test_a_conflict_is_the_destinations_fault_only_if_the_instance_is_well(
-        cloud: answers.Answers, fields: dict[str, Any], kind: type[Exception]) -> None:
-    cloud.answers['/servers/vm'] = [{'server': answers.server('vm', **fields)}]
-    conf = cfg.ConfigOpts()
-    opts.register(conf)
-    refused = answers.Response({'conflictingRequest': {'message': 'no', 'code': 409}}, 409)
-    assert type(nova.NovaExecutor(conf, cloud)._refused(TASK, refused)) is kind
-
-
-COLD = dataclasses.replace(TASK, phase=model.Phase.EVACUATE, method=model.Method.COLD)
-
-
-def cold(number: int = 6, **fields: Any) -> dict[str, Any]:
-    return answers.migration(number, migration_type='migration', **fields)
-
-
-def stopped(status: str = 'SHUTOFF', task_state: str | None = None,
-            host: str = 'host1') -> dict[str, Any]:
-    return answers.server('vm', host, status=status, **{'OS-EXT-STS:task_state': task_state})
-
-
-@pytest.mark.parametrize(('status', 'server', 'stage'), [
-    ('pre-migrating', stopped('RESIZE', 'resize_prep'), base.Stage.WAITING),
-    ('migrating', stopped('RESIZE', 'resize_migrating'), base.Stage.RUNNING),
-    ('post-migrating', stopped('RESIZE', 'resize_migrated', 'host2'), base.Stage.RUNNING),
-    ('a status of tomorrow', stopped('RESIZE', 'resize_migrating'), base.Stage.RUNNING),
-    ('finished', stopped('RESIZE', 'resize_finish', 'host2'), base.Stage.RUNNING),
-    ('finished', stopped('VERIFY_RESIZE', None, 'host2'), base.Stage.UNCONFIRMED),
-    ('finished', stopped('SHUTOFF', None, 'host2'), base.Stage.RUNNING),
-    ('confirming', stopped('VERIFY_RESIZE', None, 'host2'), base.Stage.RUNNING),
-    ('confirmed', stopped('SHUTOFF', None, 'host2'), base.Stage.COMPLETED),
-    ('confirmed', stopped('ERROR', None, 'host2'), base.Stage.COMPLETED),
-    ('reverting', stopped('REVERT_RESIZE', 'resize_reverting', 'host2'), base.Stage.RUNNING),
-    ('reverted', stopped(), base.Stage.CANCELLED),
-    ('error', stopped(), base.Stage.FAILED),
-    ('error', stopped('RESIZE', 'resize_prep'), base.Stage.RUNNING),
-    ('error', stopped('ERROR', None, 'host2'), base.Stage.FAILED),
-    ('migrating', stopped('ERROR'), base.Stage.FAILED),
-    ('error', stopped('SHUTOFF', None, 'host2'), base.Stage.COMPLETED)])
-def test_every_status_of_a_cold_migration_has_a_stage(
-        cloud: answers.Answers, status: str, server: dict[str, Any], stage: base.Stage) -> None:
-    found = look(cloud, [[cold(status=status)]], server, COLD)
-    assert (found.stage, found.reference) == (stage, 'm6')
-    assert found.broken == (stage is base.Stage.FAILED and server['status'] == 'ERROR')
-
-
-@pytest.mark.parametrize('fields', [
-    {'id': 5}, {'source_compute': 'host3'}, {'dest_compute': 'host3'},
-    {'migration_type': 'resize'}, {'migration_type': 'live-migration'}])
-def test_cold_migrations_and_resizes_of_others_are_not_ours(
-        cloud: answers.Answers, fields: dict[str, Any]) -> None:
-    found = look(cloud, [[cold(status='finished') | fields]],
-                 stopped('VERIFY_RESIZE', None, 'host2'), COLD)
-    assert found.stage is base.Stage.ABSENT
-
-
-@pytest.mark.parametrize(('actions', 'stage'), [
-    ([{'action': 'migrate', 'user_id': 'kronos'}], base.Stage.UNCONFIRMED),
-    ([{'action': 'lock', 'user_id': 'admin'}, {'action': 'migrate', 'user_id': 'kronos'},
-      {'action': 'migrate', 'user_id': 'admin'}], base.Stage.UNCONFIRMED),
-    ([{'action': 'migrate', 'user_id': 'admin'}, {'action': 'migrate', 'user_id': 'kronos'}],
-     base.Stage.ABSENT),
-    ([{'action': 'migrate', 'user_id': None}], base.Stage.UNCONFIRMED),
-    ([], base.Stage.UNCONFIRMED)])
-def test_what_another_user_asked_for_is_not_confirmed(
-        cloud: answers.Answers, actions: list[dict[str, Any]], stage: base.Stage) -> None:
-    cloud.user = 'kronos'
-    cloud.answers['/servers/vm/os-instance-actions'] = [{'instanceActions': actions}]
-    found = look(cloud, [[cold(status='finished')]], stopped('VERIFY_RESIZE', None, 'host2'), COLD)
-    assert found.stage is stage
-
-
-def test_a_cold_migration_that_is_not_recorded_yet_is_waiting(cloud: answers.Answers) -> None:
-    found = look(cloud, [[]], stopped('RESIZE', 'resize_prep'), COLD)
-    assert found.stage is base.Stage.WAITING
+        nova.NovaExecutor(conf, cloud).look(novas.TASK, marker)
 
 
 @pytest.mark.parametrize('status', ['accepted', 'pre-migrating', 'running (post-copy)',
@@ -493,8 +349,8 @@ def test_a_live_migration_that_cannot_be_aborted_is_not(cloud: answers.Answers,
     conf = cfg.ConfigOpts()
     opts.register(conf)
     driver = nova.NovaExecutor(conf, cloud)
-    assert not driver.abort(TASK, MARKER)
-    assert not driver.abort(COLD, MARKER)
+    assert not driver.abort(novas.TASK, novas.MARKER)
+    assert not driver.abort(novas.COLD, novas.MARKER)
 
 
 @pytest.mark.parametrize(('status', 'outcome'), [
@@ -509,14 +365,14 @@ def test_only_ours_is_aborted_and_what_has_ended_meanwhile_is_no_error(
     driver = nova.NovaExecutor(conf, cloud)
     if outcome is None:
         with pytest.raises(exception.NovaClientError, match=f'refused to abort.*HTTP {status}'):
-            driver.abort(TASK, MARKER)
+            driver.abort(novas.TASK, novas.MARKER)
     else:
-        assert driver.abort(TASK, MARKER) is outcome
+        assert driver.abort(novas.TASK, novas.MARKER) is outcome
 
 
 def test_an_abort_that_breaks_the_instance_is_no_cancellation(cloud: answers.Answers) -> None:
-    found = look(cloud, [[answers.migration(6, status='cancelled')]],
-                 answers.server('vm', status='ERROR'))
+    found = novas.look(cloud, [[answers.migration(6, status='cancelled')]],
+                       answers.server('vm', status='ERROR'))
     assert (found.stage, found.broken) == (base.Stage.FAILED, True)
 
 
@@ -535,9 +391,330 @@ def test_a_host_belongs_to_the_scope_that_the_engine_has_it_in(
     opts.register(conf)
     conf.set_override('aggregates', configured, 'engine')
     driver = nova.NovaExecutor(conf, cloud)
-    named = driver._named(dataclasses.replace(TASK, aggregate='blue'),
+    named = driver._named(dataclasses.replace(novas.TASK, aggregate='blue'),
                           base.Known(scopes=frozenset(leased)))
     assert named[:named.index('blue')] == expected if named else expected == []
     cluster = model.Cluster({h: model.Host(h) for h in 'ab'}, {}, {},
                             aggregates={'blue': ('a', 'b'), 'green': ('b',)})
     assert cluster.scoped('blue', named).scope_hosts == ({'a'} if expected else {'a', 'b'})
+
+
+MIGRATING = answers.server('vm', **{'OS-EXT-STS:task_state': 'migrating'})
+ELSEWHERE = [answers.migration(6, dest_compute='host3'), answers.migration(7, dest_compute='host4')]
+
+
+@pytest.mark.parametrize(('migrations', 'server', 'expected'), [
+    ([[]], novas.GONE, base.Progress(base.Stage.CANCELLED, 'the instance was deleted')),
+    ([[]], answers.server('vm'),
+     base.Progress(base.Stage.ABSENT, 'Nova has no migration of ours')),
+    ([[]], MIGRATING, base.Progress(base.Stage.WAITING, 'accepted, not yet recorded')),
+    ([ELSEWHERE], MIGRATING,
+     base.Progress(base.Stage.ABSENT, 'Nova carries out another migration of it, m7')),
+    ([ELSEWHERE], answers.server('vm'),
+     base.Progress(base.Stage.ABSENT, 'Nova has no migration of ours')),
+    ([[answers.migration(5, dest_compute='host3'),
+       answers.migration(8, dest_compute='host3', status='completed')]], MIGRATING,
+     base.Progress(base.Stage.WAITING, 'accepted, not yet recorded')),
+    ([[], [answers.migration(6)]], MIGRATING,
+     base.Progress(base.Stage.WAITING, 'accepted, not yet recorded')),
+    ([[], [answers.migration(6, status='completed')]], answers.server('vm'),
+     base.Progress(base.Stage.COMPLETED, '', 'm6')),
+    ([[], [answers.migration(6, status='completed')]], novas.GONE,
+     base.Progress(base.Stage.COMPLETED, '', 'm6')),
+    ([[answers.migration(6, status='cancelled')]], novas.GONE, base.Progress(
+        base.Stage.CANCELLED, 'aborted, or the nova-compute of its source was stopped', 'm6')),
+    ([[answers.migration(6, status='cancelled')]], answers.server('vm'), base.Progress(
+        base.Stage.CANCELLED, 'aborted, or the nova-compute of its source was stopped', 'm6')),
+    ([[answers.migration(6)]], novas.GONE,
+     base.Progress(base.Stage.CANCELLED, 'the instance was deleted', 'm6')),
+    ([[answers.migration(6, status='preparing')]], MIGRATING,
+     base.Progress(base.Stage.WAITING, 'preparing', 'm6', phase='preparing')),
+    ([[answers.migration(6)]], MIGRATING,
+     base.Progress(base.Stage.RUNNING, 'running', 'm6', phase='running')),
+    ([[answers.migration(6, status='failed')]], answers.server('vm', 'host2'), base.Progress(
+        base.Stage.COMPLETED, 'the migration ended as failed, but the instance is on host2',
+        'm6')),
+    ([[answers.migration(6, status='failed')]], MIGRATING,
+     base.Progress(base.Stage.SETTLING, 'Nova still calls the instance migrating', 'm6')),
+    ([[answers.migration(6, status='error')]], answers.server('vm', status='ERROR'),
+     base.Progress(base.Stage.FAILED, 'Nova: migration error', 'm6', broken=True))])
+def test_what_is_said_of_a_live_migration(cloud: answers.Answers, migrations: Any, server: Any,
+                                          expected: base.Progress) -> None:
+    assert novas.look(cloud, migrations, server) == expected
+
+
+def test_of_disks_that_are_not_copied_the_options_are_named(cloud: answers.Answers) -> None:
+    actions = '/servers/vm/os-instance-actions'
+    cloud.answers[actions] = [{'instanceActions': [
+        {'action': 'live-migration', 'request_id': 'req-1', 'message': 'Error'}]}]
+    cloud.answers[f'{actions}/req-1'] = [{'instanceAction': {'events': [
+        {'event': 'check', 'details': SHARED}]}}]
+    assert novas.look(cloud, [[answers.migration(6, status='error')]],
+                      answers.server('vm')) == base.Progress(
+        base.Stage.FAILED,
+        'it has disks on host1 itself, which imbalance moves do not copy. Allow it with [engine] '
+        'allow_disk_copy, or set instance_storage = local. Nova: migration error: ' + SHARED,
+        'm6', 'copies-disk')
+
+
+@pytest.mark.parametrize('later', [
+    answers.migration(5, dest_compute='host3'), answers.migration(6, status='error'),
+    answers.migration(7, dest_compute='host3', status='completed')])
+def test_only_a_later_migration_that_is_under_way_holds_what_the_failed_one_held(
+        cloud: answers.Answers, later: dict[str, Any]) -> None:
+    cloud.answers['/allocations/m6'] = [{'allocations': {'node1': {'resources': {'VCPU': 2}}}}]
+    found = novas.look(cloud, [[answers.migration(6, status='error'), later]],
+                       answers.server('vm'))
+    assert found == base.Progress(
+        base.Stage.SETTLING, 'migration m6 still has its allocation in Placement', 'm6')
+
+
+@pytest.mark.parametrize(('fields', 'task', 'kind', 'rule', 'said'), [
+    ({'OS-EXT-STS:task_state': 'rebooting'}, novas.TASK, exception.PreFlightError, 'not-active',
+     'it became rebooting in the last moment'),
+    ({'status': 'PAUSED'}, novas.TASK, exception.PreFlightError, 'not-active',
+     'it became PAUSED in the last moment'),
+    ({'locked': True}, novas.TASK, exception.PreFlightError, 'locked',
+     'it was locked in the last moment'),
+    ({'OS-EXT-STS:task_state': 'migrating'}, novas.TASK, exception.AmbiguousSubmit, None,
+     'it says that the instance is migrating already'),
+    ({'OS-EXT-STS:task_state': 'resize_prep'}, novas.TASK, exception.AmbiguousSubmit, None,
+     'it says that the instance is migrating already'),
+    ({'status': 'VERIFY_RESIZE'}, novas.COLD, exception.AmbiguousSubmit, None,
+     'it says that the instance is migrating already'),
+    ({}, novas.COLD, exception.PreFlightError, 'method-changed',
+     'it is ACTIVE and a cold migration was planned; the next plan knows'),
+    ({}, novas.TASK, exception.MigrationFailed, None,
+     'Nova refused the live migration to host2: HTTP 409: no')])
+def test_what_a_conflict_is_about_is_said(
+        cloud: answers.Answers, fields: dict[str, Any], task: model.Task, kind: type[Exception],
+        rule: str | None, said: str) -> None:
+    cloud.answers['/servers/vm'] = [{'server': answers.server('vm', **fields)}]
+    refused = answers.Response({'conflictingRequest': {'message': 'no', 'code': 409}}, 409)
+    found = novas.driver(cloud)._refused(task, refused)
+    assert type(found) is kind and found.kwargs['instance_uuid'] == 'vm'
+    assert found.kwargs.get('rule') == rule and found.kwargs['problem'] == said
+
+
+@pytest.mark.parametrize(('answer', 'kind', 'said'), [
+    (novas.GONE, exception.PreFlightError, 'it was deleted; there is nothing left to move'),
+    (answers.Response({}, 503), exception.NovaClientError,
+     'could not read server vm from Nova: HTTP 503')])
+def test_after_a_conflict_the_instance_may_be_gone_or_not_be_read(
+        cloud: answers.Answers, answer: Any, kind: type[Exception], said: str) -> None:
+    cloud.answers['/servers/vm'] = [answer]
+    cloud.answers['/servers/detail'] = [{'servers': []}]
+    found = novas.driver(cloud)._refused(novas.TASK, answers.Response({}, 409))
+    assert type(found) is kind
+    assert found.kwargs['instance_uuid'] == 'vm' and said in found.kwargs['problem']
+
+
+@pytest.mark.parametrize(('task', 'status', 'kind', 'said'), [
+    (novas.TASK, 500, exception.AmbiguousSubmit, 'HTTP 500: no'),
+    (novas.TASK, 499, exception.NovaClientError,
+     'Nova refused the live migration: HTTP 499: no'),
+    (novas.COLD, 413, exception.NovaClientError,
+     'Nova refused the cold migration: HTTP 413: no'),
+    (novas.TASK, 400, exception.MigrationFailed,
+     'Nova refused the live migration to host2: HTTP 400: no'),
+    (novas.COLD, 400, exception.MigrationFailed,
+     'Nova refused the cold migration to host2: HTTP 400: no'),
+    (novas.TASK, 404, exception.PreFlightError,
+     'it was deleted; there is nothing left to move')])
+def test_what_an_answer_that_is_no_success_means_is_said(
+        cloud: answers.Answers, task: model.Task, status: int, kind: type[Exception],
+        said: str) -> None:
+    refused = answers.Response({'badRequest': {'message': 'no', 'code': status}}, status)
+    found = novas.driver(cloud)._refused(task, refused)
+    assert type(found) is kind
+    assert (found.kwargs['instance_uuid'], found.kwargs['problem']) == ('vm', said)
+
+
+@pytest.mark.parametrize(('task', 'policy'), [
+    (novas.TASK, 'os_compute_api:os-migrate-server:migrate_live'),
+    (novas.COLD, 'os_compute_api:os-migrate-server:migrate:host')])
+def test_the_right_that_is_lacking_is_named(cloud: answers.Answers, task: model.Task,
+                                            policy: str) -> None:
+    refused = answers.Response({'forbidden': {'message': 'no', 'code': 403}}, 403)
+    assert policy in str(novas.driver(cloud)._refused(task, refused))
+
+
+def test_another_cell_is_told_of_both_hosts_and_asked_for_one(cloud: answers.Answers) -> None:
+    found = looked_for(cloud, services(), [HYPERVISOR])
+    assert {name: found.kwargs[name] for name in ('instance_uuid', 'from_host', 'to_host')} == {
+        'instance_uuid': 'vm', 'from_host': 'host1', 'to_host': 'host2'}
+    assert [params.get('host') for path, params, _ in cloud.asked if path == '/os-services'] == [
+        'host2']
+
+
+ABORT = 'DELETE /servers/vm/migrations/6'
+
+
+def test_why_a_live_migration_could_not_be_aborted_is_said(cloud: answers.Answers,
+                                                          monkeypatch: pytest.MonkeyPatch) -> None:
+    cloud.answers['/os-migrations'] = [{'migrations': [answers.migration(6)]}]
+    cloud.answers[ABORT] = [answers.Response({'forbidden': {'message': 'no', 'code': 403}}, 403)]
+    driver = novas.driver(cloud)
+    with pytest.raises(exception.NovaClientError) as error:
+        driver.abort(novas.TASK, novas.MARKER)
+    assert error.value.kwargs['instance_uuid'] == 'vm'
+    assert error.value.kwargs['problem'].startswith(
+        'Nova refused to abort its live migration: HTTP 403: no')
+    assert nova.ABORT_POLICY in error.value.kwargs['problem']
+    cloud.answers['/os-migrations'] = [answers.Response({}, 503)]
+    with pytest.raises(exception.NovaClientError) as error:
+        driver.abort(novas.TASK, novas.MARKER)
+    assert error.value.kwargs['instance_uuid'] == 'vm'
+    assert error.value.kwargs['problem'].startswith(
+        'its live migration could not be aborted: HTTP 503')
+
+
+@pytest.mark.parametrize('status', [199, 300])
+def test_what_is_no_success_aborts_nothing(cloud: answers.Answers, status: int) -> None:
+    cloud.answers['/os-migrations'] = [{'migrations': [answers.migration(6)]}]
+    cloud.answers[ABORT] = [answers.Response({}, status)]
+    with pytest.raises(exception.NovaClientError):
+        novas.driver(cloud).abort(novas.TASK, novas.MARKER)
+
+
+def test_only_the_migrations_of_the_instance_are_asked_for(cloud: answers.Answers) -> None:
+    measured(cloud, EVENTS)
+    assert [params.get('instance_uuid') for path, params, _ in cloud.asked
+            if path == '/os-migrations'] == ['vm']
+
+
+@pytest.mark.parametrize(('action', 'events', 'said'), [
+    ({'start_time': 'x'}, [],
+     "could not read action req-1 from Nova: field 'start_time' is not a time"),
+    ({}, [{'event': 'compute_pre_live_migration', 'start_time': 'x'}],
+     "could not read event compute_pre_live_migration from Nova: field 'start_time' is not a "
+     'time')])
+def test_a_time_that_is_none_is_told_with_its_record(
+        cloud: answers.Answers, action: dict[str, Any], events: list[Any], said: str) -> None:
+    with pytest.raises(exception.NovaClientError) as error:
+        measured(cloud, events, action=action)
+    assert error.value.kwargs['instance_uuid'] == 'vm'
+    assert said in str(error.value)
+
+
+@pytest.mark.parametrize(('server', 'kind', 'said'), [
+    (answers.server('vm', 'host2'), None, ''),
+    (answers.server('vm', 'host2', status='PAUSED'), None, ''),
+    (answers.server('vm', 'host2', status='SHUTOFF'), exception.MigrationFailed,
+     'it is on host2 but SHUTOFF'),
+    (answers.server('vm', 'host2', **{'OS-EXT-STS:task_state': 'migrating'}),
+     exception.NovaClientError, 'Nova has not finished its migration yet'),
+    (answers.server('vm', 'host2', status='ERROR'), exception.InstanceInError,
+     'since its migration to host2, on host2'),
+    (answers.server('vm', None, status='ERROR'), exception.InstanceInError,
+     'since its migration to host2, on no host'),
+    (answers.server('vm'), exception.MigrationFailed, 'it is on host1 and not on host2'),
+    (answers.server('vm', None), exception.MigrationFailed, 'it is on no host and not on host2'),
+    (novas.GONE, exception.PreFlightError, 'it was deleted; there is nothing left to move'),
+    (answers.Response({}, 503), exception.NovaClientError,
+     'could not read server vm from Nova: HTTP 503')])
+def test_where_and_how_it_is_after_a_live_migration(
+        cloud: answers.Answers, server: Any, kind: type[Exception] | None, said: str) -> None:
+    cloud.answers['/servers/vm'] = [
+        server if isinstance(server, answers.Response) else {'server': server}]
+    cloud.answers['/servers/detail'] = [{'servers': []}]
+    driver = novas.driver(cloud)
+    if kind is None:
+        driver.post_flight(novas.TASK)
+        return
+    with pytest.raises(kind) as error:
+        driver.post_flight(novas.TASK)
+    assert type(error.value) is kind and error.value.kwargs['instance_uuid'] == 'vm'
+    assert error.value.kwargs['problem'].startswith(said)
+
+
+class Asked:
+    """In place of NovaApi's two requests; what they were asked with."""
+
+    def __init__(self, answer: Any) -> None:
+        self.answer = answer
+        self.asked: list[Any] = []
+
+    def live_migrate(self, uuid: str, host: str, *, copy_disks: bool) -> Any:
+        return self._given(('live', uuid, host, copy_disks))
+
+    def cold_migrate(self, uuid: str, host: str) -> Any:
+        return self._given(('cold', uuid, host))
+
+    def _given(self, what: Any) -> Any:
+        self.asked.append(what)
+        if isinstance(self.answer, Exception):
+            raise self.answer
+        return self.answer
+
+
+def submitted(cloud: answers.Answers, answer: Any, task: model.Task = novas.TASK,
+              **options: Any) -> tuple[Asked, Any]:
+    driver = novas.driver(cloud)
+    for name, value in options.items():
+        driver._conf.set_override(name, value, 'engine')
+    asked = Asked(answer)
+    asked.api = driver._nova.api  # type: ignore[attr-defined]
+    driver._nova = asked  # type: ignore[assignment]
+    return asked, driver.submit(task)
+
+
+@pytest.mark.parametrize(('task', 'options', 'expected'), [
+    (novas.TASK, {}, ('live', 'vm', 'host2', False)),
+    (novas.TASK, {'allow_disk_copy': True}, ('live', 'vm', 'host2', True)),
+    (dataclasses.replace(novas.TASK, phase=model.Phase.EVACUATE), {},
+     ('live', 'vm', 'host2', True)),
+    (novas.COLD, {}, ('cold', 'vm', 'host2'))])
+def test_what_nova_is_asked_for(cloud: answers.Answers, task: model.Task,
+                                options: dict[str, Any], expected: Any) -> None:
+    asked, reference = submitted(cloud, answers.Response({}, 202), task, **options)
+    assert asked.asked == [expected] and reference == 'req-1'
+
+
+@pytest.mark.parametrize(('status', 'headers', 'reference'), [
+    (200, {'x-openstack-request-id': 'req-7'}, 'req-7'), (299, {}, None),
+    (202, {'x-openstack-request-id': ''}, None)])
+def test_the_request_is_known_by_its_id(cloud: answers.Answers, status: int,
+                                        headers: dict[str, str], reference: str | None) -> None:
+    answer = answers.Response({}, status)
+    answer.headers = headers
+    assert submitted(cloud, answer)[1] == reference
+
+
+@pytest.mark.parametrize('status', [199, 300])
+def test_any_other_answer_is_no_success(cloud: answers.Answers, status: int) -> None:
+    with pytest.raises(exception.NovaClientError, match=f'HTTP {status}'):
+        submitted(cloud, answers.Response({}, status))
+
+
+@pytest.mark.parametrize(('task', 'sent', 'kind', 'said'), [
+    (novas.TASK, True, exception.AmbiguousSubmit, 'no answer within 60 s'),
+    (novas.TASK, False, exception.NovaClientError,
+     'the live migration could not be asked for: no answer within 60 s'),
+    (novas.COLD, False, exception.NovaClientError,
+     'the cold migration could not be asked for: no answer within 60 s')])
+def test_a_request_that_is_not_answered_may_have_taken_effect_if_it_was_sent(
+        cloud: answers.Answers, task: model.Task, sent: bool, kind: type[Exception],
+        said: str) -> None:
+    lost = api.ApiError('Nova', 'server vm', 'no answer within 60 s', sent=sent)
+    with pytest.raises(kind) as error:
+        submitted(cloud, lost, task)
+    assert type(error.value) is kind
+    assert (error.value.kwargs['instance_uuid'], error.value.kwargs['problem']) == ('vm', said)
+
+
+def test_of_one_that_is_gone_the_rule_is_told(cloud: answers.Answers) -> None:
+    found = novas.driver(cloud)._refused(novas.TASK, answers.Response({}, 404))
+    assert found.kwargs['rule'] == 'no-such-instance'
+
+
+def test_an_abort_looks_at_the_migrations_of_the_instance_and_may_be_answered_at_once(
+        cloud: answers.Answers) -> None:
+    cloud.answers['/os-migrations'] = [{'migrations': [answers.migration(6)]}]
+    cloud.answers[ABORT] = [answers.Response({}, 200)]
+    assert novas.driver(cloud).abort(novas.TASK, novas.MARKER)
+    assert [params.get('instance_uuid') for path, params, _ in cloud.asked
+            if path == '/os-migrations'] == ['vm']
+    with pytest.raises(exception.NovaClientError) as error:
+        novas.driver(cloud).abort(novas.TASK, 'no marker')
+    assert error.value.kwargs['instance_uuid'] == 'vm'

@@ -13,10 +13,12 @@
 
 """What follows from a failure."""
 
+from oslo_config import cfg
 import pytest
 
 from kronos_nova import exception
 from kronos_nova import model
+from kronos_nova.conf import opts
 from kronos_nova.rebalancer.executors import retry
 from kronos_nova.rebalancer.store import rows
 
@@ -133,3 +135,43 @@ def test_a_destination_that_was_disabled_gives_way_to_the_next():
 def test_what_is_wrong_with_the_instance_itself_quarantines_it(rule):
     verdict = changed(rule, row(alternates=('c',)))
     assert not verdict.again and verdict.quarantine
+
+
+def test_every_setting_is_read_from_its_option():
+    """Each has another value than its default, and than any other."""
+    conf = cfg.ConfigOpts()
+    opts.register(conf)
+    for name, value in (
+            ('max_concurrent_migrations', 5), ('max_concurrent_migrations_total', 9),
+            ('max_concurrent_per_source', 6), ('max_concurrent_per_destination', 7),
+            ('migration_timeout', 105), ('seconds_per_gib', 106),
+            ('migration_poll_interval', 11), ('poll_interval', 12), ('claim_seconds', 109),
+            ('retry_backoff', 110)):
+        conf.set_override(name, value, 'executor')
+    conf.set_override('aggregates', ['blue', 'green'], 'executor')
+    conf.set_override('abort_at_deadline', True, 'executor')
+    for name, value in (('max_alternates', 7), ('instance_cooldown', 201),
+                        ('instance_quarantine_seconds', 202), ('dry_run', True)):
+        conf.set_override(name, value, 'engine')
+    found = retry.settings(conf)
+    assert found == retry.Settings(
+        scopes=frozenset({'blue', 'green'}), per_scope=5, total=9, per_source=6,
+        per_destination=7, migration_timeout=105, seconds_per_gib=106, look_interval=11,
+        poll_interval=12, claim_seconds=109, retry_backoff=110, max_attempts=8,
+        instance_cooldown=201, instance_quarantine_seconds=202, begin=False,
+        abort_at_deadline=True, frozen=found.frozen)
+    conf.set_override('dry_run', False, 'engine')
+    conf.set_override('aggregates', [], 'executor')
+    assert retry.settings(conf).begin and retry.settings(conf).scopes is None
+
+
+def test_what_may_not_begin_is_asked_of_the_freeze_windows_at_that_time():
+    conf = cfg.ConfigOpts()
+    opts.register(conf)
+    chosen = retry.settings(conf)
+    assert chosen.frozen(NOW) is None
+    conf([], default_config_files=[], default_config_dirs=[])
+    conf.set_override('freeze_windows', ['0 2 * * * 1h'], 'engine')
+    two = 2 * 3600.0
+    assert chosen.frozen(two - 1) is None and chosen.frozen(two + 3600) is None
+    assert '0 2 * * * 1h' in chosen.frozen(two + 1)

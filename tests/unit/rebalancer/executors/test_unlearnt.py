@@ -100,3 +100,17 @@ def test_one_of_several_to_be_beside_that_has_long_been_there_is_enough():
         'm': instance('m', 'h2'), 'n': THERE})
     assert waits(found, came='n') is None
     assert waits(found, came='mn')
+
+
+@pytest.mark.parametrize(('found', 'left', 'came', 'said'), [
+    (cluster(MOVING, GONE), 'm', '', 'm has just left h2, and nova-scheduler may not know it yet; '
+     'it is to be apart from it (server group g)'),
+    (hinted(GONE, different_host=('m',)), 'm', '', 'm has just left h2, and nova-scheduler may '
+     'not know it yet; it is to be apart from it (hint different_host)'),
+    (hinted(THERE, same_host=('n',)), '', 'n', 'n has just come to h2, and nova-scheduler may '
+     'not know it yet; it is to be beside it (hint same_host)')])
+def test_for_whom_it_waits_is_said(found, left, came, said):
+    with pytest.raises(exception.PreFlightError) as error:
+        unlearnt.check(TASK, found, HINTS, left, came)
+    assert error.value.kwargs['instance_uuid'] == 'i'
+    assert error.value.kwargs['problem'] == f'instance {said}'

@@ -1,0 +1,245 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""How the executor reads answers about cold migrations."""
+
+from typing import Any
+
+import pytest
+
+from kronos_nova import exception
+from kronos_nova.rebalancer.clients import api
+from kronos_nova.rebalancer.executors import base
+from tests.unit.rebalancer.clients import answers
+from tests.unit.rebalancer.executors import novas
+
+
+@pytest.fixture
+def cloud() -> answers.Answers:
+    return answers.Answers()
+
+
+@pytest.mark.parametrize(('status', 'server', 'stage'), [
+    ('pre-migrating', novas.stopped('RESIZE', 'resize_prep'), base.Stage.WAITING),
+    ('migrating', novas.stopped('RESIZE', 'resize_migrating'), base.Stage.RUNNING),
+    ('post-migrating', novas.stopped('RESIZE', 'resize_migrated', 'host2'), base.Stage.RUNNING),
+    ('a status of tomorrow', novas.stopped('RESIZE', 'resize_migrating'), base.Stage.RUNNING),
+    ('finished', novas.stopped('RESIZE', 'resize_finish', 'host2'), base.Stage.RUNNING),
+    ('finished', novas.stopped('VERIFY_RESIZE', None, 'host2'), base.Stage.UNCONFIRMED),
+    ('finished', novas.stopped('SHUTOFF', None, 'host2'), base.Stage.RUNNING),
+    ('confirming', novas.stopped('VERIFY_RESIZE', None, 'host2'), base.Stage.RUNNING),
+    ('confirmed', novas.stopped('SHUTOFF', None, 'host2'), base.Stage.COMPLETED),
+    ('confirmed', novas.stopped('ERROR', None, 'host2'), base.Stage.COMPLETED),
+    ('reverting', novas.stopped('REVERT_RESIZE', 'resize_reverting', 'host2'), base.Stage.RUNNING),
+    ('reverted', novas.stopped(), base.Stage.CANCELLED),
+    ('error', novas.stopped(), base.Stage.FAILED),
+    ('error', novas.stopped('RESIZE', 'resize_prep'), base.Stage.RUNNING),
+    ('error', novas.stopped('ERROR', None, 'host2'), base.Stage.FAILED),
+    ('migrating', novas.stopped('ERROR'), base.Stage.FAILED),
+    ('error', novas.stopped('SHUTOFF', None, 'host2'), base.Stage.COMPLETED)])
+def test_every_status_of_a_cold_migration_has_a_stage(
+        cloud: answers.Answers, status: str, server: dict[str, Any], stage: base.Stage) -> None:
+    found = novas.look(cloud, [[novas.cold(status=status)]], server, novas.COLD)
+    assert (found.stage, found.reference) == (stage, 'm6')
+    assert found.broken == (stage is base.Stage.FAILED and server['status'] == 'ERROR')
+
+
+@pytest.mark.parametrize('fields', [
+    {'id': 5}, {'source_compute': 'host3'}, {'dest_compute': 'host3'},
+    {'migration_type': 'resize'}, {'migration_type': 'live-migration'}])
+def test_cold_migrations_and_resizes_of_others_are_not_ours(
+        cloud: answers.Answers, fields: dict[str, Any]) -> None:
+    found = novas.look(cloud, [[novas.cold(status='finished') | fields]],
+                       novas.stopped('VERIFY_RESIZE', None, 'host2'), novas.COLD)
+    assert found.stage is base.Stage.ABSENT
+
+
+@pytest.mark.parametrize(('actions', 'stage'), [
+    ([{'action': 'migrate', 'user_id': 'kronos'}], base.Stage.UNCONFIRMED),
+    ([{'action': 'lock', 'user_id': 'admin'}, {'action': 'migrate', 'user_id': 'kronos'},
+      {'action': 'migrate', 'user_id': 'admin'}], base.Stage.UNCONFIRMED),
+    ([{'action': 'migrate', 'user_id': 'admin'}, {'action': 'migrate', 'user_id': 'kronos'}],
+     base.Stage.ABSENT),
+    ([{'action': 'migrate', 'user_id': None}], base.Stage.UNCONFIRMED),
+    ([], base.Stage.UNCONFIRMED)])
+def test_what_another_user_asked_for_is_not_confirmed(
+        cloud: answers.Answers, actions: list[dict[str, Any]], stage: base.Stage) -> None:
+    cloud.user = 'kronos'
+    cloud.answers['/servers/vm/os-instance-actions'] = [{'instanceActions': actions}]
+    found = novas.look(cloud, [[novas.cold(status='finished')]],
+                       novas.stopped('VERIFY_RESIZE', None, 'host2'), novas.COLD)
+    assert found.stage is stage
+
+
+def progress(cloud: answers.Answers, migrations: Any, server: Any) -> base.Progress:
+    return novas.look(cloud, migrations, server, novas.COLD)
+
+
+@pytest.mark.parametrize(('migrations', 'server', 'expected'), [
+    ([[]], novas.GONE, base.Progress(base.Stage.CANCELLED, 'the instance was deleted')),
+    ([[]], novas.stopped(), base.Progress(base.Stage.ABSENT, 'Nova has no migration of ours')),
+    ([[]], novas.stopped('RESIZE', 'resize_prep'),
+     base.Progress(base.Stage.WAITING, 'accepted, not yet recorded')),
+    ([[novas.cold(6, dest_compute='host3', status='migrating'),
+       novas.cold(7, dest_compute='host4', status='migrating')]],
+     novas.stopped('RESIZE', 'resize_prep'),
+     base.Progress(base.Stage.ABSENT, 'Nova carries out another migration of it, m7')),
+    ([[novas.cold(5, dest_compute='host3', status='migrating'),
+       novas.cold(7, dest_compute='host3', status='confirmed')]], novas.stopped(),
+     base.Progress(base.Stage.ABSENT, 'Nova has no migration of ours')),
+    ([[], [novas.cold(status='confirmed')]], novas.stopped(host='host2'),
+     base.Progress(base.Stage.COMPLETED, '', 'm6')),
+    ([[novas.cold(status='reverted')]], novas.stopped(),
+     base.Progress(base.Stage.CANCELLED, 'it was reverted in Nova', 'm6')),
+    ([[novas.cold(status='cancelled')]], novas.GONE,
+     base.Progress(base.Stage.CANCELLED, 'it was cancelled in Nova', 'm6')),
+    ([[novas.cold(status='migrating')]], novas.GONE,
+     base.Progress(base.Stage.CANCELLED, 'the instance was deleted', 'm6')),
+    ([[novas.cold(status='pre-migrating')]], novas.stopped('RESIZE', 'resize_prep'),
+     base.Progress(base.Stage.WAITING, 'pre-migrating', 'm6', phase='pre_check')),
+    ([[novas.cold(status='migrating')]], novas.stopped('RESIZE', 'resize_migrating'),
+     base.Progress(base.Stage.RUNNING, 'migrating', 'm6', phase='running')),
+    ([[novas.cold(status='finished')]], novas.stopped('SHUTOFF', None, 'host2'),
+     base.Progress(base.Stage.RUNNING, 'finished', 'm6')),
+    ([[novas.cold(status='finished')]], novas.stopped('VERIFY_RESIZE', None, 'host2'),
+     base.Progress(base.Stage.UNCONFIRMED, 'finished, not confirmed', 'm6',
+                   phase='post_migrating')),
+    ([[novas.cold(status='error')]], novas.stopped('SHUTOFF', None, 'host2'),
+     base.Progress(base.Stage.COMPLETED, 'the migration ended as error, but the instance is on '
+                                         'host2', 'm6')),
+    ([[novas.cold(status='error')]], novas.stopped(),
+     base.Progress(base.Stage.FAILED, 'Nova: migration error', 'm6')),
+    ([[novas.cold(status='error')]], novas.stopped('ERROR', None, 'host2'),
+     base.Progress(base.Stage.FAILED, 'Nova: migration error', 'm6', broken=True))])
+def test_what_is_said_of_a_cold_migration(cloud: answers.Answers, migrations: Any, server: Any,
+                                          expected: base.Progress) -> None:
+    assert progress(cloud, migrations, server) == expected
+
+
+def test_migrations_are_read_again_only_where_nova_does_not_say_that_it_resizes(
+        cloud: answers.Answers) -> None:
+    twice = [[], [novas.cold(status='migrating')]]
+    assert progress(cloud, twice, novas.stopped()).stage is base.Stage.RUNNING
+    resizing = novas.stopped('RESIZE', 'resize_migrating')
+    assert progress(cloud, twice, resizing).stage is base.Stage.ABSENT
+
+
+def test_whose_migration_is_left_unconfirmed_is_said(cloud: answers.Answers) -> None:
+    cloud.user = 'kronos'
+    cloud.answers['/servers/vm/os-instance-actions'] = [{'instanceActions': [
+        {'action': 'migrate', 'user_id': 'admin\nroot'}]}]
+    assert progress(cloud, [[novas.cold(status='finished')]],
+                    novas.stopped('VERIFY_RESIZE', None, 'host2')) == base.Progress(
+        base.Stage.ABSENT, 'its migration m6 was asked for by user admin root; it is left to them')
+
+
+CONFIRM = 'POST /servers/vm/action'
+
+
+@pytest.mark.parametrize('migrations', [[[]], [[novas.cold(status='confirmed')]]])
+def test_only_the_migrations_of_the_instance_are_asked_for(cloud: answers.Answers,
+                                                           migrations: Any) -> None:
+    progress(cloud, migrations, novas.stopped())
+    verify(cloud, novas.stopped('SHUTOFF', None, 'host2'))
+    assert {params.get('instance_uuid') for path, params, _ in cloud.asked
+            if path == '/os-migrations'} == {'vm'}
+
+
+def test_what_nova_has_told_is_a_failure_though_somebody_has_begun_another(
+        cloud: answers.Answers) -> None:
+    later = novas.cold(7, status='migrating', dest_compute='host3')
+    assert progress(cloud, [[novas.cold(status='error'), later]], novas.stopped()) == (
+        base.Progress(base.Stage.FAILED, 'Nova: migration error', 'm6'))
+
+
+def test_the_first_migration_of_a_cloud_may_be_ours(cloud: answers.Answers) -> None:
+    first = novas.cold(1, status='confirmed') | {'uuid': 'm6'}
+    with pytest.raises(exception.MigrationFailed, match='still has an allocation'):
+        verify(cloud, novas.stopped('SHUTOFF', None, 'host2'), migration=('node1',),
+               migrations={'migrations': [first]})
+
+
+@pytest.mark.parametrize('status', [200, 204, 299])
+def test_a_confirmation_is_asked_for_once(cloud: answers.Answers, status: int) -> None:
+    cloud.answers[CONFIRM] = [answers.Response({}, status)]
+    novas.driver(cloud).confirm(novas.COLD, novas.MARKER)
+    assert [path for path, _, _ in cloud.asked] == [CONFIRM]
+
+
+@pytest.mark.parametrize(('response', 'said'), [
+    (answers.Response({}, 199), 'Nova did not confirm its migration: HTTP 199'),
+    (answers.Response({}, 300), 'Nova did not confirm its migration: HTTP 300'),
+    (answers.Response({'conflictingRequest': {'message': 'no', 'code': 409}}, 409),
+     'Nova did not confirm its migration: HTTP 409: no'),
+    (answers.Response({'forbidden': {'message': 'no', 'code': 403}}, 403),
+     'Nova did not confirm its migration: .*os_compute_api:servers:confirm_resize')])
+def test_a_confirmation_that_is_not_accepted_is_told(cloud: answers.Answers, response: Any,
+                                                     said: str) -> None:
+    cloud.answers[CONFIRM] = [response]
+    with pytest.raises(exception.NovaClientError, match=f'Instance vm: .*{said}'):
+        novas.driver(cloud).confirm(novas.COLD, novas.MARKER)
+
+
+def test_a_confirmation_that_nobody_hears_is_told(cloud: answers.Answers,
+                                                  monkeypatch: pytest.MonkeyPatch) -> None:
+    driver = novas.driver(cloud)
+
+    def lost(uuid: str) -> Any:
+        raise api.ApiError('Nova', f'server {uuid}', 'nobody there')
+
+    monkeypatch.setattr(driver._nova, 'confirm_resize', lost)
+    with pytest.raises(exception.NovaClientError,
+                       match='Instance vm: .*its migration could not be confirmed: nobody there'):
+        driver.confirm(novas.COLD, novas.MARKER)
+
+
+def verify(cloud: answers.Answers, server: Any, *, own: tuple[str, ...] = ('node2',),
+           migration: tuple[str, ...] = (), migrations: Any = None) -> None:
+    cloud.answers['/servers/vm'] = [
+        server if isinstance(server, answers.Response) else {'server': server}]
+    cloud.answers['/servers/detail'] = [{'servers': []}]
+    cloud.answers['/os-migrations'] = [
+        {'migrations': [novas.cold(status='confirmed')]} if migrations is None else migrations]
+    for holder, providers in (('vm', own), ('m6', migration)):
+        cloud.answers[f'/allocations/{holder}'] = [{'allocations': {
+            provider: {'resources': {'VCPU': 2}} for provider in providers}}]
+    novas.driver(cloud).post_flight(novas.COLD)
+
+
+@pytest.mark.parametrize('status', ['SHUTOFF', 'ACTIVE'])
+def test_it_may_be_stopped_or_started_where_it_has_come_to(cloud: answers.Answers,
+                                                           status: str) -> None:
+    verify(cloud, novas.stopped(status, None, 'host2'))
+    verify(cloud, novas.stopped(status, None, 'host2'), own=())
+    verify(cloud, novas.stopped(status, None, 'host2'), migrations={'migrations': []})
+
+
+@pytest.mark.parametrize(('server', 'others', 'kind', 'said'), [
+    (novas.stopped('PAUSED', None, 'host2'), {}, exception.MigrationFailed,
+     'it is on host2 but PAUSED'),
+    (novas.stopped('ERROR', None, 'host2'), {}, exception.InstanceInError, 'on host2'),
+    (novas.stopped(), {}, exception.MigrationFailed, 'it is on host1 and not on host2'),
+    (novas.GONE, {}, exception.PreFlightError, 'it was deleted'),
+    (novas.stopped('SHUTOFF', None, 'host2'), {'own': ('node1', 'node2')},
+     exception.MigrationFailed,
+     'it is on host2, but Placement still has an allocation for it on host1; see nova-manage '
+     'placement audit'),
+    (novas.stopped('SHUTOFF', None, 'host2'), {'migration': ('node1',)},
+     exception.MigrationFailed, 'still has an allocation for it on host1'),
+    (novas.stopped('SHUTOFF', None, 'host2'), {'migrations': answers.Response({}, 503)},
+     exception.NovaClientError, 'could not read .*HTTP 503')])
+def test_a_cold_migration_that_is_not_well_is_told(
+        cloud: answers.Answers, server: Any, others: dict[str, Any], kind: type[Exception],
+        said: str) -> None:
+    with pytest.raises(kind, match=f'Instance vm.*{said}') as found:
+        verify(cloud, server, **others)
+    assert type(found.value) is kind

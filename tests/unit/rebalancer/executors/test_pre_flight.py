@@ -1,0 +1,288 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""What pre-flight makes of what it has read; that it reads the right thing is held to a real
+Nova in tests/functional."""
+
+import dataclasses
+import json
+import time
+from typing import Any
+
+import pytest
+
+from kronos_nova import exception
+from kronos_nova import model
+from kronos_nova.rebalancer.clients import api
+from kronos_nova.rebalancer.clients import nova_api
+from kronos_nova.rebalancer.executors import base
+from kronos_nova.rebalancer.executors import fresh
+from kronos_nova.rebalancer.executors import unlearnt
+from tests.unit.rebalancer.clients import answers
+from tests.unit.rebalancer.executors import novas
+
+HOSTS = ('host1', 'host2', 'host3')
+
+
+class Ready:
+    """A driver whose reader and Nova answer what a test wants, and what they were asked."""
+
+    def __init__(self) -> None:
+        self.driver = novas.driver(answers.Answers())
+        self.driver._reader = self  # type: ignore[assignment]
+        self.driver._nova = self  # type: ignore[assignment]
+        self.asked: list[Any] = []
+        self.error: api.ApiError | None = None
+        self.changed: dict[str, list[nova_api.Migration] | api.ApiError] = {}
+        self.cluster = model.Cluster(
+            hosts={h: model.Host(h, provider=model.Provider(
+                h, inventories={'VCPU': model.Inventory(8)})) for h in HOSTS},
+            instances={'vm': model.Instance('vm', 'host1', claims={'VCPU': 2})},
+            services={h: model.Service(h, zone='az1') for h in HOSTS},
+            aggregates={'rack': ('host3',)})
+
+    def read(self, task: model.Task, now: float) -> fresh.Fresh:
+        self.asked.append((task, now))
+        if self.error is not None:
+            raise self.error
+        return fresh.Fresh(self.cluster, 5)
+
+    def migrations_of_host(self, host: str, now: float) -> list[nova_api.Migration]:
+        self.asked.append((host, now))
+        found = self.changed.get(host, [])
+        if isinstance(found, api.ApiError):
+            raise found
+        return found
+
+    def set(self, **fields: Any) -> None:
+        """Fields of the instance."""
+        one = dataclasses.replace(self.cluster.instances['vm'], **fields)
+        self.cluster = dataclasses.replace(self.cluster, instances={'vm': one})
+
+    def go(self, task: model.Task = novas.TASK, known: base.Known | None = None) -> Any:
+        return json.loads(self.driver.pre_flight(task, known or base.Known()))
+
+    def refused(self, task: model.Task = novas.TASK,
+                known: base.Known | None = None) -> tuple[type[Exception], str | None, str]:
+        """(kind, rule, problem) of what is raised."""
+        with pytest.raises(exception.MigrationError) as error:
+            self.go(task, known)
+        assert error.value.kwargs['instance_uuid'] == 'vm'
+        return type(error.value), error.value.kwargs.get('rule'), error.value.kwargs['problem']
+
+
+@pytest.fixture
+def ready() -> Ready:
+    return Ready()
+
+
+def test_the_marker_is_the_newest_migration_and_when_it_was_read(ready: Ready) -> None:
+    before = time.time()
+    marker = ready.go()
+    assert marker == {'migration_id': 5, 'time': marker['time']}
+    assert before <= marker['time'] <= time.time()
+    assert ready.asked == [(novas.TASK, marker['time']), ('host1', marker['time']),
+                           ('host2', marker['time'])]
+
+
+@pytest.mark.parametrize(('what', 'status', 'expected'), [
+    ('server vm', 404, (exception.PreFlightError, 'no-such-instance',
+                        'it was deleted; there is nothing left to move')),
+    ('server other', 404, (exception.NovaClientError, None,
+                           'could not read server other from Nova: no')),
+    ('server vm', 503, (exception.NovaClientError, None,
+                        'could not read server vm from Nova: no'))])
+def test_only_the_instance_itself_can_be_gone(ready: Ready, what: str, status: int,
+                                              expected: Any) -> None:
+    ready.error = api.ApiError('Nova', what, 'no', status)
+    assert ready.refused() == expected
+
+
+def test_an_instance_on_no_host_is_not_moved(ready: Ready) -> None:
+    ready.set(host='', status='SHELVED_OFFLOADED')
+    assert ready.refused() == (exception.PreFlightError, 'moved-away',
+                               'it is SHELVED_OFFLOADED and on no host any more')
+
+
+def test_an_aggregate_that_is_gone_has_no_hosts(ready: Ready) -> None:
+    ready.cluster = dataclasses.replace(
+        ready.cluster, aggregates={'rack': ('host1', 'host2')})
+    assert ready.go(dataclasses.replace(novas.TASK, aggregate='rack'))
+    task = dataclasses.replace(novas.TASK, aggregate='row')
+    assert ready.refused(task) == (exception.PreFlightError, 'out-of-scope',
+                                   'aggregate row no longer exists')
+
+
+def test_a_host_of_another_scope_is_none_to_move_to(ready: Ready) -> None:
+    task = dataclasses.replace(novas.TASK, to_host='host3')
+    assert ready.refused(task)[:2] == (exception.PreFlightError, 'out-of-scope')
+
+
+@pytest.mark.parametrize(('fields', 'kind', 'rule'), [
+    ({'host': 'host3'}, exception.PreFlightError, 'moved-away'),
+    ({'locked': True}, exception.PreFlightError, 'locked'),
+    ({'claims': {'VCPU': 9}}, exception.PlacementRejected, 'no-room'),
+    ({'claims': {'PCPU': 1}}, exception.PlacementRejected, 'no-inventory')])
+def test_the_rules_are_asked_once_more(ready: Ready, fields: dict[str, Any],
+                                       kind: type[Exception], rule: str) -> None:
+    ready.set(**fields)
+    found, said, problem = ready.refused()
+    assert (found, said) == (kind, rule)
+    assert problem.startswith(f'not moved to host2, rule {rule}: ')
+
+
+def test_the_reason_for_a_drain_must_stand_still(ready: Ready) -> None:
+    task = dataclasses.replace(novas.TASK, phase=model.Phase.EVACUATE)
+    assert ready.refused(task)[1] == 'drain-over'
+    ready.cluster = dataclasses.replace(ready.cluster, services={
+        **ready.cluster.services, 'host1': model.Service('host1', 'disabled', zone='az1')})
+    assert ready.go(task)
+
+
+@pytest.mark.parametrize(('known', 'rule'), [
+    (base.Known(history=model.History(quarantined={'vm': 60.0})), 'quarantined'),
+    (base.Known(draining=frozenset({'host2'})), 'host-draining'),
+    (base.Known(flights=(model.Flight('vm', 'host1', 'host3', 'task'),)), 'in-flight')])
+def test_what_only_the_database_knows_is_heeded(ready: Ready, known: base.Known,
+                                                rule: str) -> None:
+    assert ready.refused(known=known)[1] == rule
+
+
+def test_what_was_stopped_since_is_left_to_the_next_plan(ready: Ready) -> None:
+    ready.cluster = dataclasses.replace(ready.cluster, services={
+        **ready.cluster.services, 'host1': model.Service('host1', 'disabled', zone='az1')})
+    assert ready.refused(novas.COLD) == (
+        exception.PreFlightError, 'method-changed',
+        'it is ACTIVE and a cold migration was planned; the next plan knows')
+
+
+def test_a_move_from_zone_to_zone_is_said(ready: Ready, caplog: pytest.LogCaptureFixture) -> None:
+    ready.go()
+    assert not caplog.messages
+    ready.cluster = dataclasses.replace(ready.cluster, services={
+        **ready.cluster.services, 'host2': model.Service('host2', zone='az2')})
+    ready.driver._conf.set_override('restrict_to_az', False, 'engine')
+    ready.go()
+    assert caplog.messages == ['Instance vm: the move from host1 to host2 is one from zone az1 to '
+                               'zone az2']
+
+
+# Slots that others take.
+
+def live(uuid: str, source: str | None, destination: str | None, status: str = 'running',
+         kind: str = nova_api.LIVE_MIGRATION, at: float = 0.0) -> nova_api.Migration:
+    return nova_api.Migration(9, f'm-{uuid}', uuid, kind, status, source, destination, at)
+
+
+def test_that_a_host_s_migrations_cannot_be_read_is_told(ready: Ready) -> None:
+    ready.changed['host2'] = api.ApiError('Nova', 'migrations', 'no', 503)
+    assert ready.refused() == (exception.NovaClientError, None,
+                               'could not read migrations from Nova: no')
+
+
+@pytest.mark.parametrize(('host', 'others', 'flights', 'limit', 'said'), [
+    ('host1', [('a', 'host1', 'host3')], [], 2, None),
+    ('host1', [('a', 'host1', 'host3'), ('b', 'host1', None)], [], 2,
+     '2 migrations from host1 that others asked for, and 0 of ours, are under way; [executor] '
+     'allows 2'),
+    ('host1', [('a', 'host1', 'host3')], [('c', 'host1', 'host3')], 2,
+     '1 migrations from host1 that others asked for, and 1 of ours, are under way; [executor] '
+     'allows 2'),
+    ('host1', [('a', 'host1', 'host3')], [('c', 'host3', 'host1')], 2, None),
+    ('host1', [('a', 'host3', 'host1'), ('b', 'host3', 'host1')], [], 2, None),
+    ('host1', [('c', 'host1', 'host3'), ('vm', 'host1', 'host3')], [('c', 'host1', 'host3')], 2,
+     None),
+    ('host1', [], [('c', 'host1', 'host3'), ('d', 'host1', 'host3')], 2, None),
+    ('host2', [('a', 'host3', 'host2')], [], 2, None),
+    ('host2', [('a', 'host3', 'host2'), ('b', 'host1', 'host2')], [], 2,
+     '2 migrations to host2 that others asked for, and 0 of ours, are under way; [executor] '
+     'allows 2'),
+    ('host2', [('a', 'host3', 'host2')], [('c', 'host3', 'host2')], 2,
+     '1 migrations to host2 that others asked for, and 1 of ours, are under way; [executor] '
+     'allows 2'),
+    ('host2', [('a', 'host3', 'host2')], [('c', 'host2', 'host3')], 2, None)])
+def test_migrations_of_others_take_slots_as_ours_do(
+        ready: Ready, host: str, others: list[Any], flights: list[Any], limit: int,
+        said: str | None) -> None:
+    for option in ('max_concurrent_per_source', 'max_concurrent_per_destination'):
+        ready.driver._conf.set_override(
+            option, limit if (option.endswith('source')) == (host == 'host1') else 10, 'executor')
+    ready.changed[host] = [live(*one) for one in others]
+    known = base.Known(flights=tuple(model.Flight(*one, source='task') for one in flights))
+    if said is None:
+        ready.go(known=known)
+    else:
+        assert ready.refused(known=known) == (exception.PreFlightError, 'no-slot', said)
+
+
+@pytest.mark.parametrize('other', [
+    live('a', 'host1', 'host3', 'completed'), live('a', 'host1', 'host3', kind='migration')])
+def test_what_has_ended_or_is_cold_takes_no_slot(ready: Ready, other: Any) -> None:
+    ready.driver._conf.set_override('max_concurrent_per_source', 1, 'executor')
+    ready.changed['host1'] = [other]
+    ready.go()
+    ready.changed['host1'] = [live('a', 'host1', 'host3')]
+    assert ready.refused()[1] == 'no-slot'
+
+
+# What nova-scheduler may not know yet.
+
+SECONDS = 120
+
+
+def waits(ready: Ready, migration: nova_api.Migration, seconds: int = SECONDS) -> str | None:
+    """The rule that holds a member of a group, which is apart from vm, if any."""
+    other = model.Instance('a', 'host3')
+    ready.cluster = dataclasses.replace(
+        ready.cluster, instances={**ready.cluster.instances, 'a': other},
+        groups=(model.ServerGroup('g', model.GroupPolicy.ANTI_AFFINITY,
+                                  frozenset({'vm', 'a'})),))
+    ready.driver._conf.set_override('scheduler_instance_sync_interval', seconds, 'executor')
+    ready.changed['host2'] = [migration]
+    try:
+        ready.go()
+    except exception.PreFlightError as error:
+        return str(error.kwargs['rule'])
+    return None
+
+
+def test_who_has_just_left_the_destination_is_waited_for(ready: Ready) -> None:
+    now = time.time()
+    left = live('a', 'host2', 'host3', 'completed', at=now)
+    assert waits(ready, left) == 'just-left'
+    assert waits(ready, dataclasses.replace(left, status='error')) == 'just-left'
+    assert waits(ready, left, seconds=0) is None
+    for other in ({'from_host': 'host3', 'to_host': 'host2'}, {'type': 'migration'},
+                  {'status': 'running', 'to_host': 'host1'}):
+        assert waits(ready, dataclasses.replace(left, **other)) is None
+
+
+def test_it_is_waited_for_as_long_as_nova_scheduler_may_take(ready: Ready) -> None:
+    left = live('a', 'host2', 'host3', 'completed')
+    known_at = time.time() - SECONDS - unlearnt.MARGIN
+    assert waits(ready, dataclasses.replace(left, updated_at=known_at + 20)) == 'just-left'
+    assert waits(ready, dataclasses.replace(left, updated_at=known_at - 20)) is None
+    assert waits(ready, dataclasses.replace(left, updated_at=known_at)) is None
+
+
+def test_who_has_just_come_beside_whom_it_is_to_be_is_waited_for(ready: Ready) -> None:
+    ready.set(scheduler_hints={'same_host': ('b',)})
+    ready.cluster = dataclasses.replace(ready.cluster, instances={
+        **ready.cluster.instances, 'b': model.Instance('b', 'host2')})
+    ready.driver._conf.set_override('nova_enabled_filters', ['SameHostFilter'], 'engine')
+    ready.driver._conf.set_override('scheduler_instance_sync_interval', SECONDS, 'executor')
+    for source, destination, rule in (('host3', 'host2', 'just-came'), ('host2', 'host3', None)):
+        ready.changed['host2'] = [live('b', source, destination, 'completed', at=time.time())]
+        if rule is None:
+            ready.go()
+        else:
+            assert ready.refused()[1] == rule
