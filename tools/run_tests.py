@@ -158,12 +158,13 @@ def end_descendants() -> None:
     has: TERM, then KILL after 10 s."""
     import psutil
 
-    strays = psutil.Process().children(recursive=True)
-    for preparing in PREPARING.values():
-        with contextlib.suppress(psutil.NoSuchProcess):
-            first = psutil.Process(preparing.pid)
-            spared = {first, *first.children(recursive=True)}
-            strays = [stray for stray in strays if stray not in spared]
+    spared = {preparing.pid for preparing in PREPARING.values()}
+    strays = []
+    # Not all descendants less the spared ones: those change between two looks.
+    for child in psutil.Process().children():
+        if child.pid not in spared:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                strays += [*child.children(recursive=True), child]
     for stray in strays:
         with contextlib.suppress(psutil.NoSuchProcess):
             stray.terminate()
@@ -520,6 +521,9 @@ def summary(tallies: dict[str, Tally]) -> Iterator[str]:
     for name, tally in tallies.items():
         yield (f'{name:<12} {tally.seconds / 60:>8.1f} {tally.processor_seconds / 60:>8.1f} '
                f'{tally.passed:>8} {tally.failed:>8} {tally.skipped:>8}')
+    seconds, used = (sum(getattr(tally, field) for tally in tallies.values())
+                     for field in ('seconds', 'processor_seconds'))
+    yield f'{"together":<12} {seconds / 60:>8.1f} {used / 60:>8.1f}'
     for name, tally in tallies.items():
         for remark in tally.remarks:
             yield f'{name}: {remark}'
