@@ -103,6 +103,8 @@ def test_a_broker_that_goes_away_is_waited_for_and_nothing_is_lost(tmp_path, pro
           Client(broker.port, 'hears', ['a/b'], protocol=protocol) as hears):
         assert says.say('a/b', 'one')
         hears.next()[2].acknowledge()
+        # The broker reads in order: that it has taken this says that it knows of that.
+        assert hears.say('c/d', 'acknowledged')
         broker.stop()
         taken = threading.Event()
         says.connection.publish('a/b', 'two', lambda said: said and taken.set())
