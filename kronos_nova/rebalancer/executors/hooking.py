@@ -302,14 +302,15 @@ class Hooks:
 
     # After.
 
-    def settle(self, now: float) -> None:
+    def settle(self, now: float, any_owed: bool) -> None:
         """Go on with what is owed of attempts that have ended, the last begun of a task
         first; one that has failed is waited for by none.
 
+        :param any_owed: there may be any; else the database is not asked.
         :raises StoreError: the database is away; it is gone on later.
         """
         due = {owed.owed_id: owed for owed in self._store.take_owed(
-            self._worker, self._scopes, now, self._claim_seconds)}
+            self._worker, self._scopes, now, self._claim_seconds)} if any_owed else {}
         for owed_id in self._after.keys() - due.keys():
             _close(self._after.pop(owed_id).step)  # another executor's by now
         self.held(now)

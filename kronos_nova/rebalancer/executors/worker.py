@@ -182,20 +182,24 @@ class Worker:
         :returns: whether one was begun; then there may be more to do.
         :raises StoreError: the database is away; nothing is lost by it.
         """
-        for task in self._store.expire(self._settings.scopes, now, self._settings.claim_seconds):
+        scopes, patience = self._settings.scopes, self._settings.claim_seconds
+        agenda = self._store.agenda(self.name, scopes, now, patience)
+        for task in self._store.expire(scopes, now, patience) if agenda.late else ():
             self._outcomes.cancelled(task, now)
-        for swap in self._store.settle_swaps(now):
+        for swap in self._store.settle_swaps(now) if agenda.swaps else ():
             self._outcomes.swapped(swap)
-        for row in self._store.adopt(
-                self.name, self._settings.scopes, now, self._settings.claim_seconds):
+        for row in (self._store.adopt(self.name, scopes, now, patience)
+                    if agenda.abandoned else ()):
             LOG.warning('Instance %s: task %s (%s) is taken over from an executor that went '
                         'silent', row.task.instance_uuid, row.task.task_id, row.task.state)
-        mine = self._store.in_states(rows.IN_FLIGHT, worker=self.name)
+        mine: list[rows.TaskRow] = []
+        if agenda.mine or agenda.abandoned:
+            mine = self._store.in_states(rows.IN_FLIGHT, worker=self.name)
         if mine:
             self._store.renew_claim(self.name, now)
             self._hooks.held(now)
         self._forget({row.task.task_id for row in mine})
-        self._hooks.settle(now)
+        self._hooks.settle(now, agenda.owed)
         for row in mine:
             if self._stopping.is_set():
                 return False
@@ -207,7 +211,8 @@ class Worker:
             elif self._next_look.get(row.task.task_id, now) <= now:
                 self._next_look[row.task.task_id] = now + self._settings.look_interval
                 self._watch(row)
-        return not self._stopping.is_set() and self._begin()
+        # What was ended above may have let others begin.
+        return not self._stopping.is_set() and self._begin(any(agenda))
 
     def _pause(self) -> float:
         times = [*self._next_look.values(), *filter(None, [self._hooks.due])]
@@ -223,8 +228,9 @@ class Worker:
 
     # From claimed to submitted.
 
-    def _begin(self) -> bool:
-        if not self._settings.begin or self._is_frozen():
+    def _begin(self, anything: bool) -> bool:
+        """:param anything: there is anything to do; else none can be claimed."""
+        if not self._settings.begin or self._is_frozen() or not anything:
             return False
         row = self._store.claim(
             self.name, self._settings.scopes, self._clock(), per_scope=self._settings.per_scope,

@@ -38,6 +38,7 @@ from kronos_nova.constraints import settling
 from kronos_nova.model import TaskState
 from kronos_nova.rebalancer import breakers
 from kronos_nova.rebalancer import timings
+from kronos_nova.rebalancer.store import agendas
 from kronos_nova.rebalancer.store import census
 from kronos_nova.rebalancer.store import database
 from kronos_nova.rebalancer.store import decisions
@@ -57,6 +58,7 @@ from kronos_nova.rebalancer.store import tables
 from kronos_nova.rebalancer.store import tasks
 
 # Methods of the class have the names of these modules.
+from kronos_nova.rebalancer.store.agendas import Agenda
 from kronos_nova.rebalancer.store.census import Census
 from kronos_nova.rebalancer.store.decisions import Decision
 from kronos_nova.rebalancer.store.decisions import Said
@@ -424,6 +426,14 @@ class Store:
         """Tasks in these states, of these scopes (None: all), in order."""
         return self._read(lambda c: tasks.in_states(c, states, scopes, worker))
 
+    def agenda(self, worker: str, scopes: Collection[str] | None, now: float,
+               claim_seconds: float) -> Agenda:
+        """What an executor finds to do, in one statement that writes nothing.
+
+        :param claim_seconds: whoever has been silent for so long has lost its tasks.
+        """
+        return self._read(lambda c: agendas.read(c, worker, scopes, now, claim_seconds))
+
     def claim(self, worker: str, scopes: Collection[str] | None, now: float, *, per_scope: int,
               total: int, claim_seconds: float, per_source: int = UNLIMITED,
               per_destination: int = UNLIMITED) -> TaskRow | None:
@@ -449,8 +459,6 @@ class Store:
     def adopt(self, worker: str, scopes: Collection[str] | None, now: float,
               claim_seconds: float) -> list[TaskRow]:
         """Take over what silent workers may have asked Nova for."""
-        if not self._read(lambda c: tasks.has_abandoned(c, scopes, now, claim_seconds)):
-            return []
         return self._run(lambda c: tasks.adopt(c, worker, scopes, now, claim_seconds))
 
     def mark(self, task_id: str, worker: str, from_states: Iterable[TaskState],
@@ -516,8 +524,6 @@ class Store:
                   claim_seconds: float) -> list[Owed]:
         """What is owed of attempts that have ended: of our own, and of those that others owe
         who have been silent for ``claim_seconds``. Ours from now on, for as long."""
-        if not self._read(lambda c: owed.has_due(c, worker, scopes, now, claim_seconds)):
-            return []
         return self._run(lambda c: owed.take(c, worker, scopes, now, claim_seconds))
 
     def put_off_owed(self, what: Owed, worker: str) -> bool:
@@ -599,9 +605,6 @@ class Store:
     def expire(self, scopes: Collection[str] | None, now: float,
                claim_seconds: float) -> list[model.Task]:
         """Cancel tasks that did not begin in time, and what requires them."""
-        late = self._read(lambda c: c.execute(*tasks.late(now)).first())
-        if late is None:
-            return []
         return self._run(lambda c: tasks.expire(c, scopes, now, claim_seconds))
 
     # Swaps.
@@ -616,8 +619,6 @@ class Store:
         :returns: those whose undo has begun or ended and that nobody has been told of: whoever
             asks is to log them.
         """
-        if not self._read(swaps.waits):
-            return []
         return self._run(lambda c: tasks.settle_swaps(c, now))
 
     # Pauses.

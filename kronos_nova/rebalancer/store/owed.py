@@ -25,7 +25,6 @@ from kronos_nova import model
 from kronos_nova.model import TaskState
 from kronos_nova.rebalancer import timings
 from kronos_nova.rebalancer.store import rows
-from kronos_nova.rebalancer.store import statements
 from kronos_nova.rebalancer.store import tables
 
 _owed, _task = tables.owed_hook, tables.task
@@ -75,8 +74,9 @@ def _due() -> ColumnElement[bool]:
         _task.c.state.in_([sa.literal(state.value) for state in rows.IN_FLIGHT]))
 
 
-def _takable(worker: str, scopes: Collection[str] | None,
-             silent_since: float) -> ColumnElement[bool]:
+def takable(worker: str, scopes: Collection[str] | None,
+            silent_since: float) -> ColumnElement[bool]:
+    """It is due, and the worker's or nobody's any more."""
     served = sa.true() if scopes is None else _owed.c.scope.in_(sorted(scopes))
     return sa.and_(
         _due(), sa.or_(_owed.c.worker == worker, sa.and_(served, sa.or_(
@@ -84,27 +84,16 @@ def _takable(worker: str, scopes: Collection[str] | None,
             _owed.c.heartbeat_at <= silent_since))))
 
 
-def has_due(connection: sa.Connection, worker: str, scopes: Collection[str] | None, now: float,
-            claim_seconds: float) -> bool:
-    served = None if scopes is None else tuple(sorted(scopes))
-    return connection.execute(*_one(worker, served, now - claim_seconds)).first() is not None
-
-
-@statements.once
-def _one(worker: str, scopes: tuple[str, ...] | None, silent_since: float) -> sa.Select[Any]:
-    return sa.select(_owed.c.owed_id).where(_takable(worker, scopes, silent_since)).limit(1)
-
-
 def take(connection: sa.Connection, worker: str, scopes: Collection[str] | None, now: float,
          claim_seconds: float) -> list[Owed]:
     """What is due and ours, or nobody's any more, ours now; the last begun first."""
-    takable = _takable(worker, scopes, now - claim_seconds)
+    still = takable(worker, scopes, now - claim_seconds)
     found = []
     for row in connection.execute(
-            sa.select(_owed).where(takable)
+            sa.select(_owed).where(still)
             .order_by(_owed.c.task_id, _owed.c.number.desc(), _owed.c.owed_id)).mappings().all():
         taken = connection.execute(
-            sa.update(_owed).where(_owed.c.owed_id == row['owed_id'], takable)
+            sa.update(_owed).where(_owed.c.owed_id == row['owed_id'], still)
             .values(worker=worker, heartbeat_at=now))
         if taken.rowcount == 1:
             found.append(_read(row))

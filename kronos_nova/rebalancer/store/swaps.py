@@ -255,20 +255,18 @@ def unsettled(connection: sa.Connection) -> list[str]:
 
 @statements.once
 def _unsettled() -> sa.Select[Any]:
+    return sa.select(_swap.c.swap_id).where(_idle()).order_by(_swap.c.swap_id)
+
+
+def _idle() -> sa.ColumnElement[bool]:
     live = sa.select(_task.c.task_id).where(
         _task.c.swap_id == _swap.c.swap_id, _task.c.active_instance.is_not(None))
-    return sa.select(_swap.c.swap_id).where(_in(OPEN), ~sa.exists(live)).order_by(
-        _swap.c.swap_id)
+    return sa.and_(_in(OPEN), ~sa.exists(live))
 
 
-def waits(connection: sa.Connection) -> bool:
-    """Cheap: whether there is anything to settle, or to log."""
-    return bool(unsettled(connection)) or connection.execute(*_to_log()).first() is not None
-
-
-@statements.once
-def _to_log() -> sa.Select[Any]:
-    return sa.select(_swap.c.swap_id).where(_unlogged()).limit(1)
+def waits() -> sa.ColumnElement[bool]:
+    """It is to be settled, or to be logged."""
+    return sa.or_(_idle(), _unlogged())
 
 
 def _unlogged() -> sa.ColumnElement[bool]:

@@ -77,7 +77,7 @@ def _unexpired(now: float) -> ColumnElement[bool]:
 
 def has_claimable(connection: sa.Connection, scopes: Collection[str] | None, now: float,
                   claim_seconds: float) -> bool:
-    """Cheap, and may say yes wrongly: spares idle polls the write lock."""
+    """Cheap, and may say yes wrongly: spares passes that claim nothing the write lock."""
     return connection.execute(
         *_claimable(_key(scopes), now, now - claim_seconds)).first() is not None
 
@@ -85,9 +85,15 @@ def has_claimable(connection: sa.Connection, scopes: Collection[str] | None, now
 @statements.once
 def _claimable(scopes: tuple[str, ...] | None, now: float,
                silent_since: float) -> sa.Select[Any]:
+    return sa.select(_task.c.task_id).where(claimable(scopes, now, silent_since)).limit(1)
+
+
+def claimable(scopes: tuple[str, ...] | None, now: float,
+              silent_since: float) -> ColumnElement[bool]:
+    """It may be; whether it is its turn, who claims sees."""
     due = sa.and_(_in([TaskState.QUEUED]), _task.c.not_before <= now)
     lost = sa.and_(_in([TaskState.CLAIMED]), _silent(silent_since))
-    return sa.select(_task.c.task_id).where(sa.or_(due, lost), _of(scopes)).limit(1)
+    return sa.and_(sa.or_(due, lost), _of(scopes))
 
 
 def claim(connection: sa.Connection, worker: str, scopes: Collection[str] | None, now: float, *,
@@ -180,28 +186,18 @@ def _queued(scopes: tuple[str, ...] | None, held: tuple[str, ...], now: float) -
             .order_by(_task.c.not_before, _task.c.priority, _task.c.task_id))
 
 
-def has_abandoned(connection: sa.Connection, scopes: Collection[str] | None, now: float,
-                  claim_seconds: float) -> bool:
-    return connection.execute(
-        *_abandoned(_key(scopes), now - claim_seconds)).first() is not None
-
-
-@statements.once
-def _abandoned(scopes: tuple[str, ...] | None, silent_since: float) -> sa.Select[Any]:
-    return (sa.select(_task.c.task_id)
-            .where(_in(rows.MAYBE_IN_NOVA), _silent(silent_since), _of(scopes)).limit(1))
+def abandoned(scopes: Collection[str] | None, silent_since: float) -> ColumnElement[bool]:
+    """Nova may have been asked for it, by a worker that is silent."""
+    return sa.and_(_in(rows.MAYBE_IN_NOVA), _silent(silent_since), _of(scopes))
 
 
 def adopt(connection: sa.Connection, worker: str, scopes: Collection[str] | None, now: float,
           claim_seconds: float) -> list[rows.TaskRow]:
-    silent = _silent(now - claim_seconds)
-    found = connection.execute(
-        sa.select(_task.c.task_id).where(_in(rows.MAYBE_IN_NOVA), silent, _of(scopes))).all()
+    still = abandoned(scopes, now - claim_seconds)
     adopted = []
-    for row in found:
+    for row in connection.execute(sa.select(_task.c.task_id).where(still)).all():
         taken = connection.execute(
-            sa.update(_task)
-            .where(_task.c.task_id == row.task_id, _in(rows.MAYBE_IN_NOVA), silent)
+            sa.update(_task).where(_task.c.task_id == row.task_id, still)
             .values(worker=worker, heartbeat_at=now))
         if taken.rowcount == 1:
             adopted.append(get(connection, row.task_id))
@@ -214,8 +210,11 @@ def renew_claim(connection: sa.Connection, worker: str, now: float) -> None:
 
 @statements.once
 def _renewed(worker: str, now: float) -> sa.Update:
-    return sa.update(_task).where(_task.c.worker == worker, _in(rows.IN_FLIGHT)).values(
-        heartbeat_at=now)
+    return sa.update(_task).where(held_by(worker)).values(heartbeat_at=now)
+
+
+def held_by(worker: str) -> ColumnElement[bool]:
+    return sa.and_(_task.c.worker == worker, _in(rows.IN_FLIGHT))
 
 
 def mark(connection: sa.Connection, task_id: str, worker: str, from_states: Iterable[TaskState],
@@ -283,21 +282,20 @@ def finish(connection: sa.Connection, task: model.Task, result: model.Result, st
         connection, [task.task_id, *(t.task_id for t in cancelled)], now)]
 
 
-@statements.once
-def late(now: float) -> sa.Select[Any]:
-    """One that has not ended and was to begin before now, whether it has or not."""
-    return sa.select(_task.c.task_id).where(
-        _task.c.active_instance.is_not(None), _task.c.expires_at <= now).limit(1)
+def late(scopes: Collection[str] | None, now: float,
+         silent_since: float) -> ColumnElement[bool]:
+    """It was to begin before now, and has not."""
+    idle = sa.or_(_in([TaskState.PENDING, TaskState.QUEUED]),
+                  sa.and_(_in([TaskState.CLAIMED]), _silent(silent_since)))
+    return sa.and_(idle, _task.c.expires_at <= now, _of(scopes))
 
 
 def expire(connection: sa.Connection, scopes: Collection[str] | None, now: float,
            claim_seconds: float) -> list[model.Task]:
-    idle = sa.or_(_in([TaskState.PENDING, TaskState.QUEUED]),
-                  sa.and_(_in([TaskState.CLAIMED]), _silent(now - claim_seconds)))
-    late = sa.and_(_task.c.expires_at <= now, _of(scopes))
-    waited = sa.and_(late, _in([TaskState.PENDING]))
+    still = late(scopes, now, now - claim_seconds)
+    waited = sa.and_(still, _in([TaskState.PENDING]))
     return [*cancel_where(connection, waited, now, EXPIRED_TYPE, LAPSED),
-            *cancel_where(connection, sa.and_(idle, late), now, EXPIRED_TYPE,
+            *cancel_where(connection, still, now, EXPIRED_TYPE,
                           'It was not begun in time: the plan is too old.')]
 
 

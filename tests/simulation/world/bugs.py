@@ -50,6 +50,7 @@ from kronos_nova.rebalancer.executors import retry
 from kronos_nova.rebalancer.executors import settling
 from kronos_nova.rebalancer.executors import unlearnt
 from kronos_nova.rebalancer.executors import worker
+from kronos_nova.rebalancer.store import agendas
 from kronos_nova.rebalancer.store import api
 from kronos_nova.rebalancer.store import decisions
 from kronos_nova.rebalancer.store import leases
@@ -227,11 +228,12 @@ def out_of_order(patch: Patch) -> None:
 @bug()
 def no_stagger(patch: Patch) -> None:
     """not_before is not waited for."""
-    real, due = tasks._next, tasks.has_claimable
+    real, due, read = tasks._next, tasks.has_claimable, agendas.read
     patch.setattr(tasks, '_next', lambda c, allowed, now, *rest: real(
         c, allowed, now + 600, *rest))
     patch.setattr(tasks, 'has_claimable', lambda c, scopes, now, seconds: due(
         c, scopes, now + 600, seconds))
+    patch.setattr(agendas, 'read', lambda *args: read(*args)._replace(claimable=True))
 
 
 @bug('operator pauses a scope')
@@ -536,7 +538,7 @@ def half_of_a_pair_stays(patch: Patch) -> None:
 @bug(hooks.NAME, 'executor crashes after a commit')
 def died_with_them(patch: Patch) -> None:
     """Hooks of an executor that has died are nobody's."""
-    patch.setattr(owed, '_takable', lambda worker, *args: sa.and_(
+    patch.setattr(owed, 'takable', lambda worker, *args: sa.and_(
         owed._due(), tables.owed_hook.c.worker == worker))
 
 
@@ -564,7 +566,7 @@ CAUGHT: dict[str, tuple[int, str]] = {
     'A pause is not heeded': (35, 'wanted_still'),
     'What waits for approval is begun as well': (1, 'states_follow'),
     'What nobody approves waits for ever': (2, 'every_task_ends'),
-    'Whoever took a task may write on after it was taken over': (4, 'states_follow'),
+    'Whoever took a task may write on after it was taken over': (7, 'states_follow'),
     'Nobody takes over from a crashed executor': (0, 'every_task_ends'),
     'Whoever takes over begins anew without a look': (0, 'states_follow'),
     'What required a failed move stays queued': (23, 'every_task_ends'),

@@ -18,6 +18,7 @@ import threading
 
 from oslo_config import cfg
 import pytest
+import sqlalchemy
 
 from kronos_nova import exception
 from kronos_nova import model
@@ -1138,17 +1139,44 @@ def test_a_request_that_was_begun_is_committed_though_the_worker_stops(bench):
     assert (bench.state, bench.row().reference) == (TaskState.SUBMITTED, 'req-9')
 
 
+def test_a_pass_that_finds_nothing_to_do_asks_one_question_and_writes_nothing(bench):
+    bench.plan()
+    bench.passes(3)
+    assert bench.state is TaskState.COMPLETED
+    asked, before = [], cases.dump(bench.store)
+
+    @sqlalchemy.event.listens_for(bench.store.engine, 'before_cursor_execute')
+    def seen(connection, cursor, statement, *rest):
+        asked.append(statement.split()[0])
+
+    bench.passes(2)
+    sqlalchemy.event.remove(bench.store.engine, 'before_cursor_execute', seen)
+    assert asked == ['BEGIN', 'SELECT'] * 2
+    assert cases.dump(bench.store) == before
+
+
+def test_freeze_windows_begin_and_end_in_the_log_though_there_is_nothing_to_do(bench, caplog):
+    frozen = ['the window', None]
+    idle = bench.new_worker('w', dataclasses.replace(SETTINGS, frozen=lambda now: frozen[0]))
+    with caplog.at_level('INFO'):
+        bench.passes(2, by=idle)
+        frozen.pop(0)
+        bench.passes(2, by=idle)
+    assert [record.getMessage() for record in caplog.records] == [
+        'Executor w: the window; no migration begins', 'Executor w: migrations begin again']
+
+
 def test_run_wakes_up_survives_the_database_and_stops(bench):
     bench.plan()
     failing = threading.Event()
-    expire = bench.store.expire
+    agenda = bench.store.agenda
 
     def away_once(*args):
         if not failing.is_set():
             failing.set()
             raise exception.StoreError(problem='is away', remedy='Wait.')
-        return expire(*args)
-    bench.store.expire = away_once
+        return agenda(*args)
+    bench.store.agenda = away_once
     done = threading.Event()
     worker_ = bench.new_worker('w', retry.Settings(poll_interval=60, look_interval=0))
     worker_._outcomes._notify = lambda event, result: done.set()
@@ -1167,7 +1195,7 @@ def test_a_task_whose_wake_up_was_lost_is_found_by_looking(bench):
     done, looks = threading.Event(), []
     worker_ = bench.new_worker('w', retry.Settings(poll_interval=0.1, look_interval=0))
     worker_._outcomes._notify = lambda event, result: done.set()
-    expire = bench.store.expire
+    agenda = bench.store.agenda
 
     def look(*args):
         looks.append(args)
@@ -1175,9 +1203,9 @@ def test_a_task_whose_wake_up_was_lost_is_found_by_looking(bench):
             # The first look found nothing. By the worker's thread, as a
             # database in memory is for one at a time.
             bench.plan()
-        return expire(*args)
+        return agenda(*args)
 
-    bench.store.expire = look
+    bench.store.agenda = look
     thread = threading.Thread(target=worker_.run, daemon=True)
     thread.start()
     assert done.wait(60)

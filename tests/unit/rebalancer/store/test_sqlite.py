@@ -26,6 +26,7 @@ from kronos_nova import exception
 from kronos_nova.conf import opts
 from kronos_nova.rebalancer.store import api
 from kronos_nova.rebalancer.store import database
+from tests.unit.rebalancer.store import agendas
 from tests.unit.rebalancer.store import approvals
 from tests.unit.rebalancer.store import asked
 from tests.unit.rebalancer.store import cases
@@ -45,15 +46,16 @@ def store(tmp_path):
     store.close()
 
 
-@pytest.mark.parametrize('case', cases.ALL + faults.ALL + exact.ALL + approvals.ALL + asked.ALL
-                         + hooks.ALL + measuring.ALL + requested.ALL + swapping.ALL,
+@pytest.mark.parametrize('case', cases.ALL + agendas.ALL + faults.ALL + exact.ALL
+                         + approvals.ALL + asked.ALL + hooks.ALL + measuring.ALL
+                         + requested.ALL + swapping.ALL,
                          ids=lambda case: case.__name__)
 def test_on_sqlite(store, case):
     case(store)
 
 
-@pytest.mark.parametrize('module', [cases, faults, exact, approvals, asked, hooks, measuring,
-                                    requested, swapping],
+@pytest.mark.parametrize('module', [cases, agendas, faults, exact, approvals, asked, hooks,
+                                    measuring, requested, swapping],
                          ids=lambda module: module.__name__)
 def test_every_case_is_run(module):
     helpers = {'chain', 'drains', 'dump', 'fill', 'stored', 'table_of_tasks'}

@@ -88,11 +88,8 @@ def test_what_executors_ask_over_and_over_is_built_once(monkeypatch):
 
     def idle(now, scopes):
         for served in (None, scopes):
-            store.expire(served, now, 60.0)
-            store.settle_swaps(now)
-            store.adopt('me', served, now, 60.0)
+            store.agenda('me', served, now, 60.0)
             store.in_states(rows.IN_FLIGHT, served, worker='me')
-            store.take_owed('me', served, now, 60.0)
             store.claim('me', served, now, per_scope=1, total=1, claim_seconds=60.0)
 
     idle(1.0, ['a', 'b'])

@@ -1,0 +1,139 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+
+"""What an executor finds to do, asked at once.
+
+Each function takes a store with an upgraded, empty database, as in :mod:`cases`.
+"""
+
+from kronos_nova.model import TaskState
+from kronos_nova.rebalancer.store import agendas
+from kronos_nova.rebalancer.store import rows
+from kronos_nova.rebalancer.store import tables
+from tests.unit.rebalancer.store import cases
+from tests.unit.rebalancer.store import hooks
+from tests.unit.rebalancer.store import swapping
+from tests.unit.rebalancer.store.cases import NOW
+
+
+def found(store, now=NOW, scopes=None, worker='w'):
+    """The names of what there is."""
+    agenda = store.agenda(worker, scopes, now, 60)
+    assert set(agenda) <= {True, False}
+    return {name for name, there in zip(agendas.Agenda._fields, agenda, strict=True) if there}
+
+
+def in_state(store, state, **kw):
+    cases.save(store, [lambda p, s: cases.make_task(p, s, **kw)])
+    row = cases.claim(store)
+    if state is not TaskState.CLAIMED:
+        assert store.mark(row.task.task_id, 'w', [TaskState.CLAIMED], state, NOW)
+    return row
+
+
+def nothing_is_to_be_done_where_nothing_is(store):
+    for scopes in (None, [], ['blue']):
+        assert found(store, scopes=scopes) == set()
+    cases.end(store, in_state(store, TaskState.SUBMITTED))
+    assert found(store, NOW + 1e6) == set(), 'what has ended is no work'
+
+
+def a_task_can_be_claimed_from_its_time_on_by_whoever_serves_its_scope(store):
+    cases.save(store, [lambda p, s: cases.make_task(p, s, not_before=NOW + 5)])
+    assert found(store, NOW + 4.9) == set()
+    assert found(store, NOW + 5) == {'claimable'}
+    assert found(store, NOW + 5, ['red', 'blue']) == {'claimable'}
+    assert found(store, NOW + 5, ['red']) == found(store, NOW + 5, []) == set()
+
+
+def what_a_worker_holds_is_its_own_until_it_has_been_silent_for_too_long(store):
+    in_state(store, TaskState.CLAIMED)
+    assert found(store, NOW + 59) == {'mine'} == found(store, NOW + 59, ['red'])
+    assert found(store, NOW + 59, worker='other') == set()
+    assert found(store, NOW + 60, worker='other') == {'claimable'}
+    assert found(store, NOW + 60, ['red'], 'other') == set()
+
+
+def what_may_be_in_nova_is_abandoned_by_the_silent(store):
+    for state in rows.MAYBE_IN_NOVA:
+        row = in_state(store, state)
+        assert found(store, NOW + 59, worker='other') == set(), state
+        assert found(store, NOW + 60, ['blue'], 'other') == {'abandoned'}, state
+        assert found(store, NOW + 60, ['red'], 'other') == set(), state
+        assert found(store, NOW + 60) == {'abandoned', 'mine'}, state
+        assert store.adopt('other', None, NOW + 60, 60), state
+        assert found(store, NOW + 60, worker='other') == {'mine'}, state
+        cases.end(store, row, worker='other')
+
+
+def what_was_not_begun_in_time_is_late(store):
+    for state in (TaskState.PENDING, TaskState.QUEUED):
+        cases.save(store, [lambda p, s, state=state: cases.make_task(
+            p, s, state=state, deadline=NOW + 10)])
+        assert 'late' not in found(store, NOW + 9.9), state
+        assert 'late' in found(store, NOW + 10, ['blue']), state
+        assert 'late' not in found(store, NOW + 10, ['red']), state
+        assert len(store.expire(None, NOW + 10, 60)) == 1, state
+        assert found(store, NOW + 10) == set(), state
+
+
+def what_somebody_has_begun_is_late_when_it_was_only_claimed_and_whoever_did_is_silent(store):
+    row = in_state(store, TaskState.CLAIMED, deadline=NOW + 10)
+    assert found(store, NOW + 59) == {'mine'} and store.expire(None, NOW + 59, 60) == []
+    assert 'late' in found(store, NOW + 60)
+    assert store.mark(row.task.task_id, 'w', [TaskState.CLAIMED], TaskState.SUBMITTED, NOW)
+    assert found(store, NOW + 60) == {'mine', 'abandoned'}
+    assert store.expire(None, NOW + 60, 60) == []
+
+
+def hooks_are_owed_by_whoever_called_them_and_then_by_all_of_the_scope(store):
+    row = hooks.claimed(store)
+    hooks.owe(store, hooks.owing(row))
+    assert 'owed' not in found(store, NOW + 1e6), 'the attempt goes on'
+    cases.end(store, row)
+    assert found(store) == {'owed'} == found(store, scopes=['red'])
+    assert found(store, NOW + 59, worker='other') == set()
+    assert found(store, NOW + 60, ['blue'], 'other') == {'owed'}
+    assert found(store, NOW + 60, ['red'], 'other') == set()
+    assert hooks.taken(store, 'other', NOW + 60)
+    assert found(store, NOW + 60) == set(), "it is the other's now"
+
+
+def a_pair_waits_to_be_told_of_once(store):
+    _, a, b = swapping.begun(store)
+    assert found(store) == {'claimable'}
+    swapping.ended(store, a)
+    swapping.ended(store, b, TaskState.FAILED)
+    assert 'swaps' in found(store) and store.settle_swaps(NOW)
+    assert 'swaps' not in found(store)
+
+
+def a_pair_that_has_no_task_any_more_waits_to_be_settled(store):
+    plan_id, a, b = swapping.begun(store)
+    with store.engine.begin() as connection:
+        connection.execute(tables.task.update().values(
+            state=TaskState.COMPLETED.value, active_instance=None, completed_at=NOW))
+    assert found(store) == {'swaps'}
+    store.settle_swaps(NOW)
+    assert found(store) == set() and swapping.state_of(store, plan_id) == 'swapped'
+
+
+ALL = [nothing_is_to_be_done_where_nothing_is,
+       a_task_can_be_claimed_from_its_time_on_by_whoever_serves_its_scope,
+       what_a_worker_holds_is_its_own_until_it_has_been_silent_for_too_long,
+       what_may_be_in_nova_is_abandoned_by_the_silent,
+       what_was_not_begun_in_time_is_late,
+       what_somebody_has_begun_is_late_when_it_was_only_claimed_and_whoever_did_is_silent,
+       hooks_are_owed_by_whoever_called_them_and_then_by_all_of_the_scope,
+       a_pair_waits_to_be_told_of_once,
+       a_pair_that_has_no_task_any_more_waits_to_be_settled]
