@@ -23,6 +23,7 @@ from kronos_nova import model
 from kronos_nova.conf import opts
 from kronos_nova.rebalancer.clients import api
 from kronos_nova.rebalancer.executors import base
+from kronos_nova.rebalancer.executors import faults
 from kronos_nova.rebalancer.executors import nova
 from tests.unit.rebalancer.clients import answers
 from tests.unit.rebalancer.executors import novas
@@ -161,8 +162,10 @@ def test_novas_refusal_to_copy_disks_is_known_by_its_rule(
 @pytest.mark.parametrize('method', ['live', 'cold'])
 @pytest.mark.parametrize(('answer', 'stage'), [
     (answers.Response({}, 500), 'untold'), (answers.Response({}, 503), 'untold'),
-    (answers.Response({}, 429), 'untold'), (b'no JSON', 'untold'),
-    (answers.Response({}, 403), 'failed'), (answers.Response({}, 404), 'failed')])
+    (answers.Response({}, 429), 'untold'), (answers.Response({}, 408), 'untold'),
+    (b'no JSON', 'untold'), (answers.Response({}, 400), 'failed'),
+    (answers.Response({}, 403), 'failed'), (answers.Response({}, 404), 'failed'),
+    (answers.Response({}, 409), 'failed')])
 @pytest.mark.parametrize('where', ['', '/req-1'])
 def test_why_it_failed_is_asked_again_unless_nova_refuses_to_say(
         cloud: answers.Answers, method: str, where: str, answer: Any, stage: str) -> None:
@@ -176,6 +179,21 @@ def test_why_it_failed_is_asked_again_unless_nova_refuses_to_say(
     else:
         found = novas.look(cloud, [[novas.cold(status='error')]], novas.stopped(), novas.COLD)
     assert (found.stage, found.reference) == (stage, 'm6')
+
+
+@pytest.mark.parametrize(('details', 'fault'), [
+    ('Compute service of host1 is unavailable at this time.', faults.Fault.API),
+    ('Compute service of host2 is unavailable at this time.', faults.Fault.DESTINATION),
+    ('Feature not supported with instances that have accelerators.', faults.Fault.INSTANCE)])
+def test_whose_fault_it_was_goes_with_the_failure(cloud: answers.Answers, details: str,
+                                                  fault: faults.Fault) -> None:
+    actions = '/servers/vm/os-instance-actions'
+    cloud.answers[actions] = [{'instanceActions': [
+        {'action': 'live-migration', 'request_id': 'req-1'}]}]
+    cloud.answers[f'{actions}/req-1'] = [{'instanceAction': {'events': [
+        {'event': 'conductor', 'result': 'Error', 'details': details}]}}]
+    found = novas.look(cloud, [[answers.migration(6, status='error')]], answers.server('vm'))
+    assert (found.stage, found.fault) == (base.Stage.FAILED, fault)
 
 
 RUNNING = {'event': 'conductor', 'finish_time': None, 'result': None, 'details': None}
@@ -270,7 +288,8 @@ def test_that_placement_cannot_be_read_is_no_end(cloud: answers.Answers) -> None
     (403, 'Policy does not allow it', exception.NovaClientError),
     (409, "Operation 'live-migration' not supported for mem encryption enabled instance (vm).",
      exception.InstanceRefused),
-    (409, 'something else', exception.MigrationFailed)])
+    (409, 'something else', exception.MigrationFailed),
+    (400, 'Compute service of host1 is unavailable at this time.', exception.MigrationFailed)])
 def test_whom_nova_refuses_at_once(cloud: answers.Answers, status: int, said: str,
                                    kind: type[Exception]) -> None:
     cloud.answers['/servers/vm'] = [{'server': answers.server('vm')}]
@@ -279,6 +298,7 @@ def test_whom_nova_refuses_at_once(cloud: answers.Answers, status: int, said: st
     refused = answers.Response({'badRequest': {'message': said, 'code': status}}, status)
     found = nova.NovaExecutor(conf, cloud)._refused(novas.TASK, refused)
     assert type(found) is kind and said in str(found)
+    assert found.kwargs['instance_uuid'] == 'vm'
 
 
 NOT_FOUND = answers.Response(
@@ -482,6 +502,11 @@ def test_only_a_later_migration_that_is_under_way_holds_what_the_failed_one_held
      'it says that the instance is migrating already'),
     ({'status': 'VERIFY_RESIZE'}, novas.COLD, exception.AmbiguousSubmit, None,
      'it says that the instance is migrating already'),
+    ({'status': 'SHUTOFF'}, novas.COLD, exception.PreFlightError, 'not-active',
+     'it became SHUTOFF in the last moment'),
+    ({'status': 'PAUSED'}, dataclasses.replace(novas.TASK, phase=model.Phase.EVACUATE),
+     exception.MigrationFailed, None,
+     'Nova refused the live migration to host2: HTTP 409: no'),
     ({}, novas.COLD, exception.PreFlightError, 'method-changed',
      'it is ACTIVE and a cold migration was planned; the next plan knows'),
     ({}, novas.TASK, exception.MigrationFailed, None,
@@ -494,6 +519,16 @@ def test_what_a_conflict_is_about_is_said(
     found = novas.driver(cloud)._refused(task, refused)
     assert type(found) is kind and found.kwargs['instance_uuid'] == 'vm'
     assert found.kwargs.get('rule') == rule and found.kwargs['problem'] == said
+
+
+def test_a_conflict_over_an_instance_that_was_stopped_is_left_to_the_next_plan(
+        cloud: answers.Answers) -> None:
+    cloud.answers['/servers/vm'] = [{'server': answers.server('vm', status='SHUTOFF')}]
+    driver = novas.driver(cloud)
+    driver._conf.set_override('cold_migrate_stopped', True, 'engine')
+    found = driver._refused(dataclasses.replace(novas.TASK, phase=model.Phase.EVACUATE),
+                            answers.Response({}, 409))
+    assert found.kwargs['rule'] == 'method-changed'
 
 
 @pytest.mark.parametrize(('answer', 'kind', 'said'), [
@@ -575,6 +610,13 @@ def test_what_is_no_success_aborts_nothing(cloud: answers.Answers, status: int) 
     cloud.answers[ABORT] = [answers.Response({}, status)]
     with pytest.raises(exception.NovaClientError):
         novas.driver(cloud).abort(novas.TASK, novas.MARKER)
+
+
+def test_both_looks_for_a_migration_are_for_those_of_the_instance(
+        cloud: answers.Answers) -> None:
+    novas.look(cloud, [[], [answers.migration(6)]], answers.server('vm'))
+    assert [params.get('instance_uuid') for path, params, _ in cloud.asked
+            if path == '/os-migrations'] == ['vm', 'vm']
 
 
 def test_only_the_migrations_of_the_instance_are_asked_for(cloud: answers.Answers) -> None:

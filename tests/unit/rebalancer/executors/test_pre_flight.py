@@ -127,6 +127,16 @@ def test_a_host_of_another_scope_is_none_to_move_to(ready: Ready) -> None:
     assert ready.refused(task)[:2] == (exception.PreFlightError, 'out-of-scope')
 
 
+def test_a_host_of_two_aggregates_is_of_the_one_that_is_planned_first(ready: Ready) -> None:
+    ready.driver._conf.set_override('aggregates', ['rack', 'row'], 'engine')
+    ready.cluster = dataclasses.replace(
+        ready.cluster, aggregates={'rack': ('host2',), 'row': ('host1', 'host2')})
+    task = dataclasses.replace(novas.TASK, aggregate='row')
+    assert ready.go(task, base.Known(scopes=frozenset({'row'})))
+    known = base.Known(scopes=frozenset({'rack', 'row'}))
+    assert ready.refused(task, known)[:2] == (exception.PreFlightError, 'out-of-scope')
+
+
 @pytest.mark.parametrize(('fields', 'kind', 'rule'), [
     ({'host': 'host3'}, exception.PreFlightError, 'moved-away'),
     ({'locked': True}, exception.PreFlightError, 'locked'),
@@ -163,6 +173,16 @@ def test_what_was_stopped_since_is_left_to_the_next_plan(ready: Ready) -> None:
     assert ready.refused(novas.COLD) == (
         exception.PreFlightError, 'method-changed',
         'it is ACTIVE and a cold migration was planned; the next plan knows')
+
+
+def test_what_was_started_or_stopped_since_is_not_moved_in_the_other_way(ready: Ready) -> None:
+    ready.driver._conf.set_override('cold_migrate_stopped', True, 'engine')
+    ready.set(status='SHUTOFF')
+    task = dataclasses.replace(novas.TASK, phase=model.Phase.REQUESTED)
+    assert ready.refused(task) == (
+        exception.PreFlightError, 'method-changed',
+        'it is SHUTOFF and a live migration was planned; the next plan knows')
+    assert ready.go(dataclasses.replace(task, method=model.Method.COLD))
 
 
 def test_a_move_from_zone_to_zone_is_said(ready: Ready, caplog: pytest.LogCaptureFixture) -> None:

@@ -113,6 +113,29 @@ def test_what_no_destination_and_no_wait_changes_ends_without_a_quarantine(rule)
     assert changed(rule, row()) == retry.Verdict(again=False)
 
 
+@pytest.mark.parametrize('failure', [
+    exception.PreFlightError(instance_uuid='i', problem='p', rule='locked'),
+    exception.PreFlightError(instance_uuid='i', problem='p', rule='service-down'),
+    exception.MigrationFailed(instance_uuid='i', problem='p'),
+    exception.NovaClientError(instance_uuid='i', problem='p'),
+    exception.MigrationTimeout(instance_uuid='i', problem='p', seconds=300.0)])
+def test_an_end_tells_how_often_it_was_tried_and_whether_the_destination_refused(failure):
+    verdict = retry.after_failure(row(retry_count=3, alternates=()), failure, NOW, SETTINGS)
+    assert (verdict.again, verdict.retry_count) == (False, 3)
+    assert verdict.refused is isinstance(failure, exception.MigrationFailed)
+
+
+def test_the_next_destination_of_a_later_pass_is_of_the_same_pass():
+    assert after(exception.MigrationFailed, row(retry_count=2)) == retry.Verdict(
+        again=True, refused=True, attempt=1, retry_count=2, not_before=NOW)
+
+
+def test_a_rule_that_another_kind_of_failure_names_is_none_of_pre_flight():
+    """Nova's refusal to copy disks carries one, and still counts against the destination."""
+    error = exception.MigrationFailed(instance_uuid='i', problem='p', rule='copies-disk')
+    assert retry.after_failure(row(), error, NOW, SETTINGS).refused
+
+
 def test_a_group_member_under_way_is_waited_for_at_the_same_destination():
     verdict = changed('group-in-flight', row(attempt=1, retry_count=1))
     assert verdict == retry.Verdict(again=True, attempt=1, retry_count=2, not_before=NOW + 60)
