@@ -35,6 +35,8 @@ _LOGIN = re.compile(r'(\w+://)[^\s\'"<>]*@')
 _HEADER = re.compile(
     r'((?:authorization|x-auth-token|x-subject-token)[\'"]?\s*[:=]\s*[\'"]?'
     r'(?:(?:bearer|basic|digest)\s+)?)[^\s\'",]+', re.IGNORECASE)
+#: What follows where no header is named, as in ('Authorization', 'Bearer x'); words do not.
+_SCHEME = re.compile(r'\b((?:bearer|basic)\s+)(?=[\w.~+/-]*[\d=])[\w.~+/=-]{6,}', re.IGNORECASE)
 #: Keystone's tokens: Fernet, JWS.
 _TOKEN = re.compile(r'gAAAAA[\w-]{20,}={0,2}|eyJ[\w-]{10,}\.[\w-]{10,}\.[\w-]+')
 _WORDS = ('password', 'secret', 'token', 'passcode')
@@ -52,7 +54,9 @@ class Mask:
     def __call__(self, text: str) -> str:
         text = hide(text, self._known())
         text = _LOGIN.sub(rf'\g<1>{HIDDEN}@', text)
-        return _TOKEN.sub(HIDDEN, _HEADER.sub(rf'\g<1>{HIDDEN}', text))
+        for found in (_HEADER, _SCHEME):
+            text = found.sub(rf'\g<1>{HIDDEN}', text)
+        return _TOKEN.sub(HIDDEN, text)
 
     def _known(self) -> list[str]:
         """Read anew when options were registered: keystoneauth does so late."""

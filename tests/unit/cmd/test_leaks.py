@@ -272,12 +272,20 @@ class Response:
 
 @pytest.mark.parametrize('text', [
     'X-Auth-Token: c4n4ry-token-value', "{'Authorization': 'Bearer c4n4ry-token'}",
-    'authorization=Basic c4n4ry', 'token gAAAAABc4n4ryc4n4ryc4n4ryc4n4ry-_x== is bad',
-    'see http://u:c4n4ry@h/v3'])
+    'authorization=Basic c4n4ry', "Header part ('Bearer c4n4ry\\n') from ('Authorization', ...)",
+    'the credentials Basic dTpjNG40cnk= are not valid', 'BEARER c4n4ry',
+    'token gAAAAABc4n4ryc4n4ryc4n4ryc4n4ry-_x== is bad', 'see http://u:c4n4ry@h/v3'])
 def test_what_nova_repeats_of_our_request_is_hidden(text):
     """Such a message goes into tasks, notifications and logs."""
     said = api.Api(None, 'Nova', 'compute').refusal(Response(text), 'rule')
-    assert CANARY not in said and '***' in said
+    assert CANARY not in said and 'dTpj' not in said and '***' in said
+
+
+@pytest.mark.parametrize('text', [
+    'Basic authentication failed', 'bearer token expected', 'neither bearer nor basic',
+    'the Bearer authentication/login is missing', 'Basic: 2024'])
+def test_what_only_speaks_of_credentials_is_left_as_it_is(text):
+    assert masking.masked(text) == text
 
 
 def test_a_database_is_shown_without_password_and_parameters():

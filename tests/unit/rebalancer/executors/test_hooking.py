@@ -14,6 +14,7 @@
 """Hooks around attempts, on a real store and with a worker that does as it is told."""
 
 import dataclasses
+import itertools
 
 import pytest
 
@@ -25,7 +26,7 @@ from kronos_nova.rebalancer.executors import dry_run
 from kronos_nova.rebalancer.executors import hooking
 from kronos_nova.rebalancer.executors import worker
 from kronos_nova.rebalancer.hooks import base as hooks
-from tests.unit.rebalancer.executors import test_worker
+from tests.unit.rebalancer.executors import benches
 from tests.unit.rebalancer.store import cases
 
 
@@ -79,14 +80,14 @@ class Hook(hooks.Hook):
         self.closed.append('hook')
 
 
-class Bench(test_worker.Bench):
+class Bench(benches.Bench):
 
     def __init__(self):
         self.order, self.hooks = [], {}
         self.settings = hooking.Settings(enabled=('one',), deadline=30.0, after_tries=3)
         super().__init__()
 
-    def new_worker(self, name, settings=test_worker.SETTINGS):
+    def new_worker(self, name, settings=benches.SETTINGS):
         return worker.Worker(
             self.store, self.driver, settings,
             lambda event, result: self.told.append((event, result)), clock=lambda: self.now,
@@ -180,7 +181,7 @@ def test_the_claim_is_renewed_while_hooks_are_waited_for(bench):
 def test_what_pre_flight_refuses_after_the_hooks_is_not_asked_for(bench):
     bench.use(Hook(bench))
     bench.driver.answers['pre_flight'] = [
-        'marker', test_worker.error(exception.PreFlightError)]
+        'marker', benches.error(exception.PreFlightError)]
     bench.plan()
     bench.passes(3)
     assert bench.order == ['before one', 'after one']
@@ -253,6 +254,81 @@ def test_one_that_never_gives_up_is_called_until_it_succeeds_and_told_as_an_erro
     assert [when for when, _call in hook.calls].count('after') == 10
     told = [r for r in caplog.records if r.levelname == 'ERROR']
     assert len(told) == 1 and f'Look after {bench.tasks[0].instance_uuid}.' in told[0].getMessage()
+
+
+def test_after_is_called_again_after_ever_longer_waits(bench):
+    times, hook = [], Hook(bench, after=[failed('is away')] * 9 + [True])
+    hook.gives_up = False
+    call = hook._call
+    hook._call = lambda when, what: (when == 'after' and times.append(bench.now)) or call(
+        when, what)
+    bench.use(hook)
+    bench.plan()
+    bench.passes(1800, seconds=1.0)
+    waits = [later - sooner for sooner, later in itertools.pairwise(times)]
+    assert waits == [min(hooking.MAX_BACKOFF, hooking.BACKOFF * 2 ** n) for n in range(9)]
+    assert waits[-1] == hooking.MAX_BACKOFF > waits[3]
+
+
+def said(caplog, level):
+    return [r.getMessage() for r in caplog.records if r.levelname == level]
+
+
+def test_what_is_said_of_an_after_that_fails_names_task_hook_and_why(bench, caplog):
+    bench.use(Hook(bench, after=[failed('is away')]))
+    bench.plan()
+    bench.passes(1)
+    task = bench.row().task
+    of_task = f'Instance {task.instance_uuid}: task {task.task_id}: hook one'
+    while not (kept := bench.store.owed(task.task_id)) or kept[0].tries < 2:
+        bench.passes(1, seconds=1.0)
+    assert kept[0].error == 'is away' and kept[0].not_before > bench.now
+    bench.passes(30)
+    assert said(caplog, 'WARNING') == [
+        f'{of_task} after the migration is away; it is called again in {wait:.0f} s ({tries} of 3)'
+        for wait, tries in ((hooking.BACKOFF, 1), (2 * hooking.BACKOFF, 2))]
+    assert said(caplog, 'ERROR') == [
+        f'{of_task} was called 3 times after the migration, and failed: it is away. It is given '
+        f'up. Look after {task.instance_uuid}.']
+
+
+def test_what_is_said_of_one_that_never_gives_up_names_it_and_why(bench, caplog):
+    hook = Hook(bench, after=[failed('is away')] * 3 + [True])
+    hook.gives_up = False
+    bench.use(hook)
+    bench.plan()
+    bench.passes(60)
+    uuid = bench.tasks[0].instance_uuid
+    assert said(caplog, 'ERROR') == [
+        f'Instance {uuid}: hook one is not given up, but has failed 3 times: it is away. '
+        f'Look after {uuid}.']
+    assert len(said(caplog, 'WARNING')) == 3
+
+
+def test_a_defect_of_a_hook_is_said_with_its_kind_and_without_secrets(bench, caplog):
+    bench.use(Hook(bench, before=[KeyError('Bearer c4n4ry')]), abort=False)
+    bench.plan()
+    bench.passes(5)
+    task = bench.row().task
+    line, = [text for text in said(caplog, 'WARNING') if 'It goes on' in text]
+    assert line.startswith(f'Task {task.task_id}: Instance {task.instance_uuid}: hook one failed '
+                           'unexpectedly (KeyError: ')
+    assert line.endswith(' It goes on ([hooks] on_failure).') and 'c4n4ry' not in line
+
+
+def test_one_that_is_no_longer_installed_is_given_up_and_left_to_whoever_reads(bench, caplog):
+    bench.use(Hook(bench))
+    bench.driver.answers['look'] = [base.Stage.RUNNING]
+    bench.plan()
+    bench.passes(2)
+    del bench.hooks['one']
+    bench.now += 100  # its executor died
+    bench.driver.answers['look'] = [base.Stage.COMPLETED]
+    bench.passes(30, by=bench.new_worker('w2'))
+    assert bench.owed() == []
+    line, = said(caplog, 'ERROR')
+    assert 'No plugin named' in line and line.endswith(
+        'It is given up. Undo by hand what it has done.')
 
 
 def test_what_a_task_brings_is_not_passed_over(bench):

@@ -11,136 +11,28 @@
 # under the License.
 
 
-"""A worker on a real store, with a driver that does as it is told."""
+"""What becomes of tasks in the hands of a worker."""
 
 import dataclasses
-import threading
 
 from oslo_config import cfg
 import pytest
-import sqlalchemy
 
 from kronos_nova import exception
 from kronos_nova import model
 from kronos_nova.conf import opts
 from kronos_nova.model import TaskState
-from kronos_nova.rebalancer import health as healths
-from kronos_nova.rebalancer import tally as tallies
 from kronos_nova.rebalancer.executors import base
 from kronos_nova.rebalancer.executors import dry_run
 from kronos_nova.rebalancer.executors import faults
 from kronos_nova.rebalancer.executors import retry
 from kronos_nova.rebalancer.executors import worker
-from kronos_nova.rebalancer.store import api
 from kronos_nova.rebalancer.store import rows
+from tests.unit.rebalancer.executors.benches import Bench
+from tests.unit.rebalancer.executors.benches import elsewhere
+from tests.unit.rebalancer.executors.benches import error
+from tests.unit.rebalancer.executors.benches import SETTINGS
 from tests.unit.rebalancer.store import cases
-
-SETTINGS = retry.Settings(look_interval=10, poll_interval=0.1, claim_seconds=60,
-                          migration_timeout=600)
-
-
-def error(kind, problem='it said no'):
-    return kind(instance_uuid='i', problem=problem)
-
-
-def elsewhere(plan_id, scope):
-    """A task that shares no host with another one."""
-    return cases.make_task(plan_id, scope, from_host='h8', to_host='h9')
-
-
-class Driver(base.Executor):
-    """Each step gives the next of its answers; the last one stays."""
-
-    def __init__(self):
-        self.answers = {'pre_flight': ['marker'], 'submit': ['req-1'],
-                        'look': [base.Stage.COMPLETED], 'post_flight': [None],
-                        'confirm': [None], 'abort': [True]}
-        self.calls, self.measures, self.seconds = [], [], {}
-
-    def _next(self, step, task):
-        self.calls.append((step, task.to_host))
-        answers = self.answers[step]
-        answer = answers.pop(0) if len(answers) > 1 else answers[0]
-        if callable(answer):
-            answer = answer(task)
-        if isinstance(answer, BaseException):
-            raise answer
-        return answer
-
-    def pre_flight(self, task, known):
-        self.known = known
-        return self._next('pre_flight', task)
-
-    def submit(self, task):
-        return self._next('submit', task)
-
-    def look(self, task, marker):
-        assert marker == 'marker'
-        found = self._next('look', task)
-        return found if isinstance(found, base.Progress) else base.Progress(
-            found, 'detail', 'migration-uuid')
-
-    def confirm(self, task, marker):
-        assert marker == 'marker'
-        self._next('confirm', task)
-
-    def abort(self, task, marker):
-        assert marker == 'marker'
-        return self._next('abort', task)
-
-    def measured(self, task, reference):
-        self.measures.append(reference)
-        answer = self.seconds
-        if isinstance(answer, Exception):
-            raise answer
-        return answer
-
-    def post_flight(self, task):
-        self._next('post_flight', task)
-
-
-class Bench:
-    """Time, store, driver and one worker."""
-
-    def __init__(self):
-        self.now = cases.NOW
-        self.store = api.Store.from_url('sqlite://', clock=lambda: self.now)
-        self.store.upgrade()
-        self.driver = Driver()
-        self.told = []
-        self.tally = tallies.Tally()
-        self.worker = self.new_worker('w1')
-
-    def new_worker(self, name, settings=SETTINGS):
-        return worker.Worker(self.store, self.driver, settings,
-                             lambda event, result: self.told.append((event, result)),
-                             clock=lambda: self.now, name=name, tally=self.tally)
-
-    def counted(self, what):
-        """What was counted at all."""
-        return {key: n for key, n in self.tally.reading().counts[what].items() if n}
-
-    def plan(self, *makers):
-        self.plan_id, self.tasks, _ = cases.save(
-            self.store, list(makers or [cases.make_task]), now=self.now)
-
-    def passes(self, count=1, seconds=10.0, by=None):
-        for _ in range(count):
-            (by or self.worker).run_once(self.now)
-            self.now += seconds
-
-    def row(self, index=0):
-        return self.store.task(self.tasks[index].task_id)
-
-    @property
-    def state(self):
-        return self.row().task.state
-
-    def steps(self, step):
-        return [host for name, host in self.driver.calls if name == step]
-
-    def quarantined(self):
-        return self.store.history('blue', self.now).quarantined
 
 
 @pytest.fixture
@@ -1139,81 +1031,6 @@ def test_a_request_that_was_begun_is_committed_though_the_worker_stops(bench):
     assert (bench.state, bench.row().reference) == (TaskState.SUBMITTED, 'req-9')
 
 
-def test_a_pass_that_finds_nothing_to_do_asks_one_question_and_writes_nothing(bench):
-    bench.plan()
-    bench.passes(3)
-    assert bench.state is TaskState.COMPLETED
-    asked, before = [], cases.dump(bench.store)
-
-    @sqlalchemy.event.listens_for(bench.store.engine, 'before_cursor_execute')
-    def seen(connection, cursor, statement, *rest):
-        asked.append(statement.split()[0])
-
-    bench.passes(2)
-    sqlalchemy.event.remove(bench.store.engine, 'before_cursor_execute', seen)
-    assert asked == ['BEGIN', 'SELECT'] * 2
-    assert cases.dump(bench.store) == before
-
-
-def test_freeze_windows_begin_and_end_in_the_log_though_there_is_nothing_to_do(bench, caplog):
-    frozen = ['the window', None]
-    idle = bench.new_worker('w', dataclasses.replace(SETTINGS, frozen=lambda now: frozen[0]))
-    with caplog.at_level('INFO'):
-        bench.passes(2, by=idle)
-        frozen.pop(0)
-        bench.passes(2, by=idle)
-    assert [record.getMessage() for record in caplog.records] == [
-        'Executor w: the window; no migration begins', 'Executor w: migrations begin again']
-
-
-def test_run_wakes_up_survives_the_database_and_stops(bench):
-    bench.plan()
-    failing = threading.Event()
-    agenda = bench.store.agenda
-
-    def away_once(*args):
-        if not failing.is_set():
-            failing.set()
-            raise exception.StoreError(problem='is away', remedy='Wait.')
-        return agenda(*args)
-    bench.store.agenda = away_once
-    done = threading.Event()
-    worker_ = bench.new_worker('w', retry.Settings(poll_interval=60, look_interval=0))
-    worker_._outcomes._notify = lambda event, result: done.set()
-    thread = threading.Thread(target=worker_.run)
-    thread.start()
-    assert failing.wait(30)
-    worker_.wake.set()
-    assert done.wait(30), 'the wake-up was not heard'
-    worker_.stop()
-    thread.join(30)
-    assert not thread.is_alive() and bench.state is TaskState.COMPLETED
-
-
-def test_a_task_whose_wake_up_was_lost_is_found_by_looking(bench):
-    """Nobody sets the wake-up; the table is looked at all the same."""
-    done, looks = threading.Event(), []
-    worker_ = bench.new_worker('w', retry.Settings(poll_interval=0.1, look_interval=0))
-    worker_._outcomes._notify = lambda event, result: done.set()
-    agenda = bench.store.agenda
-
-    def look(*args):
-        looks.append(args)
-        if len(looks) == 2:
-            # The first look found nothing. By the worker's thread, as a
-            # database in memory is for one at a time.
-            bench.plan()
-        return agenda(*args)
-
-    bench.store.agenda = look
-    thread = threading.Thread(target=worker_.run, daemon=True)
-    thread.start()
-    assert done.wait(60)
-    worker_.stop()
-    thread.join(60)
-    assert not thread.is_alive() and bench.state is TaskState.COMPLETED
-
-
 def test_the_dry_run_driver_completes_and_asks_nothing(bench):
     bench.driver = dry_run.DryRunExecutor()
     bench.plan()
@@ -1254,68 +1071,3 @@ def test_dry_run_begins_nothing():
     assert conf.engine.dry_run and not retry.settings(conf).begin
     conf.set_override('dry_run', False, 'engine')
     assert retry.settings(conf).begin
-
-
-def test_a_defect_in_a_pass_does_not_end_the_loop(bench, monkeypatch):
-    bench.plan(cases.make_task)
-    passes = []
-
-    def run_once(now):
-        passes.append(now)
-        if len(passes) == 1:
-            raise KeyError('a defect')
-        bench.worker.stop()
-        return False
-
-    monkeypatch.setattr(bench.worker, 'run_once', run_once)
-    bench.worker.wake.set()
-    bench.worker.run()
-    assert len(passes) == 2
-
-
-def test_passes_are_told_and_a_database_that_is_away_makes_it_unready(bench, monkeypatch):
-    health = healths.Health()
-    bench.worker.tell(health)
-    assert health.ready() == ['pass: it has not come round yet']
-    errors = iter([exception.StoreError(problem='the database is away', remedy='wait'),
-                   RuntimeError('boo')])
-    seen = []
-
-    def run_once(now):
-        seen.append(health.ready())
-        if (error := next(errors, None)) is not None:
-            raise error
-        if len(seen) > 3:
-            bench.worker.stop()
-        return True
-    monkeypatch.setattr(bench.worker, 'run_once', run_once)
-    monkeypatch.setattr(bench.worker, '_pause', lambda: 0.01)
-    bench.worker.run()
-    assert 'the database is away' in seen[1][0]
-    assert seen[2] == ['pass: RuntimeError, a defect of ours; see the log']
-    assert seen[3] == [] == health.alive()
-
-
-def test_an_executor_says_that_it_runs_from_time_to_time_and_that_it_ends(bench):
-    said = []
-
-    def present(there):
-        said.append((there, bench.now))
-        if len(said) == 2:
-            raise exception.StoreError(problem='is away', remedy='Start it.')
-
-    one = worker.Worker(bench.store, bench.driver, SETTINGS, clock=lambda: bench.now,
-                        present=present)
-    passes = []
-
-    def run_once(now):
-        passes.append(now)
-        bench.now += 25
-        if len(passes) == 7:
-            one.stop()
-        return True
-
-    one.run_once = run_once
-    one.run()
-    begun = passes[0]
-    assert said == [(True, begun), (True, begun + 75), (True, begun + 150), (False, begun + 175)]

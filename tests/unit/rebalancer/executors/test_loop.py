@@ -1,0 +1,328 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+
+"""The loop of an executor: when it looks, and what it says of itself."""
+
+import dataclasses
+import logging
+import threading
+
+import pytest
+import sqlalchemy
+
+from kronos_nova import exception
+from kronos_nova.model import TaskState
+from kronos_nova.rebalancer import health as healths
+from kronos_nova.rebalancer.executors import base
+from kronos_nova.rebalancer.executors import retry
+from kronos_nova.rebalancer.executors import worker
+from tests.unit.rebalancer.executors.benches import Bench
+from tests.unit.rebalancer.executors.benches import error
+from tests.unit.rebalancer.executors.benches import SETTINGS
+from tests.unit.rebalancer.store import cases
+
+
+@pytest.fixture
+def bench():
+    bench = Bench()
+    yield bench
+    bench.store.close()
+
+
+def test_a_pass_that_finds_nothing_to_do_asks_one_question_and_writes_nothing(bench):
+    bench.plan()
+    bench.passes(3)
+    assert bench.state is TaskState.COMPLETED
+    asked, before = [], cases.dump(bench.store)
+
+    @sqlalchemy.event.listens_for(bench.store.engine, 'before_cursor_execute')
+    def seen(connection, cursor, statement, *rest):
+        asked.append(statement.split()[0])
+
+    bench.passes(2)
+    sqlalchemy.event.remove(bench.store.engine, 'before_cursor_execute', seen)
+    assert asked == ['BEGIN', 'SELECT'] * 2
+    assert cases.dump(bench.store) == before
+
+
+def test_freeze_windows_begin_and_end_in_the_log_though_there_is_nothing_to_do(bench, caplog):
+    frozen = ['the window', None]
+    idle = bench.new_worker('w', dataclasses.replace(SETTINGS, frozen=lambda now: frozen[0]))
+    with caplog.at_level('INFO'):
+        bench.passes(2, by=idle)
+        frozen.pop(0)
+        bench.passes(2, by=idle)
+    assert [record.getMessage() for record in caplog.records] == [
+        'Executor w: the window; no migration begins', 'Executor w: migrations begin again']
+
+
+def test_run_wakes_up_survives_the_database_and_stops(bench):
+    bench.plan()
+    failing = threading.Event()
+    agenda = bench.store.agenda
+
+    def away_once(*args):
+        if not failing.is_set():
+            failing.set()
+            raise exception.StoreError(problem='is away', remedy='Wait.')
+        return agenda(*args)
+    bench.store.agenda = away_once
+    done = threading.Event()
+    worker_ = bench.new_worker('w', retry.Settings(poll_interval=60, look_interval=0))
+    worker_._outcomes._notify = lambda event, result: done.set()
+    thread = threading.Thread(target=worker_.run)
+    thread.start()
+    assert failing.wait(30)
+    worker_.wake.set()
+    assert done.wait(30), 'the wake-up was not heard'
+    worker_.stop()
+    thread.join(30)
+    assert not thread.is_alive() and bench.state is TaskState.COMPLETED
+
+
+def test_a_task_whose_wake_up_was_lost_is_found_by_looking(bench):
+    """Nobody sets the wake-up; the table is looked at all the same."""
+    done, looks = threading.Event(), []
+    worker_ = bench.new_worker('w', retry.Settings(poll_interval=0.1, look_interval=0))
+    worker_._outcomes._notify = lambda event, result: done.set()
+    agenda = bench.store.agenda
+
+    def look(*args):
+        looks.append(args)
+        if len(looks) == 2:
+            # The first look found nothing. By the worker's thread, as a
+            # database in memory is for one at a time.
+            bench.plan()
+        return agenda(*args)
+
+    bench.store.agenda = look
+    thread = threading.Thread(target=worker_.run, daemon=True)
+    thread.start()
+    assert done.wait(60)
+    worker_.stop()
+    thread.join(60)
+    assert not thread.is_alive() and bench.state is TaskState.COMPLETED
+
+
+def test_a_defect_in_a_pass_does_not_end_the_loop(bench, monkeypatch):
+    bench.plan(cases.make_task)
+    passes = []
+
+    def run_once(now):
+        passes.append(now)
+        if len(passes) == 1:
+            raise KeyError('a defect')
+        bench.worker.stop()
+        return False
+
+    monkeypatch.setattr(bench.worker, 'run_once', run_once)
+    bench.worker.wake.set()
+    bench.worker.run()
+    assert len(passes) == 2
+
+
+def test_passes_are_told_and_a_database_that_is_away_makes_it_unready(bench, monkeypatch):
+    health = healths.Health()
+    bench.worker.tell(health)
+    assert health.ready() == ['pass: it has not come round yet']
+    errors = iter([exception.StoreError(problem='the database is away', remedy='wait'),
+                   RuntimeError('boo')])
+    seen = []
+
+    def run_once(now):
+        seen.append(health.ready())
+        if (error := next(errors, None)) is not None:
+            raise error
+        if len(seen) > 3:
+            bench.worker.stop()
+        return True
+    monkeypatch.setattr(bench.worker, 'run_once', run_once)
+    monkeypatch.setattr(bench.worker, '_pause', lambda: 0.01)
+    bench.worker.run()
+    assert 'the database is away' in seen[1][0]
+    assert seen[2] == ['pass: RuntimeError, a defect of ours; see the log']
+    assert seen[3] == [] == health.alive()
+
+
+def test_an_executor_says_that_it_runs_from_time_to_time_and_that_it_ends(bench):
+    said = []
+
+    def present(there):
+        said.append((there, bench.now))
+        if len(said) == 2:
+            raise exception.StoreError(problem='is away', remedy='Start it.')
+
+    one = worker.Worker(bench.store, bench.driver, SETTINGS, clock=lambda: bench.now,
+                        present=present)
+    passes = []
+
+    def run_once(now):
+        passes.append(now)
+        bench.now += 25
+        if len(passes) == 7:
+            one.stop()
+        return True
+
+    one.run_once = run_once
+    one.run()
+    begun = passes[0]
+    assert said == [(True, begun), (True, begun + 75), (True, begun + 150), (False, begun + 175)]
+
+
+class Wake:
+    """Notes for how long the loop waits, and ends it after so many times."""
+
+    def __init__(self, bench, times=1):
+        self.bench, self.times, self.waited = bench, times, []
+
+    def wait(self, seconds):
+        self.waited.append(seconds)
+        self.bench.now += seconds
+        if len(self.waited) == self.times:
+            self.bench.worker.stop()
+
+    def clear(self):
+        """It is set by nobody but who stops it."""
+
+    set = clear
+
+
+@pytest.fixture
+def wake(bench):
+    bench.worker = bench.new_worker('w1', retry.Settings(look_interval=8, poll_interval=15))
+    bench.worker.wake = Wake(bench)
+    return bench.worker.wake
+
+
+def test_it_waits_only_where_nothing_was_begun(bench, wake):
+    bench.plan(cases.make_task, lambda p, s: cases.make_task(p, s, from_host='h8', to_host='h9'))
+    bench.driver.answers['look'] = [base.Stage.RUNNING]
+    bench.worker.run()
+    assert len(bench.steps('submit')) == 2 and len(wake.waited) == 1
+
+
+def test_it_waits_for_the_next_look_and_no_longer_than_it_polls(bench, wake):
+    bench.worker.run()
+    assert wake.waited == [15], 'nothing to look at'
+    bench.worker = bench.new_worker('w2', retry.Settings(look_interval=8, poll_interval=15))
+    bench.worker.wake = wake = Wake(bench, 3)
+    bench.plan()
+    bench.driver.answers['look'] = [base.Stage.RUNNING]
+    bench.worker.run()
+    assert (len(bench.steps('look')), wake.waited) == (2, [8, 8, 8])
+
+
+@pytest.mark.parametrize(('failure', 'level', 'said'), [
+    (exception.StoreError(problem='is away', remedy='Start it.'), 'ERROR',
+     'Executor w1: The database is away. Start it. It is tried again.'),
+    (KeyError('x'), 'ERROR', 'Executor w1: a pass failed for a reason that is a defect of ours; '
+                             'the next one tries again.')])
+def test_a_pass_that_fails_is_said_and_waited_after(bench, wake, caplog, monkeypatch, failure,
+                                                    level, said):
+    def run_once(now):
+        raise failure
+
+    monkeypatch.setattr(bench.worker, 'run_once', run_once)
+    bench.worker.run()
+    assert [(r.levelname, r.getMessage()) for r in caplog.records] == [(level, said)]
+    assert wake.waited == [15]
+
+
+def test_whom_it_tells_knows_what_comes_round_and_how_often(bench):
+    told = []
+
+    class Health(healths.Health):
+        def pulse(self, name, seconds):
+            told.append((name, seconds))
+            return super().pulse(name, seconds)
+
+    bench.worker.tell(health := Health())
+    assert told == [('passes', SETTINGS.poll_interval + worker.HUNG_SECONDS)]
+    bench.now += 1
+    beats = []
+    bench.worker._pulse.beat = lambda: beats.append(bench.worker.stop())
+    bench.worker.run()
+    assert len(beats) == 1 and health.ready() == []
+
+
+def test_that_its_presence_could_not_be_written_is_for_whoever_debugs(bench, caplog):
+    def present(there):
+        raise exception.StoreError(problem='is away', remedy='Start it.')
+
+    bench.worker = worker.Worker(bench.store, bench.driver, SETTINGS, clock=lambda: bench.now,
+                                 name='w1', present=present)
+    bench.worker.wake = Wake(bench)
+    with caplog.at_level(logging.DEBUG):
+        bench.worker.run()
+    # When it begins and when it ends.
+    assert [(r.levelname, r.getMessage()) for r in caplog.records] == [
+        ('DEBUG', 'Executor w1: The database is away. Start it.')] * 2
+
+
+# What is said of a task.
+
+def test_a_confirmation_is_said_and_one_that_fails_is_tried_again(bench, caplog):
+    bench.driver.answers['look'] = [base.Stage.UNCONFIRMED] * 2 + [base.Stage.COMPLETED]
+    bench.driver.answers['confirm'] = [error(exception.NovaClientError), None]
+    bench.plan()
+    with caplog.at_level(logging.INFO, 'kronos_nova.rebalancer.executors.worker'):
+        bench.passes(4)
+    task = bench.row().task
+    said = [(r.levelname, r.getMessage()) for r in caplog.records if 'confirmed' in r.getMessage()
+            or 'looked at' in r.getMessage()]
+    assert said == [
+        ('WARNING', f"Task {task.task_id}: {error(exception.NovaClientError)} It is looked at "
+                    'again.'),
+        ('INFO', f'Instance {task.instance_uuid}: task {task.task_id}: its cold migration to h2 '
+                 'is confirmed')]
+
+
+def test_a_failure_of_the_driver_names_the_instance_and_what_it_said(bench):
+    bench.driver.answers['pre_flight'] = [ZeroDivisionError('by nothing')]
+    bench.plan()
+    bench.passes(1)
+    uuid = bench.tasks[0].instance_uuid
+    assert bench.row().error == str(worker.UnexpectedError(
+        instance_uuid=uuid, problem='the executor driver failed unexpectedly '
+                                    '(ZeroDivisionError: by nothing); report this with the log'))
+    assert uuid in bench.row().error
+
+
+def test_what_nova_does_not_explain_ends_with_the_instance_and_what_is_known(bench):
+    bench.driver.answers['look'] = [base.Progress(base.Stage.UNTOLD, 'migration error', 'm')]
+    bench.plan(lambda p, s: cases.make_task(p, s, alternates=(), max_retries=0))
+    bench.passes(80)
+    task = bench.row().task
+    assert bench.state is TaskState.FAILED
+    assert bench.row().error == str(exception.FailureUntold(
+        instance_uuid=task.instance_uuid, to_host='h2', seconds='310',
+        problem='migration error'))
+
+
+def test_what_does_not_look_as_nova_says_ends_with_what_was_seen(bench):
+    bench.driver.answers['post_flight'] = [error(exception.MigrationFailed, 'it is elsewhere')]
+    bench.plan()
+    bench.passes(40)
+    assert bench.state is TaskState.FAILED
+    assert bench.row().error == str(error(exception.MigrationFailed, 'it is elsewhere'))
+
+
+def test_what_is_given_back_has_its_time_in_the_queue_counted(bench):
+    bench.driver.answers['pre_flight'] = [lambda task: bench.store.pause(
+        None, bench.now, seconds=None, paused_by='me', reason='why') and 'marker']
+    bench.plan()
+    began = bench.now
+    bench.passes(1)
+    assert bench.state is TaskState.QUEUED
+    assert [name for name, _ in bench.row().marks] == ['queue', 'pre_flight', 'queue']
+    assert bench.row().marks[-1] == ('queue', began)
