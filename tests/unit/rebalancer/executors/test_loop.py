@@ -27,7 +27,6 @@ from kronos_nova.rebalancer.executors import base
 from kronos_nova.rebalancer.executors import retry
 from kronos_nova.rebalancer.executors import worker
 from tests.unit.rebalancer.executors.benches import Bench
-from tests.unit.rebalancer.executors.benches import error
 from tests.unit.rebalancer.executors.benches import SETTINGS
 from tests.unit.rebalancer.store import cases
 
@@ -267,62 +266,3 @@ def test_that_its_presence_could_not_be_written_is_for_whoever_debugs(bench, cap
     # When it begins and when it ends.
     assert [(r.levelname, r.getMessage()) for r in caplog.records] == [
         ('DEBUG', 'Executor w1: The database is away. Start it.')] * 2
-
-
-# What is said of a task.
-
-def test_a_confirmation_is_said_and_one_that_fails_is_tried_again(bench, caplog):
-    bench.driver.answers['look'] = [base.Stage.UNCONFIRMED] * 2 + [base.Stage.COMPLETED]
-    bench.driver.answers['confirm'] = [error(exception.NovaClientError), None]
-    bench.plan()
-    with caplog.at_level(logging.INFO, 'kronos_nova.rebalancer.executors.worker'):
-        bench.passes(4)
-    task = bench.row().task
-    said = [(r.levelname, r.getMessage()) for r in caplog.records if 'confirmed' in r.getMessage()
-            or 'looked at' in r.getMessage()]
-    assert said == [
-        ('WARNING', f"Task {task.task_id}: {error(exception.NovaClientError)} It is looked at "
-                    'again.'),
-        ('INFO', f'Instance {task.instance_uuid}: task {task.task_id}: its cold migration to h2 '
-                 'is confirmed')]
-
-
-def test_a_failure_of_the_driver_names_the_instance_and_what_it_said(bench):
-    bench.driver.answers['pre_flight'] = [ZeroDivisionError('by nothing')]
-    bench.plan()
-    bench.passes(1)
-    uuid = bench.tasks[0].instance_uuid
-    assert bench.row().error == str(worker.UnexpectedError(
-        instance_uuid=uuid, problem='the executor driver failed unexpectedly '
-                                    '(ZeroDivisionError: by nothing); report this with the log'))
-    assert uuid in bench.row().error
-
-
-def test_what_nova_does_not_explain_ends_with_the_instance_and_what_is_known(bench):
-    bench.driver.answers['look'] = [base.Progress(base.Stage.UNTOLD, 'migration error', 'm')]
-    bench.plan(lambda p, s: cases.make_task(p, s, alternates=(), max_retries=0))
-    bench.passes(80)
-    task = bench.row().task
-    assert bench.state is TaskState.FAILED
-    assert bench.row().error == str(exception.FailureUntold(
-        instance_uuid=task.instance_uuid, to_host='h2', seconds='310',
-        problem='migration error'))
-
-
-def test_what_does_not_look_as_nova_says_ends_with_what_was_seen(bench):
-    bench.driver.answers['post_flight'] = [error(exception.MigrationFailed, 'it is elsewhere')]
-    bench.plan()
-    bench.passes(40)
-    assert bench.state is TaskState.FAILED
-    assert bench.row().error == str(error(exception.MigrationFailed, 'it is elsewhere'))
-
-
-def test_what_is_given_back_has_its_time_in_the_queue_counted(bench):
-    bench.driver.answers['pre_flight'] = [lambda task: bench.store.pause(
-        None, bench.now, seconds=None, paused_by='me', reason='why') and 'marker']
-    bench.plan()
-    began = bench.now
-    bench.passes(1)
-    assert bench.state is TaskState.QUEUED
-    assert [name for name, _ in bench.row().marks] == ['queue', 'pre_flight', 'queue']
-    assert bench.row().marks[-1] == ('queue', began)

@@ -1,0 +1,169 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+
+"""What an operator reads of a task: in its row, and in the log of the executor."""
+
+import dataclasses
+import logging
+
+import pytest
+
+from kronos_nova import exception
+from kronos_nova.model import TaskState
+from kronos_nova.rebalancer.executors import base
+from kronos_nova.rebalancer.executors import faults
+from kronos_nova.rebalancer.executors import worker
+from tests.unit.rebalancer.executors.benches import Bench
+from tests.unit.rebalancer.executors.benches import error
+from tests.unit.rebalancer.executors.benches import SETTINGS
+from tests.unit.rebalancer.store import cases
+
+
+MIGRATION = '1d6f0a9c-2f4b-4c1e-8a37-5b9e0c2d7f61'
+
+
+@pytest.fixture
+def bench():
+    bench = Bench()
+    yield bench
+    bench.store.close()
+
+
+def said(caplog, *parts):
+    """Level and text of what has one of the parts."""
+    return [(r.levelname, text) for r in caplog.records
+            if any(part in (text := r.getMessage()) for part in parts)]
+
+
+def about(bench):
+    task = bench.row().task
+    return f'Instance {task.instance_uuid}: task {task.task_id}'
+
+
+def test_a_confirmation_is_said_and_one_that_fails_is_tried_again(bench, caplog):
+    bench.driver.answers['look'] = [base.Stage.UNCONFIRMED] * 2 + [base.Stage.COMPLETED]
+    bench.driver.answers['confirm'] = [error(exception.NovaClientError), None]
+    bench.plan()
+    with caplog.at_level(logging.INFO, 'kronos_nova.rebalancer.executors.worker'):
+        bench.passes(4)
+    task = bench.row().task
+    said = [(r.levelname, r.getMessage()) for r in caplog.records if 'confirmed' in r.getMessage()
+            or 'looked at' in r.getMessage()]
+    assert said == [
+        ('WARNING', f"Task {task.task_id}: {error(exception.NovaClientError)} It is looked at "
+                    'again.'),
+        ('INFO', f'Instance {task.instance_uuid}: task {task.task_id}: its cold migration to h2 '
+                 'is confirmed')]
+
+
+def test_a_failure_of_the_driver_names_the_instance_and_what_it_said(bench):
+    bench.driver.answers['pre_flight'] = [ZeroDivisionError('by nothing')]
+    bench.plan()
+    bench.passes(1)
+    uuid = bench.tasks[0].instance_uuid
+    assert bench.row().error == str(worker.UnexpectedError(
+        instance_uuid=uuid, problem='the executor driver failed unexpectedly '
+                                    '(ZeroDivisionError: by nothing); report this with the log'))
+    assert uuid in bench.row().error
+
+
+def test_what_nova_does_not_explain_ends_with_the_instance_and_what_is_known(bench):
+    bench.driver.answers['look'] = [base.Progress(base.Stage.UNTOLD, 'migration error', 'm')]
+    bench.plan(lambda p, s: cases.make_task(p, s, alternates=(), max_retries=0))
+    bench.passes(80)
+    task = bench.row().task
+    assert bench.state is TaskState.FAILED
+    assert bench.row().error == str(exception.FailureUntold(
+        instance_uuid=task.instance_uuid, to_host='h2', seconds='310',
+        problem='migration error'))
+
+
+def test_what_does_not_look_as_nova_says_ends_with_what_was_seen(bench):
+    bench.driver.answers['post_flight'] = [error(exception.MigrationFailed, 'it is elsewhere')]
+    bench.plan()
+    bench.passes(40)
+    assert bench.state is TaskState.FAILED
+    assert bench.row().error == str(error(exception.MigrationFailed, 'it is elsewhere'))
+
+
+def test_what_is_given_back_has_its_time_in_the_queue_counted(bench):
+    bench.driver.answers['pre_flight'] = [lambda task: bench.store.pause(
+        None, bench.now, seconds=None, paused_by='me', reason='why') and 'marker']
+    bench.plan()
+    began = bench.now
+    bench.passes(1)
+    assert bench.state is TaskState.QUEUED
+    assert [name for name, _ in bench.row().marks] == ['queue', 'pre_flight', 'queue']
+    assert bench.row().marks[-1] == ('queue', began)
+
+
+def test_an_abort_is_said_and_one_that_fails_is_tried_again(bench, caplog):
+    bench.driver.answers['look'] = [base.Stage.RUNNING]
+    bench.driver.answers['abort'] = [error(exception.NovaClientError), True]
+    bench.plan()
+    one = bench.new_worker('one', dataclasses.replace(SETTINGS, abort_at_deadline=True))
+    bench.passes(80, by=one)
+    assert said(caplog, 'tried again', 'being aborted') == [
+        ('WARNING', f'Task {bench.row().task.task_id}: {error(exception.NovaClientError)} It is '
+                    'tried again.'),
+        ('WARNING', f'{about(bench)}: its live migration is past its deadline and is being '
+                    'aborted')]
+
+
+def test_a_request_that_nova_does_not_show_is_said_to_be_watched_and_then_none(bench, caplog):
+    bench.driver.answers['submit'] = [KeyboardInterrupt()]
+    bench.driver.answers['look'] = [base.Stage.ABSENT]
+    bench.plan(lambda p, s: cases.make_task(p, s, alternates=(), max_retries=0))
+    with pytest.raises(KeyboardInterrupt):
+        bench.passes(1)
+    bench.passes(2)
+    uuid = bench.row().task.instance_uuid
+    assert said(caplog, 'not known') == [
+        ('WARNING', f'{about(bench)}: it is not known whether its migration was asked for, and '
+                    f'Nova shows none; it is watched for {SETTINGS.absent_seconds:.0f} s')]
+    bench.passes(30)
+    assert (bench.state, bench.row().error) == (TaskState.FAILED, str(exception.NovaClientError(
+        instance_uuid=uuid, problem='Nova shows no migration for our request')))
+
+
+def test_what_a_failed_migration_keeps_is_told_with_how_long(bench):
+    bench.driver.answers['look'] = [base.Progress(
+        base.Stage.SETTLING, 'migration m still has its allocation in Placement', MIGRATION)]
+    bench.plan()
+    bench.passes(2)
+    assert bench.row().reference == MIGRATION
+    bench.passes(60)
+    row = bench.row()
+    assert row.task.state is TaskState.FAILED and row.attempts[-1].migration_uuid == MIGRATION
+    assert row.error == str(exception.AllocationsLeft(
+        instance_uuid=row.task.instance_uuid,
+        problem='its migration to h2 failed, and 310 s later migration m still has its '
+                'allocation in Placement'))
+
+
+@pytest.mark.parametrize(('fields', 'kind', 'problem'), [
+    ({'rule': 'copies-disk', 'detail': 'it has disks'}, exception.PreFlightError, 'it has disks'),
+    ({'broken': True, 'detail': 'migration error'}, exception.InstanceInError,
+     'its migration from h1 to h2 failed (migration error)'),
+    ({'detail': ''}, exception.MigrationFailed, 'the migration failed in Nova'),
+    ({'fault': faults.Fault.INSTANCE, 'detail': 'no'}, exception.InstanceRefused, 'no'),
+    ({'fault': faults.Fault.API, 'detail': 'away'}, exception.NovaClientError, 'away')])
+def test_why_a_migration_failed_is_told_with_its_instance(bench, fields, kind, problem):
+    bench.driver.answers['look'] = [base.Progress(
+        base.Stage.FAILED, reference='m', **fields)]
+    bench.plan(lambda p, s: cases.make_task(p, s, alternates=(), max_retries=0))
+    bench.passes(3)
+    row = bench.row()
+    assert (row.task.state, row.error_type) == (TaskState.FAILED, kind.wire_type)
+    expected = kind(instance_uuid=row.task.instance_uuid, rule='copies-disk', problem=problem)
+    assert row.error == str(expected)
