@@ -38,7 +38,7 @@ SETTINGS = retry.Settings(per_scope=2, total=3, look_interval=5.0, claim_seconds
 
 
 #: Steps of every pass; each other step crashes in 2 % of the cases.
-CRASH_RATES = {'expire': 0.002, 'adopt': 0.002, 'in_states': 0.002, 'claim': 0.005,
+CRASH_RATES = {'agenda': 0.002, 'in_states': 0.002, 'claim': 0.005,
                'renew_claim': 0.002, 'history': 0.005, 'draining': 0.005}
 
 

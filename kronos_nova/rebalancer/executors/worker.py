@@ -186,7 +186,8 @@ class Worker:
         agenda = self._store.agenda(self.name, scopes, now, patience)
         for task in self._store.expire(scopes, now, patience) if agenda.late else ():
             self._outcomes.cancelled(task, now)
-        for swap in self._store.settle_swaps(now) if agenda.swaps else ():
+        # The end of what was late may leave a swap to undo, and hooks to end.
+        for swap in self._store.settle_swaps(now) if agenda.swaps or agenda.late else ():
             self._outcomes.swapped(swap)
         for row in (self._store.adopt(self.name, scopes, now, patience)
                     if agenda.abandoned else ()):
@@ -199,7 +200,7 @@ class Worker:
             self._store.renew_claim(self.name, now)
             self._hooks.held(now)
         self._forget({row.task.task_id for row in mine})
-        self._hooks.settle(now, agenda.owed)
+        self._hooks.settle(now, agenda.owed or agenda.late)
         for row in mine:
             if self._stopping.is_set():
                 return False

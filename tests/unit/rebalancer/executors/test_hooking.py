@@ -331,6 +331,44 @@ def test_one_that_is_no_longer_installed_is_given_up_and_left_to_whoever_reads(b
         'It is given up. Undo by hand what it has done.')
 
 
+def test_hooks_of_a_task_that_is_too_late_to_begin_are_ended_in_the_pass_that_cancels_it(bench):
+    bench.use(Hook(bench, before=[False]))
+    bench.plan(lambda p, s: cases.make_task(p, s, deadline=bench.now + 50))
+    bench.passes(1)
+    bench.now += 100  # its executor died
+    bench.passes(1, by=bench.new_worker('w2'))
+    assert bench.state is TaskState.CANCELLED
+    assert bench.order == ['before one', 'after one'] and bench.owed() == []
+
+
+def test_what_is_owed_is_ended_while_another_task_is_watched(bench):
+    bench.use(Hook(bench, after=[failed('is away'), True]))
+    bench.driver.answers['look'] = [base.Stage.COMPLETED, base.Stage.RUNNING]
+    bench.plan(cases.make_task, lambda p, s: cases.make_task(
+        p, s, from_host='h8', to_host='h9'))
+    bench.passes(10)
+    assert len(bench.store.in_states([TaskState.SUBMITTED])) == 1
+    assert bench.order.count('after one') == 2
+    assert [owed.task.task_id for owed in bench.owed()] == [
+        row.task.task_id for row in bench.store.in_states([TaskState.SUBMITTED])]
+
+
+def test_a_step_after_the_migration_is_let_go_when_another_executor_has_ended_the_hook(bench):
+    hook = Hook(bench, after=[False, True])
+    bench.use(hook)
+    bench.plan()
+    bench.passes(2)
+    while hook.closed.count('after') == 0 and bench.order[-1:] != ['after one']:
+        bench.passes(1)
+    assert bench.worker._hooks.due is not None, 'it is under way'
+    bench.now += 100  # the executor stands still
+    bench.passes(2, by=bench.new_worker('w2'))
+    assert bench.owed() == [] and bench.order.count('after one') == 2
+    closed = hook.closed.count('after')
+    bench.passes(1)
+    assert hook.closed.count('after') == closed + 1 and bench.worker._hooks.due is None
+
+
 def test_what_a_task_brings_is_not_passed_over(bench):
     bench.use(Hook(bench), Hook(bench, 'pause', before=[failed()]), enabled=('one',), abort=False)
     bench.plan(lambda p, s: cases.make_task(p, s, hooks=(model.TaskHook('pause'),)))

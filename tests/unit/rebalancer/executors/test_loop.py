@@ -26,9 +26,11 @@ from kronos_nova.rebalancer import health as healths
 from kronos_nova.rebalancer.executors import base
 from kronos_nova.rebalancer.executors import retry
 from kronos_nova.rebalancer.executors import worker
+from kronos_nova.rebalancer.store import tasks
 from tests.unit.rebalancer.executors.benches import Bench
 from tests.unit.rebalancer.executors.benches import SETTINGS
 from tests.unit.rebalancer.store import cases
+from tests.unit.rebalancer.store import swapping
 
 
 @pytest.fixture
@@ -52,6 +54,74 @@ def test_a_pass_that_finds_nothing_to_do_asks_one_question_and_writes_nothing(be
     sqlalchemy.event.remove(bench.store.engine, 'before_cursor_execute', seen)
     assert asked == ['BEGIN', 'SELECT'] * 2
     assert cases.dump(bench.store) == before
+
+
+def test_what_another_executor_has_in_hand_is_no_work_either(bench):
+    bench.driver.answers['look'] = [base.Stage.RUNNING]
+    bench.plan()
+    bench.passes(2)
+    asked = []
+
+    @sqlalchemy.event.listens_for(bench.store.engine, 'before_cursor_execute')
+    def seen(connection, cursor, statement, *rest):
+        asked.append(statement.split()[0])
+
+    bench.passes(1, by=bench.new_worker('w2'))
+    sqlalchemy.event.remove(bench.store.engine, 'before_cursor_execute', seen)
+    bench.plan()
+    sqlalchemy.event.listen(bench.store.engine, 'before_cursor_execute', seen)
+    bench.passes(1, by=bench.new_worker('w3', dataclasses.replace(
+        SETTINGS, scopes=frozenset({'green'}))))
+    sqlalchemy.event.remove(bench.store.engine, 'before_cursor_execute', seen)
+    assert asked == ['BEGIN', 'SELECT'] * 2
+
+
+def test_what_nobody_approved_in_time_lapses_though_there_is_nothing_to_begin(bench):
+    bench.plan(lambda p, s: cases.make_task(p, s, state=TaskState.PENDING,
+                                            deadline=bench.now + 50))
+    bench.passes(5)
+    assert bench.state is TaskState.PENDING
+    bench.passes(1)
+    assert (bench.state, bench.row().error) == (TaskState.CANCELLED, tasks.LAPSED)
+
+
+def other(plan_id, scope):
+    return cases.make_task(plan_id, scope, from_host='h8', to_host='h9')
+
+
+def test_whoever_has_tasks_takes_over_others(bench):
+    bench.driver.answers['look'] = [base.Stage.RUNNING]
+    bench.plan(cases.make_task, other)
+    bench.passes(1, by=bench.new_worker('w2'))
+    bench.passes(8)
+    assert {row.worker for row in bench.store.in_states([TaskState.SUBMITTED])} == {'w1'}
+    assert len(bench.steps('submit')) == 2
+
+
+@pytest.mark.parametrize('silent', [False, True])
+def test_what_is_found_to_have_failed_is_begun_elsewhere_in_the_same_pass(bench, silent):
+    bench.driver.answers['look'] = [base.Stage.FAILED, base.Stage.RUNNING]
+    bench.plan()
+    bench.passes(1)
+    assert bench.steps('submit') == ['h2']
+    if silent:
+        bench.now += 100
+    bench.passes(1, by=bench.new_worker('w2') if silent else None)
+    assert bench.steps('submit') == ['h2', 'h3']
+
+
+def test_half_a_swap_that_is_too_late_is_undone_and_told_in_the_same_pass(bench, caplog):
+    plan_id, one, two = swapping.begun(bench.store, deadline=bench.now + 50)
+    bench.passes(1)
+    bench.store.pause(None, bench.now, seconds=None, paused_by='me', reason='why')
+    bench.passes(1)
+    assert bench.store.task(one.task_id).task.state is TaskState.COMPLETED
+    bench.now += 100
+    bench.store.resume(None, bench.now)
+    bench.passes(1)
+    assert bench.store.task(two.task_id).task.state is TaskState.CANCELLED
+    assert len([r for r in caplog.records if 'is undone by plan' in r.getMessage()]) == 1
+    assert bench.steps('submit') == ['h2', 'h1'], 'it is on its way back'
 
 
 def test_freeze_windows_begin_and_end_in_the_log_though_there_is_nothing_to_do(bench, caplog):

@@ -28,7 +28,6 @@ from tests.unit.rebalancer.executors.benches import error
 from tests.unit.rebalancer.executors.benches import SETTINGS
 from tests.unit.rebalancer.store import cases
 
-
 MIGRATION = '1d6f0a9c-2f4b-4c1e-8a37-5b9e0c2d7f61'
 
 

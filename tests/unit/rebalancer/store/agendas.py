@@ -53,6 +53,7 @@ def a_task_can_be_claimed_from_its_time_on_by_whoever_serves_its_scope(store):
     assert found(store, NOW + 4.9) == set()
     assert found(store, NOW + 5) == {'claimable'}
     assert found(store, NOW + 5, ['red', 'blue']) == {'claimable'}
+    assert found(store, NOW + 5, ['blue', 'azure']) == {'claimable'}
     assert found(store, NOW + 5, ['red']) == found(store, NOW + 5, []) == set()
 
 
@@ -128,6 +129,20 @@ def a_pair_that_has_no_task_any_more_waits_to_be_settled(store):
     assert found(store) == set() and swapping.state_of(store, plan_id) == 'swapped'
 
 
+def an_undo_that_has_no_task_any_more_waits_to_be_settled(store):
+    plan_id, a, b = swapping.begun(store)
+    swapping.ended(store, a)
+    swapping.ended(store, b, TaskState.FAILED)
+    store.settle_swaps(NOW)
+    with store.engine.begin() as connection:
+        connection.execute(tables.task.update().where(
+            tables.task.c.task_id == swapping.follower(store, a).task_id).values(
+            state=TaskState.COMPLETED.value, active_instance=None, completed_at=NOW + 200))
+    assert found(store) == {'swaps'}
+    store.settle_swaps(NOW)
+    assert (found(store), swapping.state_of(store, plan_id)) == (set(), 'undone')
+
+
 ALL = [nothing_is_to_be_done_where_nothing_is,
        a_task_can_be_claimed_from_its_time_on_by_whoever_serves_its_scope,
        what_a_worker_holds_is_its_own_until_it_has_been_silent_for_too_long,
@@ -136,4 +151,5 @@ ALL = [nothing_is_to_be_done_where_nothing_is,
        what_somebody_has_begun_is_late_when_it_was_only_claimed_and_whoever_did_is_silent,
        hooks_are_owed_by_whoever_called_them_and_then_by_all_of_the_scope,
        a_pair_waits_to_be_told_of_once,
-       a_pair_that_has_no_task_any_more_waits_to_be_settled]
+       a_pair_that_has_no_task_any_more_waits_to_be_settled,
+       an_undo_that_has_no_task_any_more_waits_to_be_settled]
