@@ -46,7 +46,7 @@ WORKERS = ('-n', '3', '--dist', 'worksteal')
 OTHER_PYTHONS = ('3.12', '3.13')
 #: Two thirds of the time on other Pythons, as each starts processes. test_packaging.py
 #: imports each of our commands there; `tools/test long` and a gate's jobs run these as well.
-COMMAND_TESTS = ('tests/unit/cmd', 'tests/unit/cli')
+COMMAND_TESTS = ('tests/unit/cmd', 'tests/unit/cli', 'tests/unit/tools')
 #: Series of Nova before the one of constraints.txt -> the Pythons that it declares.
 OLDER_NOVAS = {'32': ((3, 11), (3, 12)), '33': ((3, 11), (3, 12))}
 #: What holds our plug-ins and rules to Nova's own classes, as far as older ones have them;
