@@ -369,6 +369,107 @@ def test_a_step_after_the_migration_is_let_go_when_another_executor_has_ended_th
     assert hook.closed.count('after') == closed + 1 and bench.worker._hooks.due is None
 
 
+def test_a_before_that_is_late_is_told_with_its_limit(bench):
+    bench.use(Hook(bench, before=[False]), deadline=5.0)
+    bench.plan()
+    bench.passes(4, seconds=3)
+    assert bench.row().error == (f'Instance {bench.tasks[0].instance_uuid}: hook one took longer '
+                                 'than 5 s.')
+
+
+def test_steps_are_told_the_time_and_their_last_moment_counts(bench):
+    hook, polled = Hook(bench, before=[False, False, True], after=[False, False, True]), []
+    poll = Step.poll
+
+    class Timed(Step):
+        def poll(self, now):
+            polled.append((self.when, now - began, bench.now - now))
+            return poll(self, now)
+
+    hook._call = lambda when, call: Timed(hook, when, hook.answers[when])
+    bench.use(hook, deadline=20.5)
+    bench.plan()
+    began = bench.now
+    bench.passes(12)
+    assert bench.owed() == [] and {late for *_, late in polled} == {0.0}
+    assert [round(at) for when, at, _ in polled if when == 'before'] == [0, 10, 20]
+
+
+def test_hooks_are_numbered_as_they_are_called(bench):
+    bench.use(Hook(bench, 'a'), Hook(bench, 'b'), Hook(bench, 'c', before=[False]))
+    bench.plan()
+    bench.passes(1)
+    assert [(owed.hook.name, owed.number) for owed in bench.owed()] == [
+        ('a', 0), ('b', 1), ('c', 2)]
+    assert bench.row().heartbeat_at == bench.now - 10 == bench.owed()[0].begun_at
+
+
+def test_a_task_that_was_lost_calls_no_hook_and_asks_nova_nothing(bench):
+    hook = Hook(bench)
+    bench.use(hook)
+    bench.store.owe = lambda *args: False
+    bench.plan()
+    bench.passes(1)
+    assert hook.calls == [] and bench.steps('submit') == []
+    assert bench.state is TaskState.CLAIMED, 'it is not ours to end'
+
+
+def test_an_after_that_cannot_even_be_called_is_called_again(bench, caplog):
+    hook = Hook(bench)
+    call, fail = hook._call, [KeyError('boo')]
+
+    def once(when, what):
+        if when == 'after' and fail:
+            raise fail.pop()
+        return call(when, what)
+
+    hook._call = once
+    bench.use(hook)
+    bench.plan()
+    bench.passes(10)
+    assert bench.order == ['before one', 'submit', 'post_flight', 'after one']
+    assert bench.owed() == []
+    text, = said(caplog, 'WARNING')
+    assert "hook one after the migration failed unexpectedly (KeyError: 'boo')" in text
+
+
+def test_a_step_that_cannot_be_closed_is_said_and_harms_nothing(bench, caplog):
+    hook = Hook(bench)
+    call = hook._call
+
+    def stuck(when, what):
+        step = call(when, what)
+        step.close = lambda: 1 / 0
+        return step
+
+    hook._call = stuck
+    bench.use(hook)
+    bench.plan()
+    bench.passes(5)
+    assert bench.state is TaskState.COMPLETED and bench.owed() == []
+    assert said(caplog, 'WARNING') == [
+        'A step of a hook could not be closed: failed unexpectedly (ZeroDivisionError: division '
+        'by zero)'] * 2
+
+
+def test_the_time_of_hooks_is_a_phase_between_two_looks_before_the_flight(bench):
+    bench.use(Hook(bench, before=[False, False, True]))
+    bench.plan()
+    bench.passes(3)
+    marks = bench.row().marks
+    assert [name for name, _ in marks][:4] == ['queue', 'pre_flight', 'hooks', 'pre_flight']
+    assert marks[3][1] - marks[2][1] == 20
+
+
+def test_two_afters_are_gone_on_with_in_one_pass(bench):
+    bench.use(Hook(bench), Hook(bench, 'two'))
+    bench.plan()
+    bench.passes(2)
+    assert bench.state is TaskState.COMPLETED
+    bench.passes(1)
+    assert bench.order[-2:] == ['after two', 'after one'] and bench.owed() == []
+
+
 def test_what_a_task_brings_is_not_passed_over(bench):
     bench.use(Hook(bench), Hook(bench, 'pause', before=[failed()]), enabled=('one',), abort=False)
     bench.plan(lambda p, s: cases.make_task(p, s, hooks=(model.TaskHook('pause'),)))
@@ -391,12 +492,13 @@ def test_one_that_is_put_off_holds_up_no_other(bench):
     assert bench.order[-3:] == ['after two', 'after one', 'after two'] and bench.owed() == []
 
 
-def test_an_after_that_is_late_is_let_go_and_called_again(bench):
+def test_an_after_that_is_late_is_let_go_and_called_again(bench, caplog):
     bench.use(Hook(bench, after=[False, False, False, False, False, True]))
     bench.plan()
     bench.passes(30)
     assert [when for when, _call in bench.hooks['one'].calls] == ['before', 'after', 'after']
     assert bench.hooks['one'].closed.count('after') == 2 and bench.owed() == []
+    assert ['took longer than 30 s' in text for text in said(caplog, 'WARNING')] == [True]
 
 
 def test_whoever_takes_over_ends_what_the_predecessor_has_begun(bench):
@@ -446,7 +548,7 @@ def test_a_task_that_is_cancelled_meanwhile_gets_its_after(bench):
     assert call.ended is None, 'it never came to an end of its own'
 
 
-def test_an_executor_that_was_held_up_after_its_commit_calls_nothing(bench):
+def test_an_executor_that_was_held_up_after_its_commit_calls_nothing(bench, caplog):
     hook = Hook(bench)
     bench.use(hook)
     real = bench.store.owe
@@ -459,6 +561,10 @@ def test_an_executor_that_was_held_up_after_its_commit_calls_nothing(bench):
     bench.plan()
     bench.passes(1)
     assert hook.calls == [] and len(bench.owed()) == 1
+    task = bench.row().task
+    assert said(caplog, 'WARNING')[:1] == [
+        f'Instance {task.instance_uuid}: task {task.task_id}: this executor was held up before it '
+        'could call hook one; it begins anew']
     bench.store.owe = real
     bench.passes(8)
     assert bench.order == ['after one', 'before one', 'submit', 'post_flight', 'after one']

@@ -150,6 +150,35 @@ def test_what_a_failed_migration_keeps_is_told_with_how_long(bench):
                 'allocation in Placement'))
 
 
+def test_a_migration_that_is_found_again_is_said_and_is_in_doubt_no_more(bench, caplog):
+    bench.driver.answers['look'] = [base.Stage.ABSENT, base.Stage.RUNNING]
+    bench.driver.answers['submit'] = [error(exception.AmbiguousSubmit)]
+    bench.plan()
+    bench.passes(2)
+    assert bench.state is TaskState.UNKNOWN and bench.row().doubt_since is not None
+    with caplog.at_level(logging.INFO):
+        bench.passes(1)
+    assert said(caplog, 'found in Nova') == [
+        ('INFO', f'{about(bench)}: its migration is found in Nova (running)')]
+    row = bench.row()
+    assert (row.task.state, row.reference, row.doubt_since, row.doubt, row.error,
+            row.error_type) == (TaskState.SUBMITTED, 'migration-uuid', None, None, None, None)
+
+
+def test_past_its_deadline_what_is_found_again_is_late_and_in_doubt_no_more(bench):
+    bench.driver.answers['look'] = [base.Stage.RUNNING]
+    bench.plan()
+    bench.passes(70)
+    assert (bench.state, bench.row().error) == (TaskState.UNKNOWN, worker.LATE)
+    bench.driver.answers['look'] = [base.Stage.ABSENT, base.Stage.RUNNING]
+    bench.passes(1)
+    assert bench.row().doubt_since is not None
+    bench.passes(1)
+    row = bench.row()
+    assert (row.task.state, row.doubt_since, row.doubt, row.error) == (
+        TaskState.UNKNOWN, None, None, worker.LATE)
+
+
 @pytest.mark.parametrize(('fields', 'kind', 'problem'), [
     ({'rule': 'copies-disk', 'detail': 'it has disks'}, exception.PreFlightError, 'it has disks'),
     ({'broken': True, 'detail': 'migration error'}, exception.InstanceInError,
