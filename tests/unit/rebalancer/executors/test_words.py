@@ -165,10 +165,13 @@ def test_a_migration_that_is_found_again_is_said_and_is_in_doubt_no_more(bench, 
             row.error_type) == (TaskState.SUBMITTED, 'migration-uuid', None, None, None, None)
 
 
-def test_past_its_deadline_what_is_found_again_is_late_and_in_doubt_no_more(bench):
+def test_past_its_deadline_what_is_found_again_is_late_and_in_doubt_no_more(bench, caplog):
     bench.driver.answers['look'] = [base.Stage.RUNNING]
     bench.plan()
     bench.passes(70)
+    assert said(caplog, 'deadline') == [
+        ('WARNING', f'{about(bench)} is past its deadline; it keeps its slot and is watched until '
+                    'Nova says how it ended. See its migration in Nova.')], 'once'
     assert (bench.state, bench.row().error) == (TaskState.UNKNOWN, worker.LATE)
     bench.driver.answers['look'] = [base.Stage.ABSENT, base.Stage.RUNNING]
     bench.passes(1)
