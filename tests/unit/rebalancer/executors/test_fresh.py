@@ -225,6 +225,20 @@ def test_who_is_on_another_host_by_now_is_left_to_the_rules(cloud: Cloud) -> Non
     assert not any(path.startswith('/allocations') for path, *_ in cloud.asked)
 
 
+def test_whose_owner_has_opted_out_since_is_seen(cloud: Cloud) -> None:
+    for server in cloud.servers.values():
+        server |= {'metadata': {}, 'tags': []}
+    cloud.servers['vm'] |= {'metadata': {'stay': 'yes'}, 'tags': ['pet']}
+    assert read(cloud).cluster.instances['vm'].opted_out is None, 'nobody looks'
+    for option, value in (('opt_out_metadata_key', 'stay'), ('opt_out_tag', 'pet')):
+        assert read(cloud, **{option: value}).cluster.instances['vm'].opted_out, option
+
+
+def test_no_provider_is_asked_for_what_others_have_on_it(cloud: Cloud) -> None:
+    read(cloud)
+    assert not any(path.endswith('/allocations') for path, *_ in cloud.asked)
+
+
 def test_the_first_migration_has_none_before_it(cloud: Cloud) -> None:
     cloud.migrations = {}
     assert read(cloud).newest == 0
