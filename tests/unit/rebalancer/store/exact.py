@@ -16,10 +16,13 @@
 Each function takes a store with an upgraded, empty database, as in :mod:`cases`.
 """
 
+import pytest
 import sqlalchemy as sa
 
+from kronos_nova import exception
 from kronos_nova import model
 from kronos_nova.model import TaskState
+from kronos_nova.rebalancer.store import owed
 from kronos_nova.rebalancer.store import quarantine
 from kronos_nova.rebalancer.store import rows
 from kronos_nova.rebalancer.store import tables
@@ -237,6 +240,84 @@ def the_newest_plan_of_the_scope_is_judged(store):
     assert [o.plan_id for o in store.outcomes('blue', 9)] == [second]
 
 
+# What is read, among rows that are not asked for.
+
+def a_lease_that_is_ours_again_is_that_of_its_scope(store):
+    old = {scope: store.acquire_lease(scope, 'engine', 30, 'hash') for scope in ('blue', 'green')}
+    store.release(old['blue'])
+    store.release(old['green'])
+    assert store.acquire_lease('blue', 'other', 30, 'hash')
+    new = store.acquire_lease('green', 'engine', 30, 'hash')
+    assert store.retake(old['blue'], 30) is None
+    assert store.retake(old['green'], 30) == new
+
+
+def whether_a_scope_is_free_is_of_that_scope_now(store):
+    assert store.has_free(['blue'])
+    lease = store.acquire_lease('blue', 'engine', 30, 'hash')
+    store.acquire_lease('green', 'engine', 30, 'hash')
+    assert not store.has_free(['blue']) and not store.has_free(['green', 'blue'])
+    assert store.has_free(['blue', 'red'])
+    store.release(lease)
+    assert store.has_free(['blue']) and not store.has_free(['green'])
+
+
+def what_a_scope_has_spent_is_its_own(store):
+    cases.save(store, 2)
+    cases.save(store, 3, scope='green')
+    assert [store.spent(scope, NOW) for scope in ('blue', 'green', 'red')] == [2, 3, 0]
+    assert store.spent('green', NOW + 1) == 0
+
+
+def the_newest_plan_of_each_scope(store):
+    for at in (NOW, NOW + 9, NOW + 5):
+        last = {scope: cases.save(store, 1, scope=scope, now=at + shift)[0]
+                for scope, shift in (('blue', 0), ('green', -4))}
+        if at == NOW + 9:
+            newest = last
+    assert {scope: row.plan_id for scope, row in store.newest_plans().items()} == newest
+    # As old as the newest of another scope.
+    other, _, _ = cases.save(store, 1, scope='red', now=NOW + 5)
+    assert store.newest_plans()['red'].plan_id == other
+    assert store.newest_plans()['green'].plan_id == newest['green']
+
+
+def what_became_of_the_plans_that_are_asked_for(store):
+    ids = [cases.save(store, 1)[0] for _ in range(4)]
+    with store.engine.begin() as connection:
+        for plan_id, realised in zip(ids, (0.2, 0.3, None, 0.1), strict=True):
+            connection.execute(sa.insert(tables.outcome).values(
+                plan_id=plan_id, scope='blue', planned_at=NOW, combined_before=0.5,
+                combined_foreseen=0.1, combined_realised=realised, realised_at=NOW + 60))
+    assert store.realised(ids[:3]) == {ids[0]: 0.2, ids[1]: 0.3}
+
+
+def what_lapses_is_late_and_waits_in_the_scope(store):
+    lease = cases.lease_of(store)
+    for deadline in (NOW + 10, NOW + 20):
+        cases.save(store, [lambda p, s, at=deadline: cases.make_task(
+            p, s, state=TaskState.PENDING, deadline=at)], lease=lease)
+    assert len(store.lapse(lease, NOW + 10)) == 1
+    assert len(store.lapse(lease, NOW + 15)) == 0
+    assert len(store.lapse(lease, NOW + 20)) == 1
+
+
+def what_is_owed_of_a_task_is_told_as_it_began(store):
+    cases.save(store, 1)
+    row = cases.claim(store)
+    for key, number, at in (('c', 0, NOW + 5), ('a', 1, NOW), ('b', 0, NOW), ('d', 1, NOW + 5)):
+        assert store.owe(owed.Owed(key, row.task, number, model.TaskHook('x'), '', at), 'w', NOW,
+                         ())
+    assert [one.owed_id for one in store.owed(row.task.task_id)] == ['b', 'a', 'c', 'd']
+
+
+def nobody_lifts_a_quarantine_of_no_kind(store):
+    with pytest.raises(exception.StoreError) as error:
+        store.lift('colour', 'blue')
+    assert error.value.kwargs == {'problem': "has no quarantine for 'colour'",
+                                  'remedy': 'Say instance, host, disks or cells.'}
+
+
 ALL = [
     a_mark_changes_its_task_alone, a_requeue_changes_its_task_alone,
     an_end_changes_its_task_alone, a_sign_of_life_is_of_what_is_in_flight,
@@ -246,4 +327,12 @@ ALL = [
     quarantines_are_lengthened_never_shortened_and_told_apart,
     a_completed_move_is_remembered_as_it_was,
     what_is_news_of_one_scope_or_of_a_dry_run_is_no_answer_to_another,
-    resuming_tells_whether_that_very_pause_lasted, the_newest_plan_of_the_scope_is_judged]
+    resuming_tells_whether_that_very_pause_lasted, the_newest_plan_of_the_scope_is_judged,
+    a_lease_that_is_ours_again_is_that_of_its_scope,
+    whether_a_scope_is_free_is_of_that_scope_now,
+    what_a_scope_has_spent_is_its_own,
+    the_newest_plan_of_each_scope,
+    what_became_of_the_plans_that_are_asked_for,
+    what_lapses_is_late_and_waits_in_the_scope,
+    what_is_owed_of_a_task_is_told_as_it_began,
+    nobody_lifts_a_quarantine_of_no_kind]

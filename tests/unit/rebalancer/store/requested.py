@@ -128,6 +128,40 @@ def an_ended_request_is_told_until_it_has_arrived(store):
     assert [r.request_id for r in store.transaction(lambda c: requests.listed(c, 1))] == ['r1']
 
 
+def ended_requests_are_told_the_oldest_first_and_so_many_at_a_time(store):
+    _receive(store, *(_request(name) for name in 'abcd'))
+    _claim(store)
+    for name, at in (('d', NOW), ('b', NOW + 5), ('a', NOW + 5), ('c', NOW + 1)):
+        store.transaction(lambda c, n=name, t=at: requests.end(c, n, 'one', t, 'reply', False))
+
+    def untold(limit=10, but=()):
+        return ''.join(r.request_id for r in store.transaction(
+            lambda c: requests.untold(c, ['one'], NOW, limit, but)))
+
+    assert untold() == 'dcab' and untold(3) == 'dca' and untold(but=['c', 'a']) == 'db'
+    _receive(store, _request('e'))
+    _claim(store)
+    assert untold() == 'dcab', 'one that has not ended is not told'
+
+
+def requests_are_listed_the_newest_first(store):
+    _receive(store, *(_request(name, at=NOW + at) for name, at in (
+        ('a', 1), ('d', 5), ('c', 5), ('b', 9))))
+    assert [r.request_id for r in store.transaction(lambda c: requests.listed(c, 9))] == [
+        'b', 'c', 'd', 'a']
+
+
+def what_has_ended_is_written_no_more(store):
+    _receive(store, _request())
+    _claim(store)
+    store.transaction(lambda c: requests.end(c, 'r1', 'one', NOW, 'reply', False))
+    with pytest.raises(exception.StoreError) as error:
+        store.transaction(lambda c: requests.note(c, 'r1', 'one', NOW, {'a': 1}))
+    assert error.value.kwargs == {
+        'problem': 'says that another process has taken over request r1',
+        'remedy': 'This one leaves it alone.'}
+
+
 def an_open_request_cannot_be_told(store):
     _receive(store, _request())
     store.transaction(lambda c: requests.tell(c, 'r1', NOW))
@@ -177,5 +211,7 @@ ALL = [
     requests_are_of_whoever_came_first_until_he_goes_silent,
     who_leaves_is_not_waited_for,
     who_has_lost_a_request_writes_nothing_of_it, an_ended_request_is_told_until_it_has_arrived,
-    an_open_request_cannot_be_told, purge_forgets_what_was_told_and_nothing_else,
+    ended_requests_are_told_the_oldest_first_and_so_many_at_a_time,
+       requests_are_listed_the_newest_first, what_has_ended_is_written_no_more,
+       an_open_request_cannot_be_told, purge_forgets_what_was_told_and_nothing_else,
     a_plan_and_the_note_that_it_is_a_request_s_are_one]
