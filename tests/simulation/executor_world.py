@@ -30,6 +30,7 @@ from kronos_nova.rebalancer.executors import retry
 from kronos_nova.rebalancer.executors import worker
 from kronos_nova.rebalancer.store import api
 from kronos_nova.rebalancer.store import rows
+from tests.fixtures import stores
 
 HOSTS = ('h1', 'h2', 'h3', 'h4')
 SCOPES = ('blue', 'green')
@@ -184,8 +185,7 @@ class Run:
         self.moves: dict[str, int] = {}
         self.frozen = 0
         self.broken: list[str] = []
-        self.store = store or api.Store.from_url('sqlite://', clock=lambda: self.now)
-        self.store.upgrade()
+        self.store = store or stores.in_memory(lambda: self.now)
         self.nova = Nova(self)
         self.plan_ids: list[str] = []
         self.told: list[tuple[str, model.Result]] = []

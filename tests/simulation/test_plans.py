@@ -30,7 +30,7 @@ from kronos_nova.rebalancer import tasks
 from kronos_nova.rebalancer.executors import base
 from kronos_nova.rebalancer.executors import retry
 from kronos_nova.rebalancer.executors import worker
-from kronos_nova.rebalancer.store import api
+from tests.fixtures import stores
 from tests.unit import clouds
 from tests.unit.rebalancer import brute
 
@@ -92,8 +92,7 @@ class Run:
         judge = brute.Brute(request, self.plan, brute.ceilings_of(request))
         self.nova = Nova(rng, judge, self.plan.moves, failures)
         self.now = clouds.NOW
-        self.store = api.Store.from_url('sqlite://', clock=lambda: self.now)
-        self.store.upgrade()
+        self.store = stores.in_memory(lambda: self.now)
         ids = (clouds.uuid_of(f'task {n}') for n in range(1000))
         made = tasks.from_plan(self.plan, request.cluster, ('cpu',), plan_id='p', now=self.now,
                                stagger_seconds=0.0, max_retries=1, new_id=lambda: next(ids))

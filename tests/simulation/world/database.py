@@ -10,13 +10,9 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""One SQLite database in memory for all processes of a run, and its failures.
-
-It is migrated once; each run begins with a copy (SQLite's backup).
-"""
+"""One SQLite database in memory for all processes of a run, and its failures."""
 
 from collections.abc import Callable
-import functools
 import sqlite3
 from typing import Any, TYPE_CHECKING
 
@@ -25,6 +21,7 @@ import sqlalchemy as sa
 
 from kronos_nova.rebalancer.store import api
 from kronos_nova.rebalancer.store import database
+from tests.fixtures import stores
 
 if TYPE_CHECKING:
     from tests.simulation.world import processes
@@ -33,33 +30,9 @@ if TYPE_CHECKING:
 START = 1_000_000_000.0
 
 
-@functools.cache
-def engine() -> sa.Engine:
-    return database.from_url('sqlite://')
-
-
-def raw() -> sqlite3.Connection:
-    """What SQLAlchemy uses too; for looking only, between transactions."""
-    pooled = engine().raw_connection()
-    try:
-        return pooled.driver_connection  # type: ignore[return-value]
-    finally:
-        pooled.close()
-
-
-@functools.cache
-def _template() -> sqlite3.Connection:
-    api.Store(engine=engine()).upgrade()
-    found = sqlite3.connect(':memory:')
-    raw().backup(found)
-    return found
-
-
 def fresh(scopes: tuple[str, ...]) -> sqlite3.Connection:
     """A database in which somebody has planned each scope a moment ago."""
-    template = _template()
-    connection = raw()
-    template.backup(connection)
+    connection = stores.renew()
     connection.executemany(
         'INSERT INTO lease (scope, owner, epoch, until, policy_hash, planned_at) '
         "VALUES (?, 'earlier', 1, 0, '', ?)", [(scope, START - 60) for scope in scopes])
@@ -94,7 +67,7 @@ class Store(api.Store):
     """One process's view: the real store on a database that fails."""
 
     def __init__(self, run: 'runs.Run', process: 'processes.Process') -> None:
-        super().__init__(engine=engine(), clock=lambda: run.now)
+        super().__init__(engine=stores.engine(), clock=lambda: run.now)
         self._world, self._process = run, process
 
     def close(self) -> None:

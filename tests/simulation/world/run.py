@@ -23,8 +23,8 @@ import random
 from typing import Any
 
 from kronos_nova.rebalancer.hooks import base
-from kronos_nova.rebalancer.store import api
 from kronos_nova.rebalancer.store import swaps
+from tests.fixtures import stores
 from tests.simulation.world import approval
 from tests.simulation.world import broker
 from tests.simulation.world import cloud
@@ -98,7 +98,7 @@ class Run:
         self.faults = faults.Faults(self.rng, self.counts, only)
         self.cloud = cloud.Cloud(self.rng)
         self.raw = database.fresh(tuple(self.cloud.scopes()))
-        self.store = api.Store(engine=database.engine(), clock=lambda: self.now)
+        self.store = stores.Store(engine=stores.engine(), clock=lambda: self.now)
         self.confs = [settings.conf(n) for n in range(2)]
         objective = self.rng.choice(['kronos', 'kronos', 'balanced'])
         # Of its own chance: what else happens does not hang on it.

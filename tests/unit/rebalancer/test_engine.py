@@ -31,6 +31,7 @@ from kronos_nova.rebalancer.snapshots import reader
 from kronos_nova.rebalancer.store import api
 from kronos_nova.rebalancer.store import decisions
 from kronos_nova.sources import base
+from tests.fixtures import stores
 from tests.scenarios import loader
 from tests.unit.rebalancer.store import cases
 
@@ -91,8 +92,7 @@ class World:
         self.conf.set_override('policies_file', str(self.path), 'engine')
         self.conf.set_override('dry_run', False, 'engine')
         self.database = tmp_path / 'kronos.sqlite'
-        self.store = api.Store.from_url(f'sqlite:///{self.database}', clock=self.clock)
-        self.store.upgrade()
+        self.store = stores.in_file(self.database, self.clock)
         path = loader.HERE / 'spread_waits_until_scores_show_the_last_move.yaml'
         cluster = loader.load(path).request.cluster
         self.collector = FakeCollector(cluster)

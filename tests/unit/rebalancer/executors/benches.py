@@ -17,7 +17,7 @@ from kronos_nova.rebalancer import tally as tallies
 from kronos_nova.rebalancer.executors import base
 from kronos_nova.rebalancer.executors import retry
 from kronos_nova.rebalancer.executors import worker
-from kronos_nova.rebalancer.store import api
+from tests.fixtures import stores
 from tests.unit.rebalancer.store import cases
 
 SETTINGS = retry.Settings(look_interval=10, poll_interval=0.1, claim_seconds=60,
@@ -89,8 +89,7 @@ class Bench:
 
     def __init__(self):
         self.now = cases.NOW
-        self.store = api.Store.from_url('sqlite://', clock=lambda: self.now)
-        self.store.upgrade()
+        self.store = stores.in_memory(lambda: self.now)
         self.driver = Driver()
         self.told = []
         self.tally = tallies.Tally()
