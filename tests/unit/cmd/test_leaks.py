@@ -24,6 +24,7 @@ import socket
 from oslo_config import cfg
 from oslo_log import log as logging
 import pytest
+import requests
 
 from kronos_nova import exception
 from kronos_nova import model
@@ -279,6 +280,13 @@ def test_what_nova_repeats_of_our_request_is_hidden(text):
     """Such a message goes into tasks, notifications and logs."""
     said = api.Api(None, 'Nova', 'compute').refusal(Response(text), 'rule')
     assert CANARY not in said and 'dTpj' not in said and '***' in said
+
+
+def test_what_requests_says_of_a_header_that_cannot_be_sent_is_hidden():
+    with pytest.raises(requests.exceptions.InvalidHeader) as error:
+        requests.Request('GET', 'http://h/', {
+            'Authorization': f'Bearer {CANARY}-token\n'}).prepare()
+    assert CANARY in str(error.value) and CANARY not in masking.masked(str(error.value))
 
 
 @pytest.mark.parametrize('text', [

@@ -169,7 +169,7 @@ def test_no_more_is_asked_for_than_that(cloud: Cloud) -> None:
     assert {f'/resource_providers/{name}/inventories' for name in ('node1', 'node2', 'nfs')} < parts
 
 
-def test_what_each_read_is_of_is_in_the_error_when_time_is_up(
+def test_each_read_has_a_name_for_when_time_is_up(
         cloud: Cloud, monkeypatch: pytest.MonkeyPatch) -> None:
     told, result = [], reading.Reading.result
 
@@ -232,11 +232,6 @@ def test_whose_owner_has_opted_out_since_is_seen(cloud: Cloud) -> None:
     assert read(cloud).cluster.instances['vm'].opted_out is None, 'nobody looks'
     for option, value in (('opt_out_metadata_key', 'stay'), ('opt_out_tag', 'pet')):
         assert read(cloud, **{option: value}).cluster.instances['vm'].opted_out, option
-
-
-def test_no_provider_is_asked_for_what_others_have_on_it(cloud: Cloud) -> None:
-    read(cloud)
-    assert not any(path.endswith('/allocations') for path, *_ in cloud.asked)
 
 
 def test_the_first_migration_has_none_before_it(cloud: Cloud) -> None:

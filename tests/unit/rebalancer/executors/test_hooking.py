@@ -344,8 +344,7 @@ def test_hooks_of_a_task_that_is_too_late_to_begin_are_ended_in_the_pass_that_ca
 def test_what_is_owed_is_ended_while_another_task_is_watched(bench):
     bench.use(Hook(bench, after=[failed('is away'), True]))
     bench.driver.answers['look'] = [base.Stage.COMPLETED, base.Stage.RUNNING]
-    bench.plan(cases.make_task, lambda p, s: cases.make_task(
-        p, s, from_host='h8', to_host='h9'))
+    bench.plan(cases.make_task, benches.elsewhere)
     bench.passes(10)
     assert len(bench.store.in_states([TaskState.SUBMITTED])) == 1
     assert bench.order.count('after one') == 2

@@ -27,17 +27,10 @@ from kronos_nova.rebalancer.executors import base
 from kronos_nova.rebalancer.executors import retry
 from kronos_nova.rebalancer.executors import worker
 from kronos_nova.rebalancer.store import tasks
-from tests.unit.rebalancer.executors.benches import Bench
+from tests.unit.rebalancer.executors.benches import elsewhere
 from tests.unit.rebalancer.executors.benches import SETTINGS
 from tests.unit.rebalancer.store import cases
 from tests.unit.rebalancer.store import swapping
-
-
-@pytest.fixture
-def bench():
-    bench = Bench()
-    yield bench
-    bench.store.close()
 
 
 def test_a_pass_that_finds_nothing_to_do_asks_one_question_and_writes_nothing(bench):
@@ -85,13 +78,9 @@ def test_what_nobody_approved_in_time_lapses_though_there_is_nothing_to_begin(be
     assert (bench.state, bench.row().error) == (TaskState.CANCELLED, tasks.LAPSED)
 
 
-def other(plan_id, scope):
-    return cases.make_task(plan_id, scope, from_host='h8', to_host='h9')
-
-
 def test_whoever_has_tasks_takes_over_others(bench):
     bench.driver.answers['look'] = [base.Stage.RUNNING]
-    bench.plan(cases.make_task, other)
+    bench.plan(cases.make_task, elsewhere)
     bench.passes(1, by=bench.new_worker('w2'))
     bench.passes(8)
     assert {row.worker for row in bench.store.in_states([TaskState.SUBMITTED])} == {'w1'}
@@ -274,7 +263,7 @@ def wake(bench):
 
 
 def test_it_waits_only_where_nothing_was_begun(bench, wake):
-    bench.plan(cases.make_task, lambda p, s: cases.make_task(p, s, from_host='h8', to_host='h9'))
+    bench.plan(cases.make_task, elsewhere)
     bench.driver.answers['look'] = [base.Stage.RUNNING]
     bench.worker.run()
     assert len(bench.steps('submit')) == 2 and len(wake.waited) == 1

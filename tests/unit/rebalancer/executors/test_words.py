@@ -23,19 +23,11 @@ from kronos_nova.model import TaskState
 from kronos_nova.rebalancer.executors import base
 from kronos_nova.rebalancer.executors import faults
 from kronos_nova.rebalancer.executors import worker
-from tests.unit.rebalancer.executors.benches import Bench
 from tests.unit.rebalancer.executors.benches import error
 from tests.unit.rebalancer.executors.benches import SETTINGS
 from tests.unit.rebalancer.store import cases
 
 MIGRATION = '1d6f0a9c-2f4b-4c1e-8a37-5b9e0c2d7f61'
-
-
-@pytest.fixture
-def bench():
-    bench = Bench()
-    yield bench
-    bench.store.close()
 
 
 def said(caplog, *parts):

@@ -28,18 +28,10 @@ from kronos_nova.rebalancer.executors import faults
 from kronos_nova.rebalancer.executors import retry
 from kronos_nova.rebalancer.executors import worker
 from kronos_nova.rebalancer.store import rows
-from tests.unit.rebalancer.executors.benches import Bench
 from tests.unit.rebalancer.executors.benches import elsewhere
 from tests.unit.rebalancer.executors.benches import error
 from tests.unit.rebalancer.executors.benches import SETTINGS
 from tests.unit.rebalancer.store import cases
-
-
-@pytest.fixture
-def bench():
-    bench = Bench()
-    yield bench
-    bench.store.close()
 
 
 @pytest.mark.parametrize('step', ['pre_flight', 'submit'])
