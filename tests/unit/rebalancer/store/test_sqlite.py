@@ -26,6 +26,7 @@ from kronos_nova import exception
 from kronos_nova.conf import opts
 from kronos_nova.rebalancer.store import api
 from kronos_nova.rebalancer.store import database
+from tests.fixtures import stores
 from tests.unit.rebalancer.store import agendas
 from tests.unit.rebalancer.store import approvals
 from tests.unit.rebalancer.store import asked
@@ -46,12 +47,28 @@ def store(tmp_path):
     store.close()
 
 
+@pytest.fixture(scope='module')
+def shared(tmp_path_factory):
+    """One file and one engine, which compiles each statement once."""
+    path = tmp_path_factory.mktemp('shared') / 'kronos.sqlite'
+    store = stores.in_file(path)
+    yield store, path
+    store.close()
+
+
+@pytest.fixture
+def renewed(shared):
+    store, path = shared
+    stores.renew_file(path)
+    return store
+
+
 @pytest.mark.parametrize('case', cases.ALL + agendas.ALL + faults.ALL + exact.ALL
                          + approvals.ALL + asked.ALL + hooks.ALL + measuring.ALL
                          + requested.ALL + swapping.ALL,
                          ids=lambda case: case.__name__)
-def test_on_sqlite(store, case):
-    case(store)
+def test_on_sqlite(renewed, case):
+    case(renewed)
 
 
 @pytest.mark.parametrize('module', [cases, agendas, faults, exact, approvals, asked, hooks,
