@@ -35,6 +35,12 @@ class KronosException(Exception):
         super().__init__(self.message)
 
 
+def sentence(said: object) -> str:
+    """What was said, so that another sentence can follow."""
+    text = str(said)
+    return text if text.endswith('.') else f'{text}.'
+
+
 class ConfigError(KronosException):
     """A setting cannot be used: names file, field and remedy."""
 

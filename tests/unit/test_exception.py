@@ -70,3 +70,10 @@ def test_what_another_try_cannot_change_is_final():
     final = {c.__name__ for c in every(exception.MigrationError) if not c.retriable}
     assert final == {'AllocationsLeft', 'InstanceInError', 'InstanceRefused', 'OtherCell',
                      'PreFlightError'}
+
+
+@pytest.mark.parametrize(('said', 'found'), [
+    ('it said no', 'it said no.'), ('Correct it.', 'Correct it.'),
+    (exception.MigrationFailed(instance_uuid='i', problem='no'), 'Instance i: no.')])
+def test_what_was_said_ends_before_another_sentence_follows(said, found):
+    assert exception.sentence(said) == found

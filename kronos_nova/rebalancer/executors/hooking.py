@@ -288,7 +288,8 @@ class Hooks:
         # What was asked for with the task is not left out in silence.
         if self._chosen.abort or any(hook.name == name for hook in task.hooks):
             raise found
-        LOG.warning('Task %s: %s It goes on ([hooks] on_failure).', task.task_id, found)
+        LOG.warning('Task %s: %s It goes on ([hooks] on_failure).', task.task_id,
+                    exception.sentence(found))
 
     def forget(self, mine: Iterable[str]) -> None:
         """Let go of the tasks that are not ours any more."""

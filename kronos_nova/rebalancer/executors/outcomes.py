@@ -168,7 +168,8 @@ class Outcomes:
                      task.from_host, task.to_host, result.duration_seconds, task.task_id)
         else:
             LOG.warning('Task %s of instance %s %s: %s%s', task.task_id, task.instance_uuid,
-                        state, error, ' It is quarantined.' if quarantine else '')
+                        state, exception.sentence(error),
+                        ' It is quarantined.' if quarantine else '')
         self._tell(COMPLETED if result.success else FAILED, _final(result, task))
         for dependent in cancelled:
             self.cancelled(dependent, now)

@@ -385,7 +385,8 @@ class Worker:
             if progress.stage is base.Stage.COMPLETED:
                 self._driver.post_flight(task)
         except exception.NovaClientError as e:
-            LOG.warning('Task %s: %s It is looked at again.', task.task_id, e)
+            LOG.warning('Task %s: %s It is looked at again.', task.task_id,
+                        exception.sentence(e))
             self._check_deadline(self._reached(row, progress))
             return
         except (exception.InstanceInError, exception.PreFlightError) as e:
@@ -490,7 +491,7 @@ class Worker:
         try:
             accepted = self._driver.abort(task, row.marker or '')
         except exception.NovaClientError as e:
-            LOG.warning('Task %s: %s It is tried again.', task.task_id, e)
+            LOG.warning('Task %s: %s It is tried again.', task.task_id, exception.sentence(e))
             return
         if accepted:
             self._aborted.add(task.task_id)
@@ -503,7 +504,8 @@ class Worker:
         try:
             self._driver.confirm(row.task, row.marker or '')
         except exception.NovaClientError as e:
-            LOG.warning('Task %s: %s It is looked at again.', row.task.task_id, e)
+            LOG.warning('Task %s: %s It is looked at again.', row.task.task_id,
+                        exception.sentence(e))
             return
         LOG.info('Instance %s: task %s: its cold migration to %s is confirmed',
                  row.task.instance_uuid, row.task.task_id, row.task.to_host)

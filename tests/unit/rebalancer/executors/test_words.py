@@ -51,7 +51,7 @@ def test_a_confirmation_is_said_and_one_that_fails_is_tried_again(bench, caplog)
     said = [(r.levelname, r.getMessage()) for r in caplog.records if 'confirmed' in r.getMessage()
             or 'looked at' in r.getMessage()]
     assert said == [
-        ('WARNING', f"Task {task.task_id}: {error(exception.NovaClientError)} It is looked at "
+        ('WARNING', f"Task {task.task_id}: {error(exception.NovaClientError)}. It is looked at "
                     'again.'),
         ('INFO', f'Instance {task.instance_uuid}: task {task.task_id}: its cold migration to h2 '
                  'is confirmed')]
@@ -105,7 +105,7 @@ def test_an_abort_is_said_and_one_that_fails_is_tried_again(bench, caplog):
     one = bench.new_worker('one', dataclasses.replace(SETTINGS, abort_at_deadline=True))
     bench.passes(80, by=one)
     assert said(caplog, 'tried again', 'being aborted') == [
-        ('WARNING', f'Task {bench.row().task.task_id}: {error(exception.NovaClientError)} It is '
+        ('WARNING', f'Task {bench.row().task.task_id}: {error(exception.NovaClientError)}. It is '
                     'tried again.'),
         ('WARNING', f'{about(bench)}: its live migration is past its deadline and is being '
                     'aborted')]

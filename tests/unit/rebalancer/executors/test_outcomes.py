@@ -1,0 +1,384 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+
+"""What is written, counted, told and said when a task ends or goes on."""
+
+import dataclasses
+import logging
+
+import pytest
+
+from kronos_nova import exception
+from kronos_nova import model
+from kronos_nova.model import TaskState
+from kronos_nova.rebalancer.executors import base
+from kronos_nova.rebalancer.executors import doubts
+from kronos_nova.rebalancer.executors import dry_run
+from kronos_nova.rebalancer.executors import outcomes
+from kronos_nova.rebalancer.executors import retry
+from kronos_nova.rebalancer.store import rows
+from kronos_nova.rebalancer.store import swaps
+from tests.unit.rebalancer.executors.benches import error
+from tests.unit.rebalancer.store import cases
+
+MIGRATION = '1d6f0a9c-2f4b-4c1e-8a37-5b9e0c2d7f61'
+
+
+@pytest.fixture
+def logged(caplog):
+    """(level, text) of each record of a module, from INFO on."""
+    caplog.set_level(logging.INFO)
+
+    def read(module=outcomes):
+        return [(r.levelname, r.getMessage()) for r in caplog.records
+                if r.name == module.__name__]
+    return read
+
+
+def once(plan_id, scope):
+    """Tried at one destination, and not again."""
+    return cases.make_task(plan_id, scope, alternates=(), max_retries=0)
+
+
+def refusing(kind, **kw):
+    return lambda task: kind(instance_uuid=task.instance_uuid, from_host=task.from_host,
+                             to_host=task.to_host, **{'problem': 'it said no', **kw})
+
+
+# What an operator reads in the log.
+
+def test_how_a_task_goes_on_is_said_with_what_is_next_and_when(bench, logged):
+    bench.driver.answers['pre_flight'] = [
+        refusing(exception.PreFlightError, rule='no-slot'),
+        refusing(exception.MigrationFailed), refusing(exception.MigrationFailed), 'marker']
+    bench.plan(lambda p, s: cases.make_task(p, s, max_retries=2))
+    bench.passes(3, seconds=40)
+    task, = bench.tasks
+    waits = refusing(exception.PreFlightError, rule='no-slot')(task)
+    refused, at_h3 = (refusing(exception.MigrationFailed)(t) for t in (
+        task, dataclasses.replace(task, to_host='h3')))
+    assert logged() == [
+        ('INFO', f'Task {task.task_id}: {waits}: it waits for 30 s'),
+        ('INFO', f'Task {task.task_id}: {refused}: destination h2 is dropped, h3 is next'),
+        ('INFO', f'Task {task.task_id}: {at_h3}: retry 1 of 2 in 30 s')]
+
+
+def test_a_move_that_is_done_is_said_with_its_hosts_and_time(bench, logged):
+    bench.plan()
+    bench.passes(3, seconds=21)
+    task, = bench.tasks
+    assert logged() == [
+        ('INFO', f'Instance {task.instance_uuid}: moved from h1 to h2 in 21 s '
+                 f'(task {task.task_id})')]
+
+
+@pytest.mark.parametrize(('kind', 'more'), [
+    (exception.NovaClientError, ''), (exception.InstanceRefused, ' It is quarantined.')])
+def test_an_end_is_said_with_why_and_whether_the_instance_is_quarantined(
+        bench, logged, kind, more):
+    bench.driver.answers['submit'] = [refusing(kind)]
+    bench.plan(once)
+    bench.passes(1)
+    task, = bench.tasks
+    assert logged() == [
+        ('WARNING', f'Task {task.task_id} of instance {task.instance_uuid} failed: '
+                    f'{exception.sentence(refusing(kind)(task))}{more}')]
+
+
+def test_an_instance_in_error_is_said_before_its_end(bench, logged):
+    bench.driver.answers['post_flight'] = [refusing(exception.InstanceInError)]
+    bench.plan(once)
+    bench.passes(2)
+    task, = bench.tasks
+    text = str(refusing(exception.InstanceInError)(task))
+    assert logged() == [
+        ('ERROR', text),
+        ('WARNING', f'Task {task.task_id} of instance {task.instance_uuid} failed: {text}. '
+                    'It is quarantined.')]
+
+
+@pytest.mark.parametrize('maker', [once, cases.make_task], ids=['at its end', 'to go on'])
+def test_a_task_of_another_executor_is_said_to_be_lost_and_nothing_is_told(
+        bench, logged, maker):
+    def overtaken(task):
+        bench.now += 61
+        assert cases.claim(bench.store, 'w2', now=bench.now)
+        raise refusing(exception.MigrationFailed)(task)
+
+    bench.driver.answers['pre_flight'] = [overtaken]
+    bench.plan(maker)
+    bench.passes(1)
+    task, = bench.tasks
+    assert logged() == [
+        ('WARNING', f'Instance {task.instance_uuid}: task {task.task_id} was taken over by '
+                    'another executor, or cancelled')]
+    assert (bench.told, bench.counted('tasks_ended'), bench.counted('failed_attempts')) == (
+        [], {}, {})
+
+
+def test_what_is_cancelled_with_a_task_is_said_counted_and_told_as_final(bench, logged):
+    first = cases.new_id()
+    bench.driver.answers['pre_flight'] = [refusing(exception.InstanceRefused)]
+    bench.plan(lambda p, s: cases.make_task(p, s, instance_uuid=first, alternates=()),
+               lambda p, s: cases.make_task(p, s, requires=(first,), max_retries=3))
+    bench.passes(1)
+    task, row = bench.tasks[1], bench.row(1)
+    assert row.task.state is TaskState.CANCELLED
+    assert logged()[-1] == (
+        'WARNING', f'Task {task.task_id} of instance {task.instance_uuid} cancelled: {row.error}')
+    event, result = bench.told[-1]
+    assert (event, result) == ('migration.failed', model.Result(
+        task.task_id, bench.plan_id, 'blue', task.instance_uuid, 'h1', 'h2', success=False,
+        error=row.error, error_type=row.error_type, duration_seconds=0.0, retry_count=3,
+        completed_at=cases.NOW))
+    assert bench.counted('tasks_ended')['spread', 'live', 'cancelled'] == 1
+
+
+def test_a_task_that_a_purge_has_taken_is_counted_and_not_told(bench, logged):
+    bench.worker._outcomes.cancelled(cases.make_task('p'), bench.now)
+    assert (logged(), bench.told) == ([], [])
+    assert bench.counted('tasks_ended') == {('spread', 'live', 'cancelled'): 1}
+
+
+def test_news_that_cannot_be_told_are_named_with_their_event_and_task(bench, logged):
+    def broken(event, result):
+        raise OSError('broker is away')
+    bench.worker._outcomes._notify = broken
+    bench.plan()
+    bench.passes(2)
+    task, = bench.tasks
+    assert bench.state is TaskState.COMPLETED
+    assert logged()[-1] == (
+        'WARNING', f'Task {task.task_id}: its migration.completed notification was not sent '
+                   '(OSError: broker is away)')
+
+
+def test_a_host_that_refuses_in_a_row_is_said_and_kept_with_the_last_reason(bench, logged):
+    chosen = retry.Settings(per_source=9, per_destination=9, host_refusals=2,
+                            host_quarantine_seconds=120)
+    bench.driver.answers['submit'] = [refusing(exception.MigrationFailed)]
+    bench.plan(once, once)
+    bench.passes(2, by=bench.new_worker('w', chosen), seconds=0)
+    found, = (q for q in bench.store.quarantines(bench.now) if q.kind == 'host')
+    assert (found.name, found.until) == ('h2', cases.NOW + 120)
+    assert found.reason in {bench.row(n).error for n in (0, 1)}
+    assert ('WARNING', 'Host h2 refused 2 migrations in a row: no more are sent to it for 120 s. '
+                       'See its nova-compute log.') in logged()
+
+
+def test_hosts_of_different_cells_are_said_and_kept_with_the_reason(bench, logged):
+    def other_cell(task):
+        return exception.OtherCell(
+            instance_uuid=task.instance_uuid, rule='cell-differs', problem='HTTP 400',
+            from_host=task.from_host, to_host=task.to_host)
+    bench.driver.answers['submit'] = [other_cell]
+    bench.plan(once)
+    chosen = retry.Settings(other_cell_seconds=240)
+    bench.passes(1, by=bench.new_worker('w', chosen))
+    found, = bench.store.quarantines(bench.now)
+    assert (found.kind, found.name, found.until, found.reason) == (
+        'cells', 'h1 h2', cases.NOW + 240, str(other_cell(bench.tasks[0])))
+    assert ('WARNING', 'Hosts h1 and h2 are probably in different cells: for 240 s nothing is '
+            'moved between them. Name the cells, or correct their names, in the metadata of '
+            'aggregates; see [engine] cell_metadata_key.') in logged()
+
+
+def test_disks_of_a_source_are_kept_with_the_reason_as_long_as_is_set(bench):
+    bench.driver.answers['pre_flight'] = [
+        refusing(exception.PreFlightError, rule='copies-disk')]
+    bench.plan(once)
+    bench.passes(1, by=bench.new_worker('w', retry.Settings(local_disk_seconds=360)))
+    found, = bench.store.quarantines(bench.now)
+    assert (found.kind, found.name, found.until, found.reason) == (
+        'disks', 'h1', cases.NOW + 360, bench.row().error)
+
+
+def swap(state, noun='swap', **kw):
+    """'a' has moved to h2, 'b' was to come to h1 or, of a pair, to go to h3."""
+    where = {'a': 'h2', 'b': 'h2'}
+    target = 'h1' if noun == 'swap' else 'h3'
+    done = rows.TaskRow(cases.make_task(
+        'p', instance_uuid='a', state=TaskState.COMPLETED), completed_at=1.0)
+    return swaps.Swap(
+        'id', 'plan', 'blue', state, (swaps.Member('a', 'h1', 'h2'),
+                                      swaps.Member('b', 'h2', target)),
+        undos=('undo-1', 'undo-2'), where=where, tasks=(done,), **kw)
+
+
+@pytest.mark.parametrize(('found', 'level', 'text'), [
+    (swap(swaps.STUCK), 'ERROR',
+     'Swap of instances a and b (plan plan): it failed, and so did its undo. Instance a is on h2 '
+     'and was on h1. Find out why (kronos plan show plan), then move them with kronos plan retry, '
+     'or openstack server migrate --live-migration.'),
+    (swap(swaps.UNDONE, 'pair'), 'WARNING',
+     'Pair of instances a and b (plan plan): undone, both are where they were'),
+    (swap(swaps.UNDOING, 'pair'), 'WARNING',
+     'Pair of instances a and b (plan plan): it failed, and is undone by plan undo-2')],
+    ids=['stuck', 'undone', 'undoing'])
+def test_how_a_swap_goes_wrong_is_said_with_its_instances(logged, found, level, text):
+    outcomes.Outcomes.swapped(found)
+    assert logged() == [(level, text)]
+
+
+def test_all_who_are_away_are_named_the_last_that_moved_first(logged):
+    found = swap(swaps.STUCK)
+    tasks = [rows.TaskRow(cases.make_task('p', instance_uuid=uuid, state=TaskState.COMPLETED),
+                          completed_at=when) for when, uuid in enumerate('ab')]
+    outcomes.Outcomes.swapped(dataclasses.replace(
+        found, where={'a': 'h2', 'b': 'h1'}, tasks=tuple(tasks)))
+    assert 'Instance b is on h1 and was on h2; Instance a is on h2 and was on h1. ' in (
+        logged()[0][1])
+
+
+# What is written and told.
+
+def test_a_result_tells_all_of_its_task_and_each_attempt(bench):
+    bench.driver.answers['submit'] = [refusing(exception.MigrationFailed), 'req-1']
+    bench.driver.answers['look'] = [base.Progress(base.Stage.RUNNING, '', MIGRATION),
+                                    base.Progress(base.Stage.COMPLETED, '', MIGRATION)]
+    bench.plan()
+    bench.passes(4)
+    task, = bench.tasks
+    (event, told), = bench.told
+    row = bench.row()
+    assert event == 'migration.completed'
+    assert told == model.Result(
+        task.task_id, bench.plan_id, 'blue', task.instance_uuid, 'h1', 'h3', success=True,
+        duration_seconds=20.0, completed_at=cases.NOW + 30, attempts=row.attempts)
+    refused, done = row.attempts
+    text = str(refusing(exception.MigrationFailed)(task))
+    assert (refused.to_host, refused.started_at, refused.ended_at, refused.error,
+            refused.error_type, refused.migration_uuid) == (
+                'h2', cases.NOW, cases.NOW, text, 'MigrationFailed', None)
+    assert (done.to_host, done.started_at, done.ended_at, done.error, done.error_type,
+            done.migration_uuid) == ('h3', cases.NOW + 10, cases.NOW + 30, None, None, MIGRATION)
+
+
+def test_an_attempt_that_asked_nobody_begins_with_its_claim(bench):
+    def slow(task):
+        bench.now += 25
+        raise refusing(exception.InstanceRefused)(task)
+    bench.driver.answers['pre_flight'] = [slow]
+    bench.plan(once)
+    bench.passes(1)
+    attempt, = bench.row().attempts
+    (_, told), = bench.told
+    assert (attempt.started_at, attempt.ended_at) == (cases.NOW, cases.NOW + 25)
+    assert (told.duration_seconds, told.completed_at) == (0.0, cases.NOW + 25)
+
+
+def test_a_clock_that_was_set_back_gives_no_negative_time(bench):
+    bench.plan()
+    bench.driver.answers['look'] = [
+        lambda task: setattr(bench, 'now', cases.NOW - 100) or base.Stage.COMPLETED]
+    bench.passes(2)
+    (_, told), = bench.told
+    assert told.success and told.duration_seconds == 0.0
+
+
+def test_who_is_told_of_a_retry_reads_that_one_is_pending_and_at_the_end_that_none_is(bench):
+    bench.driver.answers['submit'] = [refusing(exception.NovaClientError)]
+    bench.plan(lambda p, s: cases.make_task(p, s, alternates=(), max_retries=1))
+    bench.passes(2, seconds=60)
+    (first, pending), (last, final) = bench.told
+    task, = bench.tasks
+    text = str(refusing(exception.NovaClientError)(task))
+    assert (first, last) == ('migration.failed',) * 2
+    assert (pending.retry_count, final.retry_count) == (0, 1)
+    assert (pending.error, pending.error_type, pending.success, pending.completed_at) == (
+        text, 'NovaClientError', False, cases.NOW)
+    assert pending.attempts == bench.row().attempts[:1]
+    assert [a.error for a in final.attempts] == [text] * 2
+
+
+def test_an_end_that_is_not_retried_reads_as_final(bench):
+    bench.driver.answers['submit'] = [refusing(exception.InstanceRefused)]
+    bench.plan(lambda p, s: cases.make_task(p, s, max_retries=3))
+    bench.passes(1)
+    (_, told), = bench.told
+    assert told.retry_count == 3
+
+
+def test_a_refusal_that_goes_on_is_counted_with_its_time_by_phase(bench):
+    bench.driver.answers['submit'] = [refusing(exception.MigrationFailed), 'req-1']
+    bench.plan()
+    bench.now += 7
+    bench.passes(1)
+    assert bench.counted('failed_attempts') == {('MigrationFailed',): 1}
+    row = bench.row()
+    assert (row.task.state, row.task.to_host, row.attempt) == (TaskState.QUEUED, 'h3', 1)
+    assert row.marks == (), 'those of the next attempt begin with its claim'
+    phases = bench.tally.reading().durations['phases']
+    assert phases['live', 'queue'].total == row.attempts[0].phases['queue'] == 7
+
+
+def test_without_listeners_and_counters_a_task_ends_all_the_same(bench):
+    alone = outcomes.Outcomes(bench.store, retry.Settings(), None, 'w1', lambda: bench.now)
+    bench.plan()
+    row = cases.claim(bench.store, 'w1', now=bench.now)
+    assert alone.end(row, TaskState.CANCELLED, outcomes.CANCELLED_TYPE, 'by hand')
+    assert (bench.state, bench.row().error, bench.row().error_type) == (
+        TaskState.CANCELLED, 'by hand', 'MigrationCancelled')
+    assert bench.row().attempts == (model.Attempt(
+        'h2', cases.NOW, cases.NOW, 'MigrationCancelled', 'by hand',
+        phases=bench.row().attempts[0].phases),)
+
+
+def test_what_was_deleted_ends_cancelled_with_what_is_known(bench):
+    gone = error(exception.PreFlightError)
+    gone.kwargs['rule'] = retry.GONE
+    bench.driver.answers['pre_flight'] = [gone]
+    bench.plan()
+    bench.passes(1)
+    assert (bench.state, bench.row().error, bench.row().error_type) == (
+        TaskState.CANCELLED, str(gone), 'MigrationCancelled')
+    assert (bench.quarantined(), bench.counted('failed_attempts')) == ({}, {})
+
+
+@pytest.mark.parametrize(('kind', 'seconds'), [
+    (exception.InstanceRefused, 480), (exception.InstanceInError, None)])
+def test_an_instance_is_quarantined_as_long_as_is_set_and_one_in_error_for_ever(
+        bench, kind, seconds):
+    bench.driver.answers['submit'] = [refusing(kind)]
+    bench.plan(once)
+    bench.passes(1, by=bench.new_worker('w', retry.Settings(instance_quarantine_seconds=480)))
+    found, = bench.store.quarantines(bench.now)
+    assert (found.kind, found.name, found.until) == (
+        'instance', bench.tasks[0].instance_uuid, seconds and cases.NOW + seconds)
+
+
+# A rehearsal, and doubts.
+
+def test_a_rehearsal_says_what_would_be_moved_and_asks_for_nothing(bench, logged):
+    driver = dry_run.DryRunExecutor()
+    task = cases.make_task('p')
+    assert not driver.hooked
+    assert (driver.pre_flight(task, None), driver.submit(task), driver.post_flight(task)) == (
+        'dry-run', None, None)
+    assert logged(dry_run) == [
+        ('INFO', f'Instance {task.instance_uuid}: dry run: would be moved (live) from h1 to h2 '
+                 f'(spread, task {task.task_id})')]
+    assert driver.look(task, 'dry-run') == base.Progress(base.Stage.COMPLETED, 'dry run')
+
+
+@pytest.mark.parametrize('stage', doubts.SAID)
+def test_a_doubt_is_said_until_the_task_is_over(stage):
+    row = rows.TaskRow(cases.make_task('p', state=TaskState.SUBMITTED), doubt_since=1234.5,
+                       doubt=doubts.kept(stage, 1234.5))
+    assert doubts.since(row, stage) == 1234.5
+    assert doubts.said(row) == doubts.SAID[stage]
+    assert {doubts.since(row, other) for other in set(doubts.SAID) - {stage}} == {None}
+    for over in (dataclasses.replace(row, doubt_since=None),
+                 dataclasses.replace(row, task=cases.make_task('p', state=TaskState.FAILED))):
+        assert doubts.said(over) is None
+    assert doubts.said(dataclasses.replace(row, doubt=None)) == doubts.UNNAMED, 'an older executor'
