@@ -38,9 +38,9 @@ def owe(store, *what, worker='w', now=NOW):
     return [store.owe(one, worker, now, MARKS) for one in what]
 
 
-def claimed(store, worker='w', scope='blue'):
+def claimed(store, worker='w', scope='blue', **kw):
     cases.save(store, [lambda p, s: cases.make_task(
-        p, s, from_host=f'{scope}1', to_host=f'{scope}2')], scope=scope)
+        p, s, from_host=f'{scope}1', to_host=f'{scope}2', **kw)], scope=scope)
     return cases.claim(store, worker, scopes={scope})
 
 
@@ -49,7 +49,7 @@ def taken(store, worker='w', now=NOW, scopes=None):
 
 
 def what_is_owed_is_kept_whole_with_the_marks_of_the_task(store):
-    row = claimed(store)
+    row = claimed(store, method=model.Method.COLD, phase=model.Phase.EVACUATE)
     assert owe(store, what := owing(row)) == [True]
     found, = store.owed(row.task.task_id)
     ours = dataclasses.replace(what.task, **{
@@ -58,6 +58,28 @@ def what_is_owed_is_kept_whole_with_the_marks_of_the_task(store):
             'alternate_improvements')})
     assert found == dataclasses.replace(what, task=ours)
     assert store.task(row.task.task_id).marks == MARKS
+
+
+def a_hook_that_is_owed_changes_alone(store):
+    """The worker owes others as well."""
+    blue, green = claimed(store), claimed(store, scope='green')
+    before = store.task(green.task.task_id)
+    ours = [owing(row, number) for row in (blue, green) for number in (0, 1)]
+    assert owe(store, *ours[:2], now=NOW + 5) == [True, True]
+    assert store.task(green.task.task_id) == before
+    assert store.task(blue.task.task_id).heartbeat_at == NOW + 5
+    owe(store, *ours[2:])
+    for row in (blue, green):
+        cases.end(store, row)
+    assert taken(store) == [one.owed_id for one in sorted(
+        ours, key=lambda one: (one.task.task_id, -one.number))], 'of one task after the other'
+    later = dataclasses.replace(ours[0], tries=2, not_before=NOW + 5, error='no')
+    assert store.put_off_owed(later, 'w')
+    assert [one.tries for row in (blue, green) for one in store.owed(row.task.task_id)] == [
+        2, 0, 0, 0]
+    assert store.settle_owed(ours[0].owed_id, 'w')
+    assert [one.owed_id for row in (blue, green) for one in store.owed(row.task.task_id)] == [
+        one.owed_id for one in ours[1:]]
 
 
 def only_who_has_claimed_a_task_owes_hooks_for_it(store):
@@ -138,6 +160,7 @@ def a_task_keeps_the_hooks_that_it_brings(store):
 
 
 ALL = [what_is_owed_is_kept_whole_with_the_marks_of_the_task,
+       a_hook_that_is_owed_changes_alone,
        only_who_has_claimed_a_task_owes_hooks_for_it,
        nothing_is_due_before_the_attempt_has_ended,
        a_hook_is_due_however_its_attempt_has_ended,

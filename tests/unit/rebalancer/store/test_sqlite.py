@@ -34,6 +34,7 @@ from tests.unit.rebalancer.store import cases
 from tests.unit.rebalancer.store import exact
 from tests.unit.rebalancer.store import faults
 from tests.unit.rebalancer.store import hooks
+from tests.unit.rebalancer.store import kept
 from tests.unit.rebalancer.store import measuring
 from tests.unit.rebalancer.store import requested
 from tests.unit.rebalancer.store import swapping
@@ -64,7 +65,7 @@ def renewed(shared):
 
 
 @pytest.mark.parametrize('case', cases.ALL + agendas.ALL + faults.ALL + exact.ALL
-                         + approvals.ALL + asked.ALL + hooks.ALL + measuring.ALL
+                         + approvals.ALL + asked.ALL + hooks.ALL + kept.ALL + measuring.ALL
                          + requested.ALL + swapping.ALL,
                          ids=lambda case: case.__name__)
 def test_on_sqlite(renewed, case):
@@ -72,7 +73,7 @@ def test_on_sqlite(renewed, case):
 
 
 @pytest.mark.parametrize('module', [cases, agendas, faults, exact, approvals, asked, hooks,
-                                    measuring, requested, swapping],
+                                    kept, measuring, requested, swapping],
                          ids=lambda module: module.__name__)
 def test_every_case_is_run(module):
     helpers = {'chain', 'drains', 'dump', 'fill', 'stored', 'table_of_tasks'}

@@ -1,0 +1,287 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+
+"""What is counted and read of a crowd, and what is written beside what stays.
+
+Each function takes a store with an upgraded, empty database, as in :mod:`cases`.
+"""
+
+import collections
+import json
+
+import pytest
+import sqlalchemy as sa
+
+from kronos_nova import exception
+from kronos_nova import model
+from kronos_nova.model import TaskState
+from kronos_nova.rebalancer import breakers
+from kronos_nova.rebalancer.store import census
+from kronos_nova.rebalancer.store import decisions
+from kronos_nova.rebalancer.store import pauses
+from kronos_nova.rebalancer.store import requests
+from kronos_nova.rebalancer.store import rows
+from kronos_nova.rebalancer.store import tables
+from tests.unit.rebalancer.store import cases
+from tests.unit.rebalancer.store.approvals import LIMITS
+from tests.unit.rebalancer.store.approvals import pending
+from tests.unit.rebalancer.store.approvals import SAID
+from tests.unit.rebalancer.store.cases import lease_of
+from tests.unit.rebalancer.store.cases import make_task
+from tests.unit.rebalancer.store.cases import NOW
+from tests.unit.rebalancer.store.cases import save
+from tests.unit.rebalancer.store.exact import changed
+
+
+def _insert(store, table, **values):
+    with store.engine.begin() as connection:
+        connection.execute(sa.insert(table).values(**values))
+
+
+def _set(store, table, **values):
+    with store.engine.begin() as connection:
+        connection.execute(sa.update(table).values(**values))
+
+
+def _all(store, table):
+    with store.engine.connect() as connection:
+        return [dict(row) for row in connection.execute(sa.select(table)).mappings()]
+
+
+# Plans and cycles.
+
+def what_was_not_done_is_kept_with_its_plan(store):
+    no = model.Rejection('copies-disk', 'it has disks')
+    plan = model.Plan('blue', held=(no,), undrained=(model.Rejection('locked', 'it is'),),
+                      draining=frozenset({'h7'}), reason='nothing can be moved')
+    lease = lease_of(store)
+    plan_id = cases.new_id()
+    store.save_plan(lease, plan, [], plan_id=plan_id, now=NOW + 7, dry_run=False, cooldown=0,
+                    instance_cooldown=0)
+    assert store.plan(plan_id) == rows.PlanRow(plan_id, NOW + 7, False, lease.epoch, plan)
+
+
+def a_plan_of_another_release_is_read_with_defaults_and_without_what_is_new(store):
+    """It knew nothing but moves, or more than is known here; names that its row has are not
+    taken from the document."""
+    move = {'instance_uuid': 'i', 'from_host': 'h1', 'to_host': 'h2', 'phase': 'spread'}
+    plan_id, _, _ = save(store)
+    _set(store, tables.plan, document=json.dumps(
+        {'moves': [move], 'scope': 'green', 'reason': 'later', 'colour': 'red'}))
+    assert store.plan(plan_id).plan == model.Plan(
+        'blue', (model.Move('i', 'h1', 'h2', model.Phase.SPREAD),))
+
+
+def a_cycle_of_another_release_is_read_with_defaults(store):
+    lease_of(store)
+    assert store.census().scopes['blue'].cycle == rows.Cycle()
+    _set(store, tables.lease, cycle='{"reason": "enough", "colour": "red"}')
+    assert store.census().scopes['blue'].cycle == rows.Cycle(reason='enough')
+
+
+# What is counted.
+
+def each_scope_is_counted_by_itself(store):
+    now = store.now()
+    for scope, hosts, planned, before in (('blue', ('h1',), 60, 0.8), ('green', (), 50, 0.6),
+                                          ('red', ('h2', 'h3', 'h4'), 40, 0.4)):
+        save(store, 0, scope, now=now - planned, draining=hosts, reason='why')
+        for n in range(2):
+            plan_id = cases.new_id()
+            _insert(store, tables.plan, plan_id=plan_id, scope=scope, epoch=1, created_at=now,
+                    dry_run=False, moves=0, document='{"moves": []}')
+            _insert(store, tables.outcome, plan_id=plan_id, scope=scope, planned_at=now,
+                    combined_before=before, combined_foreseen=before / 2 + n,
+                    combined_realised=0.1, realised_at=now - planned + n)
+    _insert(store, tables.lease, scope='over', owner='gone', epoch=4, until=now,
+            policy_hash='', planned_at=now)
+    found = store.census().scopes
+    assert {scope: (told.draining, told.planned_at, told.owner, told.realised_at)
+            for scope, told in found.items()} == {
+        'blue': (1, now - 60, 'engine', now - 59), 'green': (0, now - 50, 'engine', now - 49),
+        'red': (3, now - 40, 'engine', now - 39), 'over': (0, now, 'gone', None)}
+    for scope, before in (('blue', 0.8), ('green', 0.6), ('red', 0.4)):
+        told = found[scope].outcome
+        assert told == breakers.Outcome(told.plan_id, before, before / 2 + 1, 0.1)
+    assert not found['over'].leased
+
+
+def live_tasks_are_counted_by_scope_phase_and_state(store):
+    now = store.now()
+    for scope, count, ago in (('blue', 1, 300), ('green', 2, 100)):
+        save(store, [lambda p, s, ago=ago: make_task(p, s, created_at=now - ago)] * count, scope,
+             now=now - ago)
+        save(store, [lambda p, s, ago=ago: make_task(
+            p, s, created_at=now - ago - 50, phase=model.Phase.EVACUATE)], scope, now=now - ago)
+        row = cases.claim(store, now=now - ago, scopes={scope})
+        # It was to begin long ago, and has; it may take a while yet.
+        store.mark(row.task.task_id, 'w', [TaskState.CLAIMED], TaskState.SUBMITTED, now,
+                   deadline=now + 3600)
+        with store.engine.begin() as connection:
+            connection.execute(sa.update(tables.task).values(expires_at=now - 1).where(
+                tables.task.c.task_id == row.task.task_id))
+    save(store, [lambda p, s: make_task(p, s, deadline=now - 1, created_at=now)], 'late')
+    found = store.census()
+    counts = collections.Counter()
+    for (scope, _, state), number in found.tasks.items():
+        counts[scope, state] += number
+    assert counts == {('blue', 'queued'): 1, ('blue', 'submitted'): 1, ('green', 'queued'): 2,
+                      ('green', 'submitted'): 1, ('late', 'queued'): 1}
+    for scope, spread in (('blue', 1), ('green', 2)):
+        assert [sum(n for (s, phase, _), n in found.tasks.items() if (s, phase) == (scope, each))
+                for each in ('spread', 'evacuate')] == [spread, 1]
+    assert found.overdue == {'blue': 0, 'green': 0, 'late': 1}
+    assert 0 <= found.ages['late', 'queued'] < 60
+    assert 100 <= found.ages['green', 'queued'] < 200
+    assert 300 <= found.ages['blue', 'submitted'] < 400
+
+
+def requests_are_counted_with_the_time_that_the_oldest_has_waited(store):
+    now = store.now()
+    for n, ago in enumerate((0, 200, 100)):
+        store.transaction(lambda c, n=n, ago=ago: requests.receive(c, requests.Request(
+            f'r{n}', 'me', 'stop vm' if n else 'migrate vm', '{}', 'd' * 64, now - ago)))
+    found = store.census().requests
+    assert {kind: number for kind, (number, _) in found.items()} == {
+        'stop vm': 2, 'migrate vm': 1}
+    assert 200 <= found['stop vm'][1] < 260 and 0 <= found['migrate vm'][1] < 60
+
+
+def times_to_come_are_no_ages(store):
+    """A clock of another machine is ahead of the database's."""
+    now = store.now() + 500
+    save(store, [lambda p, s: make_task(p, s, created_at=now)])
+    store.transaction(lambda c: requests.receive(c, requests.Request(
+        'r', 'me', 'stop vm', '{}', 'd' * 64, now)))
+    found = store.census()
+    assert isinstance(found, census.Census)
+    assert (found.ages, found.requests) == ({('blue', 'queued'): 0.0}, {'stop vm': (1, 0.0)})
+
+
+# Pauses.
+
+def pauses_are_told_as_they_were_made(store):
+    store.pause('blue', NOW, seconds=None, paused_by='me', reason='mine')
+    store.pause(None, NOW + 1, seconds=90, paused_by='you', reason='yours')
+    assert store.pauses(NOW + 2) == [pauses.Pause(None, NOW + 1, NOW + 91, 'you', 'yours'),
+                                     pauses.Pause('blue', NOW, None, 'me', 'mine')]
+    assert [str(pause) for pause in store.pauses(NOW + 2)] == [
+        'everything was paused by you until 2023-11-14T22:14+00:00: yours (kronos resume ends it)',
+        'scope blue was paused by me: mine (kronos resume --scope ... ends it)']
+
+
+def a_breaker_gives_way_to_a_pause_of_its_scope_that_lasts_as_long(store):
+    lease = lease_of(store)
+    store.pause('green', NOW, seconds=None, paused_by='me', reason='elsewhere')
+    store.trip(lease, NOW, seconds=600, paused_by='breaker', reason='worse')
+    assert store.paused('blue', NOW).paused_by == 'breaker', 'of another scope says nothing'
+    store.pause('blue', NOW, seconds=600, paused_by='me', reason='mine')
+    store.trip(lease, NOW, seconds=600, paused_by='breaker', reason='worse')
+    assert store.paused('blue', NOW).paused_by == 'me'
+
+
+# Decisions.
+
+def what_waits_says_until_when(store):
+    plan_id, _, _ = save(store, [pending(), pending(deadline=NOW + 60)])
+    found, = store.waiting(NOW)
+    assert str(found) == (
+        f'plan {plan_id} waits for approval of 2 moves (kronos plan approve, or reject); it '
+        'lapses at 2023-11-14T22:14+00:00')
+
+
+def approving_changes_its_tasks_alone_and_keeps_the_drains_of_others(store):
+    save(store, 0, draining=['h8'], reason='drain')
+    plan_id, (first, second), _ = save(store, [
+        pending(not_before=NOW + 7), pending()], draining=['h1', 'h8'])
+    assert store.history('blue', NOW).draining == {'h8'}, 'nothing has begun'
+    _, found = changed(store, lambda: store.approve(
+        plan_id, NOW + 100, decisions.Said('me', '', [first.instance_uuid]), **LIMITS))
+    assert found == {first.task_id: {'state': 'queued', 'updated_at': NOW + 100,
+                                     'not_before': NOW + 107, 'expires_at': NOW + 1300}}
+    store.approve(plan_id, NOW + 200, SAID, **LIMITS)
+    assert {row['host']: row['since'] for row in _all(store, tables.drain)} == {
+        'h8': NOW, 'h1': NOW + 100}
+    assert store.task(second.task_id).task.state is TaskState.QUEUED
+
+
+def rejecting_ends_no_drain_and_fences_nobody(store):
+    lease = lease_of(store)
+    save(store, 0, draining=['h1'], reason='drain', lease=lease)
+    plan_id, _, _ = save(store, [pending()], draining=['h1'], lease=lease)
+    assert store.history('blue', NOW).draining == {'h1'}
+    assert store.reject(plan_id, NOW, SAID, 900)
+    assert store.history('blue', NOW).draining == {'h1'} and store.renew(lease, 30)
+
+
+def cancelling_ends_the_drains_that_it_began_and_no_others(store):
+    save(store, 0, draining=['h8'], reason='drain', now=NOW - 9)
+    plan_id, tasks, _ = save(store, draining=['h1', 'h8'])
+    assert store.cancel_plan(plan_id, NOW + 9, SAID, 900)
+    assert {row['host']: row['since'] for row in _all(store, tables.drain)} == {'h8': NOW - 9}
+
+
+def moves_that_have_nothing_to_decide_are_all_named(store):
+    plan_id, (task,), _ = save(store, [pending()])
+    with pytest.raises(exception.StoreError) as error:
+        store.approve(plan_id, NOW, decisions.Said('me', '', ['b', task.instance_uuid, 'a']),
+                      **LIMITS)
+    assert 'has nothing to decide of the moves of a, b.' in str(error.value)
+    assert str(error.value).endswith(
+        'Nothing was written; leave them out. kronos plan show has their states.')
+
+
+def moves_that_are_required_are_all_named(store):
+    first, second = sorted(cases.new_id() for _ in range(2))
+    plan_id, tasks, _ = save(store, [
+        pending(instance_uuid=first), pending(instance_uuid=second),
+        pending(requires=(second, first), wave=1)])
+    with pytest.raises(exception.StoreError) as error:
+        store.approve(plan_id, NOW, decisions.Said('me', '', [tasks[2].instance_uuid]), **LIMITS)
+    assert f'requires those of {first}, {second} first.' in str(error.value)
+    assert str(error.value).endswith(' Nothing was approved; approve these, too.')
+
+
+# Quarantine.
+
+def what_a_host_accepts_forgets_its_refusals_and_nothing_else_of_that_name(store):
+    store.keeps_disks('h2', NOW, 60, 'told')
+    save(store)
+    row = cases.claim(store)
+    cases.end(store, row, TaskState.COMPLETED, NOW + 100)
+    assert [row['kind'] for row in _all(store, tables.quarantine)] == ['disks']
+
+
+def a_host_that_is_quarantined_is_first_refused_again_after_it(store):
+    """It is in quarantine for other reasons, with no refusal counted."""
+    _insert(store, tables.quarantine, kind='host', name='h2', since=NOW, until=NOW + 10,
+            refusals=0, reason='')
+    assert not store.refused('h2', NOW + 20, limit=2, seconds=60, reason='no')
+    assert store.refused('h2', NOW + 79, limit=2, seconds=60, reason='no')
+
+
+ALL = [what_was_not_done_is_kept_with_its_plan,
+       a_plan_of_another_release_is_read_with_defaults_and_without_what_is_new,
+       a_cycle_of_another_release_is_read_with_defaults,
+       each_scope_is_counted_by_itself, live_tasks_are_counted_by_scope_phase_and_state,
+       requests_are_counted_with_the_time_that_the_oldest_has_waited,
+       times_to_come_are_no_ages, pauses_are_told_as_they_were_made,
+       a_breaker_gives_way_to_a_pause_of_its_scope_that_lasts_as_long,
+       what_waits_says_until_when,
+       approving_changes_its_tasks_alone_and_keeps_the_drains_of_others,
+       rejecting_ends_no_drain_and_fences_nobody,
+       cancelling_ends_the_drains_that_it_began_and_no_others,
+       moves_that_have_nothing_to_decide_are_all_named,
+       moves_that_are_required_are_all_named,
+       what_a_host_accepts_forgets_its_refusals_and_nothing_else_of_that_name,
+       a_host_that_is_quarantined_is_first_refused_again_after_it]
