@@ -22,16 +22,7 @@ from kronos_nova.rebalancer.store import database
 from kronos_nova.rebalancer.store import tables
 from tests.integration import servers
 from tests.simulation import executor_world
-from tests.unit.rebalancer.store import agendas
-from tests.unit.rebalancer.store import approvals
-from tests.unit.rebalancer.store import asked
-from tests.unit.rebalancer.store import cases
-from tests.unit.rebalancer.store import exact
-from tests.unit.rebalancer.store import faults
-from tests.unit.rebalancer.store import hooks
-from tests.unit.rebalancer.store import measuring
-from tests.unit.rebalancer.store import requested
-from tests.unit.rebalancer.store import swapping
+from tests.unit.rebalancer.store import every
 
 
 @pytest.fixture(scope='module', params=['mariadb', 'postgresql'])
@@ -101,10 +92,7 @@ def store(url, schema):
     store.close()
 
 
-@pytest.mark.parametrize('case', cases.ALL + agendas.ALL + faults.ALL + exact.ALL
-                         + approvals.ALL + asked.ALL + hooks.ALL + measuring.ALL
-                         + requested.ALL + swapping.ALL,
-                         ids=lambda case: case.__name__)
+@pytest.mark.parametrize('case', every.ALL, ids=lambda case: case.__name__)
 def test_on_a_server(store, case):
     case(store)
 

@@ -36,6 +36,7 @@ from tests.unit.rebalancer.store import cases
 from tests.unit.rebalancer.store.approvals import LIMITS
 from tests.unit.rebalancer.store.approvals import pending
 from tests.unit.rebalancer.store.approvals import SAID
+from tests.unit.rebalancer.store.asked import ask
 from tests.unit.rebalancer.store.cases import lease_of
 from tests.unit.rebalancer.store.cases import make_task
 from tests.unit.rebalancer.store.cases import NOW
@@ -254,12 +255,26 @@ def moves_that_are_required_are_all_named(store):
 
 # Quarantine.
 
-def what_a_host_accepts_forgets_its_refusals_and_nothing_else_of_that_name(store):
+def what_a_host_accepts_forgets_its_own_refusals_alone(store):
     store.keeps_disks('h2', NOW, 60, 'told')
+    store.refused('h2', NOW, limit=2, seconds=60, reason='no')
+    store.refused('h3', NOW, limit=2, seconds=60, reason='no')
+    save(store)
+    cases.end(store, cases.claim(store), TaskState.COMPLETED, NOW + 10)
+    assert {(row['kind'], row['name']) for row in _all(store, tables.quarantine)} == {
+        ('disks', 'h2'), ('host', 'h3')}
+    assert store.refused('h3', NOW + 10, limit=2, seconds=60, reason='no'), 'the second in a row'
+
+
+def a_host_in_quarantine_stays_there_though_what_it_had_begun_arrives(store):
     save(store)
     row = cases.claim(store)
-    cases.end(store, row, TaskState.COMPLETED, NOW + 100)
-    assert [row['kind'] for row in _all(store, tables.quarantine)] == ['disks']
+    assert store.refused('h2', NOW, limit=1, seconds=60, reason='no')
+    cases.end(store, row, TaskState.COMPLETED, NOW + 59)
+    assert [q.name for q in store.quarantines(NOW + 59)] == ['h2']
+    save(store, now=NOW + 60)
+    cases.end(store, cases.claim(store, now=NOW + 60), TaskState.COMPLETED, NOW + 60)
+    assert _all(store, tables.quarantine) == [], 'it is over'
 
 
 def a_host_that_is_quarantined_is_first_refused_again_after_it(store):
@@ -268,6 +283,30 @@ def a_host_that_is_quarantined_is_first_refused_again_after_it(store):
             refusals=0, reason='')
     assert not store.refused('h2', NOW + 20, limit=2, seconds=60, reason='no')
     assert store.refused('h2', NOW + 79, limit=2, seconds=60, reason='no')
+    assert not store.refused('h2', NOW + 139, limit=2, seconds=60, reason='no'), 'long ago'
+
+
+# Leases.
+
+def what_comes_between_leaves_a_scope_that_nobody_has_to_nobody(store):
+    """An operator's plan comes before any engine has planned the scope."""
+    ask(store, store.seen())
+    assert _all(store, tables.lease) == [{
+        'scope': 'blue', 'owner': '', 'epoch': 1, 'until': 0.0, 'policy_hash': '',
+        'planned_at': None, 'cycle': None}]
+    assert store.acquire_lease('blue', 'engine', 30, 'hash').epoch == 2
+
+
+def releasing_ends_a_lease_that_lives_and_says_no_more(store):
+    lease = lease_of(store)
+    _set(store, tables.lease, until=7.0)
+    store.release(lease)
+    assert [row['until'] for row in _all(store, tables.lease)] == [7.0], 'over already'
+    lease = lease_of(store)
+    store.release(rows.Lease('blue', 'other', lease.epoch))
+    assert store.leased() == {'blue'}
+    store.release(lease)
+    assert [row['until'] for row in _all(store, tables.lease)] == [0.0]
 
 
 ALL = [what_was_not_done_is_kept_with_its_plan,
@@ -283,5 +322,8 @@ ALL = [what_was_not_done_is_kept_with_its_plan,
        cancelling_ends_the_drains_that_it_began_and_no_others,
        moves_that_have_nothing_to_decide_are_all_named,
        moves_that_are_required_are_all_named,
-       what_a_host_accepts_forgets_its_refusals_and_nothing_else_of_that_name,
-       a_host_that_is_quarantined_is_first_refused_again_after_it]
+       what_a_host_accepts_forgets_its_own_refusals_alone,
+       a_host_in_quarantine_stays_there_though_what_it_had_begun_arrives,
+       a_host_that_is_quarantined_is_first_refused_again_after_it,
+       what_comes_between_leaves_a_scope_that_nobody_has_to_nobody,
+       releasing_ends_a_lease_that_lives_and_says_no_more]

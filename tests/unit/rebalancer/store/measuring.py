@@ -14,9 +14,12 @@
 
 import dataclasses
 
+import sqlalchemy as sa
+
 from kronos_nova import model
 from kronos_nova.model import TaskState
 from kronos_nova.rebalancer.store import measured
+from kronos_nova.rebalancer.store import tables
 from tests.unit.rebalancer.store import cases
 from tests.unit.rebalancer.store.cases import NOW
 
@@ -113,6 +116,25 @@ def of_an_earlier_release_the_whole_time_counts_as_copying(store):
                              model.Measured(uuid, 2048, 7, 20.0))
 
 
+def what_takes_less_than_a_second_is_measured_as_well(store):
+    quick = dataclasses.replace(GOOD, phases={'pre_check': 0.25, 'running': 0.5})
+    late = dataclasses.replace(quick, error_type='MigrationTimeout', error='late')
+    uuid = _ended(store, TaskState.COMPLETED, [late, quick], NOW)
+    assert _known(store) == (model.Measured(uuid, 2048, 7, 0.5, 0.25),
+                             model.Measured(uuid, 2048, 7, 0.5, 0.25, False, True))
+
+
+def of_an_earlier_release_only_the_last_attempt_is_not_known(store):
+    """It counts by its task's times; those before it have theirs."""
+    old = dataclasses.replace(GOOD, phases={})
+    uuid = _ended(store, TaskState.COMPLETED, [LATE, old], NOW)
+    with store.engine.begin() as connection:
+        connection.execute(sa.update(tables.task).values(
+            submitted_at=tables.task.c.completed_at + 0.5))
+    assert _known(store) == (model.Measured(uuid, 2048, 7, 0.0),
+                             model.Measured(uuid, 2048, 7, 30.0, 7.5, False, True))
+
+
 def other_ways_than_live_are_not_measured(store):
     for method in (model.Method.COLD, model.Method.OFFLINE):
         _ended(store, TaskState.COMPLETED, [GOOD], NOW, method=method)
@@ -127,4 +149,6 @@ ALL = [attempts_are_measured_one_by_one_the_newest_first,
        a_migration_of_one_that_was_paused_for_it_says_nothing,
        the_newest_tasks_are_enough,
        of_an_earlier_release_the_whole_time_counts_as_copying,
+       what_takes_less_than_a_second_is_measured_as_well,
+       of_an_earlier_release_only_the_last_attempt_is_not_known,
        other_ways_than_live_are_not_measured]

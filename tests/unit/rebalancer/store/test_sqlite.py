@@ -27,17 +27,8 @@ from kronos_nova.conf import opts
 from kronos_nova.rebalancer.store import api
 from kronos_nova.rebalancer.store import database
 from tests.fixtures import stores
-from tests.unit.rebalancer.store import agendas
-from tests.unit.rebalancer.store import approvals
-from tests.unit.rebalancer.store import asked
 from tests.unit.rebalancer.store import cases
-from tests.unit.rebalancer.store import exact
-from tests.unit.rebalancer.store import faults
-from tests.unit.rebalancer.store import hooks
-from tests.unit.rebalancer.store import kept
-from tests.unit.rebalancer.store import measuring
-from tests.unit.rebalancer.store import requested
-from tests.unit.rebalancer.store import swapping
+from tests.unit.rebalancer.store import every
 
 
 @pytest.fixture
@@ -64,17 +55,12 @@ def renewed(shared):
     return store
 
 
-@pytest.mark.parametrize('case', cases.ALL + agendas.ALL + faults.ALL + exact.ALL
-                         + approvals.ALL + asked.ALL + hooks.ALL + kept.ALL + measuring.ALL
-                         + requested.ALL + swapping.ALL,
-                         ids=lambda case: case.__name__)
+@pytest.mark.parametrize('case', every.ALL, ids=lambda case: case.__name__)
 def test_on_sqlite(renewed, case):
     case(renewed)
 
 
-@pytest.mark.parametrize('module', [cases, agendas, faults, exact, approvals, asked, hooks,
-                                    kept, measuring, requested, swapping],
-                         ids=lambda module: module.__name__)
+@pytest.mark.parametrize('module', every.MODULES, ids=lambda module: module.__name__)
 def test_every_case_is_run(module):
     helpers = {'chain', 'drains', 'dump', 'fill', 'stored', 'table_of_tasks'}
     written = {name for name, found in inspect.getmembers(module, inspect.isfunction)
