@@ -30,6 +30,7 @@ from tests.unit.rebalancer.store.cases import lease_of
 from tests.unit.rebalancer.store.cases import make_task
 from tests.unit.rebalancer.store.cases import new_id
 from tests.unit.rebalancer.store.cases import NOW
+from tests.unit.rebalancer.store.exact import changed
 
 SAID = decisions.Said('me@here', 'closer to its users')
 CAPS = {'per_scope': 9, 'total': 9, 'claim_seconds': 60}
@@ -40,7 +41,8 @@ def begun(store, parking=None, **kw):
     plan_id = new_id()
     kw = {'phase': model.Phase.REQUESTED, 'alternates': ()} | kw
     a = make_task(plan_id, to_host=parking or 'h2', **kw)
-    b = make_task(plan_id, from_host='h2', to_host='h1', requires=(a.instance_uuid,), wave=1, **kw)
+    b = make_task(plan_id, **{**kw, 'from_host': 'h2', 'to_host': 'h1', 'wave': 1,
+                              'requires': (a.instance_uuid,)})
     plan = model.Plan('blue', tuple(model.Move(
         t.instance_uuid, t.from_host, t.to_host, t.phase, wave=t.wave, requires=t.requires)
         for t in (a, b)), swaps=(model.Swap(a.instance_uuid, b.instance_uuid, parking),))
@@ -327,7 +329,120 @@ def what_an_earlier_release_wrote_has_no_swaps(store):
     assert store.plan(plan_id).plan.swaps == ()
 
 
-ALL = [both_halves_end_it_and_nobody_is_told_of_what_went_well,
+def two_at_once(store):
+    """The swaps of two plans, of which no task has ended."""
+    return begun(store), begun(store, not_before=NOW + 999)
+
+
+def what_is_called_off_is_the_other_half_alone(store):
+    (plan_id, a, b), (other, _, _) = two_at_once(store)
+    _, found = changed(store, lambda: store.cancel(
+        b.task_id, NOW + 5, cancelled_by='me', reason='no', instance_cooldown=0))
+    assert found.keys() == {a.task_id, b.task_id}
+    assert found[a.task_id] == {
+        'state': 'cancelled', 'active_instance': None, 'updated_at': NOW + 5,
+        'completed_at': NOW + 5, 'error_type': 'RequirementFailed',
+        'error': 'The other half of its swap did not succeed.'}
+    with store.engine.connect() as connection:
+        passes = {row.plan_id: row.passes for row in connection.execute(sa.select(tables.swap))}
+    assert passes == {plan_id: passes[plan_id], other: 0} and passes[plan_id] > 0
+
+
+def the_way_back_is_a_plan_and_a_task_of_their_own(store):
+    """Of what the task before it was, its instance is left."""
+    plan_id, a, b = begun(
+        store, parking='h3', phase=model.Phase.SPREAD, alternates=('h7',), improvement=0.5,
+        alternate_improvements=(0.25,), priority=7, deadline=NOW + 500, retry_count=2,
+        memory_mb=2048, trees=(model.TreeMark('h1', 'shape', 3),), policy_names=('cpu',))
+    ended(store, a, now=NOW + 10)
+    ended(store, b, now=NOW + 20)
+    ended(store, follower(store, a), TaskState.FAILED, now=NOW + 30)
+    back = follower(store, b)
+    before = store.task(b.task_id).task
+    assert (before.wave, before.requires) == (1, (a.instance_uuid,))
+    assert back == dataclasses.replace(
+        before, task_id=back.task_id, plan_id=back.plan_id, from_host='h1', to_host='h2',
+        alternates=(), alternate_improvements=(), improvement=0.0, phase=model.Phase.REQUESTED,
+        priority=0, wave=0, requires=(), retry_count=0, not_before=0.0, created_at=NOW + 30,
+        deadline=NOW + 30 + rows.BEGIN_WITHIN, state=TaskState.QUEUED, trees=())
+    assert store.plan(back.plan_id).plan == model.Plan(
+        'blue', (model.Move(b.instance_uuid, 'h1', 'h2', model.Phase.REQUESTED),),
+        warnings=(f'instance {b.instance_uuid} undoes the swap of plan {plan_id}',))
+    assert store.decisions(plan_id)[-1].reason == (
+        f'the swap failed; plan {back.plan_id} moves instance {b.instance_uuid} back to h2')
+
+
+def the_way_on_says_where_it_comes_from_and_the_end_that_all_is_as_it_was(store):
+    plan_id, a, b = begun(store, parking='h3')
+    ended(store, a, now=NOW + 10)
+    ended(store, b, now=NOW + 20)
+    on = follower(store, a)
+    assert store.plan(on.plan_id).plan.warnings == (
+        f'instance {a.instance_uuid} goes on from its parking host in the swap of plan '
+        f'{plan_id}',)
+    ended(store, on, TaskState.FAILED, now=NOW + 30)
+    ended(store, follower(store, b), now=NOW + 40)
+    ended(store, follower(store, a), now=NOW + 50)
+    said = store.decisions(plan_id)[-1]
+    assert (said.verb, said.reason) == ('undone', 'all are back where they were')
+
+
+def of_one_that_is_stuck_all_who_are_away_are_told(store):
+    plan_id, a, b = begun(store, parking='h3')
+    ended(store, a, now=NOW + 10)
+    ended(store, b, now=NOW + 20)
+    ended(store, follower(store, a), TaskState.FAILED, now=NOW + 30)
+    ended(store, follower(store, b), TaskState.FAILED, now=NOW + 40)
+    assert store.decisions(plan_id)[-1].reason == (
+        f'the swap failed, and so did its undo: {b.instance_uuid} is on h1, was on h2, '
+        f'{a.instance_uuid} is on h3, was on h1')
+
+
+def swaps_come_in_the_order_in_which_they_began_and_tasks_in_that_of_their_ends(store):
+    _, (plan_id, a, b) = two_at_once(store)
+    with store.engine.begin() as connection:
+        for key, at in (('0', 3.0), ('1', 1.0), ('2', 2.0), ('3', 2.0)):
+            connection.execute(sa.insert(tables.swap).values(
+                swap_id=key, plan_id=plan_id, scope='blue', created_at=at, state=swaps.SWAPPED,
+                members='[["x", "h1", "h2"], ["y", "h2", "h1"]]', undos='[]', passes=0))
+        for task, at in ((a, 50.0), (b, 20.0)):
+            connection.execute(sa.update(tables.task).where(
+                tables.task.c.task_id == task.task_id).values(
+                    completed_at=at, state='completed'))
+    *made, swap = store.swaps_of(plan_id)
+    assert [one.swap_id for one in made] == ['1', '2', '3', '0']
+    assert [row.task.task_id for row in swap.tasks] == [b.task_id, a.task_id]
+    with store.engine.begin() as connection:
+        connection.execute(sa.update(tables.task).where(
+            tables.task.c.task_id == b.task_id).values(completed_at=None, state='submitted'))
+    assert [row.task.task_id for row in store.swaps_of(plan_id)[-1].tasks] == [
+        a.task_id, b.task_id], 'who lives is last'
+
+
+def several_that_go_wrong_are_each_told_once(store):
+    for plan_id, _, _ in (begun(store), begun(store)):
+        with store.engine.begin() as connection:
+            connection.execute(sa.update(tables.swap).where(
+                tables.swap.c.plan_id == plan_id).values(state=swaps.STUCK))
+    assert len(store.settle_swaps(NOW)) == 2
+    assert store.settle_swaps(NOW) == []
+
+
+def whom_no_task_moves_now_is_held_as_one_that_a_task_moves(store):
+    _, a, b = begun(store, parking='h3')
+    ended(store, a)
+    assert store.flights()[-1] == model.Flight(
+        a.instance_uuid, 'h3', 'h2', 'task', ('h1',), 'blue')
+
+
+ALL = [what_is_called_off_is_the_other_half_alone,
+       the_way_back_is_a_plan_and_a_task_of_their_own,
+       the_way_on_says_where_it_comes_from_and_the_end_that_all_is_as_it_was,
+       of_one_that_is_stuck_all_who_are_away_are_told,
+       swaps_come_in_the_order_in_which_they_began_and_tasks_in_that_of_their_ends,
+       several_that_go_wrong_are_each_told_once,
+       whom_no_task_moves_now_is_held_as_one_that_a_task_moves,
+       both_halves_end_it_and_nobody_is_told_of_what_went_well,
        the_first_one_goes_back_when_the_second_one_fails,
        an_undo_that_fails_is_told_with_who_is_where,
        nothing_is_undone_when_the_first_one_fails,
