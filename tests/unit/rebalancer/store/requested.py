@@ -17,11 +17,13 @@ import dataclasses
 import threading
 
 import pytest
+import sqlalchemy as sa
 
 from kronos_nova import exception
 from kronos_nova import model
 from kronos_nova.rebalancer.store import decisions
 from kronos_nova.rebalancer.store import requests
+from kronos_nova.rebalancer.store import tables
 from tests.unit.rebalancer.store import cases
 from tests.unit.rebalancer.store.cases import NOW
 
@@ -77,6 +79,32 @@ def requests_are_of_whoever_came_first_until_he_goes_silent(store):
     store.transaction(lambda c: requests.beat(c, 'two', NOW + 111))
     assert [r.request_id for r in _claim(store, 'three', NOW + 120)] == ['r1']
     assert [r.request_id for r in _claim(store, 'three', NOW + 200)] == ['r1', 'r2', 'r3']
+
+
+def open_ones_of_its_kinds_are_claimed_the_oldest_first_and_nothing_else_changes(store):
+    """Beside those that have ended, of other kinds, of others, and its own of another kind."""
+    def stored():
+        return {r.request_id: r for r in store.transaction(lambda c: requests.listed(c, 99))}
+
+    _receive(store, _request('ended', at=NOW - 9), _request('lost', at=NOW - 8),
+             _request('theirs', at=NOW - 7))
+    _claim(store, now=NOW - 100)
+    store.transaction(lambda c: requests.end(c, 'ended', 'one', NOW - 90, 'reply', False))
+    _claim(store, 'two', now=NOW - 30)
+    _receive(store, _request('a', at=NOW + 3), _request('c', at=NOW + 2), _request('b', at=NOW + 1),
+             _request('e', at=NOW + 4), _request('d', at=NOW + 4),
+             _request('other', 'migrate vm', at=NOW))
+    before = stored()
+    assert [r.request_id for r in _claim(store, 'three', kinds=['stop vm'], limit=2)] == [
+        'b', 'c']
+    after = stored()
+    assert {name for name in after if after[name] != before[name]} == {'b', 'c'}
+    assert [r.request_id for r in _claim(store, 'three', kinds=['migrate vm'])] == ['other']
+    assert [r.request_id for r in _claim(store, 'three', kinds=['stop vm'])] == list('bcade')
+    with store.engine.connect() as connection:
+        heard = {row.request_id: row.heartbeat_at
+                 for row in connection.execute(sa.select(tables.request))}
+    assert (heard['ended'], heard['theirs'], heard['a']) == (NOW - 100, NOW - 30, NOW)
 
 
 def who_leaves_is_not_waited_for(store):
@@ -207,11 +235,12 @@ def a_plan_and_the_note_that_it_is_a_request_s_are_one(store):
 
 
 ALL = [
+    open_ones_of_its_kinds_are_claimed_the_oldest_first_and_nothing_else_changes,
     a_request_is_kept_once_and_comes_back_as_it_was, one_of_many_keeps_a_request,
     requests_are_of_whoever_came_first_until_he_goes_silent,
     who_leaves_is_not_waited_for,
     who_has_lost_a_request_writes_nothing_of_it, an_ended_request_is_told_until_it_has_arrived,
     ended_requests_are_told_the_oldest_first_and_so_many_at_a_time,
-       requests_are_listed_the_newest_first, what_has_ended_is_written_no_more,
-       an_open_request_cannot_be_told, purge_forgets_what_was_told_and_nothing_else,
+    requests_are_listed_the_newest_first, what_has_ended_is_written_no_more,
+    an_open_request_cannot_be_told, purge_forgets_what_was_told_and_nothing_else,
     a_plan_and_the_note_that_it_is_a_request_s_are_one]
