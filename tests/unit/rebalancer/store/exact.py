@@ -101,6 +101,65 @@ def a_requeue_changes_its_task_alone(store):
             'error_type': 'MigrationFailed'}})
 
 
+def what_is_put_back_keeps_the_marks_that_it_is_given(store):
+    ids = crowd(store)
+    marks = (('queue', NOW), ('pre_flight', NOW + 1))
+    assert store.requeue(ids['blue', TaskState.CLAIMED], 'w', NOW, not_before=NOW, retry_count=0,
+                         attempt=0, marks=marks)
+    assert store.task(ids['blue', TaskState.CLAIMED]).marks == marks
+
+
+def what_is_not_there_is_not_put_back_and_not_found(store):
+    assert store.task('nobody') is None
+    assert store.requeue('nobody', 'w', NOW, not_before=NOW, retry_count=0, attempt=0) is False
+
+
+def states_that_no_mark_may_set_are_named(store):
+    ids = crowd(store)
+    mine = ids['blue', TaskState.CLAIMED]
+    for state, fields, words in (
+            (TaskState.FAILED, {}, 'mark() cannot set failed'),
+            (TaskState.SUBMITTED, {'scope': 'x', 'plan_id': 'y'},
+             "mark() cannot set ['plan_id', 'scope']")):
+        with pytest.raises(ValueError) as error:
+            store.mark(mine, 'w', [TaskState.CLAIMED], state, NOW, **fields)
+        assert str(error.value) == words
+
+
+def tasks_are_found_by_state_scope_and_worker(store):
+    mine, theirs = crowd(store), crowd(store, 'other')
+
+    def found(*asked, **kw):
+        return {row.task.task_id for row in store.in_states(*asked, **kw)}
+
+    claimed = [TaskState.CLAIMED]
+    assert found(claimed, worker='w') == {
+        mine[scope, TaskState.CLAIMED] for scope in ('blue', 'green')}
+    assert found(claimed, ['blue']) == {
+        ids['blue', TaskState.CLAIMED] for ids in (mine, theirs)}
+    assert found(claimed, ['blue'], worker='other') == {theirs['blue', TaskState.CLAIMED]}
+    assert found([TaskState.QUEUED, TaskState.CLAIMED], [], worker='w') == set()
+    assert len(found([TaskState.QUEUED, TaskState.CLAIMED])) == 8
+
+
+def how_many_have_ended_and_when_the_last_did(store):
+    assert store.ended() == (0, 0.0)
+    for at in (NOW + 20, NOW + 90):
+        cases.save(store)
+        cases.end(store, cases.claim(store, now=NOW + 900), TaskState.COMPLETED, at)
+    cases.save(store)
+    assert store.ended() == (2, NOW + 90)
+
+
+def what_has_no_end_of_its_time_can_be_claimed_and_what_has_until_then(store):
+    """A row of an earlier release has none."""
+    cases.save(store, [lambda p, s: cases.make_task(p, s, deadline=NOW + 10)])
+    assert cases.claim(store, now=NOW + 10) is None
+    with store.engine.begin() as connection:
+        connection.execute(sa.update(tables.task).values(expires_at=None))
+    assert cases.claim(store, now=NOW + 10) is not None
+
+
 def an_end_changes_its_task_alone(store):
     ids = crowd(store)
     mine = ids['blue', TaskState.SUBMITTED]
@@ -319,6 +378,11 @@ def nobody_lifts_a_quarantine_of_no_kind(store):
 
 
 ALL = [
+    what_is_put_back_keeps_the_marks_that_it_is_given,
+    what_is_not_there_is_not_put_back_and_not_found,
+    states_that_no_mark_may_set_are_named, tasks_are_found_by_state_scope_and_worker,
+    how_many_have_ended_and_when_the_last_did,
+    what_has_no_end_of_its_time_can_be_claimed_and_what_has_until_then,
     a_mark_changes_its_task_alone, a_requeue_changes_its_task_alone,
     an_end_changes_its_task_alone, a_sign_of_life_is_of_what_is_in_flight,
     an_adoption_is_of_silent_tasks_that_nova_may_know,

@@ -419,6 +419,15 @@ def swaps_come_in_the_order_in_which_they_began_and_tasks_in_that_of_their_ends(
         a.task_id, b.task_id], 'who lives is last'
 
 
+def when_the_second_one_is_too_late_the_first_one_goes_back_from_then_on(store):
+    plan_id, a, b = begun(store, deadline=NOW + 500)
+    ended(store, a)
+    assert [t.task_id for t in store.expire(None, NOW + 500, 60)] == [b.task_id]
+    back = follower(store, a)
+    assert (back.to_host, back.created_at) == ('h1', NOW + 500)
+    assert state_of(store, plan_id) == swaps.UNDOING
+
+
 def several_that_go_wrong_are_each_told_once(store):
     for plan_id, _, _ in (begun(store), begun(store)):
         with store.engine.begin() as connection:
@@ -440,6 +449,7 @@ ALL = [what_is_called_off_is_the_other_half_alone,
        the_way_on_says_where_it_comes_from_and_the_end_that_all_is_as_it_was,
        of_one_that_is_stuck_all_who_are_away_are_told,
        swaps_come_in_the_order_in_which_they_began_and_tasks_in_that_of_their_ends,
+       when_the_second_one_is_too_late_the_first_one_goes_back_from_then_on,
        several_that_go_wrong_are_each_told_once,
        whom_no_task_moves_now_is_held_as_one_that_a_task_moves,
        both_halves_end_it_and_nobody_is_told_of_what_went_well,
