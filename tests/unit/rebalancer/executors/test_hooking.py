@@ -36,6 +36,7 @@ class Step(hooks.Step):
         self.hook, self.when, self.answers = hook, when, answers
 
     def poll(self, now):
+        self.hook.polls += 1
         answer = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
         if isinstance(answer, Exception):
             raise answer
@@ -51,7 +52,7 @@ class Hook(hooks.Hook):
     def __init__(self, bench, name='one', before=(True,), after=(True,)):
         self.bench, self.name = bench, name
         self.answers = {'before': list(before), 'after': list(after)}
-        self.calls, self.closed = [], []
+        self.calls, self.closed, self.polls = [], [], 0
 
     def marker(self, call):
         assert call.marker == ''
@@ -229,6 +230,65 @@ def test_a_hook_that_is_not_installed_fails_as_any_other(bench):
     bench.plan()
     bench.passes(1)
     assert 'No plugin named' in bench.row().error and bench.owed() == []
+    assert bench.row().error.startswith(str(exception.HookFailed(
+        instance_uuid=bench.tasks[0].instance_uuid, hook='nobody', problem=''))[:-2])
+
+
+def test_the_afters_of_a_task_come_one_after_the_other(bench):
+    """Each undoes what was done after what the next one has done."""
+    bench.use(Hook(bench), Hook(bench, 'two', after=[False, False, True]))
+    bench.plan()
+    bench.passes(3)
+    assert bench.order[-1] == 'after two'
+    bench.passes(1)
+    assert bench.order[-1] == 'after two', 'the first one waits for it'
+    bench.passes(3)
+    assert bench.order[-2:] == ['after two', 'after one'] and bench.owed() == []
+
+
+def test_hooks_of_a_silent_executor_are_left_to_those_who_serve_its_scope(bench):
+    bench.use(Hook(bench, before=[False]))
+    bench.plan()
+    bench.passes(1)
+    bench.store.cancel(bench.tasks[0].task_id, bench.now, cancelled_by='me', reason='why',
+                       instance_cooldown=900)
+    bench.now += 100
+    for scope, order in (('green', ['before one']), ('blue', ['before one', 'after one'])):
+        bench.passes(2, by=bench.new_worker(
+            f'of {scope}', dataclasses.replace(benches.SETTINGS, scopes=frozenset({scope}))))
+        assert bench.order == order
+
+
+def test_who_was_held_up_for_less_than_half_a_claim_goes_on(bench):
+    hook = Hook(bench)
+    bench.use(hook)
+    real = bench.store.owe
+
+    def slow(*args):
+        found = real(*args)
+        bench.now += 29
+        return found
+    bench.store.owe = slow
+    bench.plan()
+    bench.passes(1)
+    assert [when for when, _call in hook.calls] == ['before']
+
+
+def test_what_is_left_to_do_is_said_of_an_after_that_cannot_be_called(bench, caplog):
+    hook = Hook(bench)
+    call = hook._call
+
+    def broken(when, what):
+        if when == 'after':
+            raise failed('cannot')
+        return call(when, what)
+
+    hook._call = broken
+    bench.use(hook, after_tries=1)
+    bench.plan()
+    bench.passes(5)
+    text, = said(caplog, 'ERROR')
+    assert text.endswith(f'It is given up. Look after {bench.tasks[0].instance_uuid}.')
 
 
 def test_after_is_called_again_later_and_given_up_with_what_is_left_to_do(bench, caplog):
@@ -363,8 +423,9 @@ def test_a_step_after_the_migration_is_let_go_when_another_executor_has_ended_th
     bench.now += 100  # the executor stands still
     bench.passes(2, by=bench.new_worker('w2'))
     assert bench.owed() == [] and bench.order.count('after one') == 2
-    closed = hook.closed.count('after')
+    closed, polls = hook.closed.count('after'), hook.polls
     bench.passes(1)
+    assert hook.polls == polls, 'it asks no more'
     assert hook.closed.count('after') == closed + 1 and bench.worker._hooks.due is None
 
 
@@ -479,8 +540,9 @@ def test_what_a_task_brings_is_not_passed_over(bench):
 def test_what_may_not_begin_any_more_is_still_ended(bench):
     bench.use(Hook(bench))
     catalogue = hooking.Catalogue(bench.hooks.__getitem__, frozenset({'two'}))
-    with pytest.raises(hooks.Failed, match=r'is in neither \[hooks\] enabled nor on_request'):
+    with pytest.raises(hooks.Failed) as error:
         catalogue['one']
+    assert str(error.value) == str(failed('is in neither [hooks] enabled nor on_request'))
     assert catalogue.installed('one') is bench.hooks['one']
 
 
