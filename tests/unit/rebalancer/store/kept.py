@@ -17,6 +17,7 @@ Each function takes a store with an upgraded, empty database, as in :mod:`cases`
 """
 
 import collections
+import dataclasses
 import json
 
 import pytest
@@ -33,6 +34,7 @@ from kronos_nova.rebalancer.store import requests
 from kronos_nova.rebalancer.store import rows
 from kronos_nova.rebalancer.store import tables
 from tests.unit.rebalancer.store import cases
+from tests.unit.rebalancer.store import hooks
 from tests.unit.rebalancer.store.approvals import LIMITS
 from tests.unit.rebalancer.store.approvals import pending
 from tests.unit.rebalancer.store.approvals import SAID
@@ -309,6 +311,143 @@ def releasing_ends_a_lease_that_lives_and_says_no_more(store):
     assert [row['until'] for row in _all(store, tables.lease)] == [0.0]
 
 
+# What is asked of it.
+
+def scopes_are_told_with_when_they_were_planned(store):
+    lease_of(store, 'green')
+    save(store, 0, 'blue', now=NOW + 5, reason='why')
+    assert store.scopes() == ['blue', 'green']
+    assert [store.planned_at(scope) for scope in ('blue', 'green', 'red')] == [
+        NOW + 5, None, None]
+    assert store.has_free(['blue', 'red']) and not store.has_free(['green', 'blue'])
+
+
+def tasks_off_a_host_are_found_the_oldest_first(store):
+    """Those that live, and what was written since."""
+    def off(host, at, ended=None):
+        _, (task,), _ = save(store, [lambda p, s: make_task(
+            p, s, from_host=host, created_at=at)], now=at)
+        if ended is not None:
+            store.cancel(task.task_id, ended, cancelled_by='me', reason='', instance_cooldown=0)
+        return task.task_id
+
+    old, live = off('h1', NOW + 9, ended=NOW + 20), off('h1', NOW + 8)
+    off('h1', NOW, ended=NOW + 19.9)
+    off('h7', NOW)
+    assert [row.task.task_id for row in store.tasks_from('h1', NOW + 20)] == [live, old]
+
+
+def the_newest_tasks_of_an_instance_come_first(store):
+    made = []
+    for at in (NOW, NOW + 20, NOW + 10):
+        _, (task,), _ = save(store, [lambda p, s, at=at: make_task(
+            p, s, instance_uuid='i', created_at=at)], now=at)
+        store.cancel(task.task_id, at, cancelled_by='me', reason='', instance_cooldown=0)
+        made.append(task.task_id)
+    save(store)
+    first, last, middle = made
+    assert [[row.task.task_id for row in store.tasks_of_instance('i', limit)]
+            for limit in (9, 2)] == [[last, middle, first], [last, middle]]
+
+
+def a_task_that_somebody_sent_is_doubted_with_what_differs(store):
+    _, (task,), _ = save(store)
+    assert store.doubt(task) is None
+    assert store.doubt(dataclasses.replace(task, to_host='h3')) is None, 'an alternate'
+    for name in ('plan_id', 'aggregate', 'instance_uuid', 'from_host', 'to_host'):
+        assert store.doubt(dataclasses.replace(task, **{name: 'x'})) == (
+            f'is of a task with another {name}')
+    assert store.doubt(dataclasses.replace(task, task_id='x')) == 'is not in the database'
+    store.cancel(task.task_id, NOW, cancelled_by='me', reason='', instance_cooldown=0)
+    assert store.doubt(task) == 'is of a task that has ended (cancelled)'
+
+
+def a_hook_is_owed_for_its_instance_until_it_is_settled(store):
+    row = hooks.claimed(store)
+    other = hooks.claimed(store, scope='green')
+    hooks.owe(store, what := hooks.owing(row))
+    assert store.owes(row.task.instance_uuid) and not store.owes(other.task.instance_uuid)
+    store.settle_owed(what.owed_id, 'w')
+    assert not store.owes(row.task.instance_uuid)
+
+
+def a_wish_lasts_from_its_beginning_until_its_scope_is_content(store):
+    blue, green = lease_of(store), lease_of(store, 'green')
+    assert store.wished() == {}
+    assert (store.wish(blue, NOW), store.wish(green, NOW + 1)) == (NOW, NOW + 1)
+    assert store.wish(blue, NOW + 60) == NOW
+    store.content(blue)
+    assert store.wished() == {'green': NOW + 1}
+    assert store.wish(blue, NOW + 90) == NOW + 90
+
+
+def what_lapses_in_another_scope_is_left_to_its_engine(store):
+    save(store, [pending(deadline=NOW + 60)], 'green')
+    lease = lease_of(store)
+    before = cases.dump(store)
+    assert store.lapse(lease, NOW + 60) == [] and cases.dump(store) == before
+    task, = store.lapse(lease_of(store, 'green'), NOW + 60)
+    assert store.task(task.task_id).error_type == 'TaskExpired'
+
+
+def what_an_operator_cancels_says_so(store):
+    _, (task,), _ = save(store)
+    store.cancel(task.task_id, NOW, cancelled_by='me', reason='why not', instance_cooldown=0)
+    row = store.task(task.task_id)
+    assert (row.error, row.error_type) == ('Cancelled by me: why not', 'MigrationCancelled')
+
+
+def the_newest_plan_of_a_scope_is_its_own_though_another_s_is_as_old(store):
+    old, _, _ = save(store, now=NOW, scope='green')
+    blue, _, _ = save(store, now=NOW)
+    green, _, _ = save(store, now=NOW + 5, scope='green')
+    found = store.newest_plans()
+    assert {scope: row.plan_id for scope, row in found.items()} == {'blue': blue, 'green': green}
+
+
+# What came of plans.
+
+def the_newest_plan_of_the_scope_alone_is_judged_and_older_ones_are_forgotten(store):
+    """Another scope's wait for their own scores."""
+    made = {}
+    for name, scope, at in (('old', 'blue', 10), ('new', 'blue', 30), ('mid', 'blue', 20),
+                            ('other', 'green', 40)):
+        made[name], (task,), _ = save(store, scope=scope, now=NOW + at)
+        _insert(store, tables.outcome, plan_id=made[name], scope=scope, planned_at=NOW + at,
+                combined_before=0.5, combined_foreseen=0.3)
+        with store.engine.begin() as connection:
+            connection.execute(sa.update(tables.task).where(
+                tables.task.c.task_id == task.task_id).values(
+                    state='completed', active_instance=None, created_at=NOW + at,
+                    completed_at=NOW + at + 5))
+    assert store.realise(lease_of(store), 0.25, NOW + 100) == breakers.Outcome(
+        made['new'], 0.5, 0.3, 0.25)
+    assert {row['plan_id']: row['realised_at'] for row in _all(store, tables.outcome)} == {
+        made['new']: NOW + 100, made['other']: None}
+
+
+def only_failures_that_say_something_of_the_cloud_count(store):
+    for error_type, count in (('MigrationFailed', 1), ('PreFlightError', 2)):
+        for _ in range(count):
+            save(store)
+            cases.end(store, cases.claim(store), TaskState.FAILED, NOW + 5,
+                      error_type=error_type)
+    save(store)
+    cases.end(store, cases.claim(store), TaskState.COMPLETED, NOW + 5)
+    assert store.failures('blue', NOW) == (1, 2)
+    assert store.failures('green', NOW) == (0, 0)
+
+
+def what_is_judged_of_a_scope_begins_with_its_own_last_trip(store):
+    for scope in ('blue', 'green'):
+        plan_id, _, _ = save(store, scope=scope)
+        _insert(store, tables.outcome, plan_id=plan_id, scope=scope, planned_at=NOW,
+                combined_before=0.5, combined_foreseen=0.3, combined_realised=0.6,
+                realised_at=NOW + 9)
+    store.trip(lease_of(store), NOW + 9, seconds=60, paused_by='breaker', reason='worse')
+    assert store.outcomes('blue', 9) == [] and len(store.outcomes('green', 9)) == 1
+
+
 ALL = [what_was_not_done_is_kept_with_its_plan,
        a_plan_of_another_release_is_read_with_defaults_and_without_what_is_new,
        a_cycle_of_another_release_is_read_with_defaults,
@@ -326,4 +465,16 @@ ALL = [what_was_not_done_is_kept_with_its_plan,
        a_host_in_quarantine_stays_there_though_what_it_had_begun_arrives,
        a_host_that_is_quarantined_is_first_refused_again_after_it,
        what_comes_between_leaves_a_scope_that_nobody_has_to_nobody,
-       releasing_ends_a_lease_that_lives_and_says_no_more]
+       releasing_ends_a_lease_that_lives_and_says_no_more,
+       scopes_are_told_with_when_they_were_planned,
+       tasks_off_a_host_are_found_the_oldest_first,
+       the_newest_tasks_of_an_instance_come_first,
+       a_task_that_somebody_sent_is_doubted_with_what_differs,
+       a_hook_is_owed_for_its_instance_until_it_is_settled,
+       a_wish_lasts_from_its_beginning_until_its_scope_is_content,
+       what_lapses_in_another_scope_is_left_to_its_engine,
+       what_an_operator_cancels_says_so,
+       the_newest_plan_of_a_scope_is_its_own_though_another_s_is_as_old,
+       the_newest_plan_of_the_scope_alone_is_judged_and_older_ones_are_forgotten,
+       only_failures_that_say_something_of_the_cloud_count,
+       what_is_judged_of_a_scope_begins_with_its_own_last_trip]

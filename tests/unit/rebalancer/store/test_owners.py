@@ -17,12 +17,15 @@ import socket
 
 from oslo_config import cfg
 import pytest
+import sqlalchemy as sa
 
 from kronos_nova import exception
 from kronos_nova.cmd import _wiring
 from kronos_nova.conf import opts
 from kronos_nova.rebalancer.store import api
 from kronos_nova.rebalancer.store import owners
+from kronos_nova.rebalancer.store import tables
+from tests.unit.rebalancer.store import cases
 
 BOOT = '11111111-2222-3333-4444-555555555555'
 
@@ -99,3 +102,36 @@ def test_what_the_configuration_says_is_refused_before_tables_are_made(conf):
         _wiring.store(conf)
     with pytest.raises(exception.StoreError, match='revision none'):
         api.Store(conf).check()
+
+
+def test_executors_of_another_machine_are_refused_while_they_are_heard_of(conf):
+    store = _wiring.store(conf)
+    other = f'ctl3:{BOOT}:8:uuid'
+    now = store.now()
+    cases.save(store, 2, now=now)
+    claimed = cases.claim(store, other, now=now)
+    cases.claim(store, 'one of ours', now=now)
+    path = store.engine.url.database
+    with pytest.raises(exception.StoreError) as error:
+        store.refuse_other_machines()
+    assert str(error.value) == str(exception.StoreError(
+        problem=f'file {path} is SQLite and in use on another machine: ctl3',
+        remedy=owners.REMEDY))
+    for change in ({'heartbeat_at': now - api.WRITER_SECONDS - 60}, {'active_instance': None}):
+        with store.engine.begin() as connection:
+            connection.execute(sa.update(tables.task).where(
+                tables.task.c.task_id == claimed.task.task_id).values(**change))
+        store.refuse_other_machines()
+        with store.engine.begin() as connection:
+            connection.execute(sa.update(tables.task).where(
+                tables.task.c.task_id == claimed.task.task_id).values(heartbeat_at=now))
+    store.close()
+
+
+@pytest.mark.parametrize('url', ['sqlite://', 'sqlite:///:memory:'])
+def test_a_database_in_memory_is_refused_with_what_to_use(url):
+    with pytest.raises(exception.StoreError) as error:
+        api.Store.from_url(url).refuse_other_machines()
+    assert str(error.value) == str(exception.StoreError(
+        problem='is SQLite in memory, which no other process sees',
+        remedy='Give [database] connection a file, or use MariaDB or PostgreSQL.'))
