@@ -190,3 +190,25 @@ def test_why_a_migration_failed_is_told_with_its_instance(bench, fields, kind, p
     assert (row.task.state, row.error_type) == (TaskState.FAILED, kind.wire_type)
     expected = kind(instance_uuid=row.task.instance_uuid, rule='copies-disk', problem=problem)
     assert row.error == str(expected)
+
+
+def test_a_driver_that_fails_while_it_looks_is_told_with_the_task_and_looked_at_again(
+        bench, caplog):
+    bench.driver.answers['look'] = [ZeroDivisionError('by nothing'), base.Stage.COMPLETED]
+    bench.plan()
+    bench.passes(3)
+    task, = bench.tasks
+    assert said(caplog, 'unexpectedly') == [('ERROR', f'Task {task.task_id}: ' + str(
+        worker.UnexpectedError(
+            instance_uuid=task.instance_uuid,
+            problem='the executor driver failed unexpectedly (ZeroDivisionError: by nothing); '
+                    'report this with the log')))]
+    assert bench.state is TaskState.COMPLETED
+
+
+def test_what_does_not_look_as_nova_says_is_after_its_flight_all_the_while(bench):
+    bench.driver.answers['post_flight'] = [error(exception.MigrationFailed)] * 2 + [None]
+    bench.plan()
+    bench.passes(5)
+    assert bench.state is TaskState.COMPLETED
+    assert bench.row().attempts[-1].phases['post_flight'] == 20
