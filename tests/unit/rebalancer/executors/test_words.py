@@ -212,3 +212,33 @@ def test_what_does_not_look_as_nova_says_is_after_its_flight_all_the_while(bench
     bench.passes(5)
     assert bench.state is TaskState.COMPLETED
     assert bench.row().attempts[-1].phases['post_flight'] == 20
+
+
+def test_nova_being_away_while_it_is_looked_at_is_said_with_the_task(bench, caplog):
+    bench.driver.answers['look'] = [error(exception.NovaClientError), base.Stage.COMPLETED]
+    bench.plan()
+    bench.passes(3)
+    assert said(caplog, 'looked at') == [
+        ('WARNING', f'Task {bench.tasks[0].task_id}: {error(exception.NovaClientError)}. It is '
+                    'looked at again.')]
+
+
+@pytest.mark.parametrize('failure', [ZeroDivisionError('by nothing'),
+                                     error(exception.NovaClientError)])
+def test_what_cannot_be_looked_at_any_more_is_late_all_the_same(bench, failure):
+    bench.driver.answers['look'] = [failure]
+    bench.plan()
+    bench.passes(70)
+    assert (bench.state, bench.row().error) == (TaskState.UNKNOWN, worker.LATE)
+
+
+def test_what_was_aborted_at_its_deadline_ends_with_its_instance_and_why(bench):
+    bench.driver.answers['look'] = [base.Stage.RUNNING]
+    bench.plan()
+    one = bench.new_worker('one', dataclasses.replace(SETTINGS, abort_at_deadline=True))
+    bench.passes(75, by=one)
+    bench.driver.answers['look'] = [base.Stage.CANCELLED]
+    bench.passes(2, by=one)
+    assert (bench.state, bench.row().error) == (TaskState.FAILED, str(exception.MigrationTimeout(
+        instance_uuid=bench.tasks[0].instance_uuid,
+        problem='its migration took longer than its deadline and was aborted')))

@@ -51,6 +51,9 @@ def a_plan_that_is_asked_for_begins_and_changes_nothing_else_of_the_scope(store)
     assert store.decisions(plan_id) == [
         decisions.Decision('reverted', NOW, 'me@here', 1, 'plan x: why not')]
     assert store.plan(plan_id).plan.moves[0].phase is model.Phase.REQUESTED
+    row = store.plan(plan_id)
+    assert (row.epoch, row.dry_run, row.created_at) == (2, False, NOW), 'the one after the engine'
+    assert store.spent('blue', NOW) == 1
 
 
 def what_an_engine_has_in_mind_meanwhile_is_fenced_and_it_goes_on_in_its_next_cycle(store):

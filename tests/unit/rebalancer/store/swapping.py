@@ -365,6 +365,9 @@ def the_way_back_is_a_plan_and_a_task_of_their_own(store):
         alternates=(), alternate_improvements=(), improvement=0.0, phase=model.Phase.REQUESTED,
         priority=0, wave=0, requires=(), retry_count=0, not_before=0.0, created_at=NOW + 30,
         deadline=NOW + 30 + rows.BEGIN_WITHIN, state=TaskState.QUEUED, trees=())
+    row = store.plan(back.plan_id)
+    assert (row.epoch, row.dry_run, row.created_at) == (0, False, NOW + 30), 'of no engine'
+    assert store.spent('blue', NOW + 30) == 1
     assert store.plan(back.plan_id).plan == model.Plan(
         'blue', (model.Move(b.instance_uuid, 'h1', 'h2', model.Phase.REQUESTED),),
         warnings=(f'instance {b.instance_uuid} undoes the swap of plan {plan_id}',))
