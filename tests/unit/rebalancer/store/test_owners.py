@@ -52,6 +52,41 @@ def test_hosts_are_named_in_short_or_in_full():
     assert owners.named_elsewhere([mine, socket.getfqdn(), 'localhost', 'z', 'a']) == ['a', 'z']
 
 
+def test_names_of_this_machine_are_its_own_with_and_without_a_domain(monkeypatch):
+    monkeypatch.setattr(socket, 'gethostname', lambda: 'ctl1.cell.example')
+    monkeypatch.setattr(socket, 'getfqdn', lambda: 'ctl1.example.org')
+    others = ['cell', 'ctl2', 'example', 'ctl1.example', '.', '']
+    assert owners.named_elsewhere(
+        ['ctl1', 'ctl1.cell.example', 'ctl1.example.org', 'localhost', *others]) == sorted(others)
+    path = '/var/k.sqlite'
+    monkeypatch.setattr(owners, 'network_file_system', lambda path: None)
+    assert owners.unsound(path, ['b', 'a', 'ctl1']) == (
+        f'file {path} is SQLite, and [executor] hosts names other machines: a, b')
+
+
+def test_a_name_with_colons_is_one_host(monkeypatch):
+    assert owners.elsewhere([f'fe80::1:{BOOT}:7:uuid']) == ['fe80::1']
+
+
+def test_where_no_kernel_tells_its_number_nothing_is_known(monkeypatch, tmp_path):
+    monkeypatch.setattr(owners, 'BOOT_ID', str(tmp_path / 'none'))
+    assert owners.boot_id() == '' and owners.elsewhere([f'ctl2:{BOOT}:7:uuid']) == []
+    assert owners.name().split(':')[1] == ''
+
+
+@pytest.mark.parametrize(('lines', 'found'), [
+    ('/dev/a / ext4\nnas:/x {0} nfs4', 'nfs4'),  # no options
+    ('nas:/x {0}', None), ('', None),
+    ('nas:/x {0} nfs4 rw\n/dev/b {0} xfs rw', None),  # the later one is seen
+    ('/dev/b {0} xfs rw\nnas:/x {0} nfs4 rw', 'nfs4'),
+    ('nas:/x {0} nfs4 rw\n/dev/a / ext4 rw', 'nfs4'),  # the longer one
+    ('/dev/b {0} zfs rw\nnas:/x {0} nfs4 rw\n/dev/c {0} xfs rw', None)])
+def test_of_several_mounts_that_hold_a_file_the_longest_and_last_counts(tmp_path, lines, found):
+    mounts = tmp_path / 'mounts'
+    mounts.write_text(lines.format(tmp_path))
+    assert owners.network_file_system(str(tmp_path / 'k.sqlite'), str(mounts)) == found
+
+
 def test_network_file_systems_are_told_by_the_mount_that_holds_the_file(tmp_path):
     mounts = tmp_path / 'mounts'
     shared = tmp_path / 'two words'

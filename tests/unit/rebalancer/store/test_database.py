@@ -1,0 +1,166 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+
+"""The engine is made as the configuration says, and its errors are sentences."""
+
+import errno
+import os
+
+from oslo_config import cfg
+from oslo_db import exception as db_exception
+from oslo_db.sqlalchemy import engines
+import pytest
+import sqlalchemy as sa
+from sqlalchemy import exc as sa_exc
+
+from kronos_nova import exception
+from kronos_nova.conf import opts
+from kronos_nova.rebalancer.store import database
+
+OPTIONS = {'mysql_sql_mode': 'ANSI', 'mysql_wsrep_sync_wait': 3, 'connection_recycle_time': 77,
+           'max_pool_size': 4, 'max_overflow': 6, 'pool_timeout': 9,
+           'connection_parameters': 'ssl_ca=/ca'}
+URL = 'mysql+pymysql://kronos:s3cret@db/kronos'
+
+
+@pytest.fixture
+def made(monkeypatch):
+    """(URL, options) of each engine that is asked for; SQLite in memory stands for it."""
+    found, real = [], engines.create_engine
+
+    def create(url, **options):
+        found.append((sa.engine.make_url(url), options))
+        return real('sqlite://', sqlite_fk=True)
+    monkeypatch.setattr(engines, 'create_engine', create)
+    return found
+
+
+@pytest.fixture
+def conf():
+    conf = cfg.ConfigOpts()
+    opts.register(conf)
+    conf([], default_config_files=[])
+    conf.set_override('connection', URL, 'database')
+    for name, value in OPTIONS.items():
+        conf.set_override(name, value, 'database')
+    return conf
+
+
+FIXED = {'sqlite_fk': True, 'max_retries': 0, 'thread_checkin': False}
+
+
+def test_all_that_is_configured_reaches_the_engine(conf, made):
+    database.connect(conf)
+    (url, options), = made
+    assert url.render_as_string(hide_password=False) == f'{URL}?charset=utf8mb4'
+    assert options == OPTIONS | FIXED
+
+
+def test_who_would_rather_have_no_answer_than_wait_has_limits_and_one_connection(conf, made):
+    database.connect(conf, patient=False)
+    (url, options), = made
+    assert dict(url.query) == {'ssl_ca': '/ca', 'charset': 'utf8mb4', **dict.fromkeys(
+        ('connect_timeout', 'read_timeout', 'write_timeout'), '5')}
+    assert options == FIXED | {'mysql_sql_mode': 'ANSI', 'connection_recycle_time': 77,
+                               'max_pool_size': 1}
+
+
+def test_limits_that_an_operator_gives_stay(conf, made):
+    conf.set_override('connection_parameters', 'read_timeout=60', 'database')
+    database.connect(conf, patient=False)
+    assert made[0][0].query['read_timeout'] == '60'
+
+
+def test_strict_mode_and_whole_characters_are_the_default(made):
+    database.from_url('mysql+pymysql://db/kronos?charset=utf8')
+    database.from_url('postgresql+psycopg2://db/kronos')
+    assert [dict(url.query) for url, _ in made] == [{'charset': 'utf8'}, {}]
+    assert [options['mysql_sql_mode'] for _, options in made] == ['TRADITIONAL'] * 2
+
+
+@pytest.mark.parametrize('url', ['nonsense', 'mysql+pymysql://me:p@ss@db/kronos',
+                                 'nosuch://db/kronos'])
+def test_a_url_that_cannot_be_understood_is_not_repeated(url):
+    with pytest.raises(exception.StoreError) as error:
+        database.from_url(url)
+    assert str(error.value) == str(exception.StoreError(
+        problem='URL in [database] connection cannot be understood',
+        remedy='Write it as sqlite:////path/file or mysql+pymysql://user:password@host/name, '
+               'with special characters of the password quoted: %40 for @, %2F for /.'))
+
+
+def test_a_file_that_cannot_be_made_is_told_with_why(tmp_path):
+    path = str(tmp_path)
+    with pytest.raises(exception.StoreError) as error:
+        database.from_url(f'sqlite:///{path}')
+    assert str(error.value) == str(exception.StoreError(
+        problem=f'file {path} cannot be opened ({os.strerror(errno.EISDIR)})',
+        remedy='Correct the owner and mode of the file and its directory.'))
+
+
+def test_what_is_in_memory_makes_no_file(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for url in ('sqlite://', 'sqlite:///:memory:'):
+        database.from_url(url)
+    assert list(tmp_path.iterdir()) == []
+
+
+class Orig(Exception):
+    """What a driver raises."""
+
+
+def explained(engine, error):
+    with pytest.raises(exception.StoreError) as found, database.explained(engine):
+        raise error
+    assert found.value.__cause__ is None and found.value.__suppress_context__
+    return str(found.value)
+
+
+@pytest.fixture
+def server():
+    """Never reached."""
+    return sa.create_engine('postgresql+psycopg2://kronos:s3cret@db/kronos?password=t0ken')
+
+
+WHERE = 'postgresql+psycopg2://kronos:***@db/kronos'
+
+
+def test_a_statement_that_is_refused_is_told_without_its_parameters(server):
+    inner = sa_exc.DBAPIError('SELECT s3cret', {'a': 's3cret'}, Orig('no   right\nto do it'))
+    for error in (db_exception.DBError(inner), inner):
+        assert explained(server, error) == str(exception.StoreError(
+            problem=f'{WHERE} refused a statement (no right to do it)',
+            remedy="See the database server's log; check rights, disk space and the schema "
+                   'revision.'))
+
+
+def test_a_server_that_is_away_and_a_database_that_is_not_there_are_told_apart(server):
+    assert explained(server, db_exception.DBConnectionError(Orig('gone'))) == str(
+        exception.StoreError(problem=f'{WHERE} cannot be reached (gone)',
+                             remedy='Check [database] connection and that the server runs.'))
+    assert explained(server, db_exception.DBNonExistentDatabase(
+        'kronos', Orig('unknown database'))) == str(exception.StoreError(
+            problem=f'{WHERE} does not exist (unknown database)',
+            remedy='Create it and grant its user all rights on it.'))
+
+
+@pytest.mark.parametrize(('said', 'shown'), [
+    ('', 'Orig'), ('x' * 200, 'x' * 200), ('x' * 201, 'x' * 200)])
+def test_what_a_driver_says_is_cut_and_when_it_says_nothing_its_kind_is_told(
+        server, said, shown):
+    assert f'refused a statement ({shown})' in explained(
+        server, db_exception.DBError(Orig(said)))
+
+
+def test_words_of_sqlite_mean_nothing_from_a_server(server):
+    assert 'check rights' in explained(server, db_exception.DBError(Orig('table is full')))
