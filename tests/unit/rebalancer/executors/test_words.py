@@ -242,3 +242,42 @@ def test_what_was_aborted_at_its_deadline_ends_with_its_instance_and_why(bench):
     assert (bench.state, bench.row().error) == (TaskState.FAILED, str(exception.MigrationTimeout(
         instance_uuid=bench.tasks[0].instance_uuid,
         problem='its migration took longer than its deadline and was aborted')))
+
+
+def test_a_request_is_said_with_its_instance_hosts_and_ids(bench, caplog):
+    bench.plan()
+    with caplog.at_level(logging.INFO):
+        bench.passes(1)
+    task, = bench.tasks
+    assert said(caplog, 'requested') == [
+        ('INFO', f'Instance {task.instance_uuid}: live migration from h1 to h2 requested (spread, '
+                 f'task {task.task_id}, request req-1)')]
+
+
+@pytest.mark.parametrize('failure', [error(exception.AmbiguousSubmit), OSError('broken pipe')])
+def test_a_request_that_may_have_arrived_is_said_and_kept_with_why(bench, caplog, failure):
+    bench.driver.answers['submit'] = [failure]
+    bench.driver.answers['look'] = [base.Stage.RUNNING]
+    bench.plan()
+    bench.passes(1)
+    task, row = bench.tasks[0], bench.row()
+    expected = failure if isinstance(failure, exception.AmbiguousSubmit) else (
+        worker.UnexpectedError(
+            instance_uuid=task.instance_uuid,
+            problem='the executor driver failed unexpectedly (OSError: broken pipe); report this '
+                    'with the log'))
+    assert (row.task.state, row.error, row.error_type) == (
+        TaskState.UNKNOWN, str(expected), expected.wire_type)
+    assert said(caplog, str(expected)) == [('WARNING', f'Task {task.task_id}: {expected}')]
+
+
+def test_a_request_whose_task_is_another_s_by_then_is_said_to_be_lost(bench, caplog):
+    def slow(task):
+        bench.now += 61
+        assert [row.task.task_id for row in bench.store.adopt('w2', None, bench.now, 60)]
+        return 'req-1'
+    bench.driver.answers['submit'] = [slow]
+    bench.plan()
+    bench.passes(1)
+    assert said(caplog, 'taken over') == [
+        ('WARNING', f'{about(bench)} was taken over by another executor, or cancelled')]

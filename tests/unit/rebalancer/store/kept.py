@@ -405,6 +405,65 @@ def the_newest_plan_of_a_scope_is_its_own_though_another_s_is_as_old(store):
     assert {scope: row.plan_id for scope, row in found.items()} == {'blue': blue, 'green': green}
 
 
+def a_silent_claim_passes_on_in_its_scope_and_its_time_and_in_order(store):
+    made = {}
+    for name, scope, kw in (('last', 'blue', {'not_before': NOW + 2}),
+                            ('second', 'blue', {'not_before': NOW + 1, 'priority': 5}),
+                            ('first', 'blue', {'not_before': NOW + 1, 'priority': 3}),
+                            ('late', 'blue', {'deadline': NOW + 90}), ('other', 'green', {})):
+        _, (task,), _ = save(store, [lambda p, s, kw=kw: make_task(p, s, **kw)], scope)
+        made[task.task_id] = name
+    for _ in made:
+        assert cases.claim(store, 'w1', now=NOW + 5, per_scope=9, total=9)
+
+    def claimed(scopes):
+        row = cases.claim(store, 'w2', now=NOW + 100, scopes=scopes, per_scope=9, total=9)
+        return row and made[row.task.task_id]
+    assert [claimed({'blue'}) for _ in range(4)] == ['first', 'second', 'last', None]
+    assert claimed({'blue', 'green'}) == 'other'
+
+
+def a_scope_that_is_paused_waits_while_others_go_on(store):
+    for scope in ('blue', 'green'):
+        save(store, scope=scope)
+    store.pause('blue', NOW, seconds=None, paused_by='me', reason='mine')
+    assert cases.claim(store).task.aggregate == 'green'
+    assert cases.claim(store) is None
+
+
+def what_has_moved_is_remembered_in_order_and_nothing_else_is(store):
+    ends = {}
+    for at, state in ((40, TaskState.COMPLETED), (10, TaskState.COMPLETED),
+                      (30, TaskState.FAILED), (20, TaskState.COMPLETED),
+                      (50, TaskState.CANCELLED)):
+        save(store)
+        row = cases.claim(store)
+        cases.end(store, row, state, NOW + at,
+                  error_type=None if state is TaskState.COMPLETED else 'X')
+        ends[row.task.instance_uuid] = at
+    found = store.history('blue', NOW + 60).completed
+    assert [(ends[move.instance_uuid], at - NOW) for move, at in found] == [
+        (10, 10), (20, 20), (40, 40)]
+
+
+def plans_wait_each_by_itself_the_oldest_first(store):
+    made = [save(store, [pending(created_at=NOW - n)] * (1 + n % 2), scope, now=NOW - n)[0]
+            for n, scope in enumerate(('blue', 'green', 'blue', 'red'))]
+    assert [(w.plan_id, w.scope, w.moves, w.since) for w in store.waiting(NOW)] == [
+        (made[3], 'red', 2, NOW - 3), (made[2], 'blue', 1, NOW - 2),
+        (made[1], 'green', 2, NOW - 1), (made[0], 'blue', 1, NOW)]
+
+
+def what_came_of_plans_is_told_the_newest_first(store):
+    for planned, realised in ((1, 30), (3, 10), (2, 20), (4, 20)):
+        plan_id, _, _ = save(store)
+        _insert(store, tables.outcome, plan_id=plan_id, scope='blue', planned_at=NOW + planned,
+                combined_before=float(planned), combined_foreseen=0.3, combined_realised=0.6,
+                realised_at=NOW + realised)
+    assert [outcome.before for outcome in store.outcomes('blue', 9)] == [1, 4, 2, 3]
+    assert [outcome.before for outcome in store.outcomes('blue', 2)] == [1, 4]
+
+
 # What came of plans.
 
 def the_newest_plan_of_the_scope_alone_is_judged_and_older_ones_are_forgotten(store):
@@ -477,4 +536,9 @@ ALL = [what_was_not_done_is_kept_with_its_plan,
        the_newest_plan_of_a_scope_is_its_own_though_another_s_is_as_old,
        the_newest_plan_of_the_scope_alone_is_judged_and_older_ones_are_forgotten,
        only_failures_that_say_something_of_the_cloud_count,
-       what_is_judged_of_a_scope_begins_with_its_own_last_trip]
+       what_is_judged_of_a_scope_begins_with_its_own_last_trip,
+       a_silent_claim_passes_on_in_its_scope_and_its_time_and_in_order,
+       a_scope_that_is_paused_waits_while_others_go_on,
+       what_has_moved_is_remembered_in_order_and_nothing_else_is,
+       plans_wait_each_by_itself_the_oldest_first,
+       what_came_of_plans_is_told_the_newest_first]
