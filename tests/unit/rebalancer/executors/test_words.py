@@ -281,3 +281,22 @@ def test_a_request_whose_task_is_another_s_by_then_is_said_to_be_lost(bench, cap
     bench.passes(1)
     assert said(caplog, 'taken over') == [
         ('WARNING', f'{about(bench)} was taken over by another executor, or cancelled')]
+
+
+@pytest.mark.parametrize(('seconds', 'asked'), [(29, True), (31, False)])
+def test_who_was_held_up_for_half_a_claim_before_the_request_says_so_and_looks_first(
+        bench, caplog, seconds, asked):
+    real = bench.store.mark
+
+    def slow(task_id, *args, **kw):
+        found = real(task_id, *args, **kw)
+        bench.now += seconds
+        return found
+    bench.store.mark = slow
+    bench.plan()
+    bench.worker.run_once(bench.now)
+    assert (bench.steps('submit'), bench.state) == (
+        (['h2'], TaskState.SUBMITTED) if asked else ([], TaskState.SUBMITTING))
+    assert said(caplog, 'held up') == ([] if asked else [
+        ('WARNING', f'{about(bench)}: this executor was held up before it could ask for the '
+                    'migration; it is looked up first')])

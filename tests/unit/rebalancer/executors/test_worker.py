@@ -881,19 +881,6 @@ def test_after_a_crash_the_successor_looks_before_it_asks(bench, step):
     assert len(bench.steps('submit')) == 1
 
 
-def test_an_executor_held_up_before_the_request_does_not_send_it(bench):
-    bench.plan()
-    mark = bench.store.mark
-
-    def slow_commit(*args, **kw):
-        done = mark(*args, **kw)
-        bench.now += 40
-        return done
-    bench.store.mark = slow_commit
-    bench.passes(1)
-    assert bench.state is TaskState.SUBMITTING and bench.steps('submit') == []
-
-
 def test_a_task_in_doubt_after_a_lost_commit_is_spoken_of(bench, caplog):
     """The database fails over as it says that submitting is committed: nobody
     knows whether Nova was asked."""

@@ -331,10 +331,12 @@ def tasks_off_a_host_are_found_the_oldest_first(store):
             store.cancel(task.task_id, ended, cancelled_by='me', reason='', instance_cooldown=0)
         return task.task_id
 
-    old, live = off('h1', NOW + 9, ended=NOW + 20), off('h1', NOW + 8)
+    found = [(at, off('h1', NOW + at, ended)) for at, ended in (
+        (9, NOW + 20), (3, None), (7, None), (5, NOW + 20), (1, None), (8, None))]
     off('h1', NOW, ended=NOW + 19.9)
     off('h7', NOW)
-    assert [row.task.task_id for row in store.tasks_from('h1', NOW + 20)] == [live, old]
+    assert [row.task.task_id for row in store.tasks_from('h1', NOW + 20)] == [
+        task_id for _, task_id in sorted(found)]
 
 
 def the_newest_tasks_of_an_instance_come_first(store):

@@ -442,6 +442,7 @@ def several_that_go_wrong_are_each_told_once(store):
 
 def whom_no_task_moves_now_is_held_as_one_that_a_task_moves(store):
     _, a, b = begun(store, parking='h3')
+    assert model.Flight(b.instance_uuid, 'h2', 'h1', 'task', (), 'blue') in store.flights()
     ended(store, a)
     assert store.flights()[-1] == model.Flight(
         a.instance_uuid, 'h3', 'h2', 'task', ('h1',), 'blue')

@@ -19,8 +19,10 @@ import sqlite3
 import stat
 
 from oslo_config import cfg
+from oslo_db import exception as db_exception
 import pytest
 import sqlalchemy as sa
+import tenacity
 
 from kronos_nova import exception
 from kronos_nova.conf import opts
@@ -96,6 +98,45 @@ def test_a_writer_locks_before_it_reads(store, tmp_path):
         assert cases.at_once(2, read_then_write) == [None, None]
     with store.engine.connect() as connection:
         assert connection.execute(sa.text('SELECT passes FROM gate')).scalar() == 40
+
+
+@pytest.mark.parametrize('error', [db_exception.DBDeadlock, db_exception.DBDuplicateEntry])
+@pytest.mark.parametrize('lost', [7, 8])
+def test_a_race_that_is_lost_is_run_again_seven_times_after_short_waits(
+        store, monkeypatch, error, lost):
+    waits, tried = [], []
+    monkeypatch.setattr(tenacity.nap.time, 'sleep', waits.append)
+
+    def step(connection):
+        tried.append(1)
+        if len(tried) <= lost:
+            raise error
+        return 'done'
+    if lost < 8:
+        assert store.transaction(step) == 'done'
+    else:
+        with pytest.raises(exception.StoreError, match='refused a statement'):
+            store.transaction(step)
+    assert len(tried) == 8 and len(waits) == 7
+    assert all(0 <= wait <= min(1.0, 0.02 * 2 ** n) for n, wait in enumerate(waits))
+    assert len(set(waits)) == 7, 'two that met do not meet again'
+
+
+def test_what_is_no_race_is_not_run_again(store):
+    tried = []
+
+    def step(connection):
+        tried.append(1)
+        raise db_exception.DBConnectionError
+    with pytest.raises(exception.StoreError):
+        store.transaction(step)
+    assert tried == [1]
+
+
+def test_simulations_have_a_clock_of_their_own():
+    for store in (api.Store.from_url('sqlite://', clock=lambda: 5.0),
+                  api.Store(engine=database.from_url('sqlite://'), clock=lambda: 5.0)):
+        assert store.now() == 5.0
 
 
 def test_configuration_names_the_database(tmp_path):
