@@ -164,3 +164,57 @@ def test_what_a_driver_says_is_cut_and_when_it_says_nothing_its_kind_is_told(
 
 def test_words_of_sqlite_mean_nothing_from_a_server(server):
     assert 'check rights' in explained(server, db_exception.DBError(Orig('table is full')))
+
+
+@pytest.mark.parametrize(('driver', 'limits'), [
+    ('mysql+mysqldb', {'charset': 'utf8mb4', 'connect_timeout': '5', 'read_timeout': '5',
+                       'write_timeout': '5'}),
+    ('mariadb+mysqldb', {'charset': 'utf8mb4', 'connect_timeout': '5', 'read_timeout': '5',
+                         'write_timeout': '5'}),
+    *((driver, {'connect_timeout': '5', 'tcp_user_timeout': '5000',
+                'options': '-c statement_timeout=5s'})
+      for driver in ('postgresql+psycopg2', 'postgresql+psycopg'))])
+def test_each_driver_has_its_own_limits(conf, made, driver, limits):
+    conf.set_override('connection', f'{driver}://kronos:s3cret@db/kronos', 'database')
+    conf.set_override('connection_parameters', '', 'database')
+    database.connect(conf, patient=False)
+    (url, _), = made
+    assert (dict(url.query), url.password) == (limits, 's3cret')
+
+
+def test_a_driver_without_limits_is_used_as_it_is(conf, made):
+    conf.set_override('connection', 'sqlite:///:memory:', 'database')
+    database.connect(conf, patient=False)
+    assert dict(made[0][0].query) == {'ssl_ca': '/ca'}
+
+
+def test_a_driver_that_is_not_installed_is_named(monkeypatch):
+    def missing(url, **options):
+        raise ImportError("No module named 'MySQLdb'")
+    monkeypatch.setattr(engines, 'create_engine', missing)
+    with pytest.raises(exception.StoreError) as error:
+        database.from_url('mysql+mysqldb://kronos:s3cret@db/kronos')
+    assert str(error.value) == str(exception.StoreError(
+        problem="driver for mysql+mysqldb is not installed (No module named 'MySQLdb')",
+        remedy='Install it or choose another in [database] connection.'))
+
+
+@pytest.mark.parametrize(('text', 'path'), [
+    ('sqlite:////var/k.sqlite', '/var/k.sqlite'), ('sqlite:///k.sqlite', 'k.sqlite'),
+    ('sqlite://', None), ('sqlite:///:memory:', None), (URL, None), ('nonsense', None),
+    ('', None), (None, None)])
+def test_which_file_a_url_means(text, path):
+    assert database.sqlite_file(text) == path
+
+
+def test_who_only_asks_makes_no_file(tmp_path):
+    path = f'{tmp_path}/k.sqlite'
+    for text in (URL, None, 'sqlite://', f'sqlite:///{tmp_path}'):
+        database.must_exist(text)
+    with pytest.raises(exception.StoreError) as error:
+        database.must_exist(f'sqlite:///{path}')
+    assert str(error.value) == str(exception.StoreError(
+        problem=f'file {path} does not exist',
+        remedy='Check [database] connection, or run kronos-manage db sync as the user of '
+               'the daemons.'))
+    assert list(tmp_path.iterdir()) == []
