@@ -712,3 +712,15 @@ def test_who_was_held_up_since_it_was_told_that_they_are_its_own_polls_nothing(b
         after, = bench.worker._hooks._after.values()
         assert bench.worker._hooks._look_after(after) is False
     assert len(polled) == before > 0
+
+
+def test_a_task_whose_hooks_nobody_came_back_to_says_that_they_are_ended_first(bench, caplog):
+    bench.use(Hook(bench, before=[False, True]))
+    bench.plan()
+    bench.passes(1)
+    bench.now += 100
+    bench.passes(1, by=bench.new_worker('w2'))
+    task, = bench.tasks
+    assert said(caplog, 'WARNING') == [
+        f'Instance {task.instance_uuid}: task {task.task_id} goes back to the queue: whoever '
+        'called its hooks did not come to ask Nova; they are ended first']

@@ -300,3 +300,32 @@ def test_who_was_held_up_for_half_a_claim_before_the_request_says_so_and_looks_f
     assert said(caplog, 'held up') == ([] if asked else [
         ('WARNING', f'{about(bench)}: this executor was held up before it could ask for the '
                     'migration; it is looked up first')])
+
+
+@pytest.mark.parametrize('scope', ['blue', None])
+def test_what_is_paused_before_the_request_goes_back_and_says_why(bench, caplog, scope):
+    bench.driver.answers['pre_flight'] = [lambda task: bench.store.pause(
+        scope, bench.now, seconds=None, paused_by='me', reason='mine') and 'marker']
+    bench.plan()
+    with caplog.at_level(logging.INFO):
+        bench.passes(1)
+    assert (bench.state, bench.steps('submit')) == (TaskState.QUEUED, [])
+    pause, = bench.store.pauses(bench.now)
+    assert said(caplog, 'back to the queue') == [
+        ('INFO', f'{about(bench)} goes back to the queue: {pause}')]
+
+
+def test_a_freeze_that_begins_before_the_request_is_asked_for_by_the_time(bench, caplog):
+    def frozen(now):
+        return 'frozen' if now >= cases.NOW + 5 else None
+
+    def slow(task):
+        bench.now += 5
+        return 'marker'
+    bench.driver.answers['pre_flight'] = [slow]
+    bench.plan()
+    one = bench.new_worker('one', dataclasses.replace(SETTINGS, frozen=frozen))
+    with caplog.at_level(logging.INFO):
+        bench.passes(1, by=one)
+    assert said(caplog, 'back to the queue') == [
+        ('INFO', f'{about(bench)} goes back to the queue: frozen')]
