@@ -99,20 +99,20 @@ def each_scope_is_counted_by_itself(store):
     for scope, hosts, planned, before in (('blue', ('h1',), 60, 0.8), ('green', (), 50, 0.6),
                                           ('red', ('h2', 'h3', 'h4'), 40, 0.4)):
         save(store, 0, scope, now=now - planned, draining=hosts, reason='why')
-        for n in range(2):
+        for n in (1, 0):
             plan_id = cases.new_id()
             _insert(store, tables.plan, plan_id=plan_id, scope=scope, epoch=1, created_at=now,
                     dry_run=False, moves=0, document='{"moves": []}')
             _insert(store, tables.outcome, plan_id=plan_id, scope=scope, planned_at=now,
                     combined_before=before, combined_foreseen=before / 2 + n,
-                    combined_realised=0.1, realised_at=now - planned + n)
+                    combined_realised=0.1, realised_at=now - planned / 10 + n)
     _insert(store, tables.lease, scope='over', owner='gone', epoch=4, until=now,
             policy_hash='', planned_at=now)
     found = store.census().scopes
     assert {scope: (told.draining, told.planned_at, told.owner, told.realised_at)
             for scope, told in found.items()} == {
-        'blue': (1, now - 60, 'engine', now - 59), 'green': (0, now - 50, 'engine', now - 49),
-        'red': (3, now - 40, 'engine', now - 39), 'over': (0, now, 'gone', None)}
+        'blue': (1, now - 60, 'engine', now - 5), 'green': (0, now - 50, 'engine', now - 4),
+        'red': (3, now - 40, 'engine', now - 3), 'over': (0, now, 'gone', None)}
     for scope, before in (('blue', 0.8), ('green', 0.6), ('red', 0.4)):
         told = found[scope].outcome
         assert told == breakers.Outcome(told.plan_id, before, before / 2 + 1, 0.1)
@@ -147,6 +147,18 @@ def live_tasks_are_counted_by_scope_phase_and_state(store):
     assert 0 <= found.ages['late', 'queued'] < 60
     assert 100 <= found.ages['green', 'queued'] < 200
     assert 300 <= found.ages['blue', 'submitted'] < 400
+
+
+def the_age_of_a_state_is_that_of_its_oldest_task_in_whatever_phase(store):
+    now = store.now()
+    for scope, spread, evacuate in (('blue', 100, 300), ('green', 300, 100)):
+        for phase, ago in ((model.Phase.SPREAD, spread), (model.Phase.EVACUATE, evacuate)):
+            save(store, [lambda p, s, phase=phase, ago=ago: make_task(
+                p, s, created_at=now - ago, phase=phase)], scope)
+    found = store.census()
+    assert found.tasks == {(scope, phase, 'queued'): 1 for scope in ('blue', 'green')
+                           for phase in ('spread', 'evacuate')}
+    assert all(300 <= found.ages[scope, 'queued'] < 400 for scope in ('blue', 'green'))
 
 
 def requests_are_counted_with_the_time_that_the_oldest_has_waited(store):
@@ -466,19 +478,47 @@ def what_came_of_plans_is_told_the_newest_first(store):
     assert [outcome.before for outcome in store.outcomes('blue', 2)] == [1, 4]
 
 
+def what_nobody_was_ever_heard_of_is_silent(store):
+    """Rows of an earlier release, or of somebody who let go."""
+    save(store)
+    assert cases.claim(store, 'w1')
+    _set(store, tables.task, heartbeat_at=None)
+    assert cases.claim(store, 'w2').worker == 'w2'
+    for let_go in ({'worker': None}, {'worker': 'w1', 'heartbeat_at': None}):
+        row = hooks.claimed(store, 'w1', 'green')
+        hooks.owe(store, what := hooks.owing(row), worker='w1')
+        cases.end(store, row, worker='w1')
+        assert hooks.taken(store, 'w2') == []
+        _set(store, tables.owed_hook, **let_go)
+        assert hooks.taken(store, 'w2') == [what.owed_id]
+        store.settle_owed(what.owed_id, 'w2')
+
+
+def an_end_keeps_how_often_it_was_tried(store):
+    save(store)
+    row = cases.claim(store)
+    task = row.task
+    store.finish(task, model.Result(
+        task.task_id, task.plan_id, 'blue', task.instance_uuid, 'h1', 'h2', success=False,
+        error='no', error_type='X', retry_count=3), TaskState.FAILED, NOW, worker='w',
+        instance_cooldown=0)
+    assert store.task(task.task_id).task.retry_count == 3
+
+
 # What came of plans.
 
 def the_newest_plan_of_the_scope_alone_is_judged_and_older_ones_are_forgotten(store):
     """Another scope's wait for their own scores."""
-    made = {}
-    for name, scope, at in (('old', 'blue', 10), ('new', 'blue', 30), ('mid', 'blue', 20),
+    made = dict(zip(('old', 'mid', 'new'), sorted(
+        save(store, now=NOW)[0] for _ in range(3)), strict=True))
+    made['other'], _, _ = save(store, scope='green', now=NOW)
+    for name, scope, at in (('mid', 'blue', 20), ('old', 'blue', 10), ('new', 'blue', 30),
                             ('other', 'green', 40)):
-        made[name], (task,), _ = save(store, scope=scope, now=NOW + at)
         _insert(store, tables.outcome, plan_id=made[name], scope=scope, planned_at=NOW + at,
                 combined_before=0.5, combined_foreseen=0.3)
         with store.engine.begin() as connection:
             connection.execute(sa.update(tables.task).where(
-                tables.task.c.task_id == task.task_id).values(
+                tables.task.c.plan_id == made[name]).values(
                     state='completed', active_instance=None, created_at=NOW + at,
                     completed_at=NOW + at + 5))
     assert store.realise(lease_of(store), 0.25, NOW + 100) == breakers.Outcome(
@@ -543,4 +583,7 @@ ALL = [what_was_not_done_is_kept_with_its_plan,
        a_scope_that_is_paused_waits_while_others_go_on,
        what_has_moved_is_remembered_in_order_and_nothing_else_is,
        plans_wait_each_by_itself_the_oldest_first,
-       what_came_of_plans_is_told_the_newest_first]
+       what_came_of_plans_is_told_the_newest_first,
+       the_age_of_a_state_is_that_of_its_oldest_task_in_whatever_phase,
+       what_nobody_was_ever_heard_of_is_silent,
+       an_end_keeps_how_often_it_was_tried]

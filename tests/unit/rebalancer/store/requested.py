@@ -101,6 +101,7 @@ def open_ones_of_its_kinds_are_claimed_the_oldest_first_and_nothing_else_changes
     assert {name for name in after if after[name] != before[name]} == {'b', 'c'}
     assert [r.request_id for r in _claim(store, 'three', kinds=['migrate vm'])] == ['other']
     assert [r.request_id for r in _claim(store, 'three', kinds=['stop vm'])] == list('bcade')
+    store.transaction(lambda c: requests.beat(c, 'one', NOW + 9))
     with store.engine.connect() as connection:
         heard = {row.request_id: row.heartbeat_at
                  for row in connection.execute(sa.select(tables.request))}
