@@ -505,6 +505,14 @@ def an_end_keeps_how_often_it_was_tried(store):
     assert store.task(task.task_id).task.retry_count == 3
 
 
+def a_lease_has_the_policies_of_whoever_has_it_now(store):
+    store.release(store.acquire_lease('blue', 'e1', 30, 'old'))
+    assert store.acquire_lease('blue', 'e2', 30, 'new')
+    assert store.acquire_lease('blue', 'e3', 30, 'new') is None
+    with pytest.raises(exception.StoreError, match='leased by engine e2.*policies file'):
+        store.acquire_lease('blue', 'e1', 30, 'old')
+
+
 # What came of plans.
 
 def the_newest_plan_of_the_scope_alone_is_judged_and_older_ones_are_forgotten(store):
@@ -586,4 +594,5 @@ ALL = [what_was_not_done_is_kept_with_its_plan,
        what_came_of_plans_is_told_the_newest_first,
        the_age_of_a_state_is_that_of_its_oldest_task_in_whatever_phase,
        what_nobody_was_ever_heard_of_is_silent,
-       an_end_keeps_how_often_it_was_tried]
+       an_end_keeps_how_often_it_was_tried,
+       a_lease_has_the_policies_of_whoever_has_it_now]
