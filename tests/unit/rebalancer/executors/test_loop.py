@@ -325,3 +325,21 @@ def test_that_its_presence_could_not_be_written_is_for_whoever_debugs(bench, cap
     # When it begins and when it ends.
     assert [(r.levelname, r.getMessage()) for r in caplog.records] == [
         ('DEBUG', 'Executor w1: The database is away. Start it.')] * 2
+
+
+def test_tasks_of_other_scopes_are_left_to_whoever_serves_them(bench):
+    bench.plan(cases.make_task, elsewhere)
+    _, (theirs,), _ = cases.save(bench.store, scope='green', now=bench.now - 1)
+    one = bench.new_worker('one', dataclasses.replace(SETTINGS, scopes=frozenset({'blue'})))
+    bench.passes(3, by=one)
+    assert bench.state is bench.row(1).task.state is TaskState.COMPLETED
+    assert bench.store.task(theirs.task_id).task.state is TaskState.QUEUED
+
+
+def test_the_driver_knows_what_is_emptied_in_the_scope_and_elsewhere(bench):
+    cases.save(bench.store, 0, draining=['h7'], reason='drain')
+    cases.save(bench.store, 0, scope='green', draining=['h8'], reason='drain')
+    cases.save(bench.store, draining=['h7'], now=bench.now)
+    bench.passes(1)
+    assert bench.driver.known.draining == {'h7', 'h8'}
+    assert bench.driver.known.history.draining == {'h7'}

@@ -329,3 +329,13 @@ def test_a_freeze_that_begins_before_the_request_is_asked_for_by_the_time(bench,
         bench.passes(1, by=one)
     assert said(caplog, 'back to the queue') == [
         ('INFO', f'{about(bench)} goes back to the queue: frozen')]
+
+
+@pytest.mark.parametrize(('detail', 'text'), [
+    ('by an operator', 'by an operator'), ('', 'The migration was cancelled in Nova.')])
+def test_what_was_cancelled_in_nova_ends_with_what_it_says(bench, detail, text):
+    bench.driver.answers['look'] = [base.Progress(base.Stage.CANCELLED, detail, MIGRATION)]
+    bench.plan()
+    bench.passes(2)
+    assert (bench.state, bench.row().error, bench.row().error_type) == (
+        TaskState.CANCELLED, text, 'MigrationCancelled')
