@@ -17,6 +17,7 @@ import inspect
 import os
 import sqlite3
 import stat
+import time
 
 from oslo_config import cfg
 from oslo_db import exception as db_exception
@@ -137,6 +138,14 @@ def test_simulations_have_a_clock_of_their_own():
     for store in (api.Store.from_url('sqlite://', clock=lambda: 5.0),
                   api.Store(engine=database.from_url('sqlite://'), clock=lambda: 5.0)):
         assert store.now() == 5.0
+
+
+def test_the_database_in_memory_of_long_simulations_stays(monkeypatch):
+    store = stores.in_memory()
+    cases.save(store)
+    before, now = stores.raw(), time.time()
+    monkeypatch.setattr(time, 'time', lambda: now + 7200)
+    assert stores.raw() is before and len(store.plans()) == 1
 
 
 def test_configuration_names_the_database(tmp_path):
