@@ -259,16 +259,22 @@ def test_hooks_of_a_silent_executor_are_left_to_those_who_serve_its_scope(bench)
         assert bench.order == order
 
 
-def test_who_was_held_up_for_less_than_half_a_claim_goes_on(bench):
-    hook = Hook(bench)
-    bench.use(hook)
+def hold_up(bench, seconds):
+    """Each commit that a hook is owed takes so long; returns how it was."""
     real = bench.store.owe
 
     def slow(*args):
         found = real(*args)
-        bench.now += 29
+        bench.now += seconds
         return found
     bench.store.owe = slow
+    return real
+
+
+def test_who_was_held_up_for_less_than_half_a_claim_goes_on(bench):
+    hook = Hook(bench)
+    bench.use(hook)
+    hold_up(bench, 29)
     bench.plan()
     bench.passes(1)
     assert [when for when, _call in hook.calls] == ['before']
@@ -612,13 +618,7 @@ def test_a_task_that_is_cancelled_meanwhile_gets_its_after(bench):
 def test_an_executor_that_was_held_up_after_its_commit_calls_nothing(bench, caplog):
     hook = Hook(bench)
     bench.use(hook)
-    real = bench.store.owe
-
-    def slow(*args):
-        found = real(*args)
-        bench.now += 31
-        return found
-    bench.store.owe = slow
+    real = hold_up(bench, 31)
     bench.plan()
     bench.passes(1)
     assert hook.calls == [] and len(bench.owed()) == 1

@@ -126,6 +126,20 @@ def test_a_task_of_another_executor_is_said_to_be_lost_and_nothing_is_told(
         [], {}, {})
 
 
+def test_a_claim_that_has_passed_on_before_the_request_is_said_to_be_lost(bench, logged):
+    def overtaken(task):
+        bench.now += 61
+        assert cases.claim(bench.store, 'w2', now=bench.now)
+        return 'marker'
+    bench.driver.answers['pre_flight'] = [overtaken]
+    bench.plan()
+    bench.passes(1)
+    task, = bench.tasks
+    assert (logged(), bench.steps('submit')) == ([
+        ('WARNING', f'Instance {task.instance_uuid}: task {task.task_id} was taken over by '
+                    'another executor, or cancelled')], [])
+
+
 def test_what_is_cancelled_with_a_task_is_said_counted_and_told_as_final(bench, logged):
     first = cases.new_id()
     bench.driver.answers['pre_flight'] = [refusing(exception.InstanceRefused)]
