@@ -14,6 +14,7 @@
 
 from oslo_config import cfg
 
+from kronos_nova.conf import networks
 from kronos_nova.conf import permits
 
 GROUP = cfg.OptGroup('migfra', title='Requests over MQTT')
@@ -42,9 +43,15 @@ OPTS: list[cfg.Opt] = [
                help='Extra spec of flavors whose instances are on hosts that migrate by RDMA, '
                     'when it is true. A request for rdma-migration is refused for all others: '
                     'Nova has no such wish. Empty: for all.'),
-    cfg.BoolOpt('ssh_probe', default=True,
-                help='An instance that was started counts as such only when its SSH answers, on '
-                     'any address of it that can be reached from here.'),
+    cfg.BoolOpt('ssh_probe', default=False,
+                help='Report a start as successful only when SSH of the instance answers at one of '
+                     'its addresses in ssh_probe_networks. Tenants choose the addresses of their '
+                     'instances, so the probe goes to no other network. Off: the status ACTIVE '
+                     'is enough.'),
+    cfg.ListOpt('ssh_probe_networks', item_type=networks.NetworkType(), default=[],
+                help='Networks to which ssh_probe may connect, such as 10.20.0.0/16. Name the '
+                     'networks of instances alone, never those of hypervisors, controllers or '
+                     'storage. ssh_probe requires at least one.'),
     cfg.IntOpt('start_seconds', default=300, min=10, max=86400,
                help='For how long an instance may take to start, stop, pause or unpause, and '
                     'then to answer.'),

@@ -642,6 +642,8 @@ class TestStarted(MigfraCase):
             'kronos_nova.rebalancer.clients.nova_api._addresses',
             lambda data: ('127.0.0.1', '192.0.2.7')))
         self.answering = set()
+        self.conf.set_override('ssh_probe', True, 'migfra')
+        self.conf.set_override('ssh_probe_networks', ['127.0.0.0/8', '192.0.2.0/24'], 'migfra')
         self.scheduler.ask('host1', f'task: start vm\nid: {ID}1\n'
                                     'vm-configurations: [{vm-name: vm-1}]\n')
         time.sleep(1)

@@ -52,6 +52,10 @@ def check(context: base.Context) -> Iterator[base.Item]:
     asked = frozenset().union(*(permit.operations for permit in conf.migfra.allow))
     yield from _useless(conf, asked, hooked)
     yield from _aliases(conf.migfra.pci_aliases)
+    if conf.migfra.ssh_probe and not conf.migfra.ssh_probe_networks:
+        yield base.failed('migfra: ssh_probe', 'it is true, and ssh_probe_networks names no '
+                                               'network: kronos-migfra does not start',
+                          'Name the networks of the instances, or set ssh_probe = false.')
     scopes = _scopes(context)
     for number, permit in enumerate(conf.migfra.allow, 1):
         yield _permit(context, f'migfra: allow {number}', permit, scopes)

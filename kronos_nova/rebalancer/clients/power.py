@@ -12,6 +12,7 @@
 
 """Starts, stops, pauses and unpauses a server, on behalf of who asks kronos-migfra."""
 
+from collections.abc import Sequence
 import dataclasses
 import ipaddress
 import socket
@@ -22,6 +23,8 @@ from kronos_nova.constraints import statuses
 from kronos_nova.rebalancer.clients import api
 from kronos_nova.rebalancer.clients import nova_api
 
+Address = ipaddress.IPv4Address | ipaddress.IPv6Address
+Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 VERSION = '.'.join(map(str, nova_api.BASE))
 SSH_PORT = 22
 
@@ -74,14 +77,38 @@ def ask(nova: nova_api.NovaApi, uuid: str, action: Action) -> bool:
     raise PowerRefused(instance_uuid=uuid, action=action.name, problem=problem)
 
 
-def may_probe(address: str) -> bool:
-    """An address as tenants' servers have, and no service of this machine's."""
+def find_probe_address(address: str, allowed: Sequence[Network]) -> str | None:
+    """Return the address to connect to; None when the probe may not go there.
+
+    A tenant chooses the addresses of an instance, so IPv6 forms that carry an IPv4 address
+    (IPv4-mapped, 6to4, Teredo) are judged by that address as well. A mapped one is connected to
+    by IPv4, as the kernel would.
+
+    :param allowed: the networks that an operator has opened to the probe.
+    """
     try:
-        found = ipaddress.ip_address(address)
+        parsed: Address = ipaddress.ip_address(address)
     except ValueError:
-        return False
-    return not (found.is_loopback or found.is_link_local or found.is_multicast
-                or found.is_unspecified)
+        return None
+    if isinstance(parsed, ipaddress.IPv6Address) and parsed.ipv4_mapped is not None:
+        parsed = parsed.ipv4_mapped
+    if not any(parsed in network for network in allowed):
+        return None
+    return None if any(map(_is_local, (parsed, *_find_embedded(parsed)))) else str(parsed)
+
+
+def _find_embedded(address: Address) -> list[Address]:
+    """IPv4 addresses that a relay would unpack from an IPv6 address."""
+    if not isinstance(address, ipaddress.IPv6Address):
+        return []
+    carried = (address.sixtofour, *(address.teredo or ()))
+    return [ipv4 for ipv4 in carried if ipv4 is not None]
+
+
+def _is_local(address: Address) -> bool:
+    """Whether an address means this machine or its links."""
+    return (address.is_loopback or address.is_link_local or address.is_multicast
+            or address.is_unspecified)
 
 
 def answers_ssh(address: str, port: int = SSH_PORT, seconds: float = 1.0) -> bool:

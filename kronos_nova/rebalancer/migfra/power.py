@@ -22,6 +22,7 @@ from typing import Any
 from oslo_config import cfg
 from oslo_log import log as logging
 
+from kronos_nova import exception
 from kronos_nova.rebalancer.clients import api
 from kronos_nova.rebalancer.clients import nova_api
 from kronos_nova.rebalancer.clients import power
@@ -64,6 +65,11 @@ class PowerHandler:
         self._note = note
         self._busy = busy
         self._aliases = names.aliases(conf.migfra.pci_aliases)
+        if conf.migfra.ssh_probe and not conf.migfra.ssh_probe_networks:
+            raise exception.ConfigError(
+                path='kronos.conf', field='[migfra] ssh_probe_networks',
+                problem='ssh_probe is true and no network is named',
+                remedy='Name the networks of the instances, or set ssh_probe = false.')
         self._probes = probes.Probes(answers or power.answers_ssh)
 
     def rest(self) -> None:
@@ -188,9 +194,13 @@ class PowerHandler:
                          'that [migfra] pci_aliases tells of')
 
     def _reached(self, found: nova_api.Server) -> bool | None:
-        """One that no address is known of counts as it is; None: it is being looked at."""
+        """Return whether the server answers; None while the probe is under way.
+
+        A server without an address in the allowed networks counts as started.
+        """
         if not self._conf.ssh_probe:
             return True
-        addresses = [a for a in found.addresses if power.may_probe(a)]
+        addresses = [probed for address in found.addresses if (probed := power.find_probe_address(
+            address, self._conf.ssh_probe_networks)) is not None]
         return not addresses or self._probes.reached(found.instance.uuid, addresses)
 

@@ -354,3 +354,11 @@ def test_a_users_own_files_come_before_those_of_the_system(library, tmp_path, mo
     assert repin._files(address) == [str(own / name) for name in repin._NAMES]
     monkeypatch.setattr(os, 'geteuid', lambda: 0)
     assert repin._files(address) == list(repin._SYSTEM)
+
+
+def test_an_ssh_probe_without_networks_fails_the_check():
+    probe = {'allow': ['*:*:*'], 'migfra__ssh_probe': True}
+    item = found(migfra.check, **probe)['migfra: ssh_probe']
+    assert item.status is base.Status.FAILED and 'ssh_probe = false' in item.remedy
+    assert 'migfra: ssh_probe' not in found(
+        migfra.check, migfra__ssh_probe_networks=['192.0.2.0/24'], **probe)

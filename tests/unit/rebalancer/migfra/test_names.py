@@ -13,6 +13,7 @@
 
 """Which server is meant by a name, and what its flavor says."""
 
+import ipaddress
 import socket
 import threading
 
@@ -127,12 +128,25 @@ def test_dedicated_processors_are_known_in_every_form(specs, image, expected):
         A, 'h1', extra_specs=specs, image_properties=image)) == expected
 
 
-@pytest.mark.parametrize('address, expected', [
-    ('192.0.2.7', True), ('10.0.0.3', True), ('2001:db8::1', True), ('127.0.0.1', False),
-    ('::1', False), ('169.254.169.254', False), ('fe80::1', False), ('0.0.0.0', False),
-    ('224.0.0.1', False), ('host.example', False), ('', False)])
-def test_no_address_of_this_machine_is_probed(address, expected):
-    assert power.may_probe(address) is expected
+@pytest.mark.parametrize('address, probed', [
+    ('192.0.2.7', '192.0.2.7'), ('::ffff:192.0.2.7', '192.0.2.7'), ('2001:db8::1', '2001:db8::1'),
+    ('10.0.0.3', None), ('2001:db9::1', None), ('127.0.0.1', None), ('::1', None),
+    ('::ffff:127.0.0.1', None), ('::ffff:10.0.0.3', None), ('169.254.169.254', None),
+    ('fe80::1', None), ('fe80::1%eth0', None), ('0.0.0.0', None), ('::', None),
+    ('224.0.0.1', None), ('host.example', None), ('', None)])
+def test_ssh_probe_goes_to_allowed_networks_only(address, probed):
+    allowed = [ipaddress.ip_network(text) for text in ('192.0.2.0/24', '2001:db8::/32')]
+    assert power.find_probe_address(address, allowed) == probed
+    assert power.find_probe_address(address, []) is None
+
+
+@pytest.mark.parametrize('address', [
+    '127.0.0.1', '127.9.9.9', '::1', '::ffff:127.0.0.1', '::ffff:7f00:1', '2002:7f00:1::',
+    '2002:a9fe:a9fe::1', '2001:0:7f00:1::', '2001:0:102:304:0:0:80ff:fffe', '169.254.169.254',
+    'fe80::1', 'fe80::1%eth0', '0.0.0.0', '::', '::ffff:0.0.0.0', '224.0.0.1', 'ff02::1'])
+def test_ssh_probe_never_reaches_this_machine_whatever_is_allowed(address):
+    assert power.find_probe_address(address, [
+        ipaddress.ip_network('0.0.0.0/0'), ipaddress.ip_network('::/0')]) is None
 
 
 @pytest.mark.parametrize('said, expected', [(b'SSH-2.0-OpenSSH', True), (b'HTTP/1.1', False),

@@ -20,6 +20,7 @@ import types
 from oslo_config import cfg
 import pytest
 
+from kronos_nova import exception
 from kronos_nova import model
 from kronos_nova.conf import opts
 from kronos_nova.conf import permits
@@ -158,6 +159,8 @@ def handler(servers):
     opts.register(conf)
     conf([], default_config_files=[])
     conf.set_override('allow', [permits.PermitType()('*:*:*')], 'migfra')
+    conf.set_override('ssh_probe', True, 'migfra')
+    conf.set_override('ssh_probe_networks', ['192.0.2.0/24'], 'migfra')
     addresses = dict.fromkeys(UUIDS, SILENT) | {UUIDS[-1]: WELL}
     servers.ready.add(WELL)
     found = power.PowerHandler(
@@ -198,3 +201,21 @@ def test_who_is_not_known_to_be_silent_is_not_given_up(handler, servers):
         assert time.monotonic() < until
         time.sleep(0.01)
     assert found.failed and 'its SSH does not answer at 192.0.2.1' in found.reply
+
+
+def test_an_ssh_probe_without_networks_stops_the_start():
+    conf = cfg.ConfigOpts()
+    opts.register(conf)
+    conf([], default_config_files=[])
+    conf.set_override('ssh_probe', True, 'migfra')
+    with pytest.raises(exception.ConfigError, match=r'\[migfra\] ssh_probe_networks.*no network'):
+        power.PowerHandler(conf, Nova({}), types.SimpleNamespace(), lambda request, progress: None)
+
+
+def test_only_servers_in_allowed_networks_are_probed(handler, servers):
+    """A tenant's server shows loopback and a neighbour's network; neither is asked."""
+    handler._nova._addresses[UUIDS[0]] = '::ffff:127.0.0.1'
+    handler._nova._addresses[UUIDS[1]] = '10.0.0.9'
+    found = handler.step(start(UUIDS[0], UUIDS[1]), NOW)
+    assert found is not None and not found.failed
+    assert servers.asked == []
