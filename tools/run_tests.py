@@ -260,6 +260,7 @@ def lint(tally: Tally) -> None:
     check(tally, 'hacking', [str(BIN / 'flake8')])
     check(tally, 'mypy', [str(BIN / 'mypy')])
     check(tally, 'layers', [str(BIN / 'lint-imports'), '--config', 'setup.cfg'])
+    check(tally, 'image requirements', [PYTHON, 'tools/image_requirements.py'])
     check(tally, 'release notes', [str(BIN / 'reno'), '-q', 'lint'])
     check(tally, 'sample configuration', [PYTHON, 'tools/generate_samples.py', '--check'])
     check(tally, 'constraints', [PYTHON, 'tools/check_constraints.py'])
@@ -437,6 +438,24 @@ def long(tally: Tally) -> None:
     for environment in ('lower-constraints', 'sbom'):
         check(tally, f'tox -e {environment}', [
             PYTHON, '-m', 'tests.deploy.checkers', 'tox', '-e', environment], minutes=60)
+    audit(tally)
+
+
+def audit(tally: Tally) -> None:
+    """Ask a vulnerability database about the versions that users install.
+
+    A database that does not answer is a skip on a machine without a network, and a failure in a
+    gate.
+    """
+    status, output = execute([PYTHON, '-m', 'tests.deploy.checkers', 'tox', '-e', 'audit'], 20)
+    unanswered = re.findall(r'^audit: not done: (.*)$', output, re.MULTILINE)
+    if status == 0:
+        tally.add(1, 0, 0)
+    elif unanswered and not re.search(r'^audit: .*known vulnerabilit', output, re.MULTILINE) \
+            and not CONTINUOUS_INTEGRATION:
+        tally.skip(f'tox -e audit: the vulnerability database did not answer: {unanswered[0]}')
+    else:
+        tally.fail('tox -e audit')
 
 
 def find_python(version: str) -> str | None:

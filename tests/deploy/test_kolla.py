@@ -68,9 +68,11 @@ def test_the_user_is_kollas_and_the_daemons_run_as_it(rendered):
         assert statements(rendered[image])[-1] == 'USER kronos'
 
 
-def test_the_rebalancer_is_installed_within_kollas_constraints(rendered):
+def test_images_install_hash_pinned_requirements_and_nothing_else(rendered):
     (line,) = [line for line in statements(rendered['kronos-base']) if ' pip ' in line]
-    assert '-c /requirements/upper-constraints.txt /kronos[rebalancer,mysql,mqtt]' in line
+    installs = re.findall(r'pip \S+ install --upgrade\s+([^&]*?) &&', line)
+    assert installs == ['--require-hashes -r /kronos-requirements.txt', '--no-deps /kronos']
+    assert 'COPY requirements.txt /kronos-requirements.txt' in rendered['kronos-base']
     assert 'ADD kronos-base-archive /kronos-base-source' in rendered['kronos-base']
     assert 'ADD plugins-archive /' in rendered['nova-base']
 

@@ -27,15 +27,19 @@ import sys
 
 from packaging import requirements
 from packaging import utils
+from packaging import version
 import pytest
 
 from tests.deploy import checkers
 from tests.unit import test_packaging
+from tools import audit
+from tools import image_requirements
 
 TOP = Path(__file__).resolve().parents[2]
-#: It goes with the libvirt of a system; here it is one of Debian's.
-NOT_INSTALLED = {'libvirt-python'}
-#: Not ours to hand on: Nova and libvirt are there, or an operator has asked for them by name.
+#: libvirt-python goes with the libvirt of a system; here it is one of Debian's. The tests use
+#: psycopg2-binary, which needs no compiler.
+NOT_INSTALLED = {'libvirt-python', 'psycopg2'}
+#: Not ours to hand on: they are there, or an operator has asked for them by name.
 NOT_OURS = {'nova', *NOT_INSTALLED}
 #: SPDX identifiers. MPL-2.0 asks for changes of its own files alone (certifi).
 ALLOWED = {
@@ -173,6 +177,64 @@ def test_lower_constraints_are_the_lower_bounds():
                           cwd=TOP, capture_output=True, text=True, check=False)
     assert done.returncode == 1, 'here are the newest versions, not the oldest'
     assert 'the bound is' in done.stdout
+
+
+#: Package -> the first version without a known vulnerability, and the advisory for the one
+#: before it. urllib3 is what requests and keystoneauth1 bring.
+SAFE = {
+    'requests': ('2.32.4', 'CVE-2024-47081'), 'Jinja2': ('3.1.6', 'CVE-2025-27516'),
+    'PyMySQL': ('1.1.1', 'CVE-2024-36039'), 'urllib3': ('2.6.3', 'CVE-2026-21441')}
+
+
+def test_lower_bounds_exclude_known_vulnerable_versions():
+    admitted = {each.name: each.specifier for each in _required()}
+    for name, (safe, advisory) in SAFE.items():
+        (lower,) = (each.version for each in admitted[name] if each.operator == '>=')
+        assert version.Version(lower) >= version.Version(safe), f'{name}: {advisory}'
+
+
+def test_image_requirements_are_complete_and_pinned_by_hash():
+    text = image_requirements.FILE.read_text()
+    constraints = (TOP / 'constraints.txt').read_text()
+    assert image_requirements.find_problems(text, constraints) == []
+    setup = configparser.ConfigParser(interpolation=None)
+    setup.read(TOP / 'setup.cfg')
+    wanted = [requirements.Requirement(line) for source in (
+        (TOP / 'requirements.txt').read_text(),
+        *(setup['extras'][name] for name in image_requirements.EXTRAS))
+        for line in test_packaging._lines(source)]
+    assert test_packaging._closure(wanted) <= set(image_requirements.read_pins(text))
+
+
+def test_a_requirement_without_hash_or_with_another_version_is_found():
+    text = image_requirements.FILE.read_text()
+    constraints = (TOP / 'constraints.txt').read_text()
+    name, pinned = re.search(r'^(requests)==(\S+)', text, re.MULTILINE).groups()
+    changed = text.replace(f'{name}=={pinned}', f'{name}==2.0')
+    assert image_requirements.find_problems(changed, constraints) == [
+        f'requests: 2.0 here, {pinned} in constraints.txt']
+    bare = re.sub(r'(?m)^requests==(\S+).*\n(    --hash.*\n)+', r'requests==\1\n', text)
+    assert image_requirements.find_problems(bare, constraints) == [
+        f'requests=={pinned}: no hash']
+
+
+CLEAN = (0, '', 'WARNING:pip_audit._cli:x\nNo known vulnerabilities found\n')
+FOUND = (1, 'jinja2 3.1.2 CVE-2025-27516 3.1.6\n', 'Found 1 known vulnerability in 1 package\n')
+UNREACHABLE = (1, '', "Traceback (most recent call last):\nrequests.exceptions.ConnectionError: "
+                      "Failed to resolve 'api.osv.dev'\n")
+SKIPPED = (1, '', 'ERROR:pip_audit._cli:alembic: Dependency not found on PyPI and could not be '
+                  'audited: alembic (1.13.0)\n')
+
+
+@pytest.mark.parametrize(('results', 'status', 'printed'), [
+    ((CLEAN, CLEAN), 0, 'no known vulnerability'), ((CLEAN, FOUND), 1, 'Found 1 known'),
+    ((FOUND, UNREACHABLE), 1, 'Found 1 known'), ((CLEAN, UNREACHABLE), 3, 'audit: not done: '),
+    ((SKIPPED, CLEAN), 3, 'audit: not done: '), (((0, '', ''), CLEAN), 3, 'said nothing')])
+def test_an_audit_without_an_answer_never_passes(results, status, printed, capsys):
+    """The texts are those of pip-audit 2.10.1."""
+    answers = iter(subprocess.CompletedProcess((), *result) for result in results)
+    assert audit.audit((), lambda command: next(answers)) == status
+    assert printed in capsys.readouterr().out
 
 
 @functools.cache

@@ -337,3 +337,18 @@ def test_stestr_totals_are_counted(runner):
     output = (' - Passed: 1\nTotals\n - Passed: 12\n - Skipped: 2\n - Expected Fail: 1\n'
               ' - Unexpected Success: 3\n - Failed: 4\n')
     assert runner.stestr_counts(output) == (13, 7, 2)
+
+
+@pytest.mark.parametrize(('gate', 'status', 'output', 'counted'), [
+    (False, 0, '', (1, 0, 0)), (False, 1, 'audit: a.txt: Found 1 known vulnerability', (0, 1, 0)),
+    (False, 1, 'audit: not done: a.txt: no answer', (0, 0, 1)),
+    (True, 1, 'audit: not done: a.txt: no answer', (0, 1, 0)),
+    (False, 1, 'audit: not done: a.txt: x\naudit: b.txt: Found 2 known vulnerabilities', (0, 1, 0)),
+    (False, 1, 'tox: no such environment', (0, 1, 0))])
+def test_an_unanswered_audit_is_skipped_outside_a_gate_only(
+        runner, monkeypatch, gate, status, output, counted):
+    monkeypatch.setattr(runner, 'execute', lambda command, minutes: (status, output))
+    monkeypatch.setattr(runner, 'CONTINUOUS_INTEGRATION', gate)
+    tally = runner.Tally()
+    runner.audit(tally)
+    assert (tally.passed, tally.failed, tally.skipped) == counted
