@@ -19,6 +19,7 @@ selected the thread is a green one that yields when it waits.
 
 import collections
 from collections.abc import Callable
+import contextlib
 import os
 import random
 import threading
@@ -39,16 +40,21 @@ def jittered(interval: float) -> float:
 
 
 class Faults:
-    """Our own errors by kind: each counted, the first of a kind logged."""
+    """Our own errors by kind: each counted, the first of a kind logged.
+
+    ``swallow`` never raises, whatever the error's text or a log handler does.
+    """
 
     def __init__(self) -> None:
         self.counts: collections.Counter[str] = collections.Counter()
 
     def swallow(self, where: str, error: Exception) -> None:
-        """Note an error of ours that must not reach Nova."""
+        """Count an error that must not reach Nova."""
         kind = f'{where}: {type(error).__name__}'
         self.counts[kind] += 1
-        if self.counts[kind] == 1:
+        if self.counts[kind] > 1:
+            return
+        with contextlib.suppress(Exception):
             LOG.error('kronos: %s failed and is treated as absent: %s: %s. Further errors of '
                       'this kind are counted, not logged.', where, type(error).__name__, error)
             LOG.debug('kronos: where %s failed', where, exc_info=error)

@@ -18,7 +18,6 @@ forks its workers and are used by many threads afterwards: whatever runs in
 the background starts at the first request of a process.
 """
 
-import os
 import threading
 import time
 from typing import Any, Protocol, TypeVar
@@ -27,7 +26,10 @@ import nova.conf
 from oslo_config import cfg
 
 from kronos_nova import background
+from kronos_nova import exception
 from kronos_nova import flavors
+from kronos_nova import guard
+from kronos_nova import plugins
 from kronos_nova import published
 from kronos_nova import scoreboard
 from kronos_nova.conf import scheduler as scheduler_conf
@@ -35,6 +37,8 @@ from kronos_nova.conf import scheduler as scheduler_conf
 CONF = nova.conf.CONF
 scheduler_conf.register(CONF)
 
+#: Seconds after which a runtime that could not be built is tried again.
+RETRY_SECONDS = 60.0
 #: Seconds between two looks at what the engine publishes; a cache read.
 NOTICE_INTERVAL = 5.0
 
@@ -112,7 +116,7 @@ class Door:
 
     def __init__(self, conf: cfg.ConfigOpts) -> None:
         self.conf = conf
-        self.faults = background.Faults()
+        self.faults = guard.FAULTS
         self.scores = scoreboard.Scoreboard(conf, self.faults)
         self.notices = NoticeBoard(conf, self.faults, self.scores)
         published.register(conf)
@@ -145,33 +149,58 @@ class Door:
             kept.stop()
 
 
+class RuntimeUnavailable(Exception):
+    """This process could not build its runtime lately; our plug-ins have no opinion."""
+
+
 _door: Door | None = None
-_opening = threading.Lock()
+#: The runtime that filters and weighers agreed on; at most one.
+_made: dict[str, Door] = {}
+#: Why the runtime could not be built, and until when no request tries again.
+_failure: tuple[str, float] | None = None
+
+
+def check_options() -> None:
+    """Read every option that our plug-ins use in nova-scheduler.
+
+    Filters and weighers call it when Nova creates them, before the first request.
+
+    :raises ConfigError: an option cannot be used; the text names it and the remedy.
+    """
+    published.register(CONF)
+    scheduler_conf.check_options(CONF, published.OPTIONS)
+    known = plugins.names(plugins.SOURCES)
+    if CONF.kronos.source not in known:
+        raise exception.ConfigError(
+            path=', '.join(CONF.config_file or ()) or 'nova.conf', field='[kronos] source',
+            problem=f'there is no score source named {CONF.kronos.source!r}',
+            remedy=f'Use one of: {", ".join(known)}.')
 
 
 def door() -> Door:
-    """This process's; a forked worker inherits it without its threads."""
+    """Return this process's runtime; a forked worker inherits it without its threads.
+
+    :raises RuntimeUnavailable: it cannot be built; a request tries again after RETRY_SECONDS.
+    """
     found = _door
     return found if found is not None else _opened()
 
 
 def _opened() -> Door:
-    """The first requests of a process may come at once: they get one door, or
-    each would go on asking for scores."""
-    global _door
-    with _opening:
-        if _door is None:
-            _door = Door(CONF)
-        return _door
+    """Build the runtime without a lock, which a request could wait for.
 
-
-def _unlocked() -> None:
-    """In a forked child: another thread of the parent may have held it."""
-    global _opening
-    _opening = threading.Lock()
-
-
-os.register_at_fork(after_in_child=_unlocked)
+    Of requests that come first at the same time each may build one. All use the one that was
+    published first; another has started nothing yet and is dropped.
+    """
+    global _door, _failure
+    if _failure is not None and time.monotonic() < _failure[1]:
+        raise RuntimeUnavailable(_failure[0])
+    try:
+        _door = _made.setdefault('runtime', Door(CONF))
+    except Exception as e:
+        _failure = f'{type(e).__name__}: {e}', time.monotonic() + RETRY_SECONDS
+        raise RuntimeUnavailable(_failure[0]) from e
+    return _door
 
 
 def use(other: Door) -> None:
@@ -182,7 +211,9 @@ def use(other: Door) -> None:
 
 def close() -> None:
     """Stop the threads and forget everything; the next request begins anew."""
-    global _door
+    global _door, _failure
     if _door is not None:
         _door.stop()
-    _door = None
+    _door = _failure = None
+    _made.clear()
+    guard.FAULTS.counts.clear()

@@ -64,6 +64,10 @@ class Published:
     expires_at: float = 0.0
 
 
+#: Group -> options that a channel reads.
+OPTIONS = {'cache': ('enabled', 'backend', 'memcache_servers')}
+
+
 def register(conf: cfg.ConfigOpts) -> None:
     """The options of [cache], oslo.cache's own."""
     core.configure(conf)

@@ -16,6 +16,9 @@ The multiplier lives beside Nova's own in [filter_scheduler]; the rest is in
 [kronos]; [prometheus] is the same group as in kronos.conf.
 """
 
+from collections.abc import Iterable
+from collections.abc import Mapping
+import math
 import os
 
 from oslo_config import cfg
@@ -129,6 +132,30 @@ def register(conf: cfg.ConfigOpts) -> None:
     conf.register_opts(FILTER_SCHEDULER_OPTS, group='filter_scheduler')
     groups.register(conf, GROUP, OPTS)
     groups.register(conf, prometheus.GROUP, prometheus.OPTS)
+
+
+def check_options(conf: cfg.ConfigOpts, further: Mapping[str, Iterable[str]]) -> None:
+    """Read every option of the scheduler side once.
+
+    :param further: groups of libraries -> names of the options that are read.
+    :raises ConfigError: a value cannot be used; it names file, option and remedy.
+    """
+    ours = {group: [opt.dest for opt in opts] for group, opts in list_opts()}
+    for group, names in (*ours.items(), *further.items()):
+        for name in names:
+            try:
+                value = conf[group][name]
+            except (cfg.Error, ValueError) as e:
+                raise _bad_option(conf, group, name, str(e).rstrip('.')) from e
+            if isinstance(value, float) and not math.isfinite(value):
+                raise _bad_option(conf, group, name, f'{value} is not a finite number')
+
+
+def _bad_option(conf: cfg.ConfigOpts, group: str, name: str,
+                problem: str) -> exception.ConfigError:
+    return exception.ConfigError(
+        path=', '.join(conf.config_file or ()) or 'nova.conf', field=f'[{group}] {name}',
+        problem=problem, remedy='Correct the value, or remove the line to use the default.')
 
 
 def concurrent_boots(conf: cfg.ConfigOpts) -> int:

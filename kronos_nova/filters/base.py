@@ -20,27 +20,28 @@ from nova.scheduler import filters
 from nova.scheduler import utils
 
 from kronos_nova import boot
+from kronos_nova import guard
 
 
 class KronosFilter(filters.BaseHostFilter, abc.ABC):
     """A filter over all hosts of a request at once.
 
     Overrides ``filter_all`` and therefore repeats the bypass for rebuilds
-    that Nova has in ``_filter_one``. A filter that raises would put a live
-    server into ERROR, so that ours passes every host instead.
+    that Nova has in ``_filter_one``. Every host passes when it fails.
+
+    :raises ConfigError: an option cannot be used, so nova-scheduler must not start.
     """
 
     RUN_ON_REBUILD = False
 
-    def filter_all(self, filter_obj_list: Any, spec_obj: Any) -> list[Any]:
-        hosts = list(filter_obj_list)
-        try:
-            if utils.request_is_rebuild(spec_obj) or is_pinned(spec_obj):
-                return hosts
-            return self.judge(hosts, spec_obj, is_move(spec_obj))
-        except Exception as e:
-            boot.door().faults.swallow(type(self).__name__, e)
-            return hosts
+    def __init__(self) -> None:
+        boot.check_options()
+
+    @guard.pass_hosts_on_error
+    def filter_all(self, filter_obj_list: list[Any], spec_obj: Any) -> list[Any]:
+        if utils.request_is_rebuild(spec_obj) or is_pinned(spec_obj):
+            return filter_obj_list
+        return self.judge(filter_obj_list, spec_obj, is_move(spec_obj))
 
     @abc.abstractmethod
     def judge(self, hosts: list[Any], spec: Any, moving: bool) -> list[Any]:

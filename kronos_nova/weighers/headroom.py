@@ -24,6 +24,7 @@ from oslo_log import log as logging
 
 from kronos_nova import boot
 from kronos_nova import depletion
+from kronos_nova import guard
 from kronos_nova import memo
 from kronos_nova import scatter
 from kronos_nova import scoreboard
@@ -49,51 +50,43 @@ class KronosWeigher(weights.BaseHostWeigher):
     maxval = 1
 
     def __init__(self) -> None:
+        boot.check_options()
         # Multipliers of one request, by the aggregates that a host is in. An
         # aggregate equals itself only: a new object of the same is looked up.
         self._multipliers: dict[tuple[Any, ...], float] = {}
 
+    @guard.multiply_by_0_on_error
     def weight_multiplier(self, host_state: Any) -> float:
         """The option, or the metadata of the aggregate; NaN and infinity are 0."""
         try:
             return self._multipliers[tuple(host_state.aggregates)]
         except KeyError:
             return self._learn(host_state)
-        except Exception as e:
-            boot.door().faults.swallow(type(self).__name__, e)
-            return 0.0
 
     def _learn(self, host_state: Any) -> float:
-        try:
-            aggregates = tuple(host_state.aggregates)
-            option = boot.CONF.filter_scheduler.kronos_weight_multiplier
-            value = float(utils.get_weight_multiplier(host_state, OPTION, option))
-            if not math.isfinite(value):
-                value = 0.0
-            self._multipliers[aggregates] = value
-            boot.door().scores.hear(host_state, value, tuple(
-                sorted(a.name for a in aggregates if OPTION in a.metadata)))
-            return value
-        except Exception as e:
-            boot.door().faults.swallow(type(self).__name__, e)
-            return 0.0
+        aggregates = tuple(host_state.aggregates)
+        option = boot.CONF.filter_scheduler.kronos_weight_multiplier
+        value = float(utils.get_weight_multiplier(host_state, OPTION, option))
+        if not math.isfinite(value):
+            value = 0.0
+        self._multipliers[aggregates] = value
+        boot.door().scores.hear(host_state, value, tuple(
+            sorted(a.name for a in aggregates if OPTION in a.metadata)))
+        return value
 
-    def weigh_objects(self, weighed_obj_list: Any, weight_properties: Any) -> list[float]:
+    @guard.weigh_nothing_on_error
+    def weigh_objects(self, weighed_obj_list: list[Any], weight_properties: Any) -> list[float]:
         hosts = [weighed.obj for weighed in weighed_obj_list]
-        try:
-            # Nova asks for every host's multiplier right after; what another
-            # thread's request has put here by then is as good.
-            self._multipliers = {}
-            door = boot.door()
-            number = ranking_of(weight_properties, len(hosts))
-            unknown = None if door.conf.kronos.unknown_hosts == 'mean' else self._worst
-            found = weigh(door.look(hosts), hosts, chosen(weight_properties), number, unknown)
-            if LOG.isEnabledFor(logging.DEBUG):
-                tell(hosts, found, weight_properties)
-            return found
-        except Exception as e:
-            boot.door().faults.swallow(type(self).__name__, e)
-            return [0.0] * len(hosts)
+        # Nova asks for every host's multiplier right after; what another
+        # thread's request has put here by then is as good.
+        self._multipliers = {}
+        door = boot.door()
+        number = ranking_of(weight_properties, len(hosts))
+        unknown = None if door.conf.kronos.unknown_hosts == 'mean' else self._worst
+        found = weigh(door.look(hosts), hosts, chosen(weight_properties), number, unknown)
+        if LOG.isEnabledFor(logging.DEBUG):
+            tell(hosts, found, weight_properties)
+        return found
 
     def _worst(self, host_state: Any) -> float:
         """The raw weight that Nova likes least, by the sign of the multiplier."""

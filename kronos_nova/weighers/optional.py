@@ -21,6 +21,7 @@ from nova.scheduler import utils
 from nova.scheduler import weights
 
 from kronos_nova import boot
+from kronos_nova import guard
 
 
 class OptionalWeigher(weights.BaseHostWeigher, abc.ABC):
@@ -39,6 +40,9 @@ class OptionalWeigher(weights.BaseHostWeigher, abc.ABC):
     #: Name of the multiplier, in [filter_scheduler] and in aggregates' metadata.
     OPTION: ClassVar[str]
 
+    def __init__(self) -> None:
+        boot.check_options()
+
     @abc.abstractmethod
     def costs(self, hosts: list[Any], spec: Any) -> list[float]:
         """Each host's cost, in [0, 1]; without any I/O.
@@ -47,25 +51,19 @@ class OptionalWeigher(weights.BaseHostWeigher, abc.ABC):
         :param spec: the RequestSpec.
         """
 
+    @guard.multiply_by_0_on_error
     def weight_multiplier(self, host_state: Any) -> float:
         """The option, or the metadata of the aggregate; NaN and infinity are 0."""
-        try:
-            value = float(utils.get_weight_multiplier(host_state, self.OPTION, self._option()))
-        except Exception as e:
-            boot.door().faults.swallow(type(self).__name__, e)
-            return 0.0
+        value = float(utils.get_weight_multiplier(host_state, self.OPTION, self._option()))
         return value if math.isfinite(value) else 0.0
 
-    def weigh_objects(self, weighed_obj_list: Any, weight_properties: Any) -> list[float]:
+    @guard.weigh_nothing_on_error
+    def weigh_objects(self, weighed_obj_list: list[Any], weight_properties: Any) -> list[float]:
         hosts = [weighed.obj for weighed in weighed_obj_list]
-        try:
-            if not self._is_on(hosts):
-                return [0.0] * len(hosts)
-            # To five places: Nova formats each weight in every request.
-            return [0.0 - round(cost, 5) for cost in self.costs(hosts, weight_properties)]
-        except Exception as e:
-            boot.door().faults.swallow(type(self).__name__, e)
+        if not self._is_on(hosts):
             return [0.0] * len(hosts)
+        # To five places: Nova formats each weight in every request.
+        return [0.0 - round(cost, 5) for cost in self.costs(hosts, weight_properties)]
 
     def _weigh_object(self, obj: Any, weight_properties: Any) -> float:
         """For callers that weigh one host: no other host, no opinion."""

@@ -20,8 +20,8 @@ import dataclasses
 from typing import Any
 from unittest import mock
 
-from kronos_nova import background
 from kronos_nova import boot
+from kronos_nova import guard
 from kronos_nova import published
 from kronos_nova import scoreboard
 from kronos_nova import scorecard
@@ -69,7 +69,8 @@ class FakeDoor:
     def __init__(self, snapshot: scorecard.Snapshot | None = None,
                  notice: published.Published | None = None, **options: Any) -> None:
         self.snapshot = snapshot
-        self.faults = background.Faults()
+        self.faults = guard.FAULTS
+        self.faults.counts.clear()
         self.notices = mock.Mock(look=mock.Mock(return_value=notice))
         self.scores = mock.Mock(answered=True, reason='a reason')
         self.conf = mock.Mock()
