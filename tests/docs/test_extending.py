@@ -118,6 +118,12 @@ def test_the_rule_holds_what_its_scenario_says_and_the_checker_agrees(changed):
     assert result['wrong'] == []
 
 
+def test_a_drain_takes_what_the_rule_holds_for_balancing(changed):
+    result = run(PLAN, EXAMPLE / 'huge_memory_drain.yaml', first=changed)
+    assert result['moves'] == result['expected'] != []
+    assert result['wrong'] == []
+
+
 def test_without_the_rule_the_other_instance_moves(tmp_path):
     result = run(PLAN, EXAMPLE / 'huge_memory.yaml', first=tmp_path)
     assert result['moves'] != result['expected']

@@ -142,10 +142,17 @@ class Simulation:
         self.awaiting = marks.awaiting
         self._mark_hosts(cluster)
         self.extremes = extremes.Extremes(self.score, self.givers, self.takers)
-        self.movable: Bools = self._movable(instances, order)
-        #: What a drain may take: these, and such as do not run (:mod:`statuses`).
-        self.drainable: Bools = self._drainable()
-        self._at_first = self.movable.copy(), self.drainable.copy()
+        odd = self._odd(instances)
+        #: What a move that levels or packs load may take.
+        self.movable: Bools = self._permitted(
+            odd, model.Phase.PACK if self.mode == 'pack' else model.Phase.SPREAD,
+            self.held_back)
+        #: What a repair of a server group may take.
+        self.repairable: Bools = self._permitted(odd, model.Phase.AFFINITY)
+        #: What a drain may take: such as do not run, too (:mod:`statuses`).
+        self.drainable: Bools = self._permitted(odd, model.Phase.EVACUATE)
+        self._permissions = self.movable, self.repairable, self.drainable
+        self._at_first = tuple(found.copy() for found in self._permissions)
         #: Imbalance moves leave them where they are (rule ``copies-disk``). No
         #: search may begin with them: there can be as many as instances.
         self.copying: Bools = self._copying(instances)[order]
@@ -170,33 +177,34 @@ class Simulation:
         self.givers: Bools = up & ~self.frozen
         self.takers: Bools = self.open & ~self.frozen
 
-    def _movable(self, instances: Sequence[model.Instance], order: Ints) -> Bools:
-        """No property of the instance itself forbids moving it.
-
-        Only those that something is odd about are shown to the rules.
-        """
-        movable = np.ones(len(instances), dtype=np.bool_)
-        projects = self.options.opted_out_projects
-        for n, i in enumerate(instances):
-            if (i.status != 'ACTIVE' or i.task_state is not None or i.locked
-                    or i.pinned is not None or i.opted_out is not None
-                    or i.project_id in projects or live.marked(i)):
-                movable[n] = self._may_move(i)
-        movable = movable[order]
+    def _odd(self, instances: Iterable[model.Instance]) -> list[model.Instance]:
+        """List those that a rule may hold by itself; only they are shown to the rules."""
+        projects, here = self.options.opted_out_projects, self.cluster.instances
+        odd = {i.uuid: i for i in instances
+               if (i.status != statuses.ACTIVE or i.task_state is not None or i.locked
+                   or i.pinned is not None or i.opted_out is not None
+                   or i.project_id in projects or live.marked(i))}
         for uuid in {*self.options.pinned_instances, *self.history.cooling,
                      *self.history.quarantined, *self.history.refused_everywhere,
                      *(f.instance_uuid for f in self.cluster.flights)}:
             if uuid in self.index:
-                movable[self.index[uuid]] = self._may_move(self.cluster.instances[uuid])
-        return movable
+                odd[uuid] = here[uuid]
+        return list(odd.values())
 
-    def _drainable(self) -> Bools:
-        drainable = self.movable.copy()
-        for n in np.flatnonzero(~self.movable):
-            instance = self.cluster.instances[self.uuids[n]]
-            if instance.status != statuses.ACTIVE:
-                drainable[n] = self._refused(instance, model.Phase.EVACUATE) is None
-        return drainable
+    def _permitted(self, odd: Iterable[model.Instance], phase: model.Phase,
+                   refused: dict[str, model.Rejection] | None = None) -> Bools:
+        """Mark the instances that no rule about the instance alone holds in this phase.
+
+        :param refused: takes up the rejections, by instance.
+        """
+        permitted = np.ones(len(self.uuids), dtype=np.bool_)
+        for instance in odd:
+            no = self._refused(instance, phase)
+            if no is not None:
+                permitted[self.index[instance.uuid]] = False
+                if refused is not None:
+                    refused[instance.uuid] = no
+        return permitted
 
     def _copying(self, instances: Sequence[model.Instance]) -> Bools:
         storage = self.options.instance_storage
@@ -207,12 +215,6 @@ class Simulation:
             (disks.copies_disk(self.view, model.Move(
                 i.uuid, i.host, '', model.Phase.SPREAD)) is not None for i in instances),
             dtype=np.bool_, count=len(instances))
-
-    def _may_move(self, instance: model.Instance) -> bool:
-        no = self._refused(instance, model.Phase.SPREAD)
-        if no is not None:
-            self.held_back[instance.uuid] = no
-        return no is None
 
     def _refused(self, instance: model.Instance, phase: model.Phase) -> model.Rejection | None:
         probe = model.Move(instance.uuid, instance.host, '', phase)
@@ -288,7 +290,8 @@ class Simulation:
         is not moved again by this plan."""
         self.view.land(move)
         n = self.index[move.instance_uuid]
-        self.movable[n] = self.drainable[n] = False
+        for permitted in self._permissions:
+            permitted[n] = False
         self._change(n, self.host_index[move.from_host], -1)
         self._change(n, self.host_index[move.to_host], 1)
         self._shift(n, move.from_host, move.to_host)
@@ -298,7 +301,8 @@ class Simulation:
         bit what they would be without it, for rounding decides between ties."""
         self.view.undo(move)
         n = self.index[move.instance_uuid]
-        self.movable[n], self.drainable[n] = (first[n] for first in self._at_first)
+        for permitted, first in zip(self._permissions, self._at_first, strict=True):
+            permitted[n] = first[n]
         self._change_back(n, self.host_index[move.from_host])
         self._change_back(n, self.host_index[move.to_host])
         self._shift(n, move.to_host, move.from_host)

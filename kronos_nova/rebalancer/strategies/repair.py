@@ -87,7 +87,7 @@ def _place(simulation: sim.Simulation, members: set[str], targets: sim.Ints) -> 
     """The best move of a member that mends more than it breaks, in all of its
     groups: groups that contradict each other stay as they are."""
     numbers = sorted(simulation.index[u] for u in members
-                     if u in simulation.index and simulation.movable[simulation.index[u]])
+                     if u in simulation.index and simulation.repairable[simulation.index[u]])
     return base.best_place(simulation, np.array(numbers, dtype=np.intp), model.Phase.AFFINITY,
                            targets, mends=True)
 
