@@ -105,11 +105,6 @@ def check_alone(view: views.View, move: model.Move) -> model.Rejection | None:
     return next((no for rule in ALONE if (no := rule(view, move)) is not None), None)
 
 
-def check_pair(view: views.View, move: model.Move) -> model.Rejection | None:
-    """Why this destination never does for it, whatever else moves."""
-    return next((no for rule in PAIRS if (no := rule(view, move)) is not None), None)
-
-
 def check_all(view: views.View, move: model.Move,
               rules: Sequence[Rule] = RULES) -> tuple[model.Rejection, ...]:
     """Every rejection; empty when the move is legal.

@@ -20,7 +20,9 @@ judges; held to Nova's classes by a parity test.
 from kronos_nova import model
 from kronos_nova.constraints import extra_specs_ops
 from kronos_nova.constraints import image_properties as images
+from kronos_nova.constraints import reading
 from kronos_nova.constraints import view as views
+from kronos_nova.constraints.reading import Fact
 
 EXTRA_SPECS = 'AggregateInstanceExtraSpecsFilter'
 TENANTS = 'AggregateMultiTenancyIsolation'
@@ -28,6 +30,8 @@ IMAGES = 'AggregateImagePropertiesIsolation'
 SCOPE = 'aggregate_instance_extra_specs'
 
 
+@reading.reads(Fact.EXTRA_SPECS, Fact.AGGREGATES,
+               enabled=lambda options: EXTRA_SPECS in options.nova_enabled_filters)
 def extra_specs(view: views.View, move: model.Move) -> model.Rejection | None:
     """Each extra spec of the flavor that has this scope, or none, is fulfilled
     by a value of the destination's aggregates."""
@@ -49,6 +53,8 @@ def extra_specs(view: views.View, move: model.Move) -> model.Rejection | None:
     return None
 
 
+@reading.reads(Fact.PROJECT, Fact.AGGREGATES,
+               enabled=lambda options: TENANTS in options.nova_enabled_filters)
 def tenants(view: views.View, move: model.Move) -> model.Rejection | None:
     """A destination that is kept for some projects is kept for this one."""
     instance = view.instance(move.instance_uuid)
@@ -61,6 +67,8 @@ def tenants(view: views.View, move: model.Move) -> model.Rejection | None:
                                                f'than that of instance {instance.uuid}')
 
 
+@reading.reads(Fact.IMAGE_PROPERTIES, Fact.AGGREGATES,
+               enabled=lambda options: IMAGES in options.nova_enabled_filters)
 def image_properties(view: views.View, move: model.Move) -> model.Rejection | None:
     """Where the destination's aggregates and the image name the same property,
     they agree."""

@@ -18,9 +18,11 @@ _check_compatible_with_source_hypervisor. Nova cold-migrates to any.
 """
 
 from kronos_nova import model
+from kronos_nova.constraints import reading
 from kronos_nova.constraints import requests
 from kronos_nova.constraints import statuses
 from kronos_nova.constraints import view as views
+from kronos_nova.constraints.reading import Fact
 
 VGPU = 'VGPU'
 #: QEMU 8.1.0: the first to live-migrate mediated devices.
@@ -28,6 +30,7 @@ VGPU = 'VGPU'
 MEDIATED = 8_001_000
 
 
+@reading.reads(Fact.HYPERVISOR, Fact.STATUS, Fact.VGPU, Fact.EXTRA_SPECS)
 def hypervisor(view: views.View, move: model.Move) -> model.Rejection | None:
     """A version that is not known (0) refuses nothing."""
     instance = view.instance(move.instance_uuid)

@@ -18,14 +18,18 @@ to Nova's request filters by a parity test.
 """
 
 from kronos_nova import model
+from kronos_nova.constraints import reading
 from kronos_nova.constraints import requests
 from kronos_nova.constraints import view as views
+from kronos_nova.constraints.reading import Fact
 
 TENANTS = 'limit_tenants_to_placement_aggregate'
 TENANTS_REQUIRED = 'placement_aggregate_required_for_tenants'
 ISOLATED = 'enable_isolated_aggregate_filtering'
 
 
+@reading.reads(Fact.PROJECT, Fact.AGGREGATES,
+               enabled=lambda options: TENANTS in options.nova_prefilters)
 def tenant_aggregates(view: views.View, move: model.Move) -> model.Rejection | None:
     """A project that has aggregates stays in them; one without goes anywhere,
     or nowhere if aggregates are required."""
@@ -42,6 +46,8 @@ def tenant_aggregates(view: views.View, move: model.Move) -> model.Rejection | N
                                                f'project of instance {instance.uuid}')
 
 
+@reading.reads(Fact.EXTRA_SPECS, Fact.AGGREGATES,
+               enabled=lambda options: ISOLATED in options.nova_prefilters)
 def isolated_aggregates(view: views.View, move: model.Move) -> model.Rejection | None:
     """Who enters an aggregate with ``trait:X=required`` requires X.
 

@@ -20,10 +20,13 @@ providers, which is for the rule ``claims`` and for Placement itself.
 from collections.abc import Sequence
 
 from kronos_nova import model
+from kronos_nova.constraints import reading
 from kronos_nova.constraints import requests
 from kronos_nova.constraints import view as views
+from kronos_nova.constraints.reading import Fact
 
 
+@reading.reads(Fact.EXTRA_SPECS, Fact.FLAVOR_TRAITS)
 def required_traits(view: views.View, move: model.Move) -> model.Rejection | None:
     """The unsuffixed group's traits are somewhere in the tree, or on what
     shares with it; a group with a suffix has all its traits on one provider.

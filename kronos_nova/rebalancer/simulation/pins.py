@@ -14,8 +14,10 @@
 """What flavors, projects and images let an instance reach, as an array.
 
 The rules ``constraints.PAIRS`` compare an instance with a destination whatever
-else moves. Instances that they cannot tell apart are of a kind, and so are
-hosts: each pair of kinds is judged once, by the rules themselves, when asked.
+else moves. Instances that they cannot tell apart by what they declare to read
+(:mod:`kronos_nova.constraints.reading`) are of a kind, and so are hosts: each
+pair of kinds is judged once, by the rules themselves, when asked. A rule that
+declares nothing is left to be judged move by move.
 """
 
 from collections.abc import Hashable
@@ -27,12 +29,11 @@ import numpy as np
 
 from kronos_nova import constraints
 from kronos_nova import model
-from kronos_nova.constraints import aggregates
 from kronos_nova.constraints import cluster_view
 from kronos_nova.constraints import hypervisor
-from kronos_nova.constraints import prefilters
+from kronos_nova.constraints import reading
 from kronos_nova.constraints import requests
-from kronos_nova.constraints import statuses
+from kronos_nova.constraints.reading import Fact
 from kronos_nova.rebalancer.simulation import arrays
 
 #: Verdicts that are kept at most; what is asked for beyond them is permitted
@@ -54,14 +55,15 @@ class Pins:
                  instances: Sequence[model.Instance], order: arrays.Ints) -> None:
         self._view = view
         self._hosts = hosts
-        spoken = _traits(instances)
-        self._host_kind, self._example = _kinds(_host_key(view, h, spoken) for h in hosts)
+        self._rules, facts = _declared(view.options)
+        spoken = _traits(instances) if Fact.FLAVOR_TRAITS in facts else frozenset()
+        self._host_kind, self._example = _kinds(_host_key(view, h, facts, spoken) for h in hosts)
         #: Every host is like every other: what keeps an instance from one of
         #: them keeps it from all, and the rules say so.
         self.everywhere = len(self._example) <= 1
         if self.everywhere:
             return
-        kinds, examples = _kinds(_instance_keys(view.options, instances, bool(spoken)))
+        kinds, examples = _kinds(_instance_keys(facts, instances, bool(spoken)))
         self._instance_kind = kinds[order]
         self._instances = [instances[n] for n in examples]
         #: Kinds of instance and of its host that were asked about, by row.
@@ -98,9 +100,21 @@ class Pins:
 
     def _judged(self, kind: int, source: int) -> list[bool]:
         uuid, home = self._instances[kind].uuid, self._hosts[self._example[source]]
-        return [constraints.check_pair(self._view, model.Move(
-            uuid, home, self._hosts[number], model.Phase.SPREAD)) is None
+        return [constraints.check(self._view, model.Move(
+            uuid, home, self._hosts[number], model.Phase.SPREAD), self._rules) is None
             for number in self._example]
+
+
+def _declared(options: model.Options) -> tuple[list[constraints.Rule], frozenset[Fact]]:
+    """Select the rules that are kept as an array, and all that they read."""
+    rules: list[constraints.Rule] = []
+    facts: set[Fact] = set()
+    for rule in constraints.PAIRS:
+        declaration = reading.declared(rule)
+        if declaration is not None and declaration.enabled(options):
+            rules.append(rule)
+            facts |= declaration.facts
+    return rules, frozenset(facts)
 
 
 def _traits(instances: Iterable[model.Instance]) -> frozenset[str]:
@@ -109,27 +123,25 @@ def _traits(instances: Iterable[model.Instance]) -> frozenset[str]:
     return frozenset(t for specs in known.values() for t in requests.traits(specs))
 
 
-def _host_key(view: cluster_view.ClusterView, name: str, spoken: frozenset[str]) -> Hashable:
+def _host_key(view: cluster_view.ClusterView, name: str, facts: frozenset[Fact],
+              spoken: frozenset[str]) -> Hashable:
     host = view.host(name)
     if host is None:
         return None
-    named: Hashable = ()
-    if view.options.nova_enabled_filters or view.options.nova_prefilters:
-        named = frozenset(view.aggregates.of(name))
     tree: Hashable = ()
     if spoken:
         tree = tuple((frozenset(traits & spoken), frozenset(p.inventories), bool(traits))
                      for p in (*host.tree, *view.sharing(name))
                      for traits in [p.traits | host.traits if p is host.provider else p.traits])
-    return host.hypervisor_type, host.hypervisor_version, named, tree
+    return ((host.hypervisor_type, host.hypervisor_version) if Fact.HYPERVISOR in facts else (),
+            frozenset(view.aggregates.of(name)) if Fact.AGGREGATES in facts else (), tree)
 
 
-def _instance_keys(options: model.Options, instances: Iterable[model.Instance],
+def _instance_keys(facts: frozenset[Fact], instances: Iterable[model.Instance],
                    traits: bool) -> Iterable[Hashable]:
-    projects = (aggregates.TENANTS in options.nova_enabled_filters
-                or prefilters.TENANTS in options.nova_prefilters)
-    images = aggregates.IMAGES in options.nova_enabled_filters
     shared: dict[int, Hashable] = {}
+    specs, images, projects, status, vgpu = (fact in facts for fact in (
+        Fact.EXTRA_SPECS, Fact.IMAGE_PROPERTIES, Fact.PROJECT, Fact.STATUS, Fact.VGPU))
 
     def key(found: Mapping[str, str] | None) -> Hashable:
         if not found:
@@ -139,12 +151,12 @@ def _instance_keys(options: model.Options, instances: Iterable[model.Instance],
         return shared[id(found)]
 
     for i in instances:
-        specs = key(i.extra_specs)
-        claims = (frozenset(name for name, amount in i.claims.items() if amount)
-                  if traits and i.extra_specs else bool(i.claims.get(hypervisor.VGPU)))
-        yield (specs, claims, key(i.image_properties) if images else None,
-               i.project_id if projects else '',
-               statuses.method(i.status) is model.Method.COLD)
+        claims: Hashable = bool(vgpu and i.claims.get(hypervisor.VGPU))
+        if traits and i.extra_specs:
+            claims = frozenset(name for name, amount in i.claims.items() if amount)
+        yield (key(i.extra_specs) if specs else None, claims,
+               key(i.image_properties) if images else None,
+               i.project_id if projects else '', i.status if status else '')
 
 
 def _kinds(keys: Iterable[Hashable]) -> tuple[arrays.Ints, list[int]]:
