@@ -62,6 +62,7 @@ from kronos_nova import boot
 from kronos_nova import model
 from kronos_nova import plugins
 from kronos_nova import published
+from kronos_nova import raw_cache
 from kronos_nova.sources import base
 
 CONF = nova.conf.CONF
@@ -143,11 +144,10 @@ def prepare(states: list[Any], directory: str) -> None:
             {'name': 'cpu', 'weight': 0.5, 'imbalance_query': 'cpu', 'boot_ceiling': 0.8},
             {'name': 'memory', 'weight': 0.5, 'imbalance_query': 'memory',
              'boot_ceiling': 0.8}]}, f)
-    published.register(CONF)
+    raw_cache.register(CONF)
     for group, options in {
             'kronos': {'policies_file': [path], 'refresh_interval': 3600.0},
-            'cache': {'enabled': True, 'backend': 'dogpile.cache.dbm',
-                      'backend_argument': [f'filename:{directory}/cache']}}.items():
+            'kronos_channel': {'directory': directory}}.items():
         for name, value in options.items():
             CONF.set_override(name, value, group)
     now = time.time()

@@ -69,6 +69,8 @@ function configure_kronos_scheduler {
     iniset $NOVA_CONF kronos refresh_interval 10
     iniset $NOVA_CONF kronos settle_seconds 60
     iniset $NOVA_CONF prometheus url $KRONOS_PROMETHEUS_URL
+    iniset $NOVA_CONF kronos_channel servers "$KRONOS_MEMCACHED"
+    iniset $NOVA_CONF kronos_channel hmac_keys "$KRONOS_CHANNEL_KEY"
 }
 
 # A user for each daemon, with the one role that the policy files of Nova and Placement name.
@@ -110,6 +112,8 @@ function configure_kronos {
     iniset $KRONOS_CONF engine snapshot_dir $KRONOS_STATE_DIR/snapshots
 
     iniset $KRONOS_CONF prometheus url $KRONOS_PROMETHEUS_URL
+    iniset $KRONOS_CONF kronos_channel servers "$KRONOS_MEMCACHED"
+    iniset $KRONOS_CONF kronos_channel hmac_keys "$KRONOS_CHANNEL_KEY"
     iniset $KRONOS_CONF monitoring engine_port "$KRONOS_ENGINE_PORT"
     iniset $KRONOS_CONF monitoring executor_port "$KRONOS_EXECUTOR_PORT"
 

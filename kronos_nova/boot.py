@@ -31,6 +31,7 @@ from kronos_nova import flavors
 from kronos_nova import guard
 from kronos_nova import plugins
 from kronos_nova import published
+from kronos_nova import raw_cache
 from kronos_nova import scoreboard
 from kronos_nova.conf import scheduler as scheduler_conf
 
@@ -119,8 +120,8 @@ class Door:
         self.faults = guard.FAULTS
         self.scores = scoreboard.Scoreboard(conf, self.faults)
         self.notices = NoticeBoard(conf, self.faults, self.scores)
-        published.register(conf)
-        self._told = bool(conf.cache.enabled)
+        raw_cache.register(conf)
+        self._told = raw_cache.is_configured(conf)
         self._kept: dict[type, Any] = {}
 
     def keep(self, kind: type[K]) -> K:
@@ -167,8 +168,10 @@ def check_options() -> None:
 
     :raises ConfigError: an option cannot be used; the text names it and the remedy.
     """
-    published.register(CONF)
-    scheduler_conf.check_options(CONF, published.OPTIONS)
+    raw_cache.register(CONF)
+    scheduler_conf.check_options(CONF, raw_cache.OPTIONS)
+    raw_cache.RawCache(CONF)
+    raw_cache.warn_of_unread_backend(CONF)
     known = plugins.names(plugins.SOURCES)
     if CONF.kronos.source not in known:
         raise exception.ConfigError(

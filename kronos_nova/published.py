@@ -25,12 +25,12 @@ import json
 import time
 from typing import Any
 
-from oslo_cache import core
 from oslo_config import cfg
 
 from kronos_nova import flavors
 from kronos_nova import model
 from kronos_nova import policy as policies
+from kronos_nova import raw_cache
 
 KEY = 'kronos_nova.published'
 VERSION = 1
@@ -64,28 +64,19 @@ class Published:
     expires_at: float = 0.0
 
 
-#: Group -> options that a channel reads.
-OPTIONS = {'cache': ('enabled', 'backend', 'memcache_servers')}
-
-
-def register(conf: cfg.ConfigOpts) -> None:
-    """The options of [cache], oslo.cache's own."""
-    core.configure(conf)
-
-
 class Channel:
     """The place in the cache. One per process and thread that uses it.
 
-    :param conf: with the group [cache]; its default backend keeps nothing.
+    :param conf: with the options of :func:`raw_cache.register`.
+    :raises ConfigError: one of them cannot be used.
     """
 
     def __init__(self, conf: cfg.ConfigOpts) -> None:
-        register(conf)
-        self._region = core.configure_cache_region(conf, core.create_region())
+        self._cache = raw_cache.RawCache(conf)
 
     def write(self, published: Published) -> None:
         """Raises what the backend raises: the engine reports it."""
-        self._region.set(KEY, json.dumps({
+        self._cache.set(KEY, json.dumps({
             'version': VERSION,
             'draining': sorted(published.draining),
             'quarantined': sorted(published.quarantined),
@@ -98,7 +89,7 @@ class Channel:
                     expires_at: float) -> None:
         """What is measured under one policy; see :func:`usage_key`."""
         shapes = list(usage.shapes.items())[:flavors.MAX_SHAPES]
-        self._region.set(USAGE_KEY + key, json.dumps({
+        self._cache.set(USAGE_KEY + key, json.dumps({
             'version': USAGE_VERSION,
             'shapes': [[shape.vcpus, shape.memory_mb, use] for shape, use in shapes],
             'moves': [[m.instance_uuid, m.to_host, m.shape.vcpus, m.shape.memory_mb, m.since,
@@ -113,8 +104,8 @@ class Channel:
 
         :raises ValueError: what is there is not ours.
         """
-        value = self._region.get(USAGE_KEY + key)
-        if value is core.NO_VALUE or value is None:
+        value = self._cache.get(USAGE_KEY + key)
+        if value is None:
             return None
         usage, written_at, expires_at = _parse_usage(value)
         return (usage, expires_at) if _holds(written_at, expires_at, now) else None
@@ -124,8 +115,8 @@ class Channel:
 
         :raises ValueError: what is there is not ours.
         """
-        value = self._region.get(KEY)
-        if value is core.NO_VALUE or value is None:
+        value = self._cache.get(KEY)
+        if value is None:
             return None
         published = _parse(value)
         return published if _holds(published.written_at, published.expires_at, now) else None

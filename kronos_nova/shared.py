@@ -34,12 +34,12 @@ import time
 from typing import Any
 import uuid
 
-from oslo_cache import core
 from oslo_config import cfg
 from oslo_log import log as logging
 
 from kronos_nova import model
 from kronos_nova import policy as policies
+from kronos_nova import raw_cache
 from kronos_nova.sources import answer
 from kronos_nova.sources import base
 
@@ -52,8 +52,6 @@ BOOT_ID = pathlib.Path('/proc/sys/kernel/random/boot_id')
 #: workers that take the lease at the same time see who has got it.
 POLL = 0.2
 SETTLE = 0.25
-#: Of a cache that has not been said to fail; later it has one.
-TRIES = 4
 #: Of a text in an answer; it gets into the log.
 MAX_TEXT = 1000
 RESULTS = ('imbalance', 'capacity', 'host_capacity')
@@ -62,7 +60,7 @@ RESULTS = ('imbalance', 'capacity', 'host_capacity')
 class SharedSource(base.Source):
     """Answers of another worker of this host, else of the source behind.
 
-    :param conf: with the groups [kronos], [prometheus] and [cache].
+    :param conf: with the groups [kronos], [prometheus], [cache] and [kronos_channel].
     :param source: this worker's own.
     """
 
@@ -78,10 +76,9 @@ class SharedSource(base.Source):
         self._said = False
 
     @functools.cached_property
-    def _region(self) -> Any:
-        """Made when it is used: a backend may refuse to be."""
-        core.configure(self._conf)
-        return core.configure_cache_region(self._conf, core.create_region())
+    def _cache(self) -> raw_cache.RawCache:
+        """Opened when it is used: a server may be away."""
+        return raw_cache.RawCache(self._conf)
 
     def fetch(self, policy: policies.Policy, *, profile: bool = True) -> model.PolicySamples:
         """See the base class. With ``profile`` it is never a shared answer."""
@@ -89,7 +86,7 @@ class SharedSource(base.Source):
             return self._source.fetch(policy, profile=profile)
         since, key = time.monotonic(), self._key(policy)
         try:
-            if (found := self._shared(key, policy, since)) is not None:
+            if (found := self._wait(key, policy, since)) is not None:
                 return found
         except Exception as e:
             # What the cache does is no reason to have no scores.
@@ -108,22 +105,6 @@ class SharedSource(base.Source):
     def close(self) -> None:
         self._source.close()
 
-    def _shared(self, key: str, policy: policies.Policy,
-                since: float) -> model.PolicySamples | None:
-        """As ``_wait``; a cache that fails at first is asked again.
-
-        Workers start together, and the backends of files have no lock for
-        making the file: who comes second finds half of one.
-        """
-        for again in () if self._said else range(TRIES - 1):
-            try:
-                return self._wait(key, policy, since)
-            except Exception as e:
-                LOG.debug('kronos: the cache failed, attempt %s of %s: %s: %s',
-                          again + 1, TRIES, type(e).__name__, e)
-                time.sleep(POLL)
-        return self._wait(key, policy, since)
-
     def _wait(self, key: str, policy: policies.Policy,
               since: float) -> model.PolicySamples | None:
         """The answer of another worker, or None: it is for us to ask."""
@@ -134,7 +115,7 @@ class SharedSource(base.Source):
             if holder is None:
                 holder, token = self._take(key)
                 if holder is None:
-                    raise LookupError('it keeps nothing; enable it in [cache]')
+                    raise LookupError('it keeps nothing; set [kronos_channel] servers')
                 if holder == token:
                     # Who was slow to take it may find the answer there.
                     return self._read(key, policy, since)
@@ -150,21 +131,25 @@ class SharedSource(base.Source):
             self._say(e)
         try:
             # Whatever became of the answer: the others wait for this.
-            self._region.delete(_lease(key))
+            self._cache.delete(_lease(key))
         except Exception as e:
             self._say(e)
 
     def _keep(self, key: str, text: str) -> None:
-        self._region.set(key, text)
-        if self._region.get(key) != text:
+        self._cache.set(key, text)
+        if self._cache.get(key) != text:
             # Some clients of memcached drop what is too large for it, and tell nobody.
             raise LookupError(f'it does not keep an answer of {len(text)} bytes; let it keep '
                               'larger items (memcached -I 8m)')
 
     def _read(self, key: str, policy: policies.Policy,
               since: float) -> model.PolicySamples | None:
-        value = self._region.get(key)
-        if value is core.NO_VALUE or value is None:
+        try:
+            value = self._cache.get(key)
+        except raw_cache.RecordRefused as e:
+            LOG.debug('kronos: %s', e)
+            return None
+        if value is None:
             return None
         try:
             return load(value, policy, since, time.monotonic(), self._interval,
@@ -174,8 +159,12 @@ class SharedSource(base.Source):
 
     def _holder(self, key: str) -> str | None:
         """Who asks at present, or None."""
-        value = self._region.get(_lease(key))
-        if not isinstance(value, str):
+        try:
+            value = self._cache.get(_lease(key))
+        except raw_cache.RecordRefused as e:
+            LOG.debug('kronos: %s', e)
+            return None
+        if value is None:
             return None
         token, _, until = value.partition(' ')
         try:
@@ -188,7 +177,7 @@ class SharedSource(base.Source):
         """Try to be the one who asks; who has become it, and our own name."""
         token = uuid.uuid4().hex
         until = time.monotonic() + min(self._patience, self._interval)
-        self._region.set(_lease(key), f'{token} {until:.3f}')
+        self._cache.set(_lease(key), f'{token} {until:.3f}')
         time.sleep(SETTLE)
         return self._holder(key), token
 

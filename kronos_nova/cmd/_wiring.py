@@ -31,6 +31,7 @@ from kronos_nova import model
 from kronos_nova import plugins
 from kronos_nova import policy as policies
 from kronos_nova import published
+from kronos_nova import raw_cache
 from kronos_nova import version
 from kronos_nova.cmd import _tool
 from kronos_nova.conf import masking
@@ -52,7 +53,7 @@ def configure(prog: str, argv: Sequence[str] | None = None,
     conf = cfg.CONF
     logging.register_options(conf)
     opts.register(conf)
-    published.register(conf)
+    raw_cache.register(conf)
     if cli_opts:
         conf.register_cli_opts(list(cli_opts))
     try:
@@ -132,8 +133,9 @@ def metrics(conf: cfg.ConfigOpts, health: Any, tally: Any,
 
 
 def publisher(conf: cfg.ConfigOpts) -> Callable[..., None] | None:
-    """Tells nova-scheduler what the rebalancer is doing, when [cache] is set."""
-    if not conf.cache.enabled:
+    """Return what tells nova-scheduler of drains and moves; None without a channel."""
+    raw_cache.warn_of_unread_backend(conf)
+    if not raw_cache.is_configured(conf):
         return None
     channel = published.Channel(conf)
 
@@ -146,16 +148,16 @@ def publisher(conf: cfg.ConfigOpts) -> Callable[..., None] | None:
                 flights=tuple(f for f in cluster.flights if f.instance_uuid in grouped),
                 written_at=now,
                 expires_at=now + PUBLISHED_CYCLES * conf.engine.evaluation_interval))
-        except Exception as e:  # a cache backend raises what it likes
+        except Exception as e:  # a client of memcached raises many kinds
             LOG.warning('nova-scheduler could not be told about drains and moves under way: '
-                        '%s. Boots go on without it; see [cache].', e)
+                        '%s. Boots go on without it; see [kronos_channel].', e)
 
     return publish
 
 
 def usage_publisher(conf: cfg.ConfigOpts) -> Callable[..., None] | None:
-    """Tells nova-scheduler what instances use, when [cache] is set."""
-    if not conf.cache.enabled:
+    """Return what tells nova-scheduler what instances use; None without a channel."""
+    if not raw_cache.is_configured(conf):
         return None
     channel = published.Channel(conf)
 
@@ -163,9 +165,9 @@ def usage_publisher(conf: cfg.ConfigOpts) -> Callable[..., None] | None:
         try:
             channel.write_usage(published.usage_key(policy), usage, now,
                                 now + PUBLISHED_CYCLES * conf.engine.evaluation_interval)
-        except Exception as e:  # a cache backend raises what it likes
+        except Exception as e:  # a client of memcached raises many kinds
             LOG.warning('nova-scheduler could not be told what instances use under policy %s: '
-                        '%s. Boots go on without it; see [cache].', policy.name, e)
+                        '%s. Boots go on without it; see [kronos_channel].', policy.name, e)
 
     return publish
 

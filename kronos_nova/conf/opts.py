@@ -19,6 +19,7 @@ from oslo_config import cfg
 
 from kronos_nova import conf as groups
 from kronos_nova import exception
+from kronos_nova.conf import channel
 from kronos_nova.conf import database
 from kronos_nova.conf import engine
 from kronos_nova.conf import executor
@@ -40,7 +41,7 @@ class _Declared(Protocol):
 
 
 _MODULES: tuple[_Declared, ...] = (
-    engine, prometheus, executor, hooks, hooks.PSCOM, hooks.WEBHOOK, hooks.ALERTMANAGER,
+    engine, prometheus, channel, executor, hooks, hooks.PSCOM, hooks.WEBHOOK, hooks.ALERTMANAGER,
     messaging, monitoring, mqtt, migfra, nova, repin)
 
 

@@ -27,6 +27,7 @@ from oslo_config import types
 from kronos_nova import bindings
 from kronos_nova import conf as groups
 from kronos_nova import exception
+from kronos_nova.conf import channel
 from kronos_nova.conf import policies
 from kronos_nova.conf import prometheus
 
@@ -64,7 +65,7 @@ OPTS: list[cfg.Opt] = [
                  help='Seconds between two background refreshes of the scores.'),
     cfg.BoolOpt('share_scores', default=False,
                 help='One worker of a host asks the score source, and the others read its '
-                     'answers from the cache of the [cache] group. Without, or when the cache '
+                     'answers from the cache of [kronos_channel]. Without, or when the cache '
                      'does not work, each worker asks by itself.'),
     cfg.IntOpt('settle_seconds', default=300, min=0, max=3600,
                help='Seconds after which the metrics show a new instance in full; until then '
@@ -132,6 +133,7 @@ def register(conf: cfg.ConfigOpts) -> None:
     conf.register_opts(FILTER_SCHEDULER_OPTS, group='filter_scheduler')
     groups.register(conf, GROUP, OPTS)
     groups.register(conf, prometheus.GROUP, prometheus.OPTS)
+    groups.register(conf, channel.GROUP, channel.OPTS)
 
 
 def check_options(conf: cfg.ConfigOpts, further: Mapping[str, Iterable[str]]) -> None:
@@ -196,4 +198,4 @@ def examine(conf: cfg.ConfigOpts) -> tuple[list[exception.PolicyFileError], list
 def list_opts() -> list[tuple[str, list[cfg.Opt]]]:
     """For oslo-config-generator: what goes into nova.conf."""
     return [('filter_scheduler', FILTER_SCHEDULER_OPTS), (GROUP.name, OPTS),
-            (prometheus.GROUP.name, prometheus.OPTS)]
+            (prometheus.GROUP.name, prometheus.OPTS), (channel.GROUP.name, channel.OPTS)]

@@ -32,7 +32,7 @@ KRONOS = kolla_env.SHARE / 'kronos-nova'
 ETC = KRONOS / 'etc'
 OUR_PASSWORDS = ('kronos_database_password', 'kronos_engine_keystone_password',
                  'kronos_executor_keystone_password', 'kronos_prometheus_password',
-                 'kronos_migfra_keystone_password', 'kronos_mqtt_password')
+                 'kronos_channel_key', 'kronos_migfra_keystone_password', 'kronos_mqtt_password')
 POLICIES = '# {{ no Jinja }}\npolicies:\n- {name: cpu, weight: 1.0, imbalance_query: cpu}\n'
 #: What is typed of the page, in the order of its sections: what copies, and what makes
 #: passwords. The rest needs a cloud, a registry or somebody who looks.

@@ -31,6 +31,7 @@ import pytest
 import sqlalchemy
 import yaml
 
+from kronos_nova import raw_cache
 from kronos_nova.cmd.checks import base as checks
 from kronos_nova.cmd.checks import options
 from kronos_nova.cmd.checks import policies
@@ -259,6 +260,9 @@ def test_engine_and_scheduler_share_a_cache(cloud, rendered):
     assert rendered.cache.enabled is True
     assert rendered.cache.backend == parser['cache']['backend']
     assert rendered.cache.memcache_servers == parser['cache']['memcache_servers'].split(',')
+    assert rendered.kronos_channel.hmac_keys == [parser['kronos_channel']['hmac_keys']]
+    assert rendered.kronos_channel.hmac_keys == [cloud.passwords['kronos_channel_key']]
+    assert len(cloud.passwords['kronos_channel_key']) >= raw_cache.MIN_KEY_LENGTH
 
 
 def test_operators_policies_are_copied_as_they_are_and_mounted_as_a_directory(cloud):

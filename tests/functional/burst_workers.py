@@ -36,6 +36,7 @@ from kronos_nova import boot
 from kronos_nova import flavors
 from kronos_nova import policy
 from kronos_nova import published
+from kronos_nova import raw_cache
 from tests.functional import burst_hosts
 
 BOOTS = 96
@@ -94,13 +95,12 @@ def worker(weighers, pipe):
 def main(policies, url, cache, workers, multiplier, concurrent):
     objects.register_all()
     boot.CONF([], project='nova', default_config_files=[])
-    published.register(boot.CONF)
+    raw_cache.register(boot.CONF)
     for option, value, group in (
             ('policies_file', [policies], 'kronos'), ('url', url, 'prometheus'),
             ('concurrent_boots', int(concurrent), 'kronos'), ('refresh_interval', 600, 'kronos'),
             ('kronos_weight_multiplier', float(multiplier), 'filter_scheduler'),
-            ('enabled', True, 'cache'), ('backend', 'dogpile.cache.dbm', 'cache'),
-            ('backend_argument', [f'filename:{cache}'], 'cache')):
+            ('directory', cache, 'kronos_channel')):
         boot.CONF.set_override(option, value, group)
     boot.NOTICE_INTERVAL = 0.1
     key = published.usage_key(policy.Policy(name='cpu', weight=1.0, imbalance_query='cpu'))

@@ -70,12 +70,7 @@ class UnevenTestCase(test_depletion.OneSampleTestCase):
         super().configure()
         self.useFixture(fixtures.MonkeyPatch('kronos_nova.boot.NOTICE_INTERVAL', 0.1))
         self.flags(instances=-1, cores=-1, ram=-1, group='quota')
-        # Nova caches things of its own there, through what it opened first.
-        for opened in ('nova.objects.ec2._CACHE', 'nova.availability_zones.MC'):
-            self.useFixture(fixtures.MonkeyPatch(opened, None))
-        path = os.path.join(self.useFixture(fixtures.TempDir()).path, 'cache.dbm')
-        self.flags(enabled=True, backend='dogpile.cache.dbm',
-                   backend_argument=[f'filename:{path}'], group='cache')
+        self.flags(directory=self.useFixture(fixtures.TempDir()).path, group='kronos_channel')
 
     def _start_compute(self, host, cell_name=None):
         size = {'vcpus': self.sizes[host], 'memory_mb': self.sizes[host] * 8192,
@@ -238,7 +233,7 @@ class ForkedWorkersTestCase(unittest.TestCase):
                     {'name': 'cpu', 'weight': 1.0, 'imbalance_query': 'cpu'}]}, f)
             done = subprocess.run(
                 [sys.executable, '-m', 'tests.functional.burst_workers', policies, api.url,
-                 os.path.join(directory, 'cache.dbm'), str(workers), str(multiplier),
+                 directory, str(workers), str(multiplier),
                  str(concurrent)], cwd=ROOT, capture_output=True, text=True, timeout=600)
         self.assertEqual(0, done.returncode, done.stdout + done.stderr)
         return json.loads(done.stdout)['spread']

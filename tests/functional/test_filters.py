@@ -13,7 +13,6 @@
 
 """Ceilings and the rebalancer's hosts bind boots, and never a rescue."""
 
-import os
 import time
 
 import fixtures
@@ -98,12 +97,7 @@ class PlacementFilterTestCase(base.NovaTestCase):
         self.useFixture(fixtures.MonkeyPatch('kronos_nova.boot.NOTICE_INTERVAL', 0.1))
         boot.close()
         self.addCleanup(boot.close)
-        # Nova caches things of its own there, through what it opened first.
-        for opened in ('nova.objects.ec2._CACHE', 'nova.availability_zones.MC'):
-            self.useFixture(fixtures.MonkeyPatch(opened, None))
-        path = os.path.join(self.useFixture(fixtures.TempDir()).path, 'cache.dbm')
-        self.flags(enabled=True, backend='dogpile.cache.dbm',
-                   backend_argument=[f'filename:{path}'], group='cache')
+        self.flags(directory=self.useFixture(fixtures.TempDir()).path, group='kronos_channel')
         self.channel = published.Channel(base.CONF)
 
     def publish(self, **fields):

@@ -25,15 +25,18 @@ from tests.unit.test_shared import POLICIES
 from tests.unit.test_shared import SCORES
 from tests.unit.test_shared import WORKERS
 
+KEY = 'k' * 32
 BACKENDS = ('dogpile.cache.pymemcache', 'oslo_cache.memcache_pool')
 
 
 def conf_of(tmp_path, url, port, backend=BACKENDS[0], **kwargs):
     conf = test_shared.conf_of(str(tmp_path), url, **kwargs)
-    for name, value in {'backend': backend, 'backend_argument': [],
+    for name, value in {'enabled': True, 'backend': backend,
                         'memcache_servers': [f'127.0.0.1:{port}'],
-                        'memcache_dead_retry': 0, 'memcache_socket_timeout': 2.0}.items():
+                        'memcache_dead_retry': 0}.items():
         conf.set_override(name, value, 'cache')
+    conf.set_override('directory', None, 'kronos_channel')
+    conf.set_override('hmac_keys', [KEY], 'kronos_channel')
     return conf
 
 
@@ -86,7 +89,7 @@ def test_an_answer_that_is_larger_than_its_items_is_said_and_nobody_waits_for_it
                 assert found.imbalance.series == hosts
                 # Else the others would wait for this one until it runs out.
                 lease = shared._lease(source._key(test_shared.policy_of()))
-                assert source._region.get(lease) is shared.core.NO_VALUE
+                assert source._cache.get(lease) is None
             assert own.asked == 2 * count
     told = [record.getMessage() for record in caplog.records if 'share_scores' in record.message]
     assert len(told) == 2

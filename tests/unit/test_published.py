@@ -23,16 +23,15 @@ from kronos_nova import flavors
 from kronos_nova import model
 from kronos_nova import policy
 from kronos_nova import published
+from kronos_nova import raw_cache
 
 
 @pytest.fixture
 def conf(tmp_path):
     conf = cfg.ConfigOpts()
-    published.register(conf)
+    raw_cache.register(conf)
     conf([])
-    conf.set_override('enabled', True, 'cache')
-    conf.set_override('backend', 'dogpile.cache.dbm', 'cache')
-    conf.set_override('backend_argument', [f'filename:{tmp_path / "cache"}'], 'cache')
+    conf.set_override('directory', str(tmp_path), 'kronos_channel')
     return conf
 
 
@@ -53,8 +52,8 @@ def test_nothing_is_nothing(conf):
     assert published.Channel(conf).read() is None
 
 
-def test_a_cache_that_is_not_enabled_keeps_nothing(conf):
-    conf.set_override('enabled', False, 'cache')
+def test_without_a_cache_nothing_is_kept(conf):
+    conf.set_override('directory', None, 'kronos_channel')
     channel = published.Channel(conf)
     channel.write(notice_of(time.time()))
     assert channel.read() is None
@@ -78,7 +77,7 @@ def test_it_holds_until_it_expires_and_no_clock_makes_it_eternal(conf, written, 
                 'written_at': 0, 'expires_at': 1})])
 def test_what_is_not_ours_is_an_error_for_the_reader_to_swallow(conf, value):
     channel = published.Channel(conf)
-    channel._region.set(published.KEY, value)
+    channel._cache.set(published.KEY, value)
     with pytest.raises((ValueError, KeyError)):
         channel.read()
 
@@ -131,7 +130,7 @@ def usage_of(**fields):
     usage_of(expires_at=None)])
 def test_usage_that_is_not_ours_is_an_error_for_the_reader_to_swallow(conf, value):
     channel = published.Channel(conf)
-    channel._region.set(published.USAGE_KEY + 'k', value)
+    channel._cache.set(published.USAGE_KEY + 'k', value)
     with pytest.raises((ValueError, TypeError)):
         channel.read_usage('k', 1e9 + 1)
 
@@ -142,8 +141,8 @@ def test_usage_is_bounded_whoever_wrote_it(conf):
     moves = [flavors.Incoming(f'u{n}', 'cn1', flavors.Shape(1, 512))
              for n in range(2 * published.MAX_MOVES)]
     channel.write_usage('k', flavors.Usage(shapes, tuple(moves)), 1e9, 1e9 + 60)
-    assert len(channel._region.get(published.USAGE_KEY + 'k')) < 250_000
-    channel._region.set(published.USAGE_KEY + 'k', usage_of(
+    assert len(channel._cache.get(published.USAGE_KEY + 'k')) < 250_000
+    channel._cache.set(published.USAGE_KEY + 'k', usage_of(
         shapes=[[*shape, 1.0] for shape in shapes],
         moves=[[f'u{n}', 'cn1', 1, 512, 0.0, None] for n in range(2 * published.MAX_MOVES)]))
     usage, _ = channel.read_usage('k', 1e9 + 1)

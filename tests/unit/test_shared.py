@@ -32,6 +32,7 @@ import yaml
 from kronos_nova import background
 from kronos_nova import model
 from kronos_nova import policy as policies
+from kronos_nova import raw_cache
 from kronos_nova import scoreboard
 from kronos_nova import shared
 from kronos_nova.conf import scheduler as scheduler_conf
@@ -54,15 +55,14 @@ def policy_of(name='cpu', **fields):
 def conf_of(directory, url='http://127.0.0.1:1', timeout=60.0):
     conf = cfg.ConfigOpts()
     scheduler_conf.register(conf)
-    shared.core.configure(conf)
+    raw_cache.register(conf)
     conf([])
     for group, options in {
             'kronos': {'share_scores': True, 'refresh_interval': INTERVAL,
                        'policies_file': [os.path.join(directory, 'policies.yaml')]},
             'prometheus': {'url': url, 'timeout': timeout, 'max_retries': 0,
                            'max_series': MAX_SERIES},
-            'cache': {'enabled': True, 'backend': 'dogpile.cache.dbm',
-                      'backend_argument': [f'filename:{directory}/cache']}}.items():
+            'kronos_channel': {'directory': directory}}.items():
         for name, value in options.items():
             conf.set_override(name, value, group)
     return conf
@@ -278,7 +278,8 @@ def imbalance_of(**change):
     json.dumps(imbalance_of(warnings='w')), json.dumps(imbalance_of(duplicates=[1]))])
 def test_what_is_not_ours_or_not_of_this_interval_is_nothing(tmp_path, clock, value):
     source, own = source_of(tmp_path)
-    source._region.set(source._key(policy_of()), value)
+    record = value if isinstance(value, bytes) else b'kronos-nova 1 \n' + str(value).encode()
+    source._cache._store.set(source._key(policy_of()), record)
     assert source.fetch(policy_of(), profile=False).imbalance.series == {'cn1': 0.25}
     assert own.asked == 1
     # And it is overwritten.
@@ -287,17 +288,17 @@ def test_what_is_not_ours_or_not_of_this_interval_is_nothing(tmp_path, clock, va
 
 
 @pytest.mark.parametrize('lease', [
-    'x', 'x y', 7, 'x nan', 'x inf', 'x 999', 'x 99999', 'x -inf', ''])
+    'x', 'x y', 'x nan', 'x inf', 'x 999', 'x 99999', 'x -inf', ''])
 def test_a_lease_that_is_none_or_over_holds_nobody_up(tmp_path, clock, lease):
     source, own = source_of(tmp_path)
-    source._region.set(shared._lease(source._key(policy_of())), lease)
+    source._cache.set(shared._lease(source._key(policy_of())), lease)
     source.fetch(policy_of(), profile=False)
     assert own.asked == 1 and clock.return_value == 1000.0 + shared.SETTLE
 
 
 def test_a_lease_of_another_is_waited_for_until_it_ends(tmp_path, clock):
     source, own = source_of(tmp_path)
-    source._region.set(shared._lease(source._key(policy_of())), 'x 1010')
+    source._cache.set(shared._lease(source._key(policy_of())), 'x 1010')
     source.fetch(policy_of(), profile=False)
     assert own.asked == 1 and clock.return_value == pytest.approx(1010, abs=1)
 
@@ -316,30 +317,11 @@ def test_who_took_the_lease_late_uses_the_answer_that_came_meanwhile(tmp_path, c
     assert (own.asked, others_own.asked) == (0, 1)
 
 
-@pytest.mark.parametrize('failures', [1, 3])
-def test_a_cache_that_another_worker_is_just_making_is_waited_for(tmp_path, failures):
-    made = []
-
-    def half_made(conf, region, real=shared.core.configure_cache_region):
-        made.append(region)
-        if len(made) <= failures:
-            raise OSError('db type could not be determined')
-        return real(conf, region)
-
-    source_of(tmp_path)[0].fetch(policy_of(), profile=False)
-    with mock.patch.object(shared, 'POLL', 0.0), mock.patch.object(
-            shared.core, 'configure_cache_region', autospec=True, side_effect=half_made):
-        source, own = source_of(tmp_path)
-        source.fetch(policy_of(), profile=False)
-    assert own.asked == 0 and len(made) == failures + 1
-
-
-@pytest.mark.parametrize('broken', [
-    {'enabled': False}, {'backend_argument': ['filename:/nowhere/at/all']}])
+@pytest.mark.parametrize('broken', [{'directory': None}, {'directory': '/nowhere/at/all'}])
 def test_a_cache_that_does_not_work_leaves_each_to_itself_and_is_said_once(tmp_path, broken):
     conf, own = conf_of(str(tmp_path)), Source()
     for name, value in broken.items():
-        conf.set_override(name, value, 'cache')
+        conf.set_override(name, value, 'kronos_channel')
     with mock.patch.object(shared, 'SETTLE', 0.0), \
             mock.patch.object(shared.LOG, 'warning', autospec=True) as warning:
         source = shared.SharedSource(conf, own)

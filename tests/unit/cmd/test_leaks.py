@@ -79,7 +79,8 @@ def options(port):
                  'username': 'nova', 'password': f'{CANARY}-7', 'project_name': 'service',
                  'user_domain_name': 'Default', 'project_domain_name': 'Default'},
         'cache': {'enabled': 'true', 'backend': 'dogpile.cache.redis',
-                  'backend_argument': f'url:redis://:{CANARY}-8@{where}/0'}}
+                  'backend_argument': f'url:redis://:{CANARY}-8@{where}/0'},
+        'kronos_channel': {'servers': where, 'hmac_keys': f'{CANARY}-9-of-at-least-32-characters'}}
 
 
 #: What is changed, and the commands that look at it.

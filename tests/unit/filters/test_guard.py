@@ -34,6 +34,7 @@ from kronos_nova import exception
 from kronos_nova import guard
 from kronos_nova import model
 from kronos_nova import published
+from kronos_nova import raw_cache
 from kronos_nova.conf import scheduler as scheduler_conf
 from kronos_nova.filters import all_filters
 from kronos_nova.sources import base
@@ -76,7 +77,7 @@ def read_options(tmp_path, text=''):
     (tmp_path / 'policies.yaml').write_text(yaml.safe_dump({'policies': [POLICY]}))
     conf = cfg.ConfigOpts()
     scheduler_conf.register(conf)
-    core.configure(conf)
+    raw_cache.register(conf)
     conf([], default_config_files=[str(tmp_path / 'nova.conf')])
     conf.set_override('policies_file', [str(tmp_path / 'policies.yaml')], 'kronos')
     return conf
@@ -220,7 +221,7 @@ def find_bad_values():
            'Dict of Float': 'x'}
     lists = [*scheduler_conf.list_opts(),
              ('cache', [opt for group, opts in core._opts.list_opts() for opt in opts
-                        if opt.name in published.OPTIONS['cache']])]
+                        if opt.name in raw_cache.OPTIONS['cache']])]
     for group, opts in lists:
         for opt in opts:
             kind = repr(opt.type).partition('(')[0]
