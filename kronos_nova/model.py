@@ -523,7 +523,11 @@ class History:
 @dataclasses.dataclass(frozen=True, slots=True)
 class PolicyReport:
     """A policy's imbalance before and after a plan. ``age`` of its samples then, in seconds;
-    None: not known."""
+    None: not known.
+
+    ``imbalance_before`` counts moves in flight and those that wait for approval as done;
+    ``imbalance_measured`` counts none of them. None: of a release that did not record it.
+    """
 
     name: str
     imbalance_before: float | None
@@ -532,6 +536,12 @@ class PolicyReport:
     skipped: bool = False
     reason: str | None = None
     age: float | None = None
+    imbalance_measured: float | None = None
+
+    @property
+    def measured(self) -> float | None:
+        """The imbalance of the scores as they came from the metrics source."""
+        return self.imbalance_before if self.imbalance_measured is None else self.imbalance_measured
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -544,7 +554,8 @@ class Plan:
     hosts whose drain goes on in the next cycle. ``undrained`` are disabled hosts
     that keep their instances, each with the reason. ``load`` is the weighted mean of
     the scores that it was made on: what an imbalance is compared with later. Of each of
-    ``swaps`` both instances have a move here.
+    ``swaps`` both instances have a move here. ``combined_measured`` counts no move in flight,
+    ``combined_before`` counts them as done.
     """
 
     scope: str
@@ -561,6 +572,12 @@ class Plan:
     load: float | None = None
     undrained: tuple[Rejection, ...] = ()
     swaps: tuple[Swap, ...] = ()
+    combined_measured: float | None = None
+
+    @property
+    def measured(self) -> float | None:
+        """The combined imbalance of the scores as they came from the metrics source."""
+        return self.combined_before if self.combined_measured is None else self.combined_measured
 
 
 class TaskState(enum.StrEnum):

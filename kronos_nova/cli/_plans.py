@@ -23,16 +23,36 @@ def policies(reports: Sequence[model.PolicyReport], nested: bool) -> Any:
     from kronos_nova.cmd import _tool
 
     if nested:
-        return [{'name': _tool.shown(p.name), 'imbalance_before': p.imbalance_before,
+        return [{'name': _tool.shown(p.name), 'imbalance_measured': p.measured,
+                 'imbalance_before': p.imbalance_before,
                  'imbalance_after': p.imbalance_after, 'threshold': p.threshold,
                  'skipped': p.skipped, 'reason': _text(p.reason), 'age_seconds': p.age}
                 for p in reports]
     return '\n'.join(
         f'{_tool.shown(p.name)}: ' + (
             _text(p.reason) or 'skipped' if p.skipped else
-            f'{_tool.shown(p.imbalance_before)} to {_tool.shown(p.imbalance_after)} '
+            f'{_tool.shown(p.measured)} to {_tool.shown(p.imbalance_after)} '
             f'(threshold {p.threshold:g})')
-        + ('' if p.age is None else f', samples {p.age:.0f} s old') for p in reports)
+        + _age(p) for p in reports)
+
+
+def measured(reports: Sequence[model.PolicyReport], nested: bool) -> Any:
+    """Show each policy's measured imbalance and, apart from it, the planned one."""
+    from kronos_nova.cmd import _tool
+
+    if nested:
+        return policies(reports, nested)
+    return '\n'.join(
+        f'{_tool.shown(p.name)}: ' + (
+            _text(p.reason) or 'skipped' if p.skipped else
+            f'measured {_tool.shown(p.measured)} (threshold {p.threshold:g})'
+            + ('' if p.imbalance_after == p.measured else
+               f', planned {_tool.shown(p.imbalance_after)}'))
+        + _age(p) for p in reports)
+
+
+def _age(report: model.PolicyReport) -> str:
+    return '' if report.age is None else f', samples {report.age:.0f} s old'
 
 
 def _text(said: str | None) -> str | None:

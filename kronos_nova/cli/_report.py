@@ -83,7 +83,7 @@ def _of_plan(conf: cfg.ConfigOpts,
         realised = _realised(store, plans)
         section = stored.section(
             row, store.tasks_of([row.plan_id]), realised=realised.get(row.plan_id),
-            past=stored.points(plans, realised, row.plan_id), now=time.time(),
+            past=stored.points(plans, realised, row.plan_id, _dropped(store, plans)), now=time.time(),
             stagger=conf.executor.stagger_seconds,
             decisions=[_said(decision) for decision in store.decisions(row.plan_id)])
     finally:
@@ -100,7 +100,8 @@ def _of_cloud(conf: cfg.ConfigOpts,
     def also(store: Any, scopes: Sequence[str]) -> None:
         for scope in scopes:
             plans = store.plans(PLANS, scope)
-            past[scope] = stored.points(plans, _realised(store, plans))
+            past[scope] = stored.points(plans, _realised(store, plans),
+                                        dropped=_dropped(store, plans))
 
     if args.snapshot:
         seen = _cloud.recorded(conf, policy_set, args.snapshot)
@@ -158,6 +159,10 @@ def _realised(store: Any, plans: Sequence[Any]) -> Mapping[str, float | None]:
     found: Mapping[str, float | None] = store.realised(
         [row.plan_id for row in plans if row.plan.moves and not row.dry_run])
     return found
+
+
+def _dropped(store: Any, plans: Sequence[Any]) -> frozenset[str]:
+    return stored.dropped(store.tasks_of([row.plan_id for row in plans if row.plan.moves]))
 
 
 def _wrong(field: str, problem: str, remedy: str) -> exception.ConfigError:

@@ -52,7 +52,7 @@ class ListPlans(_database.DatabaseTable):
         ended = _plans.states(store.tasks_of([p.plan_id for p in plans]))
         asked = store.asked_by([p.plan_id for p in plans])
         return [(p.plan_id, _tool.shown(p.plan.scope), moments.shown(p.created_at), p.dry_run,
-                 len(p.plan.moves), ended.get(p.plan_id, ''), p.plan.combined_before,
+                 len(p.plan.moves), ended.get(p.plan_id, ''), p.plan.measured,
                  p.plan.combined_after, _tool.shown(p.plan.reason or ''),
                  _tool.shown(asked.get(p.plan_id, ''))) for p in plans]
 
@@ -97,7 +97,7 @@ def _shown(row: Any, tasks: Sequence[Any], realised: float | None, decisions: Se
         'Imbalance foreseen', 'Imbalance realised', 'Policies', 'Moves', 'Rejections', 'Held',
         'Draining', 'Undrained', 'Warnings', 'Truncated', 'Decisions', 'Swaps'), (
         row.plan_id, _tool.shown(plan.scope), moments.shown(row.created_at), row.dry_run,
-        _tool.shown(plan.reason or ''), plan.combined_before, plan.combined_after, realised,
+        _tool.shown(plan.reason or ''), plan.measured, plan.combined_after, realised,
         _plans.policies(plan.policies, nested), moves, rejections,
         _plans.texts([no.detail for no in plan.held], nested),
         _plans.texts(sorted(plan.draining), nested),

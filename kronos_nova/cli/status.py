@@ -26,6 +26,9 @@ from kronos_nova.cli import _database
 class Status(_database.DatabaseTable):
     """A row for each scope that engines plan, or have planned within a day.
 
+    Policies has the measured imbalances; what moves that wait for approval, moves under way and
+    the last plan will make of them stands apart, as planned.
+
     Engine has its lease; a dry run takes none. Moves, reason and policies are those of the last
     cycle that came to a plan, of a dry run those of the newest plan that said something new.
     Failing has why cycles have failed since then. Executors are those that serve it and were
@@ -73,7 +76,7 @@ def _rows(conf: Any, store: Any, nested: bool) -> list[tuple[Any, ...]]:
             '' if at is None else moments.shown(at), _failing(last),
             None if plan is None else plan.dry_run,
             None if last.at is None else last.moves, _tool.shown(last.reason or ''),
-            _plans.policies(last.policies, nested),
+            _plans.measured(last.policies, nested),
             _counted(tasks.get(scope, {}), nested), census.overdue.get(scope, 0),
             _counted(workers.get(scope, {}), nested), 0 if seen is None else seen.draining,
             '' if pause is None else _tool.shown(pause)))

@@ -122,9 +122,12 @@ def _reasons(scope: Any) -> Iterator[tuple[str, str]]:
     plan = scope.today.plan
     for report in plan.policies:
         yield f'policy {report.name}', report.reason or (
-            f'imbalance {report.imbalance_before:.4f}, threshold {report.threshold:g}: '
-            + ('above it' if report.imbalance_before > report.threshold else 'not above it')
-            + (', with the plan that waits' if scope.waits else ''))
+            f'imbalance {report.measured:.4f}, threshold {report.threshold:g}: '
+            + ('above it' if report.measured > report.threshold else 'not above it')
+            + (f'; {report.imbalance_before:.4f} once the plan that waits is done'
+               if scope.waits else
+               f'; {report.imbalance_before:.4f} once the moves under way are done'
+               if abs(report.imbalance_before - report.measured) > 5e-5 else ''))
     for rule, number in plan.rejections.items():
         yield f'rule {rule}', f'refused {_command.counted(number, "move")}'
     for kind, found in (('held', plan.held), ('undrained', plan.undrained)):

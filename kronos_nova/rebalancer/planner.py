@@ -69,7 +69,7 @@ def plan(request: Request, expired: Callable[[], bool] = lambda: False) -> model
     request = begun(request)
     simulation = sim.Simulation(cluster, request.scores, request.policies, request.history,
                                 request.options, expired, seed=request.seed, now=request.now)
-    before, combined = simulation.imbalances(), simulation.combined()
+    before = Before.of(simulation)
     held = scope_hold(request)
     if held is not None:
         simulation.notes.append(held)
@@ -94,10 +94,12 @@ def plan(request: Request, expired: Callable[[], bool] = lambda: False) -> model
                                    'no order of this one makes them safe')
     in_waves, swaps = pairing.paired(simulation, fresh, ordered.moves)
     reports, after = policy_reports(request, before, simulation.imbalances()), simulation.combined()
+    known = simulation.trusted and before.comparable
     return model.Plan(
         scope=cluster.scope, moves=_with_scores(simulation, in_waves, after), swaps=swaps,
-        policies=reports, combined_before=combined if simulation.trusted else None,
-        combined_after=after if simulation.trusted else None,
+        policies=reports, combined_before=before.combined if known else None,
+        combined_after=after if known else None,
+        combined_measured=before.combined_measured if known else None,
         rejections=dict(sorted((+Counter(rejections)).items())), held=tuple(held_back[:NAMED]),
         warnings=tuple(dict.fromkeys(simulation.warnings)),
         reason=None if ordered.moves else _reason(simulation),
@@ -139,7 +141,7 @@ def without(request: Request, plan: model.Plan, dropped: Collection[str],
     for host in sorted(plan.draining - partial - request.history.draining):
         if host in simulation.host_index:
             simulation.drain(host)
-    before = simulation.imbalances()
+    before = Before.of(simulation)
     for move in kept:
         simulation.apply(move)
     reports, after = policy_reports(request, before, simulation.imbalances()), simulation.combined()
@@ -148,7 +150,7 @@ def without(request: Request, plan: model.Plan, dropped: Collection[str],
         swaps=tuple(s for s in plan.swaps if s.first not in gone),
         policies=tuple(dataclasses.replace(new, imbalance_before=old.imbalance_before)
                        for new, old in zip(reports, plan.policies, strict=True)),
-        combined_after=after if simulation.trusted else None,
+        combined_after=after if simulation.trusted and before.comparable else None,
         warnings=(*plan.warnings, why), reason=plan.reason if kept else why,
         draining=plan.draining - partial)
 
@@ -338,19 +340,50 @@ def _left_out(request: Request, simulation: sim.Simulation, unfinished: str,
                   if above and simulation.trusted])
 
 
-def policy_reports(request: Request, before: sim.Floats,
+@dataclasses.dataclass(frozen=True, slots=True)
+class Before:
+    """Imbalances before a plan, by policy and combined: with moves in flight counted as done,
+    and as measured. Not ``comparable``: no host may give, or none may take."""
+
+    imbalances: sim.Floats
+    combined: float
+    measured: Sequence[float]
+    combined_measured: float
+    comparable: bool
+
+    @classmethod
+    def of(cls, simulation: sim.Simulation) -> 'Before':
+        """Record a simulation in which no move has been made yet."""
+        measured, combined_measured = simulation.measure()
+        return cls(simulation.imbalances(), simulation.combined(), measured, combined_measured,
+                   simulation.comparable())
+
+
+def policy_reports(request: Request, before: Before,
                    after: sim.Floats) -> tuple[model.PolicyReport, ...]:
-    """Each policy's imbalance before and after; none where it is not trusted."""
+    """Report each policy's imbalance before and after the plan, None where it is not known."""
     reports = []
     for p, policy in enumerate(request.policies.enabled):
-        untrusted = request.scores.policies[policy.name].untrusted
+        reason = request.scores.policies[policy.name].untrusted
+        if reason is None and not before.comparable:
+            reason = _not_computed(request)
         reports.append(model.PolicyReport(
             name=policy.name, threshold=policy.threshold,
-            imbalance_before=None if untrusted else float(before[p]),
-            imbalance_after=None if untrusted else float(after[p]),
-            skipped=untrusted is not None, reason=untrusted,
-            age=request.scores.policies[policy.name].age))
+            imbalance_before=None if reason else float(before.imbalances[p]),
+            imbalance_after=None if reason else float(after[p]),
+            skipped=reason is not None, reason=reason,
+            age=request.scores.policies[policy.name].age,
+            imbalance_measured=None if reason else before.measured[p]))
     return tuple(reports)
+
+
+def _not_computed(request: Request) -> str:
+    others = sorted(name for name, known in request.scores.policies.items() if known.untrusted)
+    if not others:
+        return 'not computed: no host of the scope may give load, or none may take any'
+    return (f'not computed: {", ".join(others)} '
+            f'{"is" if len(others) == 1 else "are"} not trusted, and a host counts only where '
+            'every policy has a score of it')
 
 
 def _still_draining(request: Request, simulation: sim.Simulation) -> frozenset[str]:

@@ -36,6 +36,7 @@ def aggregate(outcome: cycle.Outcome, collect: float = 0.0) -> dict[str, Any]:
         'hosts': len(cluster.scope_hosts),
         'instances': sum(1 for i in cluster.instances.values() if i.host in cluster.scope_hosts),
         'policies': [_policy(p, outcome.scores) for p in plan.policies],
+        'combined_measured': plan.measured,
         'combined_before': plan.combined_before,
         'combined_after': plan.combined_after,
         'moves': [move(m, cluster) for m in plan.moves],
@@ -68,6 +69,7 @@ def _policy(report: model.PolicyReport, scores: model.Scores) -> dict[str, Any]:
     known = scores.policies[report.name]
     return {
         'name': report.name,
+        'imbalance_measured': report.measured,
         'imbalance_before': report.imbalance_before,
         'imbalance_after': report.imbalance_after,
         'threshold': report.threshold,
@@ -105,7 +107,8 @@ def move(m: model.Move, cluster: model.Cluster) -> dict[str, Any]:
 def failed(scope: str, reason: str) -> dict[str, Any]:
     """A scope that could not be planned: the same keys, no numbers."""
     return {'name': scope, 'hosts': None, 'instances': None, 'policies': [],
-            'combined_before': None, 'combined_after': None, 'moves': [], 'waves': [],
+            'combined_measured': None, 'combined_before': None, 'combined_after': None,
+            'moves': [], 'waves': [],
             'rejections': {}, 'held': [], 'warnings': [], 'draining': [], 'undrained': [],
             'truncated': False, 'reason': reason, 'timings': {}}
 

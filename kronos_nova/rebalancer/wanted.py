@@ -72,7 +72,7 @@ class State:
         self.simulation = sim.Simulation(request.cluster, request.scores, request.policies,
                                          request.history, request.options, seed=request.seed,
                                          now=request.now)
-        self._before, self._combined = self.simulation.imbalances(), self.simulation.combined()
+        self._before = planner.Before.of(self.simulation)
 
     def answer(self, moves: Sequence[model.Move], refused: dict[str, model.Rejection],
                **alternates: Any) -> Answer:
@@ -100,11 +100,14 @@ class State:
         :raises PlanRefused: the checker found a rule broken; nothing may be done.
         """
         request, simulation = self._request, self.simulation
+        before = self._before
+        known = simulation.trusted and before.comparable
         found = model.Plan(
             scope=request.cluster.scope, moves=tuple(moves), swaps=tuple(swaps),
-            policies=planner.policy_reports(request, self._before, simulation.imbalances()),
-            combined_before=self._combined if simulation.trusted else None,
-            combined_after=simulation.combined() if simulation.trusted else None,
+            policies=planner.policy_reports(request, before, simulation.imbalances()),
+            combined_before=before.combined if known else None,
+            combined_after=simulation.combined() if known else None,
+            combined_measured=before.combined_measured if known else None,
             draining=request.history.draining)
         wrong = checker.check(found, request.cluster, request.options, request.history,
                               request.scores, simulation.ceilings, request.budget)

@@ -51,7 +51,7 @@ _DRIVEN_DURATIONS = {
 }
 #: A key of a policy's report -> metric.
 _POLICY = {
-    'imbalance_before': 'kronos_imbalance_ratio',
+    'imbalance_measured': 'kronos_imbalance_ratio',
     'imbalance_after': 'kronos_planned_imbalance_ratio',
     'threshold': 'kronos_imbalance_threshold_ratio',
     'age_seconds': 'kronos_sample_age_seconds',
@@ -59,7 +59,7 @@ _POLICY = {
 _SCOPE = {
     'hosts': 'kronos_hosts',
     'instances': 'kronos_instances',
-    'combined_before': 'kronos_combined_imbalance',
+    'combined_measured': 'kronos_combined_imbalance',
     'combined_after': 'kronos_planned_combined_imbalance',
 }
 

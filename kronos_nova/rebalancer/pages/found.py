@@ -38,13 +38,13 @@ def section(outcome: cycle.Outcome, policy_set: policies.PolicySet, *, stagger: 
     """
     cluster, plan = outcome.cluster, outcome.plan
     lines = _lines(outcome)
-    here = values.Point(outcome.request.now, plan.combined_before, plan.combined_after,
+    here = values.Point(outcome.request.now, plan.measured, plan.combined_after,
                         moves=len(plan.moves), shown=True, policies=imbalances(plan))
     return values.Section(
         scope=cluster.scope, at=outcome.request.now, seen=outcome.request.now,
         hosts=len(cluster.scope_hosts), instances=sum(line.instances for line in lines),
         policies=policy_lines(plan, {p.name: p.weight for p in policy_set.enabled}),
-        before=plan.combined_before, after=plan.combined_after, lines=lines,
+        before=plan.measured, after=plan.combined_after, lines=lines,
         moves=moves(plan, {u: cluster.instances[u].name for u in
                            (m.instance_uuid for m in plan.moves)}, stagger),
         points=(*past, here), no_points=no_points, reason=plan.reason,
@@ -73,13 +73,13 @@ def moves(plan: model.Plan, names: Mapping[str, str],
 def policy_lines(plan: model.Plan,
                  weights: Mapping[str, float]) -> tuple[values.PolicyLine, ...]:
     return tuple(values.PolicyLine(
-        p.name, p.threshold, p.imbalance_before, p.imbalance_after,
+        p.name, p.threshold, p.measured, p.imbalance_after,
         left_out=(p.reason or 'left out') if p.skipped else None,
         weight=weights.get(p.name)) for p in plan.policies)
 
 
 def imbalances(plan: model.Plan) -> tuple[tuple[str, float | None], ...]:
-    return tuple((p.name, p.imbalance_before) for p in plan.policies)
+    return tuple((p.name, p.measured) for p in plan.policies)
 
 
 def refusals(plan: model.Plan) -> tuple[values.Refusal, ...]:
@@ -89,12 +89,13 @@ def refusals(plan: model.Plan) -> tuple[values.Refusal, ...]:
 
 
 def _lines(outcome: cycle.Outcome) -> tuple[values.HostLine, ...]:
-    """Scores as planning saw them, which counts moves under way, and with the plan done."""
+    """Scores as measured, and as planning expects them with the plan and all moves under way
+    done."""
     request = planner.begun(outcome.request)
     simulation = sim.Simulation(request.cluster, request.scores, request.policies,
                                 request.history, request.options, seed=request.seed,
                                 now=request.now)
-    before, instances = simulation.score.copy(), Counter(simulation.place.tolist())
+    instances = Counter(simulation.place.tolist())
     known = {(p, h): simulation.view.level(policy.name, host) is not None
              for p, policy in enumerate(simulation.policies)
              for h, host in enumerate(simulation.hosts)}
@@ -108,11 +109,9 @@ def _lines(outcome: cycle.Outcome) -> tuple[values.HostLine, ...]:
     for h, host in enumerate(simulation.hosts):
         levels = []
         for p, policy in enumerate(chosen):
-            if known[p, h]:
-                levels.append(values.Level(float(before[p, h]), float(after[p, h])))
-            else:
-                levels.append(values.Level(
-                    request.scores.policies[policy.name].hosts.get(host), None))
+            levels.append(values.Level(
+                request.scores.policies[policy.name].hosts.get(host),
+                float(after[p, h]) if known[p, h] else None))
         weights = [p.weight for p in chosen]
         found.append(values.HostLine(
             host, tuple(levels), values.Level(

@@ -12,6 +12,7 @@
 
 """A section of a stored plan: what the database has of it and of its tasks."""
 
+from collections.abc import Collection
 from collections.abc import Mapping
 from collections.abc import Sequence
 import dataclasses
@@ -42,7 +43,7 @@ def section(row: rows.PlanRow, tasks: Sequence[rows.TaskRow], *, realised: float
     moves = found.moves(plan, names, stagger)
     return values.Section(
         scope=plan.scope, at=row.created_at, plan_id=row.plan_id, dry_run=row.dry_run,
-        policies=found.policy_lines(plan, {}), before=plan.combined_before,
+        policies=found.policy_lines(plan, {}), before=plan.measured,
         after=plan.combined_after, realised=realised, no_lines=NO_SCORES,
         decisions=tuple(decisions),
         moves=tuple(_with_task(move, of[move.uuid]) if move.uuid in of else move
@@ -52,16 +53,32 @@ def section(row: rows.PlanRow, tasks: Sequence[rows.TaskRow], *, realised: float
         gaps=(values.Gap(NO_SCORES), *unseen.of_plan(plan)), reason=plan.reason)
 
 
-def point(row: rows.PlanRow, realised: float | None, shown: bool = False) -> values.Point:
-    return values.Point(row.created_at, row.plan.combined_before, row.plan.combined_after,
+def point(row: rows.PlanRow, realised: float | None, shown: bool = False,
+          dropped: bool = False) -> values.Point:
+    """:param dropped: no move of the plan began, so the imbalance it foresaw never came."""
+    return values.Point(row.created_at, row.plan.measured,
+                        None if dropped else row.plan.combined_after,
                         realised, len(row.plan.moves), row.dry_run, shown,
                         found.imbalances(row.plan))
 
 
 def points(plans: Sequence[rows.PlanRow], realised: Mapping[str, float | None],
-           shown: str | None = None) -> tuple[values.Point, ...]:
-    """:param shown: the plan that the report is about."""
-    return tuple(point(row, realised.get(row.plan_id), row.plan_id == shown) for row in plans)
+           shown: str | None = None,
+           dropped: Collection[str] = frozenset()) -> tuple[values.Point, ...]:
+    """:param shown: the plan that the report is about.
+    :param dropped: plans of which all tasks were cancelled.
+    """
+    return tuple(point(row, realised.get(row.plan_id), row.plan_id == shown,
+                       row.plan_id in dropped) for row in plans)
+
+
+def dropped(tasks: Sequence[rows.TaskRow]) -> frozenset[str]:
+    """Return the plans of which every task was cancelled, as by a rejection."""
+    states: dict[str, set[model.TaskState]] = {}
+    for row in tasks:
+        states.setdefault(row.task.plan_id, set()).add(row.task.state)
+    return frozenset(plan_id for plan_id, found in states.items()
+                     if found == {model.TaskState.CANCELLED})
 
 
 def _with_task(move: values.MoveLine, row: rows.TaskRow) -> values.MoveLine:

@@ -228,11 +228,29 @@ class Simulation:
 
     def combined(self) -> float:
         """Sum of weight x imbalance, added in the policies' order."""
+        return self._combine(self.extremes.imbalances())
+
+    def _combine(self, imbalances: Sequence[float]) -> float:
         total = 0.0
-        for weight, imbalance in zip(self.weights.tolist(), self.extremes.imbalances(),
-                                     strict=True):
+        for weight, imbalance in zip(self.weights.tolist(), imbalances, strict=True):
             total += weight * imbalance
         return total
+
+    def measure(self) -> tuple[list[float], float]:
+        """Return each policy's imbalance and the combined one of the scores as measured.
+
+        Moves in flight, moves that wait for approval and moves that samples do not show yet
+        count as not done.
+        """
+        raw = np.array([[self.scores.policies[policy.name].hosts.get(host, 0.0)
+                         for host in self.hosts] for policy in self.policies])
+        found = extremes.Extremes(raw.reshape(len(self.policies), len(self.hosts)), self.givers,
+                                  self.takers).imbalances()
+        return found, self._combine(found)
+
+    def comparable(self) -> bool:
+        """Whether a host may give and a host may take, so that an imbalance exists."""
+        return bool(self.givers.any() and self.takers.any())
 
     def excess(self) -> float:
         """Sum of weight x what an imbalance has above its threshold."""

@@ -183,6 +183,7 @@ def plan_document(plan: model.Plan) -> str:
         'moves': [dataclasses.asdict(move) for move in plan.moves],
         'policies': [dataclasses.asdict(policy) for policy in plan.policies],
         'combined_before': plan.combined_before, 'combined_after': plan.combined_after,
+        'combined_measured': plan.combined_measured,
         'rejections': dict(plan.rejections), 'warnings': plan.warnings,
         'held': [dataclasses.asdict(no) for no in plan.held],
         'undrained': [dataclasses.asdict(no) for no in plan.undrained],

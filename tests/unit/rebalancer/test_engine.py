@@ -21,12 +21,15 @@ import yaml
 
 from kronos_nova import exception
 from kronos_nova import model
+from kronos_nova.cli import _plans
 from kronos_nova.conf import opts
 from kronos_nova.conf import scope_mode
 from kronos_nova.rebalancer import confirming
 from kronos_nova.rebalancer import engine
 from kronos_nova.rebalancer import replay
 from kronos_nova.rebalancer import tally as tallies
+from kronos_nova.rebalancer.exposition import samples
+from kronos_nova.rebalancer.pages import stored
 from kronos_nova.rebalancer.snapshots import reader
 from kronos_nova.rebalancer.store import api
 from kronos_nova.rebalancer.store import decisions
@@ -141,6 +144,60 @@ def test_a_plan_that_needs_approval_begins_nothing_and_is_the_last_until_it_is_d
     assert 'approval' not in engine.run_cycle()[0]['reason']
     assert world.store.claim('w', None, world.clock(), per_scope=9, total=9,
                              claim_seconds=60).task.task_id == task.task_id
+
+
+def test_waiting_plans_leave_the_measured_imbalance_as_it_is(world):
+    approving(world)
+    tally = tallies.Tally()
+    engine = world.engine(tally=tally)
+    engine.run_cycle()
+    (waiting,) = world.store.waiting(world.clock())
+
+    def shown():
+        world.clock.now += 60
+        engine.run_cycle()
+        metrics = {name: value for name, key, value in samples.of_tally(
+            tally.reading(), 'nova', host_scores=False) if key in (
+                (model.UNASSIGNED,), (model.UNASSIGNED, 'cpu'))}
+        (report,) = world.store.census().scopes[model.UNASSIGNED].cycle.policies
+        return metrics, report
+
+    metrics, report = shown()
+    assert metrics['kronos_imbalance_ratio'] == pytest.approx(0.8)
+    assert metrics['kronos_combined_imbalance'] == pytest.approx(0.8)
+    assert metrics['kronos_planned_imbalance_ratio'] == pytest.approx(0.0)
+    assert metrics['kronos_planned_combined_imbalance'] == pytest.approx(0.0)
+    assert report.measured == pytest.approx(0.8)
+    assert _plans.measured([report], nested=False) == (
+        'cpu: measured 0.8000 (threshold 0.15), planned 0.0000')
+    world.store.reject(waiting.plan_id, world.clock(), decisions.Said('me'), 900)
+    metrics, report = shown()
+    assert metrics['kronos_planned_imbalance_ratio'] == pytest.approx(0.8)
+    assert _plans.measured([report], nested=False) == 'cpu: measured 0.8000 (threshold 0.15)'
+    plans = world.store.plans(9, model.UNASSIGNED)
+    gone = stored.dropped(world.store.tasks_of([row.plan_id for row in plans]))
+    assert gone == {waiting.plan_id}
+    points = stored.points(plans, {}, dropped=gone)
+    assert len(points) > 1 and all(p.before == pytest.approx(0.8) for p in points)
+    assert all(p.after is None for p, row in zip(points, plans, strict=True)
+               if row.plan_id == waiting.plan_id)
+
+
+def test_imbalance_beside_an_untrusted_policy_is_not_computed(world):
+    memory = {'name': 'memory', 'weight': 1.0, 'imbalance_query': 'memory'}
+    policies = yaml.safe_load(world.path.read_text())['policies']
+    world.path.write_text(yaml.safe_dump({'policies': [*policies, memory]}))
+    lost = model.QueryResult('cpu', model.Health.UNREACHABLE, error='no route to host')
+    fetch = world.source.fetch
+    world.source.fetch = lambda policy, **kw: fetch(policy, **kw) if policy.name == 'memory' else (
+        model.PolicySamples('cpu', lost, profile=lost, taken_at=world.clock()))
+    row, = world.engine().run_cycle()
+    cpu, other = row['policies']
+    assert other['imbalance_measured'] is None and other['imbalance_before'] is None
+    assert other['skipped'] and other['reason'] == (
+        'not computed: cpu is not trusted, and a host counts only where every policy has a score '
+        'of it')
+    assert cpu['reason'] != other['reason']
 
 
 def test_a_plan_that_nobody_approved_lapses_and_the_scope_is_planned_anew(world, caplog):
