@@ -83,8 +83,8 @@ def _of_plan(conf: cfg.ConfigOpts,
         realised = _realised(store, plans)
         section = stored.section(
             row, store.tasks_of([row.plan_id]), realised=realised.get(row.plan_id),
-            past=stored.points(plans, realised, row.plan_id, _dropped(store, plans)), now=time.time(),
-            stagger=conf.executor.stagger_seconds,
+            past=stored.points(plans, realised, row.plan_id, _dropped(store, plans)),
+            now=time.time(), stagger=conf.executor.stagger_seconds,
             decisions=[_said(decision) for decision in store.decisions(row.plan_id)])
     finally:
         store.close()

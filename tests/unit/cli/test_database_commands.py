@@ -248,8 +248,8 @@ def test_the_status_tells_of_each_scope_who_plans_it_and_what_holds_it(run, stor
     assert (blue['Engine'], blue['Moves'], blue['Dry run'], blue['Draining']) == (
         'engine', 2, False, 1)
     assert blue['Policies'] == [{
-        'name': 'cpu', 'imbalance_before': 0.4, 'imbalance_after': 0.1, 'threshold': 0.15,
-        'skipped': False, 'reason': None, 'age_seconds': None}]
+        'name': 'cpu', 'imbalance_measured': 0.4, 'imbalance_before': 0.4,
+        'imbalance_after': 0.1, 'threshold': 0.15, 'skipped': False, 'reason': None, 'age_seconds': None}]
     assert blue['Tasks'] == {'claimed': 1, 'queued': 1} and blue['Overdue'] == 0
     assert blue['Executors'] == {'ctl1:executor': 1, 'idle': 0} and claimed.task.task_id
     assert red['Executors'] == {'idle': 0}

@@ -184,9 +184,9 @@ def test_waiting_plans_leave_the_measured_imbalance_as_it_is(world):
 
 
 def test_imbalance_beside_an_untrusted_policy_is_not_computed(world):
-    memory = {'name': 'memory', 'weight': 1.0, 'imbalance_query': 'memory'}
-    policies = yaml.safe_load(world.path.read_text())['policies']
-    world.path.write_text(yaml.safe_dump({'policies': [*policies, memory]}))
+    cpu, = yaml.safe_load(world.path.read_text())['policies']
+    world.path.write_text(yaml.safe_dump({'policies': [
+        {**cpu, 'weight': 0.5}, {**cpu, 'name': 'memory', 'weight': 0.5}]}))
     lost = model.QueryResult('cpu', model.Health.UNREACHABLE, error='no route to host')
     fetch = world.source.fetch
     world.source.fetch = lambda policy, **kw: fetch(policy, **kw) if policy.name == 'memory' else (

@@ -70,11 +70,13 @@ def value(samples, name, **labels):
 def everything(tally):
     """All that a daemon can have to tell."""
     tally.expect(['blue'])
-    policy = {'name': 'cpu', 'imbalance_measured': 0.5, 'imbalance_before': 0.4, 'imbalance_after': 0.25, 'threshold': 0.1,
+    policy = {'name': 'cpu', 'imbalance_measured': 0.5, 'imbalance_before': 0.4,
+              'imbalance_after': 0.25, 'threshold': 0.1,
               'age_seconds': 12.0, 'coverage': {'a': 0.75, 'b': 0.1},
               'missing_hosts': ['d']}
     tally.planned(test_tally.row(
-        hosts=3, instances=9, policies=[policy], combined_measured=0.5, combined_before=0.4, combined_after=0.25,
+        hosts=3, instances=9, policies=[policy], combined_measured=0.5, combined_before=0.4,
+        combined_after=0.25,
         moves=[test_tally.move()], rejections={'locked': 2},
         undrained=['nobody ordered it', 'nor that'], truncated=True),
         test_tally.scores(), 1000.0, True, 1)
@@ -159,7 +161,8 @@ def test_values_are_those_that_were_told(store):
 def test_idle_hosts_say_nothing_of_a_unit(store, hosts, expected):
     """What they do is their system's doing."""
     tally = tallies.Tally()
-    policy = {'name': 'cpu', 'imbalance_measured': 0.0, 'imbalance_before': 0.0, 'imbalance_after': 0.0, 'threshold': 0.1,
+    policy = {'name': 'cpu', 'imbalance_measured': 0.0, 'imbalance_before': 0.0,
+              'imbalance_after': 0.0, 'threshold': 0.1,
               'age_seconds': None, 'coverage': {'a': 0.8, 'b': 0.6, 'c': 0.01},
               'missing_hosts': []}
     scores = model.Scores({'cpu': model.PolicyScores('cpu', hosts)})
