@@ -34,6 +34,7 @@ from kronos_nova import published
 from kronos_nova import raw_cache
 from kronos_nova import version
 from kronos_nova.cmd import _tool
+from kronos_nova.cmd import vocabulary
 from kronos_nova.conf import masking
 from kronos_nova.conf import opts
 
@@ -69,6 +70,7 @@ def configure(prog: str, argv: Sequence[str] | None = None,
         *logging.get_default_log_levels(), 'sqlalchemy.pool=CRITICAL'])
     logging.setup(conf, 'kronos')
     masking.guard(conf)
+    vocabulary.warn_of_misspelt(conf)
     return conf
 
 

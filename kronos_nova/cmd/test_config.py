@@ -57,7 +57,9 @@ def _report(items: Sequence[Any], form: str) -> int:
     else:
         print(_tool.table(('Item', 'Status', 'What', 'What to do'),
                           [(i.name, i.status, i.text, i.remedy) for i in items]))
-        print(f'{failed} of {len(items)} items failed.' if failed
-              else f'{len(items)} items, none failed.')
+        warned = sum(1 for item in items if item.status is base.Status.WARNING)
+        more = f' {warned} {"warning" if warned == 1 else "warnings"}.' if warned else ''
+        print((f'{failed} of {len(items)} items failed.' if failed
+               else f'{len(items)} items, none failed.') + more)
     sys.stdout.flush()
     return int(failed > 0)

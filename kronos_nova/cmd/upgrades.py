@@ -58,17 +58,8 @@ def check_options(files: list[str]) -> Verdict:
 
     :param files: readable configuration files; a nova.conf may be among them.
     """
-    known = vocabulary.of_this_release()
-    return verdict([], [f'{path}: {said}' for path, sections in _sections(files)
-                        for said in known.judge(sections)])
-
-
-def _sections(files: list[str]) -> Iterator[tuple[str, dict[str, dict[str, list[str]]]]]:
-    """(path, {section: {option: values}}) of each file."""
-    for path in files:
-        sections: dict[str, dict[str, list[str]]] = {}
-        cfg.ConfigParser(path, sections).parse()
-        yield path, sections
+    return verdict([], [f'{path}: {finding.text}'
+                        for path, finding in vocabulary.judge_files(files)])
 
 
 def check_nova(arguments: list[str]) -> Verdict:
@@ -102,13 +93,14 @@ def check_nova(arguments: list[str]) -> Verdict:
 def _sets_ours(conf: Any) -> bool:
     """Whether the files set the options of the weighers or of [kronos]."""
     return _weighs(conf) or any(
-        'kronos' in sections for _path, sections in _sections(conf.config_file or []))
+        'kronos' in sections
+        for _path, sections in vocabulary.read_sections(conf.config_file or []))
 
 
 def _weighs(conf: Any) -> bool:
     """Whether they set a multiplier of ours."""
     return any(name.startswith('kronos_')
-               for _path, sections in _sections(conf.config_file or [])
+               for _path, sections in vocabulary.read_sections(conf.config_file or [])
                for name in sections.get('filter_scheduler', ()))
 
 
@@ -196,7 +188,7 @@ def check_leftovers(files: list[str], policies: Any) -> Verdict:
             f'{ANCESTOR} {found} is installed beside kronos-nova, and both bring kronos-engine '
             f'and kronos-executor. Run pip uninstall {ANCESTOR}, then pip install '
             '--force-reinstall --no-deps kronos-nova.')
-    for path, sections in _sections(files):
+    for path, sections in vocabulary.read_sections(files):
         for (group, name), instead in WITHOUT_EFFECT.items():
             if name in sections.get(group, ()):
                 warnings.append(f'{path}: [{group}] {name} has no effect. Remove it; see '

@@ -18,13 +18,16 @@ for we cannot know; in kronos.conf each belongs to us or to a library.
 """
 
 from collections.abc import Collection
+from collections.abc import Iterable
 from collections.abc import Iterator
 from collections.abc import Mapping
 import contextlib
 import dataclasses
 import difflib
+import glob
 from importlib import metadata
 import logging as std_logging
+import os
 from typing import Any
 
 from oslo_config import cfg
@@ -52,6 +55,21 @@ NEAR = 0.8
 #: The multipliers of Nova's own weighers end as ours do.
 VERY_NEAR = 0.9
 
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Finding:
+    """A sentence on an option or group that has no effect as it is written. ``certain``: no
+    plug-in and no other service can read it."""
+
+    text: str
+    certain: bool
+    group: str
+    name: str = ''
+
+    def __str__(self) -> str:
+        return f'[{self.group}] {self.name}'.rstrip()
+
+
 #: group -> {name, also an old one: (group, name) of today}
 Known = dict[str, dict[str, tuple[str, str]]]
 
@@ -65,8 +83,8 @@ class Vocabulary:
     theirs: dict[str, frozenset[str]]
     libraries: dict[str, frozenset[str]]
 
-    def judge(self, sections: Mapping[str, Mapping[str, Collection[str]]]) -> Iterator[str]:
-        """What is wrong with the options of a file, in the order of groups.
+    def judge(self, sections: Mapping[str, Mapping[str, Collection[str]]]) -> Iterator[Finding]:
+        """Find what is wrong with the options of a file, in the order of groups.
 
         :param sections: group -> names of its options, as written -> values.
         :returns: a sentence on each, without the path of the file and without a value.
@@ -78,19 +96,23 @@ class Vocabulary:
         for group in sorted(sections):
             if group in self.ours:
                 for name in sections[group]:
-                    yield from self._option(group, name)
+                    for text in self._option(group, name):
+                        yield Finding(text, group not in SHARED, group, name)
             elif alone and group in self.libraries:
                 for name in sections[group]:
-                    yield from self._of_library(group, name)
+                    for text in self._of_library(group, name):
+                        yield Finding(text, False, group, name)
             elif group not in NOT_MISSPELT and (near := _nearest(group, self.ours, NEAR)):
-                yield (f'[{group}] is no group of this release (is [{near}] meant?): its options '
-                       'have no effect. Remove or correct it.')
+                yield Finding(
+                    f'[{group}] is no group of this release (is [{near}] meant?): its options '
+                    'have no effect. Remove or correct it.', near not in SHARED, group)
             elif alone and group not in ANYWHERE | named:
                 near = _nearest(group, self.libraries, NEAR)
                 hint = f' (is [{near}] meant?)' if near else ''
-                yield (f'[{group}] is a group of neither this release nor its libraries{hint}: '
-                       'its options have no effect, unless a plug-in of yours reads them. Remove '
-                       'or correct it.')
+                yield Finding(
+                    f'[{group}] is a group of neither this release nor its libraries{hint}: '
+                    'its options have no effect, unless a plug-in of yours reads them. Remove '
+                    'or correct it.', False, group)
 
     def _of_library(self, group: str, name: str) -> Iterator[str]:
         known, plain = self.libraries[group], name.replace('-', '_')
@@ -114,6 +136,37 @@ class Vocabulary:
         hint = f' (is {near} meant?)' if near else ''
         yield (f'[{group}] {name} is no option of this release{hint}: it has no effect. Remove '
                'or correct it.')
+
+
+def read_sections(files: Iterable[str]) -> Iterator[tuple[str, dict[str, dict[str, list[str]]]]]:
+    """Yield the path and {group: {option: values}} of each configuration file."""
+    for path in files:
+        sections: dict[str, dict[str, list[str]]] = {}
+        cfg.ConfigParser(path, sections).parse()
+        yield path, sections
+
+
+def judge_files(files: Iterable[str]) -> Iterator[tuple[str, Finding]]:
+    """Yield the path and each finding of the files that a configuration was read from."""
+    known = of_this_release()
+    for path, sections in read_sections(files):
+        for finding in known.judge(sections):
+            yield path, finding
+
+
+def read_files(conf: cfg.ConfigOpts) -> list[str]:
+    """Return the paths that a configuration was read from: those of --config-file, then those
+    of --config-dir."""
+    files = list(conf.config_file or [])
+    for directory in conf.config_dir or []:
+        files += sorted(glob.glob(os.path.join(directory, '*.conf')))
+    return files
+
+
+def warn_of_misspelt(conf: cfg.ConfigOpts) -> None:
+    """Log a warning for each option and group that has no effect as it is written."""
+    for path, finding in judge_files(read_files(conf)):
+        LOG.warning('%s: %s', path, finding.text)
 
 
 def _nearest(word: str, words: Collection[str], cutoff: float) -> str | None:

@@ -11,10 +11,11 @@
 # under the License.
 
 
-"""kronos.conf: every value is one that its option admits."""
+"""kronos.conf: every value is one that its option admits, and every name is known."""
 
 from collections.abc import Iterator
 
+from kronos_nova.cmd import vocabulary
 from kronos_nova.cmd.checks import base
 from kronos_nova.conf import messaging
 from kronos_nova.conf import opts
@@ -33,3 +34,7 @@ def check(context: base.Context) -> Iterator[base.Item]:
         if messaging.transport_url(conf) is not None:
             yield base.warning('options: [messaging]', 'it is deprecated',
                                'Set transport_url in [DEFAULT]: it takes several hosts and TLS.')
+    for path, finding in vocabulary.judge_files(vocabulary.read_files(conf)):
+        judged = base.failed if finding.certain else base.warning
+        what, _, remedy = finding.text.rstrip('.').rpartition('. ')
+        yield judged(f'options: {finding}', f'{path}: {what}', f'{remedy}.')

@@ -249,7 +249,8 @@ def test_the_status_tells_of_each_scope_who_plans_it_and_what_holds_it(run, stor
         'engine', 2, False, 1)
     assert blue['Policies'] == [{
         'name': 'cpu', 'imbalance_measured': 0.4, 'imbalance_before': 0.4,
-        'imbalance_after': 0.1, 'threshold': 0.15, 'skipped': False, 'reason': None, 'age_seconds': None}]
+        'imbalance_after': 0.1, 'threshold': 0.15, 'skipped': False, 'reason': None,
+        'age_seconds': None}]
     assert blue['Tasks'] == {'claimed': 1, 'queued': 1} and blue['Overdue'] == 0
     assert blue['Executors'] == {'ctl1:executor': 1, 'idle': 0} and claimed.task.task_id
     assert red['Executors'] == {'idle': 0}
@@ -258,7 +259,8 @@ def test_the_status_tells_of_each_scope_who_plans_it_and_what_holds_it(run, stor
         'red?[31m', '', 'nothing to gain', '')
     status, table, error = run('status')
     assert (status, '\x1b' in table) == (0, False), error
-    assert 'cpu: 0.4000 to 0.1000 (threshold 0.15)' in table and '1 claimed, 1 queued' in table
+    assert 'cpu: measured 0.4000 (threshold 0.15), planned 0.1000' in table
+    assert '1 claimed, 1 queued' in table
     assert '1 ctl1:executor, 0 idle' in table
 
 

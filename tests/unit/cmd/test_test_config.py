@@ -144,6 +144,44 @@ def test_every_wrong_value_is_told_at_once(case):
     assert items['options: [engine] cooldown']['status'] == 'failed'
 
 
+def test_misspelt_options_and_groups_fail_with_the_word_meant(case):
+    case.options['engine'] |= {'dryrun': 'true', 'evaluation_intervall': 60}
+    case.options |= {'executer': {'driver': 'nova'}, 'my_plugin': {'colour': CANARY},
+                     'oslo_messaging_rabbit': {'rabbit_quorum_queue': 'true'}}
+    items = case.items()
+    for name, meant in (('[engine] dryrun', 'dry_run'), ('[executer]', '[executor]'),
+                        ('[engine] evaluation_intervall', 'evaluation_interval')):
+        item = items[f'options: {name}']
+        assert item['status'] == 'failed' and f'is {meant} meant?' in item['text']
+        assert item['remedy'] == 'Remove or correct it.'
+    assert items['options: [my_plugin]']['status'] == 'warning'
+    assert {name for name in items if name.startswith('options: ')} == {
+        'options: [engine] dryrun', 'options: [engine] evaluation_intervall',
+        'options: [executer]', 'options: [my_plugin]'}
+
+
+def test_groups_of_nova_beside_ours_are_no_findings(case):
+    nova = case.directory / 'nova.conf'
+    nova.write_text('[filter_scheduler]\nenabled_filters = ComputeFilter\n[libvirt]\n'
+                    'virt_type = kvm\n[placement]\nauth_type = password\n[vnc]\nenabled = true\n'
+                    '[api_database]\nconnection = sqlite://\n')
+    names = set(case.items('--config-file', nova))
+    assert not [name for name in names if name.startswith('options: ')]
+
+
+@pytest.mark.parametrize('daemon', ['engine', 'executor', 'migfra'])
+def test_daemons_log_misspelt_options_as_they_start(case, daemon):
+    case.options['engine']['dryrun'] = 'true'
+    # No such database: the daemon ends as soon as it needs it.
+    case.options['database']['connection'] = 'nonsense://x/y'
+    case.run()  # writes the configuration
+    path = case.directory / 'kronos.conf'
+    done = commands.main(f'kronos_nova.cmd.{daemon}', '--config-file', path)
+    assert done.returncode == 1
+    assert 'WARNING kronos_nova.cmd.vocabulary' in done.stderr
+    assert '[engine] dryrun is no option of this release (is dry_run meant?)' in done.stderr
+
+
 def test_a_wrong_policy_file_is_told(case):
     (case.directory / 'policies.yaml').write_text(POLICIES.replace('1.0', '0.4'))
     item = case.items()['policies']
