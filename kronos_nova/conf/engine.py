@@ -12,6 +12,8 @@
 
 """[engine]: what is planned, how often, and how much may move."""
 
+import dataclasses
+
 from oslo_config import cfg
 from oslo_config import types
 
@@ -249,17 +251,16 @@ def needs_approval(conf: cfg.ConfigOpts, scope: str) -> bool:
     return bool(of.get(scope, conf.engine.mode) == scope_mode.APPROVE)
 
 
+#: Fields of ``model.Options`` that no operator sets: for what is asked by hand.
+NOT_SET = frozenset({'overbooking', 'max_steps'})
+
+
 def options(conf: cfg.ConfigOpts) -> model.Options:
     """The planner's options as a frozen value."""
     group = conf.engine
-    values = {name: getattr(group, name) for name in (
-        'dry_run', 'evacuate_disabled_hosts', 'cold_migrate_stopped', 'drain_reason_regex',
-        'enforce_hard_affinity', 'enforce_soft_affinity', 'enforce_placement_claims',
-        'enforce_placement_disk', 'require_cpu_compatibility', 'restrict_to_az',
-        'allow_disk_copy', 'instance_storage', 'max_down_fraction', 'max_drain_fraction',
-        'max_missing_hosts', 'objective', 'soft_affinity_weight', 'minimum_gain',
-        'max_alternates', 'settle_seconds', 'skip_hypervisor_version_check_on_lm')}
-    values |= {name: frozenset(getattr(group, name)) for name in (
-        'pinned_instances', 'opted_out_projects', 'nova_enabled_filters', 'nova_prefilters',
-        'live_migratable_pci_aliases')}
-    return model.Options(drain_mode=model.DrainMode(group.drain_mode), **values)
+    values = {f.name: getattr(group, f.name) for f in dataclasses.fields(model.Options)
+              if f.name not in NOT_SET}
+    values |= {name: frozenset(found) for name, found in values.items()
+               if isinstance(found, list)}
+    values['drain_mode'] = model.DrainMode(group.drain_mode)
+    return model.Options(**values)

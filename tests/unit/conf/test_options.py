@@ -1,0 +1,62 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""Every option of the planner reaches the planner."""
+
+import dataclasses
+
+from oslo_config import cfg
+import pytest
+
+from kronos_nova import conf as config
+from kronos_nova import model
+from kronos_nova.conf import engine
+
+#: Of another kind than their default shows, or with choices.
+OTHERS = {'objective': 'kronos', 'instance_storage': 'local', 'enforce_placement_disk': True,
+          'max_missing_hosts': 7, 'drain_mode': 'scatter',
+          'nova_prefilters': ['enable_isolated_aggregate_filtering']}
+
+
+def changed(default):
+    """A value of its kind that differs."""
+    if isinstance(default, bool):
+        return not default
+    if isinstance(default, (list, tuple)):
+        return ['11111111-1111-4111-8111-111111111111']
+    if isinstance(default, (int, float)):
+        return default + 1 if default >= 1 else default / 2
+    return f'{default}x'
+
+
+@pytest.fixture
+def conf():
+    found = cfg.ConfigOpts()
+    config.register(found, engine.GROUP, engine.OPTS)
+    found([])
+    return found
+
+
+@pytest.mark.parametrize('name', sorted(
+    {f.name for f in dataclasses.fields(model.Options)} - engine.NOT_SET))
+def test_what_an_operator_sets_is_what_the_planner_reads(name, conf):
+    before = getattr(engine.options(conf), name)
+    value = OTHERS.get(name, changed(conf.engine[name]))
+    conf.set_override(name, value, 'engine')
+    after = getattr(engine.options(conf), name)
+    assert after != before
+    assert after == (frozenset(value) if isinstance(value, list) else value)
+
+
+def test_what_no_operator_sets_is_no_option(conf):
+    assert [name for name in engine.NOT_SET if name in conf.engine] == []
+    assert engine.options(conf).overbooking is model.Options().overbooking
