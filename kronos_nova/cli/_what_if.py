@@ -13,6 +13,7 @@
 """What ``kronos what-if`` and ``kronos why-nothing`` read and plan."""
 
 import argparse
+from collections.abc import Sequence
 import dataclasses
 import time
 from typing import Any
@@ -20,6 +21,7 @@ from typing import Any
 from kronos_nova import model
 from kronos_nova import policy
 from kronos_nova.cli import _cloud
+from kronos_nova.cli import _liveness
 from kronos_nova.conf import policies as policy_files
 from kronos_nova.constraints import metrics
 from kronos_nova.rebalancer import cycle
@@ -44,25 +46,28 @@ class Side:
 class Scope:
     """``holds``: why nothing, or nothing for balance's sake, is moved as it is. ``today`` is
     None where there is no such scope in the cloud. ``waits``: a plan of it waits for approval,
-    and counts as under way."""
+    and counts as under way. ``causes``: why no move is made whatever the next cycle plans."""
 
     name: str
     today: Side | None
     holds: tuple[str, ...] = ()
     waits: bool = False
+    causes: tuple[str, ...] = ()
     supposed: Side | None = None
 
 
 def today(args: argparse.Namespace) -> list[Scope]:
     """What the next cycle would do in each scope that is asked for, and what holds it."""
-    conf, policy_set, seen = _read(NOTHING, args)
+    causes: dict[str, tuple[str, ...]] = {}
+    conf, policy_set, seen = _read(NOTHING, args, causes)
     there = seen.clusters()
     lost = [Scope(scope, None, (f'Nova has no aggregate {scope}: correct [engine] aggregates, or '
                                 'create it',))
             for scope in seen.scopes if scope not in there and args.scope in (None, scope)]
     if args.scope in [scope.name for scope in lost]:
         return lost
-    return lost + [_today(conf, policy_set, seen, cluster)
+    return lost + [dataclasses.replace(_today(conf, policy_set, seen, cluster),
+                                       causes=causes.get(cluster.scope, ()))
                    for cluster in _cloud.wanted(seen, args.scope)]
 
 
@@ -89,11 +94,18 @@ def compared(args: argparse.Namespace) -> list[Scope]:
     return found
 
 
-def _read(prog: str, args: argparse.Namespace) -> tuple[Any, policy.PolicySet, _cloud.Seen]:
+def _read(prog: str, args: argparse.Namespace, causes: dict[str, tuple[str, ...]] | None = None
+          ) -> tuple[Any, policy.PolicySet, _cloud.Seen]:
+    """:param causes: filled with why moves are not made, by scope; left empty for a snapshot."""
     conf, policy_set = _cloud.configuration(
         prog, args.config_file, 'Plans, and does nothing.', live=not args.snapshot)
+
+    def also(store: Any, scopes: Sequence[str]) -> None:
+        if causes is not None:
+            causes.update(_liveness.list_causes(conf, store, scopes))
+
     return conf, policy_set, (_cloud.recorded(conf, policy_set, args.snapshot) if args.snapshot
-                              else _cloud.live(conf, policy_set))
+                              else _cloud.live(conf, policy_set, also=also))
 
 
 def _again(args: argparse.Namespace, conf: Any, policy_set: policy.PolicySet,

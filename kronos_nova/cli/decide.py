@@ -73,11 +73,18 @@ class ApprovePlan(Decide):
     examples = ('PLAN', 'PLAN --move INSTANCE --move INSTANCE')
 
     def decide(self, conf: Any, store: Any, plan: str, now: float, said: Any) -> list[Any]:
+        from kronos_nova.cli import _liveness
+        from kronos_nova.cmd import _tool
         from kronos_nova.rebalancer import tasks
 
         found: list[Any] = store.approve(
             plan, now, said, begin_within=tasks.begin_within(conf.engine.cooldown),
             cooldown=conf.engine.cooldown, instance_cooldown=conf.engine.instance_cooldown)
+        row = store.plan(plan)
+        scope = None if row is None else row.plan.scope
+        if found and scope is not None and not _liveness.has_executor(store.census(), scope):
+            sys.stderr.write(f'{self.prog}: warning: '
+                             f'{_liveness.NO_EXECUTOR.format(_tool.shown(scope))}.\n')
         return found
 
 

@@ -29,7 +29,8 @@ class Status(_database.DatabaseTable):
     Policies has the measured imbalances; what moves that wait for approval, moves under way and
     the last plan will make of them stands apart, as planned.
 
-    Engine has its lease; a dry run takes none. Moves, reason and policies are those of the last
+    Engine has its lease; a dry run takes none. Where no engine does, the column says when the
+    scope was last planned. Moves, reason and policies are those of the last
     cycle that came to a plan, of a dry run those of the newest plan that said something new.
     Failing has why cycles have failed since then. Executors are those that serve it and were
     seen within three minutes, or have begun some of its tasks, with the number of these.
@@ -45,6 +46,7 @@ class Status(_database.DatabaseTable):
 
 def _rows(conf: Any, store: Any, nested: bool) -> list[tuple[Any, ...]]:
     from kronos_nova import model
+    from kronos_nova.cli import _liveness
     from kronos_nova.cli import _plans
     from kronos_nova.cli import moments
     from kronos_nova.cmd import _tool
@@ -72,7 +74,9 @@ def _rows(conf: Any, store: Any, nested: bool) -> list[tuple[Any, ...]]:
               else plan.created_at if plan is not None else None)
         last = _last(seen, plan)
         found.append((
-            _tool.shown(scope), _tool.shown(seen.owner) if seen is not None and seen.leased else '',
+            _tool.shown(scope), _tool.shown(seen.owner) if seen is not None and seen.leased
+            else '' if nested else _liveness.describe_missing_engine(
+                None if plan is None else plan.dry_run, at, store.now()),
             '' if at is None else moments.shown(at), _failing(last),
             None if plan is None else plan.dry_run,
             None if last.at is None else last.moves, _tool.shown(last.reason or ''),

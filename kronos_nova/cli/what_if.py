@@ -114,6 +114,8 @@ def _times(text: str) -> float:
 
 
 def _reasons(scope: Any) -> Iterator[tuple[str, str]]:
+    for text in scope.causes:
+        yield 'cause', text
     for text in scope.holds:
         yield 'waits', text
     if scope.today is None:
@@ -135,9 +137,14 @@ def _reasons(scope: Any) -> Iterator[tuple[str, str]]:
             yield kind, no.detail
     for text in plan.warnings:
         yield 'warning', text
-    yield 'conclusion', (
-        f'the next cycle would make {_command.counted(len(plan.moves), "move")}' if plan.moves
-        else f'nothing: {plan.reason}')
+    moves = _command.counted(len(plan.moves), 'move')
+    if scope.causes:
+        names = ', '.join(text.partition(':')[0] for text in scope.causes)
+        yield 'conclusion', f'nothing: {names}; ' + (
+            f'a cycle would plan {moves}' if plan.moves else str(plan.reason))
+        return
+    yield 'conclusion', (f'the next cycle would make {moves}' if plan.moves
+                         else f'nothing: {plan.reason}')
 
 
 def _beside(scope: Any) -> Iterator[Row]:

@@ -17,12 +17,17 @@ import dataclasses
 import json
 import time
 
+from oslo_config import cfg
 import pytest
 
 from kronos_nova import model
+from kronos_nova.cli import _liveness
 from kronos_nova.cli import _plans
+from kronos_nova.cli import _what_if
 from kronos_nova.cli import moments
 from kronos_nova.cli import task as task_commands
+from kronos_nova.cli import what_if
+from kronos_nova.conf import opts
 from kronos_nova.rebalancer.executors import base
 from kronos_nova.rebalancer.store import api
 from kronos_nova.rebalancer.store import decisions
@@ -419,6 +424,59 @@ def test_a_plan_is_approved_by_its_moves_and_tells_who_said_so(run, store):
     assert status == 0 and '1 rejected by' in table and '\x1b' not in table
     status, out, _ = run('plan', 'cancel', plan_id, '--reason', 'why')
     assert status == 0 and f'{first.instance_uuid} is cancelled' in out
+
+
+def test_approval_without_a_live_executor_warns(run, store):
+    plan_id, _, _ = waiting_plan(store, time.time())
+    status, out, error = run('plan', 'approve', plan_id)
+    assert status == 0 and out.count('is approved.') == 2
+    assert 'warning: no live executor: none that serves scope blue was seen' in error
+
+
+def test_approval_with_a_live_executor_warns_of_nothing(run, store):
+    plan_id, _, _ = waiting_plan(store, time.time())
+    store.present('executor', None)
+    assert run('plan', 'approve', plan_id)[2] == ''
+
+
+def test_scopes_without_engine_or_executor_have_these_causes(store):
+    conf = cfg.ConfigOpts()
+    opts.register(conf)
+    conf([], default_config_files=[])
+
+    def names(dry_run=False):
+        conf.set_override('dry_run', dry_run, 'engine')
+        found = _liveness.list_causes(conf, store, ['blue'])['blue']
+        return [text.partition(':')[0] for text in found]
+
+    assert names(dry_run=True) == ['dry run']
+    assert names() == ['no live engine', 'no live executor']
+    store.present('elsewhere', ['green'])
+    lease = store.acquire_lease('blue', 'engine', 30, 'hash')
+    assert names() == ['no live executor']
+    store.present('executor', None)
+    assert names() == []
+    store.release(lease)
+    assert names() == ['no live engine']
+
+
+def test_why_nothing_leads_with_causes_and_promises_no_move():
+    plan = model.Plan('blue', (model.Move('i', 'a', 'b', model.Phase.SPREAD),))
+    side = _what_if.Side(None, plan)
+    causes = 'dry run: it is set', 'no live executor: none was seen'
+    first, second, *_, last = what_if._reasons(_what_if.Scope('blue', side, causes=causes))
+    assert (first, second) == (('cause', causes[0]), ('cause', causes[1]))
+    assert last == ('conclusion',
+                    'nothing: dry run, no live executor; a cycle would plan 1 move')
+    assert list(what_if._reasons(_what_if.Scope('blue', side)))[-1] == (
+        'conclusion', 'the next cycle would make 1 move')
+
+
+def test_status_without_an_engine_says_when_the_last_plan_was_made(run, store):
+    cases.save(store, 0, now=time.time() - 130, reason='nothing to gain')
+    assert 'engine' in run('status')[1]
+    store.release(cases.lease_of(store, 'blue'))
+    assert 'none (last plan 2 min ago)' in run('status')[1]
 
 
 def test_what_cannot_be_decided_says_why_and_what_waits(run, store):
