@@ -94,7 +94,7 @@ def ask(prog: str, files: Sequence[str], asked: Asked,
         stored['plan'] = store.plan(asked.plan_id)
         stored['tasks'] = store.tasks(asked.plan_id)
 
-    seen = _cloud.live(conf, policy_set, undecided=False, before=before)
+    seen = _cloud.live(conf, policy_set, undecided=False, writes=True, before=before)
     if stored['plan'] is None:
         raise _wrong(prog, asked.plan_id, 'there is no such plan',
                      'kronos plan list shows the newest.')

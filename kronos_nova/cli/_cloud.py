@@ -24,6 +24,7 @@ from oslo_config import cfg
 from kronos_nova import exception
 from kronos_nova import model
 from kronos_nova import policy
+from kronos_nova.cli import _stores
 from kronos_nova.cmd import _tool
 from kronos_nova.conf import opts
 from kronos_nova.conf import policies as policy_files
@@ -125,26 +126,22 @@ def recorded(conf: cfg.ConfigOpts, policy_set: policy.PolicySet, directory: str)
 
 
 def live(conf: cfg.ConfigOpts, policy_set: policy.PolicySet, *, undecided: bool = True,
+         writes: bool = False,
          before: Callable[[Any], None] = lambda store: None,
          also: Callable[[Any, Sequence[str]], None] = lambda store, scopes: None) -> Seen:
     """As the next cycle would see it; what Placement has told an engine it alone knows.
 
     :param undecided: a plan that waits for approval holds its scope, as it holds engines.
-
+    :param writes: the command stores a plan afterwards, so the database must exist.
     :param before: reads of the database, before Nova is read.
     :param also: reads more of the database, of these scopes.
     """
     from kronos_nova.cmd import _wiring
-    from kronos_nova.rebalancer.store import api
-    from kronos_nova.rebalancer.store import database
 
     configured.scopes(conf, policy_set)
-    # Whoever asks neither makes the database nor brings its schema up.
-    database.must_exist(conf.database.connection)
-    store = api.Store(conf)
+    store = _stores.open_store(conf, reads_only=not writes)
     collector, source = _wiring.collector(conf), _wiring.source(conf)
     try:
-        store.check()
         before(store)
         return looking.look(conf, policy_set, store, collector, source, undecided=undecided,
                             also=also)

@@ -36,9 +36,11 @@ class DatabaseCommand(_command.Command):
 
     config = 'kronos.conf, for [database] and [engine] aggregates; repeatable.'
 
+    reads_only = False
+
     def _run(self, args: argparse.Namespace, act: Callable[[Any, Any], None]) -> None:
         def run() -> None:
-            with _opened(self.prog, args.config_file) as (conf, store):
+            with _opened(self.prog, args.config_file, self.reads_only) as (conf, store):
                 act(conf, store)
 
         self.guarded(run)
@@ -48,6 +50,7 @@ class DatabaseTable(DatabaseCommand, lister.Lister):
     """Lists rows of the database: ``columns`` are their heads."""
 
     columns: tuple[str, ...]
+    reads_only = True
 
     def take_action(
         self, parsed_args: argparse.Namespace
@@ -66,6 +69,7 @@ class ShowStored(DatabaseCommand, show.ShowOne):
     """Shows what the database has under a UUID. ``kind`` is what it is called, ``remedy``
     what to do when there is none."""
 
+    reads_only = True
     kind: str
     remedy: str
     examples = ('UUID --config-file /etc/kronos/kronos.conf', 'UUID -f json')
@@ -99,8 +103,8 @@ class ShowStored(DatabaseCommand, show.ShowOne):
 
 
 @contextlib.contextmanager
-def _opened(prog: str, files: list[str]) -> Iterator[tuple[Any, Any]]:
-    """Configuration and database; the latter must be there already."""
+def _opened(prog: str, files: list[str], reads_only: bool) -> Iterator[tuple[Any, Any]]:
+    """Configuration and database."""
     from oslo_config import cfg
 
     from kronos_nova.cmd import _tool
@@ -111,13 +115,10 @@ def _opened(prog: str, files: list[str]) -> Iterator[tuple[Any, Any]]:
     _tool.configure(conf, prog, [part for f in files for part in ('--config-file', f)], [],
                     'Stop and go on.', strict=False)
     # Its packages say in the log what they load.
-    from kronos_nova.rebalancer.store import api
-    from kronos_nova.rebalancer.store import database
+    from kronos_nova.cli import _stores
 
-    database.must_exist(conf.database.connection)
-    store = api.Store(conf)
+    store = _stores.open_store(conf, reads_only=reads_only)
     try:
-        store.check()
         yield conf, store
     finally:
         store.close()

@@ -47,7 +47,7 @@ def ask(prog: str, files: Sequence[str], asked: Asked) -> _again.Found:
             problem='it is set, and then nothing is moved',
             remedy='Ask with --dry-run, or unset it.')
     marks: list[Any] = []
-    seen = _cloud.live(conf, policy_set, undecided=False,
+    seen = _cloud.live(conf, policy_set, undecided=False, writes=True,
                        before=lambda store: marks.append(store.seen()))
     instances = [_instance(seen, uuid) for uuid in asked.uuids]
     cluster = _cloud.of_instance(seen, instances[0])

@@ -426,6 +426,14 @@ def test_a_plan_is_approved_by_its_moves_and_tells_who_said_so(run, store):
     assert status == 0 and f'{first.instance_uuid} is cancelled' in out
 
 
+@pytest.mark.parametrize('command', [('status',), ('plan', 'list'), ('task', 'list')])
+def test_missing_sqlite_file_is_an_empty_database_for_readers(run, tmp_path, command):
+    status, out, error = run(*command, '-f', 'json')
+    assert (status, error) == (0, '')
+    assert all(row['Moves'] is None for row in json.loads(out))
+    assert not (tmp_path / 'kronos.sqlite').exists()
+
+
 def test_approval_without_a_live_executor_warns(run, store):
     plan_id, _, _ = waiting_plan(store, time.time())
     status, out, error = run('plan', 'approve', plan_id)
