@@ -19,7 +19,7 @@ from nova.conf import scheduler as nova_scheduler
 from oslo_config import cfg
 from oslo_log import log as logging
 
-from kronos_nova import published
+from kronos_nova import raw_cache
 from kronos_nova.cmd import upgrades
 from kronos_nova.conf import opts
 from kronos_nova.conf import scheduler
@@ -39,7 +39,7 @@ def daemon(cloud: kolla_cloud.Cloud, name: str) -> cfg.ConfigOpts:
     conf = cfg.ConfigOpts()
     logging.register_options(conf)
     opts.register(conf)
-    published.register(conf)
+    raw_cache.register(conf)
     conf(['--config-file', str(cloud.node / name / 'kronos.conf')], project='kronos')
     return conf
 

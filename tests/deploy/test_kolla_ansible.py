@@ -176,7 +176,8 @@ def test_each_daemon_has_a_user_of_its_own(cloud, rendered, daemon):
 
 def test_passwords_are_made_and_differ(cloud):
     made = {cloud.passwords[name] for name in kolla_cloud.OUR_PASSWORDS}
-    assert len(made) == 6 and all(len(password) >= 40 for password in made)
+    assert len(made) == len(kolla_cloud.OUR_PASSWORDS)
+    assert all(len(password) >= 40 for password in made)
 
 
 def test_migfra_alone_comes_to_the_mqtt_broker_with_its_password(cloud, rendered, daemon):

@@ -197,7 +197,8 @@ def test_a_pickle_in_a_real_memcached_is_refused(tmp_path):
     from pymemcache.client import base
 
     with servers.memcached(tmp_path) as port:
-        base.Client(('127.0.0.1', port), serde=serde.pickle_serde).set('k', Evil())
+        client = base.Client(('127.0.0.1', port), serde=serde.pickle_serde)
+        client.set('k', Evil(), noreply=False)
         for keys in ((), (KEY,)):
             with pytest.raises(raw_cache.RecordRefused, match='flags'):
                 cache_of(port, *keys).get('k')

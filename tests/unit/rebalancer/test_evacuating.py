@@ -58,7 +58,7 @@ def test_all_of_the_host_leave_for_the_named_hosts_or_have_a_reason(
                                 asked.options)
     for move in sorted(answer.plan.moves, key=lambda m: m.wave):
         simulation.apply(move)
-    if simulation.trusted:
+    if simulation.trusted and simulation.comparable():
         assert answer.plan.combined_after == pytest.approx(simulation.combined(), abs=1e-12)
     if any(no.rule == 'no-order' for no in answer.refused.values()):
         return
