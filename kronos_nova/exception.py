@@ -197,6 +197,8 @@ class MigrationTimeout(MigrationError):
 
 
 class PlacementRejected(MigrationError):
+    """The destination has no room: the instance is well, and never quarantined for it."""
+
     code = 'kronos.migration.placement'
     wire_type = 'PlacementRejected'
 

@@ -167,7 +167,8 @@ def after_failure(row: rows.TaskRow, error: exception.MigrationError, now: float
     final = Verdict(
         again=False, refused=refused, retry_count=task.retry_count,
         quarantine=not (changed or passing or isinstance(
-            error, (exception.NovaClientError, exception.HookFailed))))
+            error, (exception.NovaClientError, exception.PlacementRejected,
+                    exception.HookFailed))))
     if isinstance(error, exception.MigrationTimeout) or not (
             error.retriable or changed or passing):
         return final

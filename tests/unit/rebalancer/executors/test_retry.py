@@ -62,10 +62,10 @@ def test_max_attempts_bounds_the_destinations_of_a_pass():
 
 
 @pytest.mark.parametrize('error, quarantine', [
-    (exception.MigrationFailed, True), (exception.PlacementRejected, True),
+    (exception.MigrationFailed, True), (exception.PlacementRejected, False),
     (exception.FailureUntold, True), (exception.MigrationError, True),
     (exception.NovaClientError, False)])
-def test_max_retries_bounds_the_passes_and_api_errors_never_quarantine(error, quarantine):
+def test_max_retries_bounds_the_passes_and_only_the_instances_faults_quarantine(error, quarantine):
     verdict = after(error, row(retry_count=3, alternates=()))
     assert (verdict.again, verdict.quarantine) == (False, quarantine)
 

@@ -303,6 +303,15 @@ def test_the_alternate_that_took_it_is_what_is_recorded(bench):
     assert bench.quarantined() == {}
 
 
+def test_destinations_without_room_quarantine_no_instance(bench):
+    bench.driver.answers['pre_flight'] = [error(exception.PlacementRejected)]
+    bench.plan(lambda p, s: cases.make_task(p, s, alternates=('h3',), max_retries=1))
+    bench.passes(10)
+    assert (bench.state, bench.row().error_type) == (TaskState.FAILED, 'PlacementRejected')
+    assert bench.steps('pre_flight') == ['h2', 'h3', 'h2', 'h3']
+    assert bench.quarantined() == {}
+
+
 M = '6c6c5d80-9b43-4d5c-8f43-0d7bb8a3d2%02d'
 
 
