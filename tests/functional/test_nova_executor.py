@@ -20,6 +20,7 @@ from unittest import mock
 import fixtures
 from nova import context
 from nova.compute import utils
+from placement.objects import allocation
 
 from kronos_nova import exception
 from kronos_nova import model
@@ -319,6 +320,28 @@ class PreFlightTestCase(ExecutorCase):
         self.assert_refused('no-provider', task, exception.PlacementRejected)
         self.conf.set_override('enforce_placement_claims', False, 'engine')
         self.pre_flight(task)
+
+    def test_an_overcommitted_source_that_an_older_placement_does_not_let_shrink(self) -> None:
+        """Placement before 14.0 did not consider what a consumer of the write had before."""
+        server = self.boot(host='host1')
+        task = self.task(server)
+        uuid = self._get_provider_uuid_by_host('host1')
+        now = self.placement.get(f'/resource_providers/{uuid}/inventories').body
+        now['inventories']['MEMORY_MB'].update(total=1000, reserved=500, allocation_ratio=1.0)
+        self._update_inventory(uuid, now)
+        real = allocation._check_capacity_exceeded
+        with mock.patch.object(allocation, '_check_capacity_exceeded', autospec=True,
+                               side_effect=lambda ctx, allocs, _before: real(ctx, allocs, {})):
+            marker = self.pre_flight(task)
+            self.executor.submit(task)
+            progress = self.watched(task, marker)
+        self.assertEqual((Stage.FAILED, 'source-overcommitted'), (progress.stage, progress.rule))
+        self.assertRegex(progress.detail, f'{uuid} of host1 uses [0-9]+ MEMORY_MB of 500')
+
+        # Placement of today lets it go.
+        marker = self.pre_flight(task)
+        self.executor.submit(task)
+        self.assertIs(Stage.COMPLETED, self.watched(task, marker).stage)
 
     def test_a_group_that_changed_after_planning(self) -> None:
         group = self.server_group('g', 'anti-affinity')

@@ -31,6 +31,7 @@ from kronos_nova.rebalancer.clients import nova_api
 from kronos_nova.rebalancer.clients import placement_api
 from kronos_nova.rebalancer.executors import answers
 from kronos_nova.rebalancer.executors import base
+from kronos_nova.rebalancer.executors import overcommitment
 from kronos_nova.rebalancer.executors import settling
 
 POLICY = 'os_compute_api:os-migrate-server:migrate:host'
@@ -137,6 +138,9 @@ class ColdMigration:
         if settling.superseded(migration, migrations):
             return answers.told(found, details)
         held = settling.left(self._nova, self._placement, task, migration)
+        full = overcommitment.find_problem(self._placement, task, details or ())
+        if held is None and full is not None:
+            return dataclasses.replace(found, detail=full, rule='source-overcommitted')
         if held is not None:
             return base.Progress(base.Stage.SETTLING, held, migration.uuid)
         return answers.told(found, details)

@@ -37,6 +37,7 @@ from kronos_nova.rebalancer.executors import answers
 from kronos_nova.rebalancer.executors import base
 from kronos_nova.rebalancer.executors import cold
 from kronos_nova.rebalancer.executors import fresh
+from kronos_nova.rebalancer.executors import overcommitment
 from kronos_nova.rebalancer.executors import reshapes
 from kronos_nova.rebalancer.executors import settling
 from kronos_nova.rebalancer.executors import unlearnt
@@ -306,6 +307,9 @@ class NovaExecutor(base.Executor):
         if settling.superseded(migration, migrations):
             return answers.told(found, details)
         held = settling.left(self._nova, self._reader.placement, task, migration)
+        full = overcommitment.find_problem(self._reader.placement, task, details or ())
+        if held is None and full is not None:
+            return dataclasses.replace(found, detail=full, rule='source-overcommitted')
         if held is None and server.task_state == collector.MIGRATING:
             held = 'Nova still calls the instance migrating'
         if held is not None:

@@ -42,7 +42,7 @@ FINAL = frozenset({
     'copies-disk', 'quarantined', 'locked', 'method-changed', 'opted-out', 'owner-opted-out',
     'project-opted-out', 'tenant-without-aggregate', 'accelerators', 'power-state',
     'memory-encryption', 'vtpm', 'pci-passthrough', 'affinity-unmovable', 'source-reshaped',
-    'placement-refuses-everywhere'})
+    'source-overcommitted', 'placement-refuses-everywhere'})
 #: Nor is there anything left to do.
 GONE = 'no-such-instance'
 #: Nor these, and waiting helps: the same destination is tried again.

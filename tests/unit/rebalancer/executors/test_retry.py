@@ -108,7 +108,8 @@ def test_what_changed_around_the_instance_does_not_quarantine_it(rule):
 
 
 @pytest.mark.parametrize('rule', [
-    'copies-disk', 'quarantined', 'locked', 'method-changed', 'source-reshaped'])
+    'copies-disk', 'quarantined', 'locked', 'method-changed', 'source-reshaped',
+    'source-overcommitted'])
 def test_what_no_destination_and_no_wait_changes_ends_without_a_quarantine(rule):
     assert changed(rule, row()) == retry.Verdict(again=False)
 
