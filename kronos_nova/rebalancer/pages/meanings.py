@@ -131,8 +131,8 @@ MEANINGS = {
         'move it.'),
     'no-slot': 'Migrations that others asked for fill the slots of a host.',
     'source-overcommitted': (
-        'A provider of its host uses more than its capacity, and Placement before 14.0 lets no '
-        'instance leave it.'),
+        'A resource provider of its host uses more than its capacity, and Placement before 14.0 '
+        'refused the migration for that.'),
     'source-reshaped': (
         'The resource providers of its host were reshaped after it was planned: the next plan '
         'knows.'),
