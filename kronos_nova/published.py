@@ -136,20 +136,20 @@ def usage_key(policy: policies.Policy) -> str:
 
 
 def _parse(value: Any) -> Published:
-    document = json.loads(value)
+    document = raw_cache.parse_json(value)
     if not isinstance(document, dict) or document.get('version') != VERSION:
         raise ValueError(f'{KEY} in the cache was not written by this version')
     flights = []
-    for uuid, from_host, to_host in _list(document, 'flights'):
+    for flight in _list(document, 'flights'):
+        uuid, from_host, to_host = _row(flight, 3)
         if not (isinstance(uuid, str) and isinstance(from_host, str)
                 and (to_host is None or isinstance(to_host, str))):
             raise ValueError(f'{KEY} in the cache: a flight is malformed')
         flights.append(model.Flight(uuid, from_host, to_host, source='kronos'))
     return Published(
-        draining=frozenset(map(str, _list(document, 'draining'))),
-        quarantined=frozenset(map(str, _list(document, 'quarantined'))),
-        flights=tuple(flights), written_at=float(document['written_at']),
-        expires_at=float(document['expires_at']))
+        draining=_names(document, 'draining'), quarantined=_names(document, 'quarantined'),
+        flights=tuple(flights), written_at=_number(document.get('written_at')),
+        expires_at=_number(document.get('expires_at')))
 
 
 def _list(document: dict[str, Any], name: str) -> list[Any]:
@@ -159,8 +159,15 @@ def _list(document: dict[str, Any], name: str) -> list[Any]:
     return value
 
 
+def _names(document: dict[str, Any], name: str) -> frozenset[str]:
+    found = _list(document, name)
+    if not all(isinstance(host, str) for host in found):
+        raise ValueError(f'{KEY} in the cache: {name} is no list of names')
+    return frozenset(found)
+
+
 def _parse_usage(value: Any) -> tuple[flavors.Usage, float, float]:
-    document = json.loads(value)
+    document = raw_cache.parse_json(value)
     if not isinstance(document, dict) or document.get('version') != USAGE_VERSION:
         raise ValueError(f'{USAGE_KEY} in the cache was not written by this version')
     shapes: dict[flavors.Shape, float] = {}
@@ -180,7 +187,7 @@ def _parse_usage(value: Any) -> tuple[flavors.Usage, float, float]:
 
 def _row(row: Any, length: int) -> list[Any]:
     if not isinstance(row, list) or len(row) != length:
-        raise ValueError(f'{USAGE_KEY} in the cache: a row is malformed')
+        raise ValueError('a row of a record in the cache is malformed')
     return row
 
 
@@ -194,5 +201,5 @@ def _shape(vcpus: Any, memory_mb: Any) -> flavors.Shape:
 def _number(value: Any) -> float:
     if (not isinstance(value, int | float) or isinstance(value, bool)
             or not 0 <= value <= MAX_AMOUNT):
-        raise ValueError(f'{USAGE_KEY} in the cache: {value!r} is no amount')
+        raise ValueError('a record in the cache: a value is no amount')
     return float(value)

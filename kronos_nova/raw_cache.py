@@ -20,8 +20,10 @@ exactly this cache key. A record that is refused counts as a record that is not 
 
 import hashlib
 import hmac
+import json
 import os
 from pathlib import Path
+import re
 import socket
 import ssl
 import stat
@@ -48,6 +50,9 @@ MAX_DEAD_SECONDS = 30
 MEMCACHED_BACKENDS = frozenset({
     'oslo_cache.memcache_pool', 'dogpile.cache.memcached', 'dogpile.cache.pymemcache',
     'dogpile.cache.bmemcached', 'dogpile.cache.pylibmc'})
+#: Our documents are nested less deeply; the parser of Python gives up by RecursionError.
+MAX_DEPTH = 8
+_STRING_OR_BRACKET = re.compile(r'"(?:[^"\\]|\\.)*+"?|[\[{]|[\]}]', re.DOTALL)
 #: Group -> options that are read.
 OPTIONS = {
     'cache': ('enabled', 'backend', 'memcache_servers', 'memcache_dead_retry',
@@ -137,6 +142,26 @@ def sign(secret: bytes, key: str, body: bytes) -> bytes:
     """Return the signature (hexadecimal) of a record under a cache key."""
     message = b'%s%s\n%s' % (HEAD, key.encode(), body)
     return hmac.new(secret, message, hashlib.sha256).hexdigest().encode()
+
+
+def parse_json(text: str) -> Any:
+    """Return the value of a JSON text that another process wrote.
+
+    :raises ValueError: it is no JSON, has a number that is not finite, or is nested more
+        deeply than MAX_DEPTH.
+    """
+    depth = 0
+    for found in _STRING_OR_BRACKET.finditer(text):
+        first = found[0][0]
+        depth += first in '[{'
+        depth -= first in ']}'
+        if depth > MAX_DEPTH:
+            raise ValueError(f'it is nested more than {MAX_DEPTH} deep')
+    return json.loads(text, parse_constant=_refuse_constant)
+
+
+def _refuse_constant(name: str) -> None:
+    raise ValueError(f'{name} is no JSON')
 
 
 def is_configured(conf: cfg.ConfigOpts) -> bool:
