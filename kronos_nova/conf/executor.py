@@ -14,7 +14,16 @@
 
 from oslo_config import cfg
 
+from kronos_nova import exception
+from kronos_nova.conf import nova
+
 GROUP = cfg.OptGroup('executor', title='Carrying out moves')
+
+#: A step of an executor (a pre-flight, a request, a look) that takes longer (seconds) hangs:
+#: its claims are renewed no more.
+STEP_SECONDS = 900.0
+#: A step reads within collect_timeout, and then sends so many requests of [nova] timeout.
+_REQUESTS = 3
 
 OPTS: list[cfg.Opt] = [
     cfg.IntOpt('max_concurrent_migrations', default=2, min=1, max=10,
@@ -57,12 +66,28 @@ OPTS: list[cfg.Opt] = [
                 help='Ask Nova to abort a live migration of ours that is past its deadline. It '
                      'keeps its slot until Nova says how it ended, as it does without this. A '
                      'cold migration is never aborted.'),
-    cfg.IntOpt('claim_seconds', default=60, min=10,
+    cfg.IntOpt('claim_seconds', default=60, min=30,
                help='Seconds after which a task claimed by an executor that went silent may be '
-                    'taken over.'),
+                    'taken over. An executor renews its claims six times within them, also '
+                    'while Nova keeps it waiting; one renewal waits about 20 s for a database '
+                    'that does not answer, so less than 30 is refused.'),
     cfg.ListOpt('hosts', default=[],
                 help='Names of the hosts that run kronos-executor. Only used to refuse a '
                      'database that they cannot share: SQLite serves one host.'),
     cfg.ListOpt('aggregates', default=[],
                 help='Scopes this executor serves; empty means all.'),
 ]
+
+
+def find_inconsistency(conf: cfg.ConfigOpts) -> exception.ConfigError | None:
+    """Return what is wrong with timeouts under which a healthy step counts as hung."""
+    timeout = conf.nova.timeout or nova.REQUEST_TIMEOUT
+    longest = conf.nova.collect_timeout + _REQUESTS * timeout
+    if longest <= STEP_SECONDS:
+        return None
+    return exception.ConfigError(
+        path='the configuration', field='[nova] collect_timeout',
+        problem=f'with [nova] timeout = {timeout:g} one step of an executor may take '
+                f'{longest:g} s, and after {STEP_SECONDS:g} s the executor loses its claims',
+        remedy=f'Lower one of them: collect_timeout + {_REQUESTS} * timeout is at most '
+               f'{STEP_SECONDS:g}.')

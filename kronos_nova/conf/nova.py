@@ -17,6 +17,10 @@ from typing import Any
 from oslo_config import cfg
 from oslo_config import types
 
+#: Seconds per request where [nova] timeout is not set; keystoneauth's own
+#: default is to wait for ever.
+REQUEST_TIMEOUT = 60
+
 GROUP = cfg.OptGroup('nova', title='Nova and Placement API access')
 
 OPTS: list[cfg.Opt] = [

@@ -86,6 +86,9 @@ def wrong_values(conf: cfg.ConfigOpts) -> list[exception.ConfigError]:
                 path='the configuration', field='[engine] drain_reason_regex',
                 problem=f'it is not a regular expression ({e})',
                 remedy='Correct it, or leave it empty to drain every disabled host.'))
+        if {'executor', 'nova'} <= set(conf) and (
+                inconsistent := executor.find_inconsistency(conf)) is not None:
+            found.append(inconsistent)
     return found
 
 

@@ -150,6 +150,27 @@ class Driver(base.Executor):
             raise exception.MigrationFailed(instance_uuid=task.instance_uuid, problem='elsewhere')
 
 
+class SlowDriver(Driver):
+    """Nova answers each pre-flight late, and time passes for all others."""
+
+    def __init__(self, run: 'Run', name: str, seconds: float, hangs: str) -> None:
+        super().__init__(run, name)
+        self.seconds, self.hangs = seconds, hangs
+
+    def pre_flight(self, task: model.Task, known: base.Known) -> str:
+        self.run.count('pre-flight')
+        if self.hangs in ('', self.name):
+            self.hangs = self.hangs and 'no more'
+            end = self.run.now + self.seconds
+            while self.run.now < end:
+                self.run.slow_step()
+        return super().pre_flight(task, known)
+
+    def submit(self, task: model.Task) -> str | None:
+        self.run.count('request')
+        return super().submit(task)
+
+
 class Unreliable:
     """Any method of the wrapped object may be the last thing, before or after."""
 
@@ -209,7 +230,7 @@ class Run:
             Unreliable(self, self.store),  # type: ignore[arg-type]
             Unreliable(self, Driver(self, name)),  # type: ignore[arg-type]
             SETTINGS, lambda event, result: self.told.append((event, result)),
-            clock=lambda: self.now, name=name)
+            clock=lambda: self.now, monotonic=lambda: self.now, name=name)
 
     # Rules that hold at every step. The worker survives exceptions of its
     # driver, so a broken rule is noted here and raised by step().
@@ -269,6 +290,33 @@ class Run:
         finally:
             victim.inside = False  # type: ignore[attr-defined]
         assert not self.broken, self.broken
+
+    def slow_pre_flight(self, seconds: float, hangs: str = '') -> None:
+        """Two executors whose pre-flights take so long; nothing else is wrong.
+
+        :param hangs: only the first pre-flight of this executor does.
+        """
+        self.faulty = False
+        self.workers = self.workers[:2]
+        for each in self.workers:
+            each._driver = SlowDriver(self, each.name, seconds, hangs)
+        self.plan(SCOPES[0])
+        for _ in range(600):
+            self.slow_step()
+            if not self.store.in_states(rows.LIVE):
+                break
+
+    def slow_step(self) -> None:
+        """Five seconds: claims are renewed, and each executor that waits for nothing acts."""
+        self.now += 5
+        self.nova.advance()
+        for each in self.workers:
+            each.keeper.renew_claims()
+        for each in self.workers:
+            if not getattr(each, 'inside', False):
+                each.inside = True  # type: ignore[attr-defined]
+                each.run_once(self.now)
+                each.inside = False  # type: ignore[attr-defined]
 
     def plan(self, scope: str) -> None:
         lease = self.store.acquire_lease(scope, 'engine', 30, 'same')

@@ -19,6 +19,7 @@ import os
 import pytest
 
 from kronos_nova.model import TaskState
+from kronos_nova.rebalancer.executors import claim_keeper
 from kronos_nova.rebalancer.executors import retry
 from kronos_nova.rebalancer.store import rows
 from kronos_nova.rebalancer.store import tasks
@@ -74,6 +75,34 @@ def test_one_seed_is_one_run():
         run.store.close()
         return run.counts, run.now, run.told
     assert trace(7) == trace(7)
+
+
+@pytest.mark.parametrize('seconds', [90, 130, 600])
+def test_pre_flights_longer_than_a_claim_still_lead_to_migrations(seconds):
+    run = executor_world.Run(3)
+    try:
+        run.slow_pre_flight(seconds)
+        assert run.counts['pre-flight'] == run.counts['request'] == len(run.rows())
+        assert {row.task.state for row in run.rows()} == {TaskState.COMPLETED}
+    finally:
+        run.store.close()
+
+
+def test_an_executor_that_hangs_in_a_pre_flight_loses_its_task():
+    run = executor_world.Run(3)
+    try:
+        run.slow_pre_flight(claim_keeper.HUNG_SECONDS + 120, hangs=run.workers[0].name)
+        assert {row.task.state for row in run.rows()} == {TaskState.COMPLETED}
+        assert {row.worker for row in run.rows()} == {run.workers[1].name}
+        assert run.counts['pre-flight'] == len(run.rows()) + 1
+    finally:
+        run.store.close()
+
+
+def test_claims_that_nobody_renews_in_a_slow_pre_flight_are_caught(monkeypatch):
+    monkeypatch.setattr(claim_keeper.ClaimKeeper, 'renew_claims', lambda self: True)
+    with pytest.raises(AssertionError):
+        test_pre_flights_longer_than_a_claim_still_lead_to_migrations(90)
 
 
 def _caught(seeds):

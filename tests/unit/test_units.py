@@ -26,8 +26,8 @@ from oslo_config import cfg
 import pytest
 
 from kronos_nova.cmd import _signals
+from kronos_nova.conf import nova
 from kronos_nova.conf import opts
-from kronos_nova.rebalancer.clients import connection
 from tests import ci
 
 TOP = Path(__file__).resolve().parents[2]
@@ -115,7 +115,7 @@ def test_the_signal_and_the_time_to_end_are_the_daemons():
     opts.register(conf)
     conf([], default_config_files=[])
     needed = {'kronos-engine': conf.nova.collect_timeout,
-              'kronos-executor': connection.REQUEST_TIMEOUT,
+              'kronos-executor': nova.REQUEST_TIMEOUT,
               'kronos-migfra': conf.nova.collect_timeout}
     for unit in UNITS:
         service = dict(read(unit)['Service'])

@@ -18,10 +18,7 @@ from openstack import connection as sdk
 from oslo_config import cfg
 
 from kronos_nova import exception
-
-#: Seconds per request where [nova] timeout is not set; keystoneauth's own
-#: default is to wait for ever.
-REQUEST_TIMEOUT = 60
+from kronos_nova.conf import nova as nova_conf
 
 
 def connect(conf: cfg.ConfigOpts) -> sdk.Connection:
@@ -40,7 +37,7 @@ def connect(conf: cfg.ConfigOpts) -> sdk.Connection:
             path='[nova]', field='auth_type', problem='not set, so nobody can log in',
             remedy='Give auth_type, auth_url and the credentials of a service user')
     session = loading.load_session_from_conf_options(
-        conf, 'nova', auth=auth, timeout=conf.nova.timeout or REQUEST_TIMEOUT)
+        conf, 'nova', auth=auth, timeout=conf.nova.timeout or nova_conf.REQUEST_TIMEOUT)
     return sdk.Connection(
         session=session, region_name=conf.nova.region_name,
         interface=conf.nova.valid_interfaces or conf.nova.interface,

@@ -19,6 +19,7 @@ Before Nova is asked, ``submitting`` is committed with all that is needed to
 find the migration again; so whoever comes next looks first, and asks again
 only when it is sure that nothing was begun.
 
+A slow step loses no claim: :mod:`claim_keeper` renews it from another thread.
 What cannot be fenced: a process that is frozen inside the request itself,
 longer than ``claim_seconds``. Nova then refuses the second request (the
 instance is migrating, or no longer where the request says).
@@ -40,6 +41,7 @@ from kronos_nova.rebalancer import health as healths
 from kronos_nova.rebalancer import tally as tallies
 from kronos_nova.rebalancer import timings
 from kronos_nova.rebalancer.executors import base
+from kronos_nova.rebalancer.executors import claim_keeper
 from kronos_nova.rebalancer.executors import doubts
 from kronos_nova.rebalancer.executors import faults
 from kronos_nova.rebalancer.executors import hooking
@@ -54,7 +56,7 @@ LOG = logging.getLogger(__name__)
 
 #: A pass that has taken so long (seconds) hangs: it waits for Nova about each of
 #: its tasks, never longer than [nova] collect_timeout.
-HUNG_SECONDS = 900.0
+HUNG_SECONDS = claim_keeper.HUNG_SECONDS
 
 LATE = 'The migration took longer than its deadline.'
 ABORTING = 'The migration took longer than its deadline and is being aborted.'
@@ -95,6 +97,7 @@ class Worker:
 
     def __init__(self, store: api.Store, driver: base.Executor, settings: retry.Settings,
                  notify: outcomes.Notify | None = None, *, clock: Callable[[], float] = time.time,
+                 monotonic: Callable[[], float] = time.monotonic,
                  wake: threading.Event | None = None, name: str | None = None,
                  tally: tallies.Tally | None = None,
                  present: Callable[[bool], None] | None = None,
@@ -113,6 +116,9 @@ class Worker:
         self._hooks = hooking.Hooks(
             store, catalogue, chosen, self.name, scopes=settings.scopes,
             claim_seconds=settings.claim_seconds, clock=clock)
+        #: Renews the claims; :meth:`run` starts its thread.
+        self.keeper = claim_keeper.ClaimKeeper(
+            store, self.name, settings.claim_seconds, clock, monotonic)
         self._stopping = threading.Event()
         self._next_look: dict[str, float] = {}
         self._unverified: dict[str, float] = {}
@@ -133,6 +139,7 @@ class Worker:
 
     def run(self) -> None:
         """Work until :meth:`stop`; a database that is away is waited for."""
+        self.keeper.start(self._health)
         while not self._stopping.is_set():
             begun, problem = False, ''
             self._say(True)
@@ -154,6 +161,7 @@ class Worker:
                 self.wake.wait(self._pause())
                 self.wake.clear()
 
+        self.keeper.stop()
         self._hooks.close()
         self._say(False)
 
@@ -182,6 +190,7 @@ class Worker:
         :returns: whether one was begun; then there may be more to do.
         :raises StoreError: the database is away; nothing is lost by it.
         """
+        self.keeper.note_step()
         scopes, patience = self._settings.scopes, self._settings.claim_seconds
         agenda = self._store.agenda(self.name, scopes, now, patience)
         for task in self._store.expire(scopes, now, patience) if agenda.late else ():
@@ -204,6 +213,7 @@ class Worker:
         for row in mine:
             if self._stopping.is_set():
                 return False
+            self.keeper.note_step()
             if row.task.state is TaskState.CLAIMED:
                 if self._hooks.under_way(row.task.task_id):
                     self._look_at_hooks(row)
@@ -240,6 +250,7 @@ class Worker:
             per_destination=self._settings.per_destination)
         if row is None:
             return False
+        self.keeper.note_step()
         self._start(row)
         return True
 

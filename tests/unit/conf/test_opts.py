@@ -41,3 +41,26 @@ def test_a_broken_drain_reason_regex_is_named_at_the_start(regex):
     conf = _conf()
     conf.set_override('drain_reason_regex', regex, 'engine')
     assert ['[engine] drain_reason_regex'] == [e.kwargs['field'] for e in opts.wrong_values(conf)]
+
+
+@pytest.mark.parametrize(('collect_timeout', 'timeout', 'is_refused'), [
+    (120, None, False), (720, None, False), (721, None, True), (600, 100, False), (600, 101, True)])
+def test_timeouts_that_outlast_the_step_of_an_executor_are_refused(
+        collect_timeout, timeout, is_refused):
+    conf = _conf()
+    conf.set_override('collect_timeout', collect_timeout, 'nova')
+    conf.set_override('timeout', timeout, 'nova')
+    found = opts.wrong_values(conf)
+    assert [e.kwargs['field'] for e in found] == ['[nova] collect_timeout'] * is_refused
+    assert all('Lower one of them' in str(e) for e in found)
+
+
+@pytest.mark.parametrize(('seconds', 'is_refused'), [(29, True), (30, False)])
+def test_claims_shorter_than_a_renewal_may_take_are_refused(tmp_path, seconds, is_refused):
+    path = tmp_path / 'kronos.conf'
+    path.write_text(f'[executor]\nclaim_seconds = {seconds}\n')
+    conf = cfg.ConfigOpts()
+    opts.register(conf)
+    conf([], default_config_files=[str(path)])
+    assert [e.kwargs['field'] for e in opts.wrong_values(conf)] == (
+        ['[executor] claim_seconds'] * is_refused)

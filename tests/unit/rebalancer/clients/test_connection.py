@@ -14,6 +14,7 @@ from oslo_config import cfg
 import pytest
 
 from kronos_nova import exception
+from kronos_nova.conf import nova
 from kronos_nova.conf import opts
 from kronos_nova.rebalancer.clients import connection
 
@@ -45,7 +46,7 @@ endpoint_override = http://127.0.0.1:6/v2.1
     assert found.config.get_region_name() == 'north'
     assert found.config.get_interface('placement') == 'public'
     assert found.config.get_endpoint('compute') == 'http://127.0.0.1:6/v2.1'
-    assert found.session.timeout == connection.REQUEST_TIMEOUT
+    assert found.session.timeout == nova.REQUEST_TIMEOUT
 
 
 def test_interfaces_are_given_as_to_keystoneauth_too(tmp_path: object) -> None:
