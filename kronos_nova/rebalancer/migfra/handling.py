@@ -91,8 +91,21 @@ def task(request: requests.Request) -> protocol.Task:
     return protocol.kept(request.document)
 
 
+def find_damage(request: requests.Request) -> str | None:
+    """Return why a stored request cannot be read; None when it can."""
+    if request.damaged:
+        return 'its progress is no JSON object'
+    try:
+        found = task(request)
+    except Exception as e:  # Whatever it is, it concerns this request alone.
+        return f'its document raises {type(e).__name__}'
+    return None if found.task == request.kind else f'its document is of {found.task}'
+
+
 def named(request: requests.Request) -> list[str]:
-    """What it calls those it is about, as far as it names them."""
+    """Return what a request calls its instances; of one that cannot be read, nothing."""
+    if find_damage(request) is not None:
+        return []
     found = task(request)
     if isinstance(found, protocol.StartVm):
         return [item.vm_name or '' for item in found.vm_configurations]

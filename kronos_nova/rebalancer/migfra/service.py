@@ -32,6 +32,7 @@ from oslo_log import log as logging
 import sqlalchemy as sa
 
 from kronos_nova import exception
+from kronos_nova.conf import masking
 from kronos_nova.rebalancer import health as healths
 from kronos_nova.rebalancer import mqtt
 from kronos_nova.rebalancer.clients import api
@@ -209,15 +210,24 @@ class Lane:
 
     def _pass(self) -> int:
         mine = self._kept.claim(self.worker, frozenset(self._handler.kinds))
+        errors: list[Exception] = []
         for request in mine:
             until, _seconds = self._waits.get(request.request_id, (float('-inf'), 0.0))
             if self._ticks() >= until:
-                self._go_on(request, self._clock())
+                try:
+                    self._go_on(request, self._clock())
+                except Exception as e:
+                    # Another process may have taken this request over, or its end cannot be
+                    # written: the requests behind it go on.
+                    LOG.warning('Request %s: %s', request.request_id, masking.masked(str(e)))
+                    errors.append(e)
         if not mine:
             self._handler.rest()
         for memory in (self._defects, self._waits):
             for request_id in memory.keys() - {r.request_id for r in mine}:
                 del memory[request_id]
+        if errors:
+            raise errors[0]
         return len(mine)
 
     def _put_off(self, request: requests.Request) -> None:
@@ -260,6 +270,11 @@ class Lane:
                 request.host, 'with errors: see its result' if ended.failed else 'well')
 
     def _step(self, request: requests.Request, now: float) -> handling.Ended | None:
+        if (problem := handling.find_damage(request)) is not None:
+            LOG.error('Request %s (%s on %s) cannot be read from the database (%s). It ends with '
+                      'an error.', request.request_id, request.kind, request.host, problem)
+            return self._given_up(request, f'the stored request cannot be read ({problem}); send '
+                                           'it again with a new id')
         if request.plan_id is not None:
             # What is on its way is told, whatever may begin by now.
             return self._handler.step(request, now) or self._late(

@@ -35,7 +35,8 @@ KEPT_SECONDS = 30 * 86400.0
 @dataclasses.dataclass(frozen=True, slots=True)
 class Request:
     """``document`` is the task as it came, ``progress`` what has been done of it so far;
-    ``reply`` its result, ``failed`` whether that is an error."""
+    ``reply`` its result, ``failed`` whether that is an error. ``damaged``: the stored progress
+    cannot be read, and counts as empty."""
 
     request_id: str
     host: str
@@ -50,6 +51,7 @@ class Request:
     failed: bool | None = None
     ended_at: float | None = None
     told_at: float | None = None
+    damaged: bool = False
 
 
 def receive(connection: sa.Connection, request: Request) -> Request | None:
@@ -180,5 +182,12 @@ def purge(connection: sa.Connection, older_than: float, now: float) -> None:
 
 
 def _found(row: sa.RowMapping) -> Request:
-    values = {field.name: row[field.name] for field in dataclasses.fields(Request)}
-    return Request(**values | {'progress': json.loads(row['progress'] or '{}')})
+    """Read a row; one that is damaged must not hide the rows behind it."""
+    values = {field.name: row[field.name] for field in dataclasses.fields(Request)
+              if field.name != 'damaged'}
+    try:
+        progress = json.loads(row['progress'] or '{}')
+    except ValueError:
+        progress = None
+    damaged = not isinstance(progress, dict)
+    return Request(**values | {'progress': {} if damaged else progress, 'damaged': damaged})

@@ -19,6 +19,7 @@ import threading
 import fixtures
 from oslo_config import cfg
 import pytest
+import sqlalchemy as sa
 import yaml
 
 from kronos_nova import exception
@@ -30,9 +31,11 @@ from kronos_nova.rebalancer.clients import api
 from kronos_nova.rebalancer.clients import nova_api
 from kronos_nova.rebalancer.migfra import handling
 from kronos_nova.rebalancer.migfra import names
+from kronos_nova.rebalancer.migfra import protocol
 from kronos_nova.rebalancer.migfra import service
 from kronos_nova.rebalancer.migfra.protocol import Kind
 from kronos_nova.rebalancer.store import api as store_api
+from kronos_nova.rebalancer.store import tables
 from tests.unit.rebalancer.migfra.test_protocol import ID
 from tests.unit.rebalancer.migfra.test_protocol import TASKS
 from tests.unit.rebalancer.store import cases
@@ -408,6 +411,64 @@ def test_a_defect_is_tried_three_times_and_told_without_its_words(store):
     (_, found, _), = world.broker.said
     assert found['details'] == ('a defect of kronos-nova (ZeroDivisionError); its log tells of it')
     assert 'failed for a reason that is a defect of ours' in log.output
+
+
+@pytest.mark.parametrize('column, value, problem', [
+    ('document', '{"task":', 'its document raises JSONDecodeError'),
+    ('document', '{"task": "quit vm"}', 'its document raises KeyError'),
+    ('document', '{"task": "stop vm", "id": "bad"}', 'its document raises ValidationError'),
+    ('document', 'RESUME', 'its document is of resume vm'),
+    ('progress', '{"items"', 'its progress is no JSON object'),
+    ('progress', '[1]', 'its progress is no JSON object')])
+def test_a_damaged_request_ends_alone_and_the_rest_go_on(store, column, value, problem):
+    world = World(store, DONE)
+    for name in ('bad', 'good'):
+        world.broker.deliver(TASKS[Kind.STOP].replace(ID, name))
+        world.run()
+        world.now += 1
+    if value == 'RESUME':
+        value = handling.document(protocol.parse(TASKS[Kind.RESUME].encode(), 'node1'))
+    store.transaction(lambda c: c.execute(sa.update(tables.request).where(
+        tables.request.c.request_id == 'bad').values({column: value})))
+    world.lane.run_once()
+    assert world.handler.asked == ['good']
+    assert world.lane.run_once() == 0, 'neither of them is open'
+    world.run()
+    found = {said['id'] if isinstance(said, dict) and 'id' in said else 'good': said
+             for _, said, _ in world.broker.said}
+    assert found['good'] == {'result': 'vm stopped'}
+    assert (found['bad']['result'], found['bad']['status']) == ('vm stopped', 'error')
+    assert f'the stored request cannot be read ({problem})' in found['bad']['details']
+
+
+def test_a_damaged_request_with_a_plan_begins_no_more_moves(store):
+    world = World(store)
+    plan_id, submitted, others = planned(world, None)
+    store.transaction(lambda c: c.execute(sa.update(tables.request).values(document='{')))
+    world.lane.run_once()
+    assert states(world, plan_id) == {submitted: 'submitting', **dict.fromkeys(
+        others, 'cancelled')}
+
+
+def test_an_end_that_cannot_be_written_keeps_no_others_back(store):
+    world = World(store, DONE)
+    for name in ('bad', 'good'):
+        world.broker.deliver(TASKS[Kind.STOP].replace(ID, name))
+        world.run()
+        world.now += 1
+    end = world.kept.end
+
+    def fail(request, ended):
+        if request.request_id == 'bad':
+            raise exception.StoreError(problem='says that another process has taken over '
+                                       'request bad', remedy='Leave it alone.')
+        end(request, ended)
+
+    world.kept.end = fail
+    with pytest.raises(exception.StoreError, match='request bad'):
+        world.lane.run_once()
+    world.run()
+    assert [found for _, found, _ in world.broker.said] == [{'result': 'vm stopped'}]
 
 
 def test_a_refusal_has_one_line_whatever_it_quotes(store):
