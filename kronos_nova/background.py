@@ -27,6 +27,8 @@ import time
 
 from oslo_log import log as logging
 
+from kronos_nova import worker_records
+
 LOG = logging.getLogger(__name__)
 
 #: Part of the interval by which it varies, so that workers do not ask in step.
@@ -47,17 +49,34 @@ class Faults:
 
     def __init__(self) -> None:
         self.counts: collections.Counter[str] = collections.Counter()
+        #: Epoch seconds of the newest error, by kind.
+        self.newest: dict[str, float] = {}
 
     def swallow(self, where: str, error: Exception) -> None:
         """Count an error that must not reach Nova."""
         kind = f'{where}: {type(error).__name__}'
         self.counts[kind] += 1
+        self.newest[kind] = time.time()
         if self.counts[kind] > 1:
             return
         with contextlib.suppress(Exception):
             LOG.error('kronos: %s failed and is treated as absent: %s: %s. Further errors of '
                       'this kind are counted, not logged.', where, type(error).__name__, error)
             LOG.debug('kronos: where %s failed', where, exc_info=error)
+
+    def describe(self) -> dict[tuple[str, str], worker_records.FaultCount]:
+        """Return the counts by place and name of the exception."""
+        newest = self.newest.copy()
+        found = {}
+        for kind, number in self.counts.copy().items():
+            where, _, error = kind.rpartition(': ')
+            found[where, error] = worker_records.FaultCount(number, newest.get(kind, 0.0))
+        return found
+
+    def clear(self) -> None:
+        """Forget everything."""
+        self.counts.clear()
+        self.newest.clear()
 
 
 class Refresher:

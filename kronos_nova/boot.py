@@ -33,6 +33,7 @@ from kronos_nova import plugins
 from kronos_nova import published
 from kronos_nova import raw_cache
 from kronos_nova import scoreboard
+from kronos_nova import worker_records
 from kronos_nova.conf import scheduler as scheduler_conf
 
 CONF = nova.conf.CONF
@@ -42,10 +43,14 @@ scheduler_conf.register(CONF)
 RETRY_SECONDS = 60.0
 #: Seconds between two looks at what the engine publishes; a cache read.
 NOTICE_INTERVAL = 5.0
+#: Seconds between two records of this worker for kronos-engine.
+RECORD_INTERVAL = 15.0
 
 
 class NoticeBoard:
-    """Holds what the engine published last; refreshed in the background.
+    """Holds what the engine published last, and publishes this worker's record.
+
+    Both happen in the background.
 
     :param scores: told what is measured of its policies.
     """
@@ -56,6 +61,9 @@ class NoticeBoard:
         self._faults = faults
         self._scores = scores
         self._channel: tuple[threading.Thread, published.Channel] | None = None
+        self._identity = worker_records.WorkerIdentity()
+        self._slot: worker_records.RecordSlot | None = None
+        self._record_due = 0.0
         self._newest: published.Published | None = None
         self._usage: dict[str, tuple[flavors.Usage, float]] = {}
         self._refresher = background.Refresher(
@@ -75,11 +83,28 @@ class NoticeBoard:
         me = threading.current_thread()
         if self._channel is None or self._channel[0] is not me:
             # Of this thread: connections do not survive a fork.
-            self._channel = (me, published.Channel(self._conf))
+            channel = published.Channel(self._conf)
+            self._channel, self._record_due = (me, channel), 0.0
+            self._slot = worker_records.RecordSlot(channel.cache) if channel.cache else None
         try:
             self._newest = self._channel[1].read()
         finally:
-            self._scores.learn(self._usages(self._channel[1]))
+            try:
+                self._scores.learn(self._usages(self._channel[1]))
+            finally:
+                self._publish_record(time.monotonic())
+
+    def _publish_record(self, now: float) -> None:
+        """Publish this worker's record when it is due; a failure costs the record alone."""
+        if self._slot is None or now < self._record_due:
+            return
+        self._record_due = now + RECORD_INTERVAL
+        try:
+            self._slot.write(self._identity.sign(
+                files=self._scores.describe_files(), plugins=guard.ACTIVITY.describe(),
+                faults=self._faults.describe()))
+        except Exception as e:  # a cache backend raises what it likes
+            self._faults.swallow('the record for kronos-engine', e)
 
     def _usages(self, channel: published.Channel) -> dict[str, flavors.Usage]:
         """By policy; one that cannot be read costs that policy alone, and what was
@@ -219,4 +244,5 @@ def close() -> None:
         _door.stop()
     _door = _failure = None
     _made.clear()
-    guard.FAULTS.counts.clear()
+    guard.FAULTS.clear()
+    guard.ACTIVITY.clear()

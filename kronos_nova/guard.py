@@ -14,18 +14,55 @@
 
 A filter that raises puts a live server into ERROR, and a weigher that raises fails the boot. So
 each method that Nova calls is wrapped here, and the wrappers use nothing that can fail: no
-runtime, no option, no log.
+runtime, no option, no log. They also count what the plug-ins did, in plain counters.
 """
 
+import collections
 from collections.abc import Callable
 from collections.abc import Iterable
 import functools
+import time
 from typing import Any
 
 from kronos_nova import background
+from kronos_nova import worker_records
 
 #: Errors of this process that did not reach Nova.
 FAULTS = background.Faults()
+
+
+class Activity:
+    """Counters of the plug-ins' work in this process, by name of the class."""
+
+    def __init__(self) -> None:
+        self.requests: collections.Counter[str] = collections.Counter()
+        self.seconds: dict[str, float] = {}
+        self.refused_hosts: collections.Counter[str] = collections.Counter()
+
+    def count_request(self, name: str, began: float) -> None:
+        """Count a request that a plug-in has judged.
+
+        :param began: on the monotonic clock.
+        """
+        self.requests[name] += 1
+        self.seconds[name] = self.seconds.get(name, 0.0) + time.monotonic() - began
+
+    def describe(self) -> dict[str, worker_records.PluginWork]:
+        """Return the counters by name of the class."""
+        seconds = self.seconds.copy()
+        return {name: worker_records.PluginWork(
+            requests, seconds.get(name, 0.0), self.refused_hosts.get(name, 0))
+            for name, requests in self.requests.copy().items()}
+
+    def clear(self) -> None:
+        """Forget everything."""
+        self.requests.clear()
+        self.seconds.clear()
+        self.refused_hosts.clear()
+
+
+#: The work of this process.
+ACTIVITY = Activity()
 
 
 def pass_hosts_on_error(method: Callable[[Any, list[Any], Any], list[Any]],
@@ -34,10 +71,15 @@ def pass_hosts_on_error(method: Callable[[Any, list[Any], Any], list[Any]],
     @functools.wraps(method)
     def guarded(plugin: Any, hosts: Iterable[Any], spec: Any) -> list[Any]:
         hosts = list(hosts)
+        name, began = type(plugin).__name__, time.monotonic()
         try:
-            return method(plugin, hosts, spec)
+            passing = method(plugin, hosts, spec)
+            ACTIVITY.refused_hosts[name] += len(hosts) - len(passing)
+            return passing
         except Exception as error:
-            FAULTS.swallow(type(plugin).__name__, error)
+            FAULTS.swallow(name, error)
+        finally:
+            ACTIVITY.count_request(name, began)
         return hosts
     return guarded
 
@@ -48,10 +90,13 @@ def weigh_nothing_on_error(method: Callable[[Any, list[Any], Any], list[float]],
     @functools.wraps(method)
     def guarded(plugin: Any, weighed: Iterable[Any], spec: Any) -> list[float]:
         weighed = list(weighed)
+        name, began = type(plugin).__name__, time.monotonic()
         try:
             return method(plugin, weighed, spec)
         except Exception as error:
-            FAULTS.swallow(type(plugin).__name__, error)
+            FAULTS.swallow(name, error)
+        finally:
+            ACTIVITY.count_request(name, began)
         return [0.0] * len(weighed)
     return guarded
 

@@ -74,6 +74,11 @@ class Channel:
     def __init__(self, conf: cfg.ConfigOpts) -> None:
         self._cache = raw_cache.RawCache(conf)
 
+    @property
+    def cache(self) -> raw_cache.RawCache:
+        """The cache, for other records of the same thread."""
+        return self._cache
+
     def write(self, published: Published) -> None:
         """Raises what the backend raises: the engine reports it."""
         self._cache.set(KEY, json.dumps({

@@ -73,7 +73,7 @@ class Store(Protocol):
 
     def get(self, key: str) -> bytes | None: ...
 
-    def set(self, key: str, value: bytes) -> None: ...
+    def set(self, key: str, value: bytes, expire: int = 0) -> None: ...
 
     def delete(self, key: str) -> None: ...
 
@@ -128,11 +128,14 @@ class RawCache:
         except UnicodeDecodeError as e:
             raise RecordRefused(key=key, problem='it is not in our format') from e
 
-    def set(self, key: str, text: str) -> None:
-        """Sign a text and keep it; raise what the client of memcached raises."""
+    def set(self, key: str, text: str, expire: int = 0) -> None:
+        """Sign a text and keep it; raise what the client of memcached raises.
+
+        :param expire: seconds after which memcached forgets it; 0: never.
+        """
         body = text.encode()
         signature = sign(self._keys[0], key, body) if self._keys else b''
-        self._store.set(key, b'%s%s\n%s' % (HEAD, signature, body))
+        self._store.set(key, b'%s%s\n%s' % (HEAD, signature, body), expire)
 
     def delete(self, key: str) -> None:
         self._store.delete(key)
@@ -197,7 +200,7 @@ class NoStore:
     def get(self, key: str) -> bytes | None:
         return None
 
-    def set(self, key: str, value: bytes) -> None:
+    def set(self, key: str, value: bytes, expire: int = 0) -> None:
         return None
 
     def delete(self, key: str) -> None:
@@ -236,7 +239,7 @@ class Directory:
             raise RecordRefused(key=key, problem=f'it has more than {self._max_bytes} bytes')
         return value
 
-    def set(self, key: str, value: bytes) -> None:
+    def set(self, key: str, value: bytes, expire: int = 0) -> None:
         file = self._file(key)
         draft = file.with_name(f'{file.name}.{os.getpid()}')
         draft.write_bytes(value)
@@ -274,9 +277,9 @@ class Memcached:
         found: bytes | None = value
         return found
 
-    def set(self, key: str, value: bytes) -> None:
+    def set(self, key: str, value: bytes, expire: int = 0) -> None:
         self._allowance.renew()
-        self._client.set(key, value)
+        self._client.set(key, value, expire=expire)
 
     def delete(self, key: str) -> None:
         self._allowance.renew()

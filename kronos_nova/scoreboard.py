@@ -34,6 +34,7 @@ from kronos_nova import plugins
 from kronos_nova import policy as policies
 from kronos_nova import scorecard
 from kronos_nova import shared
+from kronos_nova import worker_records
 from kronos_nova.sources import base
 
 LOG = logging.getLogger(__name__)
@@ -128,6 +129,10 @@ class Scoreboard:
     def reason(self) -> str:
         """Why there are no scores, for a message; of every file that has none."""
         return '; '.join(card.reason for card in self._cards if not card.snapshot.fresh())
+
+    def describe_files(self) -> tuple[worker_records.FileState, ...]:
+        """Return the state of each policy file; nothing before the source has answered."""
+        return tuple(card.describe_state() for card in self._cards) if self._answered else ()
 
     @property
     def keys(self) -> list[str]:

@@ -39,6 +39,7 @@ from kronos_nova import policy as policies
 from kronos_nova import published
 from kronos_nova import scatter
 from kronos_nova import scoring
+from kronos_nova import worker_records
 from kronos_nova.conf import policy_watch
 from kronos_nova.conf import scheduler as scheduler_conf
 from kronos_nova.sources import base
@@ -161,6 +162,17 @@ class Scorecard:
     def reason(self) -> str:
         """Why there are no scores, for a message."""
         return self.snapshot.reason or 'the scores are too old'
+
+    def describe_state(self) -> worker_records.FileState:
+        """Return how many hosts have scores that requests use now, their age or the reason."""
+        snapshot, held = self.snapshot, self._held
+        known = len(snapshot.headroom) if snapshot.fresh() else 0
+        sampled_at = min((policy.sampled_at for policy in held.values()), default=None)
+        return worker_records.FileState(
+            self.path, known, None if sampled_at is None else max(
+                0.0, self._clock() - sampled_at),
+            '' if known else snapshot.reason or (
+                'no host has a score under every policy' if snapshot.fresh() else self.reason))
 
     def refresh(self, source: Callable[[], base.Source]) -> None:
         """Read the file again if it changed, and ask about its policies."""

@@ -33,6 +33,7 @@ from kronos_nova import policy as policies
 from kronos_nova import published
 from kronos_nova import raw_cache
 from kronos_nova import version
+from kronos_nova import worker_records
 from kronos_nova.cmd import _tool
 from kronos_nova.cmd import vocabulary
 from kronos_nova.conf import masking
@@ -128,10 +129,14 @@ def metrics(conf: cfg.ConfigOpts, health: Any, tally: Any,
     from kronos_nova.rebalancer.store import database
 
     found = api.Store(engine=database.connect(conf, patient=False))
+    planning = option == 'engine_port'
+    raw_cache.register(conf)
     return page.Page(
         health, tally, found.census, renew=found.engine.dispose,
         driver=conf.engine.executor, host_scores=conf.monitoring.host_scores,
-        interval=conf.engine.evaluation_interval if option == 'engine_port' else None)
+        interval=conf.engine.evaluation_interval if planning else None,
+        workers=worker_records.RecordReader(conf)
+        if planning and raw_cache.is_configured(conf) else None)
 
 
 def publisher(conf: cfg.ConfigOpts) -> Callable[..., None] | None:

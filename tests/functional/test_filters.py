@@ -20,6 +20,7 @@ import fixtures
 from kronos_nova import boot
 from kronos_nova import model
 from kronos_nova import published
+from kronos_nova import worker_records
 from tests.functional import base
 from tests.functional import scores
 
@@ -87,6 +88,45 @@ class FailClosedTestCase(scores.ScoredTestCase):
         self.prometheus.restart()
         self.wait_for_scores(**self.scores)
         self.boot()
+
+
+class WorkerRecordTestCase(scores.ScoredTestCase):
+    """The record of nova-scheduler, as kronos-engine reads it."""
+
+    fields = {'boot_ceiling': 0.7}
+
+    def configure(self):
+        super().configure()
+        for name in ('NOTICE_INTERVAL', 'RECORD_INTERVAL'):
+            self.useFixture(fixtures.MonkeyPatch(f'kronos_nova.boot.{name}', 0.1))
+        self.flags(directory=self.useFixture(fixtures.TempDir()).path, group='kronos_channel')
+        self.reader = worker_records.RecordReader(base.CONF)
+
+    def wait_for_record(self, holds, what):
+        def there():
+            found = list(self.reader.read().records.values())
+            return len(found) == 1 and holds(found[0])
+
+        self.wait_for(there, f'a record with {what}')
+
+    def test_a_worker_tells_of_its_scores_its_work_and_its_faults(self):
+        self.boot()
+        self.wait_for_scores(**self.scores)
+        self.boot()
+        self.wait_for_record(lambda record: [f.hosts for f in record.files] == [3]
+                             and record.plugins['KronosWeigher'].requests >= 2
+                             and record.plugins['KronosCapacityFilter'].refused_hosts >= 1
+                             and not record.faults, 'scores and work')
+        self.useFixture(fixtures.MonkeyPatch(
+            'kronos_nova.weighers.headroom.weigh', lambda *arguments: 1 // 0))
+        self.boot()
+        self.wait_for_record(lambda record: list(record.faults) == [
+            ('KronosWeigher', 'ZeroDivisionError')], 'the fault')
+        self.prometheus.stop()
+        self.write_policies(name='other')
+        self.wait_for_no_scores('cannot be reached')
+        self.wait_for_record(lambda record: record.files[0].hosts == 0
+                             and 'cannot be reached' in record.files[0].reason, 'the reason')
 
 
 class PlacementFilterTestCase(base.NovaTestCase):

@@ -14,10 +14,17 @@
 
 import time
 
+from oslo_config import cfg
 import pytest
 
 from kronos_nova import published
+from kronos_nova import raw_cache
 from kronos_nova import shared
+from kronos_nova import worker_records
+from kronos_nova.cmd import _wiring
+from kronos_nova.conf import opts
+from kronos_nova.rebalancer import health as healths
+from kronos_nova.rebalancer import tally as tallies
 from tests.integration import servers
 from tests.unit import test_shared
 from tests.unit.test_shared import api as api
@@ -105,3 +112,44 @@ def test_what_the_engine_publishes_is_read_by_another_process_of_it(tmp_path, ba
                                      flights=(), written_at=now, expires_at=now + 600)
         published.Channel(conf).write(notice)
         assert published.Channel(conf).read() == notice
+
+
+def test_the_engine_shows_the_records_of_all_workers(tmp_path, monkeypatch):
+    """Of workers that hash alike, through a server that forgets old records."""
+    monkeypatch.setattr(worker_records.zlib, 'crc32', lambda text: 255)
+    conf = cfg.ConfigOpts()
+    opts.register(conf)
+    raw_cache.register(conf)
+    conf([], default_config_files=[])
+    conf.set_override('hmac_keys', [KEY], 'kronos_channel')
+    conf.set_override('timeout', 0.5, 'kronos_channel')
+    conf.set_override('engine_port', 1, 'monitoring')
+    conf.set_override('connection', f'sqlite:///{tmp_path}/kronos.sqlite', 'database')
+
+    def show():
+        page = _wiring.metrics(conf, healths.Health(daemon='kronos-engine', dry_run=False),
+                               tallies.Tally(), 'engine_port')
+        return [line for line in page('')[1].decode().splitlines()
+                if line.startswith('kronos_scheduler_')]
+
+    with servers.memcached(tmp_path) as port:
+        conf.set_override('servers', [f'127.0.0.1:{port}'], 'kronos_channel')
+        slots = [worker_records.RecordSlot(raw_cache.RawCache(conf)) for _ in range(3)]
+        for _ in range(2):
+            for pid, slot in enumerate(slots):
+                now = time.time()
+                slot.write(worker_records.WorkerRecord(
+                    'one', pid, 1.0, now, (worker_records.FileState('p.yaml', pid, 1.0),)))
+        found = show()
+        assert 'kronos_scheduler_workers 3.0' in found
+        for worker, hosts in ((255, 0), (0, 1), (1, 2)):
+            assert (f'kronos_scheduler_scored_hosts{{policies_file="p.yaml",scheduler="one",'
+                    f'worker="{worker}"}} {hosts}.0') in found
+        monkeypatch.setattr(worker_records, 'MAX_AGE', 1.0)
+        slots[0].write(worker_records.WorkerRecord('one', 0, 1.0, time.time()))
+        cache = raw_cache.RawCache(conf)
+        end = time.monotonic() + 60
+        while cache.get(f'{worker_records.KEY}255') is not None:
+            assert time.monotonic() < end, 'memcached keeps the record'
+            time.sleep(0.1)
+    assert show() == ['kronos_scheduler_channel_up 0.0']

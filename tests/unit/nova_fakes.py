@@ -70,7 +70,7 @@ class FakeDoor:
                  notice: published.Published | None = None, **options: Any) -> None:
         self.snapshot = snapshot
         self.faults = guard.FAULTS
-        self.faults.counts.clear()
+        self.faults.clear()
         self.notices = mock.Mock(look=mock.Mock(return_value=notice))
         self.scores = mock.Mock(answered=True, reason='a reason')
         self.conf = mock.Mock()

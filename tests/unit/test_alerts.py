@@ -67,6 +67,16 @@ def attempts(error_type, rate, driver='nova'):
                   error_type=error_type, **DAEMON)
 
 
+def fault(where, error, counts, times):
+    """Swallowed errors of a worker, and when the newest came."""
+    labels = {'scheduler': 'one', 'worker': '3', 'where': where, 'error': error}
+    return [series(f'kronos_scheduler_{name}', values, **labels, **daemon)
+            for name, values in (('faults_total', counts), ('fault_timestamp_seconds', times))
+            for daemon in (DAEMON, OTHER)]
+
+
+FILE = {'scheduler': 'one', 'policies_file': '/etc/kronos/policies.yaml'}
+OTHER_FILE = {'scheduler': 'two', 'policies_file': '/etc/kronos/policies.yaml'}
 BAD = {'scope': 'bad'}
 CPU = {'policy': 'cpu'}
 INTERVAL = series('kronos_evaluation_interval_seconds', '300x600', **DAEMON)
@@ -134,6 +144,18 @@ CASES = {
         pair('kronos_lease_epoch', '1+1', 7, minutes=30), 10, [BAD]),
     'KronosHostsUndrained': (
         pair('kronos_undrained_hosts', 1, 0, minutes=400), 380, [BAD]),
+    # Both engines tell the same of one worker without scores; another worker has some.
+    'KronosSchedulerBlind': (
+        [series('kronos_scheduler_scored_hosts', f'{hosts}x60', worker=worker, **file, **daemon)
+         for file, worker, hosts in ((FILE, '3', 0), (FILE, '4', 20), (OTHER_FILE, '5', 20))
+         for daemon in (DAEMON, OTHER)], 17, [FILE]),
+    # A plug-in's fault counts at once, and a thread's when it returns.
+    'KronosSchedulerFaults': (
+        [*fault('KronosWeigher', 'KeyError', '_x3 0+0x60', '_x3 120x60'),
+         *fault('kronos-noticeboard', 'TimeoutError', '1+1x60', '60+60x60'),
+         *fault('kronos-scoreboard', 'OSError', '1x60', '60x60')], 40,
+        [{'scheduler': 'one', 'where': 'KronosWeigher', 'error': 'KeyError'},
+         {'scheduler': 'one', 'where': 'kronos-noticeboard', 'error': 'TimeoutError'}]),
 }
 #: Of other series: name -> alert, series, minutes after which it fires, labels.
 MORE = {
@@ -147,6 +169,16 @@ MORE = {
         'KronosNoExecutor',
         [series('kronos_tasks', '1x60', scope='bad', phase='spread', state='queued', **DAEMON),
          series('kronos_loop_age_seconds', '5x10 stale', loop='pass', **OTHER)], 30, [BAD]),
+    'the engine cannot read the channel': (
+        'KronosSchedulerBlind',
+        [series('kronos_scheduler_channel_up', '1x5 0x60', **DAEMON),
+         series('kronos_scheduler_channel_up', '1x65', **OTHER)], 25, [{}]),
+    'workers have another key': (
+        'KronosSchedulerBlind',
+        [series('kronos_scheduler_refused_records', '0x5 4x60', **DAEMON)], 25, [{}]),
+    'no worker is left': (
+        'KronosSchedulerBlind',
+        [series('kronos_scheduler_workers', '4x20 0x600', **DAEMON)], 460, [{}]),
 }
 #: What is none of them.
 QUIET = {
@@ -183,6 +215,13 @@ QUIET = {
         [series('kronos_tasks', '1x120', scope='bad', phase='spread', state='queued', **DAEMON),
          series('kronos_loop_age_seconds', '1x120', loop='cycle', **DAEMON),
          series('up', '1x120', **DAEMON)]),
+    'nova-scheduler was restarted at night': (
+        'KronosSchedulerBlind', [series('kronos_scheduler_workers', '4x20 0x200', **DAEMON)]),
+    'nova-scheduler has no plug-in of ours': (
+        'KronosSchedulerBlind', [series('kronos_scheduler_workers', '0x200', **DAEMON),
+                                 series('kronos_scheduler_channel_up', '1x200', **DAEMON)]),
+    'a fault that did not return': (
+        'KronosSchedulerFaults', fault('KronosWeigher', 'KeyError', '1x200', '60x200')),
     'another job is down': ('KronosDaemonDown', [series('up', '0x120', job='node')]),
 }
 

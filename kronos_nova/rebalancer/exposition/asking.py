@@ -32,8 +32,9 @@ _T = TypeVar('_T')
 class _Question(Generic[_T]):
     """One asking, in a thread of its own."""
 
-    def __init__(self, ask: Callable[[], _T], began: float) -> None:
+    def __init__(self, ask: Callable[[], _T], began: float, subject: str) -> None:
         self.began = began
+        self._subject = subject
         self.answered = threading.Event()
         self.answer: _T | None = None
         self._ask = ask
@@ -43,10 +44,10 @@ class _Question(Generic[_T]):
         try:
             self.answer = self._ask()
         except exception.KronosException as e:
-            LOG.debug('Metrics do without the database: %s', e)
+            LOG.debug('Metrics do without %s: %s', self._subject, e)
         except Exception:
-            LOG.exception('Metrics do without the database, for a reason that is a defect of '
-                          'ours')
+            LOG.exception('Metrics do without %s, for a reason that is a defect of ours',
+                          self._subject)
         self.answered.set()
 
 
@@ -57,16 +58,19 @@ class Asking(Generic[_T]):
     :param fresh: an answer serves for so many seconds.
     :param hung: a question without an answer for so many seconds is asked anew.
     :param renew: called before that, to have nothing in common with what hangs.
+    :param subject: the thing that is asked, for the log.
     """
 
     def __init__(self, ask: Callable[[], _T], *, patience: float = 4.0, fresh: float = 2.0,
                  hung: float = 60.0, renew: Callable[[], object] = lambda: None,
+                 subject: str = 'the database',
                  monotonic: Callable[[], float] = time.monotonic) -> None:
         self._ask = ask
         self._patience = patience
         self._fresh = fresh
         self._hung = hung
         self._renew = renew
+        self._subject = subject
         self._monotonic = monotonic
         self._lock = threading.Lock()
         self._question: _Question[_T] | None = None
@@ -78,7 +82,7 @@ class Asking(Generic[_T]):
         with self._lock:
             question = self._question
             if question is None or self._over(question, now):
-                question = self._question = _Question(self._ask, now)
+                question = self._question = _Question(self._ask, now, self._subject)
         question.answered.wait(max(0.0, question.began + self._patience - now))
         return question.answer if question.answered.is_set() else None
 
@@ -89,8 +93,8 @@ class Asking(Generic[_T]):
         self._left = [other for other in self._left if not other.answered.is_set()]
         if now - question.began < self._hung or len(self._left) >= LEFT:
             return False
-        LOG.warning('Metrics: the database has not answered for %.0f s, nor has the connection '
-                    'ended; it is asked again through another one', now - question.began)
+        LOG.warning('Metrics: %s has not answered for %.0f s, nor has the connection ended; it '
+                    'is asked again through another one', self._subject, now - question.began)
         self._left.append(question)
         self._renew()
         return True

@@ -14,8 +14,9 @@
 
 Labels have values from closed lists, or names that operators give: ``scope`` is an
 aggregate, ``policy`` stands in a policy file, ``host`` is a nova-compute, ``driver``
-is the installed one that ``[engine] executor`` names. Nothing that a tenant writes is a
-label's value.
+is the installed one that ``[engine] executor`` names. ``scheduler`` is a host of nova-scheduler
+and ``worker`` the number of a worker's record; a ``reason`` is bounded text. Nothing that
+a tenant writes is a label's value.
 """
 
 from collections.abc import Mapping
@@ -55,6 +56,10 @@ def _all() -> tuple[Metric, ...]:
     gauge, counter, histogram = Kind.GAUGE, Kind.COUNTER, Kind.HISTOGRAM
     daemon, engine, executor, database = Source
     by_policy = ('scope', 'policy')
+    by_worker = ('scheduler', 'worker')
+    by_file = (*by_worker, 'policies_file')
+    by_plugin = (*by_worker, 'plugin')
+    by_fault = (*by_worker, 'where', 'error')
     return (
         Metric('kronos_build_info', gauge, daemon, ('daemon', 'version'),
                'Always 1; the labels say what runs.'),
@@ -116,6 +121,35 @@ def _all() -> tuple[Metric, ...]:
                'Plans of which it is known what came of them: better or worse.'),
         Metric('kronos_breaker_trips_total', counter, engine, ('scope',),
                'How often the circuit breaker has paused the scope.'),
+
+        Metric('kronos_scheduler_channel_up', gauge, engine, (),
+               '0: [kronos_channel] did not answer the engine in time, and nothing else is told '
+               'of nova-scheduler. Missing without a channel.'),
+        Metric('kronos_scheduler_workers', gauge, engine, (),
+               'Workers of nova-scheduler that published a record within two minutes. A worker '
+               'begins with its first request.'),
+        Metric('kronos_scheduler_refused_records', gauge, engine, (),
+               'Records of workers that the engine refuses: another key in hmac_keys, another '
+               'version, or not ours.'),
+        Metric('kronos_scheduler_scored_hosts', gauge, engine, by_file,
+               'Hosts with a score that requests use. 0: Nova decides alone.'),
+        Metric('kronos_scheduler_score_age_seconds', gauge, engine, by_file,
+               'Age of the oldest sample behind these scores.'),
+        Metric('kronos_scheduler_unscored_info', gauge, engine, (*by_file, 'reason'),
+               'Always 1; the reason why Nova decides alone. Numbers in it are replaced by N.'),
+        Metric('kronos_scheduler_requests_total', counter, engine, by_plugin,
+               'Requests that a filter or weigher of ours judged; plugin KronosWeigher: '
+               'requests that were weighed.'),
+        Metric('kronos_scheduler_request_seconds_total', counter, engine, by_plugin,
+               'Time that these requests spent in the filter or weigher. Look-ups of a '
+               'multiplier are not included.'),
+        Metric('kronos_scheduler_refused_hosts_total', counter, engine, by_plugin,
+               'Hosts that the filter refused, of all requests.'),
+        Metric('kronos_scheduler_faults_total', counter, engine, by_fault,
+               'Errors of ours that did not reach Nova: where is the filter, the weigher or the '
+               'thread, error the name of the exception.'),
+        Metric('kronos_scheduler_fault_timestamp_seconds', gauge, engine, by_fault,
+               'When the newest of these errors came.'),
 
         Metric('kronos_tasks_ended_total', counter, executor,
                ('driver', 'phase', 'method', 'result'),

@@ -23,6 +23,7 @@ from prometheus_client import exposition
 from prometheus_client import registry
 
 from kronos_nova import version
+from kronos_nova import worker_records
 from kronos_nova.rebalancer import health as healths
 from kronos_nova.rebalancer import tally as tallies
 from kronos_nova.rebalancer.exposition import asking
@@ -73,20 +74,27 @@ class Page:
     :param renew: has it asked through other connections than before.
     :param driver: that tasks are carried out with.
     :param host_scores: also each host's score under each policy.
+    :param workers: reads the records of nova-scheduler's workers; None without a channel.
     """
 
     def __init__(self, health: healths.Health, tally: tallies.Tally,
                  census: Callable[[], censuses.Census], *, driver: str = '',
                  interval: float | None = None, host_scores: bool = True,
-                 renew: Callable[[], object] = lambda: None) -> None:
+                 renew: Callable[[], object] = lambda: None,
+                 workers: worker_records.RecordReader | None = None) -> None:
         asked = asking.Asking(census, renew=renew)
         self.registry = prometheus_client.CollectorRegistry()
         prometheus_client.ProcessCollector(registry=self.registry)
-        self.registry.register(Collector([
+        sources: list[Callable[[], Iterable[samples.Sample]]] = [
             lambda: samples.of_health(health, version.release()),
             lambda: samples.of_interval(interval),
             lambda: samples.of_tally(tally.reading(), driver, host_scores),
-            lambda: samples.of_census(asked.answer())]))
+            lambda: samples.of_census(asked.answer())]
+        if workers is not None:
+            read = asking.Asking(workers.read, renew=workers.renew,
+                                 subject='the cache of [kronos_channel]')
+            sources.append(lambda: samples.of_workers(read.answer()))
+        self.registry.register(Collector(sources))
 
     def __call__(self, accept: str) -> tuple[str, bytes]:
         """Content type and text.

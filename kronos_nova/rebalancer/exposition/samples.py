@@ -13,9 +13,11 @@
 """From what is known to samples: metric name, label values in their order, value."""
 
 from collections.abc import Iterator
+import re
 import statistics
 from typing import Any
 
+from kronos_nova import worker_records
 from kronos_nova.rebalancer import breakers
 from kronos_nova.rebalancer import health as healths
 from kronos_nova.rebalancer import tally as tallies
@@ -24,6 +26,9 @@ from kronos_nova.rebalancer.store import census as censuses
 #: Of a host that does less, what its system does is a large part, and no sign of a wrong
 #: unit.
 LOADED = 0.05
+
+#: A number that stands alone; ages in a reason change with each scrape.
+_NUMBER = re.compile(r'(?<![\w./-])\d+(?:\.\d+)?(?![\w/-]|\.\w)')
 
 Sample = tuple[str, tuple[str, ...], float | tallies.Distribution]
 
@@ -164,3 +169,31 @@ def of_census(census: censuses.Census | None) -> Iterator[Sample]:
             yield 'kronos_predicted_gain', (scope,), came.before - came.foreseen
             yield 'kronos_realised_gain', (scope,), came.before - came.realised
             yield 'kronos_judged_timestamp_seconds', (scope,), found.realised_at
+
+
+def of_workers(reading: worker_records.RecordReading | None) -> Iterator[Sample]:
+    """Of nova-scheduler's workers; None: the channel is away."""
+    yield 'kronos_scheduler_channel_up', (), float(reading is not None)
+    if reading is None:
+        return
+    yield 'kronos_scheduler_workers', (), float(len(reading.records))
+    yield 'kronos_scheduler_refused_records', (), float(reading.refused)
+    for number, record in reading.records.items():
+        yield from _of_worker((record.host, str(number)), record)
+
+
+def _of_worker(key: tuple[str, str], record: worker_records.WorkerRecord) -> Iterator[Sample]:
+    for file in record.files:
+        yield 'kronos_scheduler_scored_hosts', (*key, file.path), float(file.hosts)
+        if file.age is not None:
+            yield 'kronos_scheduler_score_age_seconds', (*key, file.path), file.age
+        if not file.hosts:
+            yield ('kronos_scheduler_unscored_info',
+                   (*key, file.path, _NUMBER.sub('N', file.reason)), 1.0)
+    for plugin, work in record.plugins.items():
+        yield 'kronos_scheduler_requests_total', (*key, plugin), float(work.requests)
+        yield 'kronos_scheduler_request_seconds_total', (*key, plugin), work.seconds
+        yield 'kronos_scheduler_refused_hosts_total', (*key, plugin), float(work.refused_hosts)
+    for fault, found in record.faults.items():
+        yield 'kronos_scheduler_faults_total', (*key, *fault), float(found.number)
+        yield 'kronos_scheduler_fault_timestamp_seconds', (*key, *fault), found.newest

@@ -23,6 +23,7 @@ import pytest
 
 from kronos_nova import exception
 from kronos_nova import model
+from kronos_nova import worker_records
 from kronos_nova.cmd import _wiring
 from kronos_nova.conf import opts
 from kronos_nova.rebalancer import breakers
@@ -90,6 +91,28 @@ def everything(tally):
     tally.ended(task, model.TaskState.COMPLETED, 42.0)
 
 
+class Workers:
+    """Reads the records of two workers, one of which has no scores."""
+
+    reading = worker_records.RecordReading({
+        3: worker_records.WorkerRecord(
+            'controller1', 7, 1.0, 2.0,
+            (worker_records.FileState('/etc/kronos/policies.yaml', 2, 12.0),),
+            {'KronosWeigher': worker_records.PluginWork(5, 0.25),
+             'KronosCapacityFilter': worker_records.PluginWork(6, 0.5, 9)},
+            {('KronosWeigher', 'KeyError'): worker_records.FaultCount(4, 1000.0)}),
+        9: worker_records.WorkerRecord(
+            ODD, 8, 1.0, 2.0, (worker_records.FileState(
+                'p.yaml', 0, None, 'cpu2: samples are 312 s old, more than 300.5 s (v1.2)'),))},
+        refused=1)
+
+    def read(self):
+        return self.reading
+
+    def renew(self):
+        """No connection is held."""
+
+
 def full_page(store, **options):
     plan_id, _, _ = cases.save(store, [
         lambda plan_id, scope: cases.make_task(plan_id, scope, instance_name='tenant')])
@@ -104,7 +127,8 @@ def full_page(store, **options):
     everything(tally)
     health = health_of()
     health.note('cycle', {})
-    return pages.Page(health, tally, store.census, driver='nova', interval=300.0, **options)
+    return pages.Page(health, tally, store.census, driver='nova', interval=300.0,
+                      workers=Workers(), **options)
 
 
 def test_every_metric_of_the_catalogue_is_told_with_its_type_and_labels(store):
@@ -154,6 +178,36 @@ def test_values_are_those_that_were_told(store):
     assert value(samples, 'kronos_cloud_paused') == 0
     assert value(samples, 'kronos_predicted_gain', scope='blue') == pytest.approx(0.3)
     assert value(samples, 'kronos_realised_gain', scope='blue') == pytest.approx(-0.1)
+
+
+def test_records_of_workers_are_told_by_scheduler_and_worker(store):
+    samples, _ = told(full_page(store))
+    one = {'scheduler': 'controller1', 'worker': '3'}
+    other = {'scheduler': ODD, 'worker': '9', 'policies_file': 'p.yaml'}
+    file = {**one, 'policies_file': '/etc/kronos/policies.yaml'}
+    fault = {**one, 'where': 'KronosWeigher', 'error': 'KeyError'}
+    for name, labels, expected in (
+            ('channel_up', {}, 1), ('workers', {}, 2), ('refused_records', {}, 1),
+            ('scored_hosts', file, 2), ('score_age_seconds', file, 12),
+            ('scored_hosts', other, 0), ('score_age_seconds', other, None),
+            # The age in it would make a new series of each scrape.
+            ('unscored_info', {
+                **other, 'reason': 'cpu2: samples are N s old, more than N s (v1.2)'}, 1),
+            ('requests_total', {**one, 'plugin': 'KronosWeigher'}, 5),
+            ('request_seconds_total', {**one, 'plugin': 'KronosWeigher'}, 0.25),
+            ('refused_hosts_total', {**one, 'plugin': 'KronosCapacityFilter'}, 9),
+            ('faults_total', fault, 4), ('fault_timestamp_seconds', fault, 1000)):
+        assert value(samples, f'kronos_scheduler_{name}', **labels) == expected, (name, labels)
+
+
+def test_a_channel_that_is_away_is_told_and_no_channel_is_not(store):
+    workers = Workers()
+    workers.reading = None
+    samples, _ = told(pages.Page(health_of(), tallies.Tally(), store.census, workers=workers))
+    found = {name: number for (name, _), number in samples.items() if '_scheduler_' in name}
+    assert found == {'kronos_scheduler_channel_up': 0}
+    samples, _ = told(pages.Page(health_of(), tallies.Tally(), store.census))
+    assert not any('_scheduler_' in name for name, _ in samples)
 
 
 @pytest.mark.parametrize('hosts, expected', [
