@@ -10,8 +10,8 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""``kronos task list``, ``show`` and ``cancel``: what is to be moved, what has been
-tried, and what is not moved after all."""
+"""``kronos task list``, ``show``, ``cancel`` and ``resolve``: what is to be moved, what has
+been tried, what is not moved after all, and what Nova never finishes."""
 
 import argparse
 from collections.abc import Iterable
@@ -151,6 +151,55 @@ class CancelTask(_database.DatabaseCommand):
                     remedy='kronos task list shows what is not over. What Nova has been asked '
                            'for is aborted there: openstack server migration abort')
             for task in ended:
+                sys.stdout.write(f'Task {task.task_id} of instance {task.instance_uuid} is '
+                                 'cancelled.\n')
+
+        self._run(parsed_args, act)
+
+
+class ResolveTask(_database.DatabaseCommand):
+    """End a task that Nova was asked for and never finishes.
+
+    First look where the instance is (openstack server show), and make sure that no
+    migration of it runs. The task ends as you say, its slots are free, and the instance
+    cools down; nothing changes in Nova. What required a failed task is cancelled. The
+    plan keeps who resolved the task, when and why.
+    """
+
+    examples = ('TASK --as failed --reason "compute-07 is lost, see CHG-17"',)
+
+    def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
+        parser = super().get_parser(prog_name)
+        parser.add_argument('task', metavar='TASK', help='Its UUID; see kronos task list.')
+        parser.add_argument('--as', dest='state', required=True, choices=('completed', 'failed'),
+                            help='completed: the instance is on its destination; failed: it is '
+                                 'not.')
+        parser.add_argument('--reason', required=True, metavar='TEXT',
+                            help='Why; the plan keeps it.')
+        return parser
+
+    def take_action(self, parsed_args: argparse.Namespace) -> None:
+        uuid = parsed_args.task
+
+        def act(conf: Any, store: Any) -> None:
+            from kronos_nova import exception
+            from kronos_nova.model import TaskState
+            from kronos_nova.rebalancer.store import decisions
+
+            cancelled = store.resolve_task(
+                uuid, TaskState(parsed_args.state), store.now(),
+                decisions.Said(_database.who(), _database.plain(parsed_args.reason)),
+                conf.engine.instance_cooldown)
+            if cancelled is None:
+                row = store.task(uuid)
+                raise exception.ConfigError(
+                    path='command line', field=uuid, problem=(
+                        'there is no such task' if row is None
+                        else f'it is {row.task.state}, not submitted or unknown'),
+                    remedy='kronos task list shows the states of tasks; kronos task cancel '
+                           'ends a task that has not begun')
+            sys.stdout.write(f'Task {uuid} is resolved as {parsed_args.state}.\n')
+            for task in cancelled:
                 sys.stdout.write(f'Task {task.task_id} of instance {task.instance_uuid} is '
                                  'cancelled.\n')
 

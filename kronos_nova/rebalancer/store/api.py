@@ -51,6 +51,7 @@ from kronos_nova.rebalancer.store import plans
 from kronos_nova.rebalancer.store import presence
 from kronos_nova.rebalancer.store import quarantine
 from kronos_nova.rebalancer.store import requests
+from kronos_nova.rebalancer.store import resolutions
 from kronos_nova.rebalancer.store import rows
 from kronos_nova.rebalancer.store import schema
 from kronos_nova.rebalancer.store import swaps
@@ -512,6 +513,16 @@ class Store:
         return self._run(lambda c: tasks.cancel(
             c, task_id, now, error_type=rows.CANCELLED_TYPE,
             error=f'Cancelled by {cancelled_by}: {reason}', instance_cooldown=instance_cooldown))
+
+    def resolve_task(self, task_id: str, state: TaskState, now: float, said: Said,
+                     instance_cooldown: float) -> list[model.Task] | None:
+        """End a submitted or unknown task as ``state``, on the word of an operator.
+
+        :returns: the tasks cancelled because they required it; None: it is in another
+            state, or there is none, and nothing was written.
+        """
+        return self._run(lambda c: resolutions.resolve_task(
+            c, task_id, state, now, said, instance_cooldown))
 
     # Hooks that are owed.
 

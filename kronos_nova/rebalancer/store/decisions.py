@@ -37,6 +37,7 @@ from kronos_nova.rebalancer.store import tasks
 _task = tables.task
 _decision = tables.decision
 APPROVED, REJECTED, CANCELLED = 'approved', 'rejected', 'cancelled'
+RESOLVED = 'resolved'
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -238,7 +239,7 @@ def asked_by(connection: sa.Connection, plan_ids: Collection[str]) -> dict[str, 
     """Who has asked for each of these plans; those of engines are nobody's."""
     return {d.plan_id: d.decided_by for d in _found(connection, sa.and_(
         _decision.c.plan_id.in_(sorted(plan_ids)),
-        _decision.c.verb.not_in([APPROVED, REJECTED, CANCELLED])))}
+        _decision.c.verb.not_in([APPROVED, REJECTED, CANCELLED, RESOLVED])))}
 
 
 def untold(connection: sa.Connection, scope: str) -> list[Decision]:

@@ -58,7 +58,8 @@ def _of_task(row: Any) -> Iterator[model.Measured]:
     completed = row.state == TaskState.COMPLETED.value
     attempts = json.loads(row.attempts or '[]')
     if completed and not (attempts and attempts[-1].get('phases')):
-        if row.submitted_at is not None:
+        # An attempt with empty phases ended by no look at Nova: its length says nothing.
+        if row.submitted_at is not None and not (attempts and 'phases' in attempts[-1]):
             # Of an earlier release: from its request until an executor saw its end.
             yield model.Measured(row.instance_uuid, row.memory_mb, row.disk_gb,
                                  running=max(0.0, row.completed_at - row.submitted_at))

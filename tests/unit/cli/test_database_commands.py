@@ -145,6 +145,27 @@ def test_tasks_are_listed_and_what_nova_was_asked_for_is_not_cancelled(run, stor
     assert store.task(begun.task_id).task.state is model.TaskState.SUBMITTING
 
 
+def test_resolve_ends_a_task_that_nova_never_finishes(run, store):
+    now = time.time()
+    plan_id, (task, waits), _ = cases.save(store, [
+        lambda p, s: cases.make_task(p, s, not_before=now, instance_uuid='first'),
+        lambda p, s: cases.make_task(p, s, from_host='h5', requires=('first',))], now=now)
+    how = ('task', 'resolve', task.task_id, '--as', 'failed', '--reason', 'host\tlost\x1b[31m')
+    status, _, error = run(*how)
+    assert status == 1 and 'it is queued, not submitted or unknown' in error
+    begun = cases.claim(store, now=now).task
+    store.mark(begun.task_id, 'w', [begun.state], model.TaskState.UNKNOWN, now)
+    assert run(*how)[:2] == (0, f'Task {task.task_id} is resolved as failed.\n'
+                                f'Task {waits.task_id} of instance {waits.instance_uuid} is '
+                                'cancelled.\n')
+    row = store.task(task.task_id)
+    assert (row.task.state, row.error_type) == (model.TaskState.FAILED, 'MigrationResolved')
+    (said,) = listed(run, 'plan', 'show', plan_id)['Decisions']
+    assert said['verb'] == 'resolved' and task.task_id in said['reason']
+    status, _, error = run('task', 'resolve', 'nobody', '--as', 'failed', '--reason', 'why')
+    assert status == 1 and 'there is no such task' in error
+
+
 @pytest.mark.parametrize(('kept', 'said'), [
     ('absent', 'Nova shows no migration of it'),
     ('settling', 'its migration failed, and not all that it had taken is given back'),

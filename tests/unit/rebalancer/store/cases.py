@@ -31,6 +31,7 @@ from kronos_nova import exception
 from kronos_nova import model
 from kronos_nova.model import TaskState
 from kronos_nova.rebalancer import breakers
+from kronos_nova.rebalancer.store import decisions
 from kronos_nova.rebalancer.store import presence
 from kronos_nova.rebalancer.store import tables
 
@@ -552,6 +553,40 @@ def an_operator_cancels_what_has_not_begun_and_what_requires_it(store):
     assert store.task(task.task_id).task.state is TaskState.UNKNOWN
 
 
+def an_operator_resolves_what_nova_never_finishes(store):
+    said = decisions.Said('me@here', 'host is lost')
+    for state in (TaskState.COMPLETED, TaskState.FAILED):
+        plan_id, made, _ = save(store, [
+            lambda p, s: make_task(p, s, instance_uuid=f'first-{s}'),
+            lambda p, s: make_task(p, s, requires=(f'first-{s}',), from_host='h5',
+                                   to_host='h6')], scope=f'to-{state}')
+        first, second = made
+        learnt = store.history(first.aggregate, NOW).measured
+        claimed = claim(store, scopes={first.aggregate})
+        assert claimed.task.task_id == first.task_id
+        for live in (TaskState.CLAIMED, TaskState.SUBMITTING):
+            store.mark(first.task_id, 'w', list(TaskState), live, NOW, submitted_at=NOW)
+            assert store.resolve_task(first.task_id, state, NOW, said, 5000.0) is None
+        assert store.decisions(plan_id) == []
+        store.mark(first.task_id, 'w', [TaskState.SUBMITTING], TaskState.UNKNOWN, NOW)
+        cancelled = store.resolve_task(first.task_id, state, NOW + 9000, said, 5000.0)
+        row = store.task(first.task_id)
+        assert row.task.state is state and row.completed_at == NOW + 9000
+        failed = state is TaskState.FAILED
+        assert [t.task_id for t in cancelled] == [second.task_id] * failed
+        assert row.error_type == ('MigrationResolved' if failed else None)
+        assert row.error == ('Resolved as failed by me@here: host is lost' if failed else None)
+        assert [(a.ended_at, a.phases) for a in row.attempts] == [(NOW + 9000, {})]
+        assert [(d.verb, d.decided_by, d.reason) for d in store.decisions(plan_id)] == [
+            ('resolved', 'me@here', f'task {first.task_id} as {state}: host is lost')]
+        history = store.history(first.aggregate, NOW + 9000)
+        assert history.cooling[first.instance_uuid] == 5000.0 and history.quarantined == {}
+        assert history.measured == learnt, 'learned costs do not count it'
+        assert store.resolve_task(first.task_id, state, NOW, said, 5000.0) is None
+        assert end(store, row, quarantine_seconds=None) is None, 'an executor changes it no more'
+    assert store.resolve_task('nobody', TaskState.FAILED, NOW, said, 0.0) is None
+
+
 def a_pause_holds_claims_until_it_ends(store):
     save(store, scope='blue')
     save(store, scope='red')
@@ -826,6 +861,7 @@ ALL = [
     a_census_counts_what_is_under_way, a_census_tells_of_no_scope_that_is_gone,
     models_and_migration_agree, concurrent_upgrades_are_safe,
     how_a_task_is_moved_is_kept, an_operator_cancels_what_has_not_begun_and_what_requires_it,
+    an_operator_resolves_what_nova_never_finishes,
     a_pause_holds_claims_until_it_ends,
     a_pause_holds_a_silent_worker_s_claim_too, a_pause_is_history_with_who_and_why,
     what_came_of_a_plan_is_kept_beside_what_it_foresaw,
