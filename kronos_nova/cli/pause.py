@@ -16,7 +16,6 @@
 import argparse
 from collections.abc import Iterable
 import sys
-import time
 from typing import Any
 
 from kronos_nova.cli import _command
@@ -46,11 +45,12 @@ class Pause(_database.DatabaseCommand):
         scope = parsed_args.scope
 
         def act(conf: Any, store: Any) -> None:
-            seconds = _duration(parsed_args.duration)
+            now = store.now()
+            seconds = _duration(parsed_args.duration, now)
             if scope is not None:
                 _database.check_scope(conf, store, scope)
             found = store.pause(
-                scope, time.time(), seconds=seconds,
+                scope, now, seconds=seconds,
                 paused_by=_database.who()[:255],
                 reason=_database.plain(parsed_args.reason))
             sys.stdout.write(f'{_what(found.scope)} is paused {_end(found.until)}.\n')
@@ -76,7 +76,7 @@ class Resume(_database.DatabaseCommand):
         def act(conf: Any, store: Any) -> None:
             from kronos_nova import exception
 
-            now = time.time()
+            now = store.now()
             if not store.resume(scope, now):
                 paused = ', '.join(_what(p.scope) for p in store.pauses(now)) or 'nothing'
                 raise exception.ConfigError(
@@ -99,13 +99,13 @@ class ListPauses(_database.DatabaseTable):
     def rows(self, conf: Any, store: Any, args: argparse.Namespace) -> Iterable[_command.Row]:
         from kronos_nova.cli import moments
 
-        for p in store.pauses(time.time()):
+        for p in store.pauses(store.now()):
             yield _command.shown((
                 'everything' if p.scope is None else p.scope, moments.shown(p.since),
                 '' if p.until is None else moments.shown(p.until), p.paused_by, p.reason))
 
 
-def _duration(text: str | None) -> float | None:
+def _duration(text: str | None, now: float) -> float | None:
     from kronos_nova import exception
     from kronos_nova.cli import moments
 
@@ -113,7 +113,7 @@ def _duration(text: str | None) -> float | None:
         return None
     try:
         seconds = moments.seconds(text)
-        if time.time() + seconds > moments.LAST:
+        if now + seconds > moments.LAST:
             raise ValueError(f'{text} from now is in no calendar')
         return seconds
     except ValueError as e:

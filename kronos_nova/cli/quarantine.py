@@ -16,7 +16,6 @@
 import argparse
 from collections.abc import Iterable
 import sys
-import time
 from typing import Any
 
 from kronos_nova.cli import _command
@@ -39,7 +38,7 @@ class ListQuarantines(_database.DatabaseTable):
     def rows(self, conf: Any, store: Any, args: argparse.Namespace) -> Iterable[_command.Row]:
         from kronos_nova.cli import moments
 
-        for q in store.quarantines(time.time()):
+        for q in store.quarantines(store.now()):
             yield _command.shown((q.kind, q.name, moments.shown(q.since),
                                   '' if q.until is None else moments.shown(q.until), q.reason))
 

@@ -16,7 +16,6 @@ been tried, what is not moved after all, and what Nova never finishes."""
 import argparse
 from collections.abc import Iterable
 import sys
-import time
 from typing import Any
 
 from kronos_nova.cli import _command
@@ -140,7 +139,7 @@ class CancelTask(_database.DatabaseCommand):
             from kronos_nova import exception
 
             ended = store.cancel(
-                uuid, time.time(), reason=_database.plain(parsed_args.reason),
+                uuid, store.now(), reason=_database.plain(parsed_args.reason),
                 cancelled_by=_database.who(),
                 instance_cooldown=conf.engine.instance_cooldown)
             if ended is None:

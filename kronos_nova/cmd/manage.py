@@ -16,7 +16,6 @@
 from collections.abc import Callable
 from collections.abc import Sequence
 import os
-import time
 from typing import Any
 
 from kronos_nova.cmd import _entry
@@ -109,7 +108,7 @@ def _purge(conf: Any) -> int:
     store = _store(conf)
     try:
         store.check()
-        count = store.purge(time.time() - age, judged=conf.engine.breaker_worse_plans,
+        count = store.purge(store.now() - age, judged=conf.engine.breaker_worse_plans,
                             remembered=settling.remembered(_window(conf)))
     finally:
         store.close()

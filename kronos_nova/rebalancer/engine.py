@@ -47,6 +47,7 @@ from kronos_nova.rebalancer import telling
 from kronos_nova.rebalancer.snapshots import recorder
 from kronos_nova.rebalancer.snapshots import writer
 from kronos_nova.rebalancer.store import api as store_api
+from kronos_nova.rebalancer.store import database_clock
 from kronos_nova.rebalancer.store import owners
 from kronos_nova.rebalancer.strategies import orders
 from kronos_nova.sources import base as sources
@@ -60,8 +61,6 @@ LEASE_SECONDS = 30
 HUNG_SECONDS = 900.0
 #: So many seconds after an engine's last plan another one goes on at once.
 REMEMBERED_SECONDS = 600.0
-#: A clock that differs from the database's by more (seconds) is wrong.
-CLOCK_SECONDS = 30.0
 #: Failures of the last so many seconds open the circuit breaker.
 FAILURE_SECONDS = 3600.0
 #: Old plans are looked for so many seconds apart.
@@ -258,7 +257,7 @@ class Engine:
             return
         self._forget_at = now + FORGET_EVERY
         try:
-            count = self._store.purge(now - self._conf.engine.keep_days * 86400,
+            count = self._store.purge(self._store.now() - self._conf.engine.keep_days * 86400,
                                       judged=self._conf.engine.breaker_worse_plans,
                                       remembered=settling.remembered(window))
         except exception.StoreError as e:
@@ -346,7 +345,7 @@ class Engine:
         lease = self._lease(scope, policy_set)
         now = self._clock()
         if lease is not None:
-            lapsed = self._store.lapse(lease, now)
+            lapsed = self._store.lapse(lease, self._store.now())
             for task in lapsed:
                 LOG.warning('Instance %s: task %s of plan %s is cancelled: nobody approved it in '
                             'time', task.instance_uuid, task.task_id, task.plan_id)
@@ -446,7 +445,7 @@ class Engine:
         if self._conf.engine.dry_run:
             return None
         ahead = self._clock() - self._store.now()
-        if abs(ahead) <= CLOCK_SECONDS:
+        if abs(ahead) <= database_clock.SKEW_SECONDS:
             return None
         return (f'the clock of this machine is {abs(ahead):.0f} s '
                 f'{"ahead of" if ahead > 0 else "behind"} the database\'s: set both by NTP')

@@ -29,6 +29,7 @@ from kronos_nova.rebalancer.executors import base
 from kronos_nova.rebalancer.executors import retry
 from kronos_nova.rebalancer.executors import worker
 from kronos_nova.rebalancer.store import api
+from kronos_nova.rebalancer.store import database_clock
 from kronos_nova.rebalancer.store import rows
 from tests.fixtures import stores
 
@@ -38,6 +39,7 @@ SETTINGS = retry.Settings(per_scope=2, total=3, look_interval=5.0, claim_seconds
                           migration_timeout=120.0, retry_backoff=10.0)
 
 
+DAY = 86400.0
 #: Steps of every pass; each other step crashes in 2 % of the cases.
 CRASH_RATES = {'agenda': 0.002, 'in_states': 0.002, 'claim': 0.005,
                'renew_claim': 0.002, 'history': 0.005, 'draining': 0.005}
@@ -206,6 +208,10 @@ class Run:
         self.moves: dict[str, int] = {}
         self.frozen = 0
         self.broken: list[str] = []
+        #: Seconds by which the clock of an executor's machine is ahead. Drawn by a chance of
+        #: its own: what else happens does not depend on it.
+        self.skews: dict[str, float] = {}
+        self.clock_chance = random.Random(f'clock {seed}')
         self.store = store or stores.in_memory(lambda: self.now)
         self.nova = Nova(self)
         self.plan_ids: list[str] = []
@@ -230,7 +236,9 @@ class Run:
             Unreliable(self, self.store),  # type: ignore[arg-type]
             Unreliable(self, Driver(self, name)),  # type: ignore[arg-type]
             SETTINGS, lambda event, result: self.told.append((event, result)),
-            clock=lambda: self.now, monotonic=lambda: self.now, name=name)
+            clock=database_clock.DatabaseClock(
+                lambda: self.now, lambda: self.now + self.skews.get(name, 0.0), lambda: self.now),
+            monotonic=lambda: self.now, name=name)
 
     # Rules that hold at every step. The worker survives exceptions of its
     # driver, so a broken rule is noted here and raised by step().
@@ -256,6 +264,8 @@ class Run:
         assert row is not None
         self.must(row.task.state is TaskState.SUBMITTING and row.worker == name,
                   'a request without its committed submitting')
+        self.must(abs(self.skews.get(name, 0.0)) <= database_clock.SKEW_SECONDS,
+                  'a request by an executor with a wrong clock')
         by_instance = {r.task.instance_uuid: r.task for r in self.store.tasks(task.plan_id)}
         for required in task.requires:
             self.must(by_instance[required].state is TaskState.COMPLETED, 'out of order')
@@ -284,12 +294,25 @@ class Run:
             return
         victim.inside = True  # type: ignore[attr-defined]
         try:
-            victim.run_once(self.now)
+            self.turn_clock(victim.name)
+            victim.run_once(victim.read_clock())
         except Crash:
             self.workers[index] = self.worker()
         finally:
             victim.inside = False  # type: ignore[attr-defined]
         assert not self.broken, self.broken
+
+    def turn_clock(self, name: str) -> None:
+        """The clock of the executor's machine steps, drifts or is put right."""
+        if not self.faulty:
+            self.skews.clear()
+        elif self.clock_chance.random() < 0.03:
+            self.skews[name] = self.clock_chance.choice([
+                0.0, self.clock_chance.uniform(-DAY, DAY), self.clock_chance.uniform(-60, 60)])
+            self.count('clock steps')
+        elif name in self.skews and self.clock_chance.random() < 0.3:
+            self.skews[name] += self.clock_chance.uniform(-20, 20)
+            self.count('clock drifts')
 
     def slow_pre_flight(self, seconds: float, hangs: str = '') -> None:
         """Two executors whose pre-flights take so long; nothing else is wrong.
@@ -315,7 +338,7 @@ class Run:
         for each in self.workers:
             if not getattr(each, 'inside', False):
                 each.inside = True  # type: ignore[attr-defined]
-                each.run_once(self.now)
+                each.run_once(each.read_clock())
                 each.inside = False  # type: ignore[attr-defined]
 
     def plan(self, scope: str) -> None:
@@ -367,6 +390,8 @@ class Run:
             assert self.nova.host[task.instance_uuid] == (
                 task.to_host if done else task.from_host)
             assert row.completed_at is not None
+            assert row.error_type != 'TaskExpired', 'cancelled by a wrong clock'
+            assert row.error_type != 'MigrationTimeout' or self.moves.get(task.task_id) is None
             history = self.store.history(task.aggregate, row.completed_at)
             cooled = history.cooling.get(task.instance_uuid, 0.0)
             assert (cooled >= SETTINGS.instance_cooldown - 1e-6

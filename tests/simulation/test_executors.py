@@ -21,6 +21,7 @@ import pytest
 from kronos_nova.model import TaskState
 from kronos_nova.rebalancer.executors import claim_keeper
 from kronos_nova.rebalancer.executors import retry
+from kronos_nova.rebalancer.store import database_clock
 from kronos_nova.rebalancer.store import rows
 from kronos_nova.rebalancer.store import tasks
 from tests.simulation import executor_world
@@ -63,7 +64,8 @@ def test_the_faults_really_happen():
         seen.update(row.task.state.value for row in run.rows())
         run.store.close()
     for fault in ('network', 'refused', 'lost before', 'lost after', 'delayed', 'freeze',
-                  'no room', 'driver bug', 'completed', 'failed', 'cancelled'):
+                  'no room', 'driver bug', 'clock steps', 'clock drifts', 'completed', 'failed',
+                  'cancelled'):
         assert seen[fault], fault
     assert sum(n for what, n in seen.items() if what.startswith('crash')) > 12
 
@@ -130,3 +132,13 @@ def test_caps_that_are_not_counted_are_caught(monkeypatch):
 def test_a_crashed_executor_whose_tasks_nobody_takes_is_caught(monkeypatch):
     monkeypatch.setattr(tasks, 'adopt', lambda *args: [])
     assert _caught(10)
+
+
+def test_executors_that_go_by_the_clock_of_their_machine_are_caught(monkeypatch):
+    monkeypatch.setattr(database_clock.DatabaseClock, '__call__', lambda self: self._wall())
+    assert _caught(10)
+
+
+def test_executors_that_begin_with_a_wrong_clock_are_caught(monkeypatch):
+    monkeypatch.setattr(database_clock.DatabaseClock, 'find_problem', lambda self: None)
+    assert _caught(20)

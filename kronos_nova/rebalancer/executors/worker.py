@@ -48,6 +48,7 @@ from kronos_nova.rebalancer.executors import hooking
 from kronos_nova.rebalancer.executors import outcomes
 from kronos_nova.rebalancer.executors import retry
 from kronos_nova.rebalancer.store import api
+from kronos_nova.rebalancer.store import database_clock
 from kronos_nova.rebalancer.store import owners
 from kronos_nova.rebalancer.store import presence
 from kronos_nova.rebalancer.store import rows
@@ -88,15 +89,15 @@ class Worker:
     """Serves the task table until :meth:`stop`.
 
     :param wake: set it to have the table looked at now.
-    :param clock: epoch seconds; executors' clocks must agree to well within
-        ``claim_seconds``.
+    :param clock: epoch seconds; None: the database's clock, see :mod:`database_clock`.
     :param tally: told what became of tasks.
     :param present: says in the database that this executor runs, and False that it ends.
     :param hooks: what is called before and after migrations; None: what tasks bring.
     """
 
     def __init__(self, store: api.Store, driver: base.Executor, settings: retry.Settings,
-                 notify: outcomes.Notify | None = None, *, clock: Callable[[], float] = time.time,
+                 notify: outcomes.Notify | None = None, *,
+                 clock: Callable[[], float] | None = None,
                  monotonic: Callable[[], float] = time.monotonic,
                  wake: threading.Event | None = None, name: str | None = None,
                  tally: tallies.Tally | None = None,
@@ -107,7 +108,9 @@ class Worker:
         self._store = store
         self._driver = driver
         self._settings = settings
-        self._clock = clock
+        self._clock = clock = clock or database_clock.DatabaseClock(store.now)
+        self._database_clock = (clock if isinstance(clock, database_clock.DatabaseClock)
+                                else None)
         self._tally = tally or tallies.Tally()
         self._tally.serve({kind.wire_type for kind in exception.MigrationError.__subclasses__()})
         self._outcomes = outcomes.Outcomes(store, settings, notify, self.name, clock,
@@ -146,7 +149,7 @@ class Worker:
             if self._pulse is not None:
                 self._pulse.beat()
             try:
-                begun = self.run_once(self._clock())
+                begun = self.run_once(self.read_clock())
             except exception.StoreError as e:
                 problem = str(e)
                 LOG.error('Executor %s: %s It is tried again.', self.name, e)
@@ -184,6 +187,30 @@ class Worker:
         self._stopping.set()
         self.wake.set()
 
+    def read_clock(self) -> float:
+        """Read the database's clock; the time for :meth:`run_once`.
+
+        :raises StoreError: the database is away.
+        """
+        if self._database_clock is not None:
+            if self._database_clock.synchronise():
+                # Times of before would have to be waited for, or would be over.
+                self._next_look.clear()
+                self._unverified.clear()
+            if self._health is not None:
+                problem = self._database_clock.find_problem()
+                self._health.note('clock', {'': problem} if problem else {})
+        return self._clock()
+
+    def _has_clock_jumped(self) -> bool:
+        """Whether nothing may end by the clock: the database's has just jumped."""
+        return self._database_clock is not None and self._database_clock.jump is not None
+
+    def _find_hold(self, now: float) -> str | None:
+        """Return why no migration may begin, whatever the database says."""
+        return self._settings.frozen(now) or (
+            None if self._database_clock is None else self._database_clock.find_problem())
+
     def run_once(self, now: float) -> bool:
         """One pass: watch what is in flight, then begin at most one task.
 
@@ -193,7 +220,8 @@ class Worker:
         self.keeper.note_step()
         scopes, patience = self._settings.scopes, self._settings.claim_seconds
         agenda = self._store.agenda(self.name, scopes, now, patience)
-        for task in self._store.expire(scopes, now, patience) if agenda.late else ():
+        ends = agenda.late and not self._has_clock_jumped()
+        for task in self._store.expire(scopes, now, patience) if ends else ():
             self._outcomes.cancelled(task, now)
         # The end of what was late may leave a swap to undo, and hooks to end.
         for swap in self._store.settle_swaps(now) if agenda.swaps or agenda.late else ():
@@ -256,7 +284,7 @@ class Worker:
 
     def _is_frozen(self) -> bool:
         """Said once when it begins and once when it ends."""
-        frozen = self._settings.frozen(self._clock())
+        frozen = self._find_hold(self._clock())
         if frozen != self._frozen:
             LOG.info('Executor %s: %s', self.name, 'migrations begin again' if frozen is None
                      else f'{frozen}; no migration begins')
@@ -307,7 +335,7 @@ class Worker:
             self._outcomes.failed(row, _unexpected(task, e))
             return None
         now = self._clock()
-        pause = self._store.paused(task.aggregate, now) or self._settings.frozen(now)
+        pause = self._store.paused(task.aggregate, now) or self._find_hold(now)
         if pause is not None:
             LOG.info('Instance %s: task %s goes back to the queue: %s', task.instance_uuid,
                      task.task_id, pause)
@@ -497,7 +525,8 @@ class Worker:
         """Committed before it is asked for, as ``submitting`` is: a successor
         then knows who ended the migration. Asked until it is accepted."""
         task = row.task
-        if not self._aborts(task) or task.task_id in self._aborted:
+        if (not self._aborts(task) or task.task_id in self._aborted
+                or self._has_clock_jumped()):
             return
         try:
             accepted = self._driver.abort(task, row.marker or '')

@@ -22,6 +22,7 @@ from kronos_nova.rebalancer.executors import base
 from kronos_nova.rebalancer.executors import nova as nova_executor
 from kronos_nova.rebalancer.executors import retry
 from kronos_nova.rebalancer.executors import worker
+from kronos_nova.rebalancer.store import database_clock
 from tests.simulation.world import database
 from tests.simulation.world import nova
 from tests.simulation.world import prometheus
@@ -222,7 +223,9 @@ class ExecutorProcess(Process):
         self.worker = worker.Worker(
             database.Store(self.run, self),
             Driver(conf, nova.Connection(self.run, self), self.run), retry.settings(conf),
-            self.run.broker.notify, clock=self.time, name=self.name,
+            self.run.broker.notify, name=self.name, monotonic=lambda: self.run.now,
+            clock=database_clock.DatabaseClock(
+                lambda: self.run.now, self.time, lambda: self.run.now),
             hooks=self.run.hooks.of(self))
 
     @property
@@ -243,7 +246,7 @@ class ExecutorProcess(Process):
         self.poll_at = self.run.now + self.run.rng.uniform(
             *((8, 14) if self.run.live else (25, 50)))
         try:
-            if self.worker.run_once(self.time()):
+            if self.worker.run_once(self.worker.read_clock()):
                 self.poll_at = self.run.now
         except exception.StoreError:
             self.run.counts['passes without a database'] += 1

@@ -69,6 +69,26 @@ def test_a_pause_tells_who_why_and_until_when(run, store):
     assert blue['Until'] == '' and blue['Reason'] == 'a storm ?[31m' and '@' in blue['By']
 
 
+#: kronos on a workstation whose clock is seven hours ahead.
+AHEAD = ('import sys, time; real = time.time; time.time = lambda: real() + 25200; '
+         'from kronos_nova.cli.app import main; sys.exit(main())')
+
+
+def test_times_are_those_of_the_database_and_not_of_the_workstation(run, store, tmp_path):
+    plan_id, (task,), _ = cases.save(store, now=time.time())
+    where = ('--config-file', tmp_path / 'kronos.conf')
+    before = store.now()
+    assert commands.run(AHEAD, 'pause', '--for', '2h', '--reason', 'why', *where).returncode == 0
+    pause, = store.pauses(store.now())
+    assert before <= pause.since <= store.now()
+    assert pause.until == pytest.approx(pause.since + 7200)
+    done = commands.run(AHEAD, 'pause', 'list', '-f', 'value', *where)
+    assert 'everything' in done.stdout, 'for it the pause would be over'
+    done = commands.run(AHEAD, 'task', 'cancel', task.task_id, '--reason', 'why', *where)
+    assert done.returncode == 0, done.stderr
+    assert before <= store.task(task.task_id).completed_at <= store.now()
+
+
 def test_resume_ends_one_pause_and_says_what_still_holds(run, store):
     for args in (('--scope', 'blue'), ()):
         assert run('pause', *args, '--reason', 'why')[0] == 0

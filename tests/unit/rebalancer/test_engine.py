@@ -464,6 +464,17 @@ def test_an_engine_whose_clock_has_stepped_moves_nothing(world, step, said):
     assert 'the clock' not in str(engine.run_cycle()[0]['reason'])
 
 
+def test_an_engine_whose_clock_is_ahead_ends_no_plan_that_waits_for_approval(world):
+    approving(world)
+    world.engine().run_cycle()
+    (waiting,) = world.store.waiting(world.clock())
+    other = world.engine()
+    other._clock = lambda: world.clock() + 86400 * 365
+    other.run_cycle()
+    assert [w.plan_id for w in world.store.waiting(world.clock())] == [waiting.plan_id]
+    assert world.store.plan(waiting.plan_id) is not None
+
+
 def test_plans_that_ended_long_ago_are_forgotten(world):
     world.conf.set_override('keep_days', 2, 'engine')
     world.conf.set_override('breaker_worse_plans', 0, 'engine')

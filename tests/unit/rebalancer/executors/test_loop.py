@@ -26,7 +26,10 @@ from kronos_nova.rebalancer import health as healths
 from kronos_nova.rebalancer.executors import base
 from kronos_nova.rebalancer.executors import retry
 from kronos_nova.rebalancer.executors import worker
+from kronos_nova.rebalancer.store import database_clock
+from kronos_nova.rebalancer.store import rows
 from kronos_nova.rebalancer.store import tasks
+from tests.unit.rebalancer.executors import benches
 from tests.unit.rebalancer.executors.benches import elsewhere
 from tests.unit.rebalancer.executors.benches import SETTINGS
 from tests.unit.rebalancer.store import cases
@@ -343,3 +346,92 @@ def test_the_driver_knows_what_is_emptied_in_the_scope_and_elsewhere(bench):
     bench.passes(1)
     assert bench.driver.known.draining == {'h7', 'h8'}
     assert bench.driver.known.history.draining == {'h7'}
+
+
+class Clocks:
+    """An executor whose machine's clock, and the database's, may be wrong."""
+
+    def __init__(self, bench, settings=SETTINGS):
+        self.bench, self.machine, self.steady, self.database = bench, 0.0, 0.0, 0.0
+        bench.store._clock = lambda: bench.now + self.database
+        self.worker = worker.Worker(
+            bench.store, bench.driver, settings, name='w1', monotonic=lambda: bench.now,
+            clock=database_clock.DatabaseClock(
+                bench.store.now, lambda: bench.now + self.machine + self.database,
+                lambda: bench.now))
+
+    def passes(self, count=1, seconds=10.0):
+        for _ in range(count):
+            self.worker.run_once(self.worker.read_clock())
+            self.bench.now += seconds
+
+
+@pytest.mark.parametrize('ahead', [-86400, 7 * 3600, 86400])
+def test_an_executor_with_a_wrong_clock_cancels_and_begins_nothing(bench, ahead, caplog):
+    bench.plan(cases.make_task, elsewhere)
+    clocks = Clocks(bench)
+    health = healths.Health()
+    clocks.worker.tell(health)
+    clocks.machine = ahead
+    clocks.passes(3)
+    assert {row.task.state for row in bench.store.tasks(bench.plan_id)} == {TaskState.QUEUED}
+    assert bench.driver.calls == []
+    assert sum('the clock of this machine is' in text for text in health.ready()) == 1
+    clocks.machine = 0.0
+    clocks.passes(4)
+    assert {row.task.state for row in bench.store.tasks(bench.plan_id)} == {TaskState.COMPLETED}
+
+
+def test_without_a_clock_of_its_own_an_executor_goes_by_the_databases(bench):
+    """That one is years behind the real one of this machine."""
+    bench.plan()
+    one = worker.Worker(bench.store, bench.driver, SETTINGS, name='w1')
+    one.run_once(one.read_clock())
+    assert bench.state is TaskState.QUEUED and bench.driver.calls == []
+    assert one._clock() == pytest.approx(bench.now, abs=60)
+
+
+def test_a_wrong_clock_aborts_no_healthy_migration(bench):
+    bench.plan()
+    bench.driver.answers['look'] = [base.Stage.RUNNING]
+    clocks = Clocks(bench, dataclasses.replace(SETTINGS, abort_at_deadline=True))
+    clocks.passes(2)
+    clocks.machine = 86400.0
+    clocks.passes(2)
+    clocks.machine, clocks.database = 0.0, 86400.0  # SQLite: both are one clock
+    clocks.passes(2)
+    assert bench.steps('abort') == [] and bench.state is TaskState.SUBMITTED
+
+
+@pytest.mark.parametrize('of', ['machine', 'database'])
+def test_a_step_of_an_hour_repeats_no_request_whose_fate_is_not_known(bench, of):
+    bench.plan()
+    bench.driver.answers['submit'] = [benches.error(exception.AmbiguousSubmit)]
+    bench.driver.answers['look'] = [base.Stage.ABSENT]
+    clocks = Clocks(bench)
+    clocks.passes(3)
+    setattr(clocks, of, 3600.0)
+    clocks.passes(4)
+    assert len(bench.steps('submit')) == 1 and bench.state is TaskState.UNKNOWN
+
+
+def test_what_was_not_begun_in_time_by_the_database_ends_by_any_executor(bench):
+    bench.plan()
+    clocks = Clocks(bench)
+    clocks.machine = -86400.0
+    bench.now += rows.BEGIN_WITHIN + 1
+    clocks.passes()
+    assert (bench.state, bench.row().error_type) == (TaskState.CANCELLED, 'TaskExpired')
+
+
+def test_a_jump_of_the_databases_clock_cancels_nothing_before_it_has_lasted(bench):
+    bench.plan()
+    clocks = Clocks(bench)
+    clocks.worker.read_clock()
+    clocks.database = 86400.0
+    bench.now += database_clock.READ_SECONDS
+    clocks.passes()
+    assert bench.state is TaskState.QUEUED
+    bench.now += database_clock.JUMP_SECONDS
+    clocks.passes()
+    assert bench.state is TaskState.CANCELLED
