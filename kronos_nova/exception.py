@@ -120,6 +120,16 @@ class MessageError(KronosException):
     code = 'kronos.message'
 
 
+class BrokerConflict(KronosException):
+    """RabbitMQ has an exchange or a queue of ours with other properties."""
+
+    msg_fmt = ('Another program has declared the %(kind)s %(name)s with other properties '
+               '(%(problem)s). Kronos 0.2.0 does, on its own virtual host. Give Kronos a virtual '
+               'host of its own in transport_url, or set rabbit_quorum_queue = false in '
+               '[oslo_messaging_rabbit].')
+    code = 'kronos.broker_conflict'
+
+
 class MigrationError(KronosException):
     """Base of the reasons a task can fail; ``wire_type`` is Kronos's name."""
 

@@ -207,14 +207,12 @@ def plan_notifier(conf: cfg.ConfigOpts) -> Any:
 def results(conf: cfg.ConfigOpts, scopes: Sequence[str], heard: Callable[..., None]) -> Any:
     """Hears of results, of all of them: each engine has a pool of its own. None in
     a dry run or without a broker."""
-    from kronos_nova.rebalancer import messages
     from kronos_nova.rebalancer import transport
 
     found = None if conf.engine.dry_run else transport.get(conf)
     if found is None:
         return None
-    name = messages.slug(conf.engine.name) if conf.engine.name else transport.this_host()
-    return transport.Results(found, scopes, heard, pool=f'kronos.engine.{name}')
+    return transport.Results(found, scopes, heard, pool=transport.results_pool(conf))
 
 
 def worker(conf: cfg.ConfigOpts, scopes: Sequence[str], tally: Any = None) -> tuple[Any, Any]:

@@ -193,6 +193,7 @@ def check_leftovers(files: list[str], policies: Any) -> Verdict:
             if name in sections.get(group, ()):
                 warnings.append(f'{path}: [{group}] {name} has no effect. Remove it; see '
                                 f'[{group}] {instead}.')
+    warnings += _changed_defaults(files)
     for policy in policies.policies if policies is not None else ():
         if (policy.enabled and policy.vm_profile_query is not None
                 and 'vm_profile_unit' not in policy.model_fields_set):
@@ -202,3 +203,21 @@ def check_leftovers(files: list[str], policies: Any) -> Verdict:
                 'bytes, say vm_profile_unit: absolute; otherwise say vm_profile_unit: '
                 'host_ratio.')
     return verdict(failures, warnings)
+
+
+def _changed_defaults(files: list[str]) -> Iterator[str]:
+    """Defaults that Kronos 0.2.0 had otherwise, for files with its broker options."""
+    written: dict[str, set[str]] = {}
+    for _path, sections in vocabulary.read_sections(files):
+        for group, names in sections.items():
+            written.setdefault(group, set()).update(names)
+    if 'messaging' not in written or 'plan_notifications' in written['messaging']:
+        return
+    if not written['messaging'] and 'transport_url' not in written.get('DEFAULT', ()):
+        yield ('[messaging] names no broker: executors find their tasks by polling, and no results '
+               'are published. Kronos 0.2.0 used localhost:5672 then. Set transport_url in '
+               '[DEFAULT].')
+    if not written.get('nova', set()) & {'interface', 'valid_interfaces', 'endpoint_override'}:
+        yield ('[nova] interface is internal by default, and Kronos 0.2.0 used the public '
+               'endpoints. Set interface = public to go on with them, or say interface = '
+               'internal.')

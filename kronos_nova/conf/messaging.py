@@ -41,15 +41,19 @@ OPTS: list[cfg.Opt] = [
 ]
 
 
-def transport_url(conf: cfg.ConfigOpts) -> str | None:
-    """The URL that [messaging] stands for, or None when it is not used.
+def _is_set(conf: cfg.ConfigOpts, name: str) -> bool:
+    location = conf.get_location(name, GROUP.name)
+    return location is not None and location.location is not cfg.Locations.opt_default
 
-    ``transport_url`` wins when both are set. Special characters in user,
-    password and virtual host are quoted.
+
+def transport_url(conf: cfg.ConfigOpts) -> str | None:
+    """The URL that [messaging] stands for, or None when none of its options is set.
+
+    An option that is set to its default counts: it names a broker. ``transport_url`` wins when
+    both are set. Special characters in user, password and virtual host are quoted.
     """
     group = conf.messaging
-    if not any((group.username, group.password, group.host != 'localhost',
-                group.port != 5672, group.virtual_host != '/')):
+    if not any(_is_set(conf, opt.name) for opt in OPTS if opt.deprecated_for_removal):
         return None
 
     def quote(text: str) -> str:
@@ -62,5 +66,6 @@ def transport_url(conf: cfg.ConfigOpts) -> str | None:
             login += ':' + quote(group.password)
         login += '@'
     host = f'[{group.host}]' if ':' in group.host else group.host
-    vhost = group.virtual_host.removeprefix('/')
+    # As 0.2.0 has it, the slash is a part of the name, and / the default's whole name.
+    vhost = '' if group.virtual_host == '/' else group.virtual_host
     return f'{group.transport}://{login}{host}:{group.port}/{quote(vhost)}'

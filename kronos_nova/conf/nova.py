@@ -21,6 +21,16 @@ from oslo_config import types
 #: default is to wait for ever.
 REQUEST_TIMEOUT = 60
 
+class Interface(types.String):
+    """An endpoint's interface, also as keystoneauth's older name: ``internalURL``."""
+
+    def __init__(self) -> None:
+        super().__init__(choices=['internal', 'public', 'admin'])
+
+    def __call__(self, value: Any) -> Any:
+        return super().__call__(str(value).removesuffix('URL'))
+
+
 GROUP = cfg.OptGroup('nova', title='Nova and Placement API access')
 
 OPTS: list[cfg.Opt] = [
@@ -29,12 +39,13 @@ OPTS: list[cfg.Opt] = [
     cfg.StrOpt('placement_endpoint_override',
                help='URL of the Placement API, instead of the catalogue\'s.'),
     cfg.StrOpt('region_name', help='Region whose endpoints are used.'),
-    cfg.StrOpt('interface', default='internal', choices=['internal', 'public', 'admin'],
-               help='Which endpoints of the catalogue are used.'),
+    cfg.Opt('interface', type=Interface(), default='internal',
+            help='Which endpoints of the catalogue are used. Kronos 0.2.0 always used the public '
+                 'ones.'),
     cfg.ListOpt('valid_interfaces', default=[],
-                item_type=types.String(choices=['internal', 'public', 'admin']),
-                help='The same as a list, the preferred one first, as keystoneauth and Kronos '
-                     '0.2.0 call it. Where it is set, interface is not looked at.'),
+                item_type=Interface(),
+                help='The same as a list, the preferred one first, as keystoneauth calls it. Where '
+                     'it is set, interface is not looked at. Kronos 0.2.0 read it without effect.'),
     cfg.IntOpt('collect_timeout', default=120, min=5,
                help='Seconds in which everything a planning cycle reads from Nova and Placement '
                     'must have been read. A cycle that takes longer is given up and moves '

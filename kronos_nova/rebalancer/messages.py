@@ -141,12 +141,12 @@ def from_wire(data: object, now: float | None = None) -> model.Task:
 
 
 def to_payload(result: model.Result) -> dict[str, Any]:
-    """A notification's payload, with Kronos's fields."""
+    """A notification's payload, with Kronos's fields; no error is an empty string there."""
     return {
         'task_id': result.task_id, 'plan_id': result.plan_id, 'aggregate': result.aggregate,
         'instance_uuid': result.instance_uuid, 'from_host': result.from_host,
-        'to_host': result.to_host, 'success': result.success, 'error': result.error,
-        'error_type': result.error_type, 'duration_seconds': result.duration_seconds,
+        'to_host': result.to_host, 'success': result.success, 'error': result.error or '',
+        'error_type': result.error_type or '', 'duration_seconds': result.duration_seconds,
         'retry_count': result.retry_count, 'completed_at': _iso(result.completed_at),
         'attempts': [_attempt_payload(attempt) for attempt in result.attempts]}
 
@@ -292,7 +292,7 @@ class _Reader:
         return str(self._take(field, convert, default))
 
     def optional_text(self, field: str) -> str | None:
-        if self._data.get(field) is None:
+        if self._data.get(field) in (None, ''):
             return None
         return _CONTROL.sub(' ', self.text(field, default=''))
 

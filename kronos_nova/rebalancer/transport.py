@@ -20,6 +20,7 @@ broker that is away never holds up a cycle or a migration for long.
 from collections.abc import Callable
 from collections.abc import Collection
 from collections.abc import Sequence
+import copy
 import functools
 from importlib import util
 import socket
@@ -35,6 +36,7 @@ from oslo_messaging import opts as messaging_opts
 from kronos_nova import exception
 from kronos_nova import model
 from kronos_nova.conf import messaging as messaging_conf
+from kronos_nova.rebalancer import broker_topology
 from kronos_nova.rebalancer import messages
 
 LOG = logging.getLogger(__name__)
@@ -44,6 +46,8 @@ RETRY = 1
 _RABBIT = 'oslo_messaging_rabbit'
 #: After a failure the broker is left alone for so long.
 PAUSE_SECONDS = 30.0
+#: A cast only wakes: executors that hear none look into the database as often.
+CAST_SECONDS = 60.0
 
 
 def url(conf: cfg.ConfigOpts) -> str | None:
@@ -137,6 +141,32 @@ def this_host() -> str:
     return messages.slug(socket.gethostname())[-64:]
 
 
+def results_pool(conf: cfg.ConfigOpts) -> str:
+    """The queue in which an engine hears of results: its own."""
+    name = messages.slug(conf.engine.name) if conf.engine.name else this_host()
+    return f'kronos.engine.{name}'
+
+
+class _Conflicts:
+    """Logs each conflict with the broker's exchanges and queues once in a process."""
+
+    def __init__(self) -> None:
+        self._logged: set[str] = set()
+        self._lock = threading.Lock()
+
+    def report(self, error: exception.BrokerConflict) -> None:
+        name = str(error.kwargs['name'])
+        with self._lock:
+            if name in self._logged:
+                return
+            self._logged.add(name)
+        LOG.error('%s Until then no message is sent or received where it is needed; executors '
+                  'poll the database. The broker is asked again every %g s.', error, PAUSE_SECONDS)
+
+
+_CONFLICTS = _Conflicts()
+
+
 class _Breaker:
     """Leaves a broker alone that has just failed.
 
@@ -157,6 +187,10 @@ class _Breaker:
         except oslo_messaging.MessageUndeliverable:
             LOG.debug('%s: nobody listens; %s', what, self._instead)
             return False
+        except exception.BrokerConflict as e:
+            self._until = self._clock() + PAUSE_SECONDS
+            _CONFLICTS.report(e)
+            return False
         except Exception as e:
             self._until = self._clock() + PAUSE_SECONDS
             LOG.warning('%s: the broker did not take it (%s); %s. Check transport_url.', what,
@@ -165,54 +199,126 @@ class _Breaker:
         return True
 
 
-class Caster:
+class _Sender:
+    """Compares exchanges and queues with ours before the first message to each topic."""
+
+    def __init__(self, transport: Any) -> None:
+        self._transport = transport
+        self._compared: set[broker_topology.Binding] = set()
+
+    def compare(self, bindings: Sequence[broker_topology.Binding]) -> None:
+        """:raises BrokerConflict: one has other properties."""
+        left = [binding for binding in bindings if binding not in self._compared]
+        if left:
+            broker_topology.compare_topology(self._transport, left)
+            self._compared.update(left)
+
+
+class Caster(_Sender):
     """Tells executors that a task is in the table."""
 
     def __init__(self, transport: Any, clock: Callable[[], float] = time.monotonic,
-                 retry: int = RETRY) -> None:
-        self._transport = transport
+                 retry: int = RETRY, now: Callable[[], float] = time.time) -> None:
+        super().__init__(transport)
+        self._now = now
         self._breaker = _Breaker(clock, 'executors poll the database, so nothing is lost')
         self._retry = retry
         self._clients: dict[str, Any] = {}
 
     def __call__(self, task: model.Task) -> bool:
-        """Never raises; False: the message was not delivered to anybody."""
-        return self._breaker.send(
-            f'Task {task.task_id}',
-            lambda: self._client(task.aggregate).cast(
-                {}, messages.METHOD, task=messages.to_wire(task)))
+        """Never raises; False: the message was not delivered to anybody.
 
-    def _client(self, scope: str) -> Any:
+        The broker drops a cast that waits for longer than CAST_SECONDS, or until its
+        task's deadline: an executor of 0.2.0 that is started later would carry it out.
+        """
+        seconds = CAST_SECONDS
+        if task.deadline is not None:
+            seconds = min(seconds, task.deadline - self._now())
+        if seconds < 1:
+            return False
+
+        def cast() -> None:
+            self.compare([broker_topology.Binding(messages.migrations_topic(task.aggregate))])
+            self._client(task.aggregate, seconds).cast(
+                {}, messages.METHOD, task=messages.to_wire(task))
+
+        return self._breaker.send(f'Task {task.task_id}', cast)
+
+    def _client(self, scope: str, seconds: float) -> Any:
         if scope not in self._clients:
             target = oslo_messaging.Target(
                 topic=messages.migrations_topic(scope), version=messages.VERSION)
-            self._clients[scope] = oslo_messaging.get_rpc_client(
-                self._transport, target, retry=self._retry,
+            expiring = _expire_messages(self._transport)
+            self._clients[scope] = expiring, oslo_messaging.get_rpc_client(
+                expiring, target, retry=self._retry,
                 transport_options=oslo_messaging.TransportOptions(at_least_once=True))
-        return self._clients[scope]
+        expiring, client = self._clients[scope]
+        expiring.seconds = seconds
+        return client
 
 
-class _Notifying:
+def _expire_messages(transport: Any) -> Any:
+    """A transport whose messages the broker drops after its ``seconds``.
+
+    oslo.messaging has this for calls and not for casts.
+    """
+    expiring = copy.copy(transport)
+
+    def send(target: Any, context: Any, message: Any, **options: Any) -> Any:
+        return transport._send(target, context, message,
+                               **{**options, 'timeout': expiring.seconds})
+
+    expiring._send = send
+    return expiring
+
+
+def _raise_failures(transport: Any, failures: list[Exception]) -> Any:
+    """A transport that notes why a notification was not sent.
+
+    oslo.messaging's notifier writes a traceback instead, and returns as if it had been.
+    """
+    noting = copy.copy(transport)
+
+    def send(*args: Any, **options: Any) -> None:
+        try:
+            transport._send_notification(*args, **options)
+        except Exception as e:
+            failures.append(e)
+
+    noting._send_notification = send
+    return noting
+
+
+class _Notifying(_Sender):
     """Publishes notifications of scopes, from each one's publisher on its own topic."""
 
     def __init__(self, publisher: Callable[[str], str], topic: Callable[[str], str],
                  transport: Any, clock: Callable[[], float], retry: int) -> None:
+        super().__init__(transport)
         self._names = publisher, topic
-        self._transport = transport
         self._breaker = _Breaker(clock, 'whoever listens misses it, kronos shows it')
         self._retry = retry
-        self._notifiers: dict[str, Any] = {}
+        self._notifiers: dict[str, tuple[list[Exception], Any]] = {}
 
     def _publish(self, what: str, scope: str, event: str, payload: dict[str, Any]) -> bool:
         """Never raises; False: it was not published."""
-        return self._breaker.send(what, lambda: self._of(scope).info({}, event, payload))
+        def publish() -> None:
+            self.compare(broker_topology.bind_notifications([self._names[1](scope)]))
+            failures, notifier = self._of(scope)
+            failures.clear()
+            notifier.info({}, event, payload)
+            if failures:
+                raise failures.pop()
 
-    def _of(self, scope: str) -> Any:
+        return self._breaker.send(what, publish)
+
+    def _of(self, scope: str) -> tuple[list[Exception], Any]:
         if scope not in self._notifiers:
             publisher, topic = self._names
-            self._notifiers[scope] = oslo_messaging.Notifier(
-                self._transport, publisher(scope), driver='messagingv2', topics=[topic(scope)],
-                retry=self._retry)
+            failures: list[Exception] = []
+            self._notifiers[scope] = failures, oslo_messaging.Notifier(
+                _raise_failures(self._transport, failures), publisher(scope),
+                driver='messagingv2', topics=[topic(scope)], retry=self._retry)
         return self._notifiers[scope]
 
 
@@ -312,6 +418,9 @@ class _Servers:
                 try:
                     server = make()
                     server.start()
+                except exception.BrokerConflict as e:
+                    _CONFLICTS.report(e)
+                    continue
                 except Exception as e:  # the drivers raise their libraries' errors
                     problem = e
                     continue
@@ -353,9 +462,10 @@ class WakeUps(_Servers):
     def __init__(self, transport: Any, scopes: Collection[str], name: str,
                  wake: Callable[[], None], doubt: Doubt = lambda task: None) -> None:
         def server(scope: str) -> Any:
+            topic = messages.migrations_topic(scope)
+            broker_topology.compare_topology(transport, broker_topology.bind_casts(topic, name))
             return oslo_messaging.get_rpc_server(
-                transport, oslo_messaging.Target(
-                    topic=messages.migrations_topic(scope), server=name),
+                transport, oslo_messaging.Target(topic=topic, server=name),
                 [_WakeUp(scope, wake, doubt)])
 
         super().__init__([functools.partial(server, scope) for scope in scopes])
@@ -370,7 +480,13 @@ class Results(_Servers):
 
     def __init__(self, transport: Any, scopes: Collection[str],
                  heard: Callable[[str, model.Result], None], pool: str | None = None) -> None:
-        super().__init__([lambda: oslo_messaging.get_notification_listener(
-            transport, [oslo_messaging.Target(topic=messages.results_topic(scope))
-                        for scope in scopes],
-            [_Heard(heard)], pool=pool)])
+        topics = [messages.results_topic(scope) for scope in scopes]
+
+        def listener() -> Any:
+            broker_topology.compare_topology(
+                transport, broker_topology.bind_notifications(topics, pool))
+            return oslo_messaging.get_notification_listener(
+                transport, [oslo_messaging.Target(topic=topic) for topic in topics],
+                [_Heard(heard)], pool=pool)
+
+        super().__init__([listener])

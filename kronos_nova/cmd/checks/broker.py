@@ -11,7 +11,10 @@
 # under the License.
 
 
-"""The broker takes a message. A dry run does without: then it is a warning."""
+"""The broker takes messages and queues as the daemons will have them, and keeps none of the check.
+
+A dry run does without a broker: then a fault is a warning.
+"""
 
 from collections.abc import Iterator
 import threading
@@ -22,7 +25,7 @@ from kronos_nova.cmd.checks import base
 #: For each broker of the URL.
 SECONDS = 5.0
 
-#: Nobody listens to it: what is sent there is dropped by the broker.
+#: No program listens to it: the broker drops what arrives.
 TOPIC = 'kronos.test_config'
 _CONNECTION = (
     'See that it runs, and correct host, port, user, password and virtual host in '
@@ -42,8 +45,9 @@ def check(context: base.Context) -> Iterator[base.Item]:
         return
     text = f'{url.transport} at {where}: {problem}'
     if 'PRECONDITION_FAILED' in text:
-        remedy = ('Give Kronos a virtual host of its own, or the queue options of '
-                  '[oslo_messaging_rabbit] that the other services of this one have.')
+        remedy = ('Give Kronos a virtual host of its own in transport_url, or the queue options of '
+                  '[oslo_messaging_rabbit] that the other programs have; Kronos 0.2.0 has '
+                  'rabbit_quorum_queue = false.')
     else:
         remedy = _CONNECTION
     if context.conf.engine.dry_run:
@@ -85,6 +89,10 @@ def _problem(conf: Any, seconds: float) -> str | None:
     """Why nothing can be sent within the limit, or None."""
     import oslo_messaging
 
+    from kronos_nova import exception
+    from kronos_nova import model
+    from kronos_nova.rebalancer import broker_topology
+    from kronos_nova.rebalancer import messages
     from kronos_nova.rebalancer import transport
 
     outcome: list[str | None] = []
@@ -93,11 +101,26 @@ def _problem(conf: Any, seconds: float) -> str | None:
         try:
             opened = transport.get(conf)
             assert opened is not None, 'address() has found a broker'
-            client = oslo_messaging.get_rpc_client(opened, oslo_messaging.Target(topic=TOPIC))
             several = len(transport.address(conf).hosts) > 1
-            client.prepare(retry=transport.retries(conf) if several else 0).cast({}, 'ping')
+            retry = transport.retries(conf) if several else 0
+            scopes = sorted({*conf.engine.aggregates, model.UNASSIGNED})
+            results = [messages.results_topic(scope) for scope in scopes]
+            bindings = [
+                *(binding for scope in scopes for binding in broker_topology.bind_casts(
+                    messages.migrations_topic(scope), transport.this_host())),
+                *broker_topology.bind_notifications(results),
+                *broker_topology.bind_notifications(results, transport.results_pool(conf))]
+            if broker_topology.uses_rabbitmq(opened):
+                broker_topology.try_round_trip(opened, retry)
+                broker_topology.compare_topology(opened, bindings)
+            else:
+                oslo_messaging.get_rpc_client(
+                    opened, oslo_messaging.Target(topic=TOPIC), retry=retry).cast({}, 'ping')
             outcome.append(None)
             opened.cleanup()
+        except exception.BrokerConflict as e:
+            outcome.append('another program has declared {kind} {name} with other properties '
+                           '({problem})'.format(**e.kwargs))
         except Exception as e:  # the drivers raise their libraries' errors
             outcome.append(' '.join(str(e).split())[:300] or type(e).__name__)
 

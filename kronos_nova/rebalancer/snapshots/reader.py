@@ -229,6 +229,9 @@ class _Reader:
                 'cooldowns and quarantine are not known and taken as none '
                 f'({files.clean(told.error)})',)
         found: schema.Cooldowns = files.check(whole, schema.Cooldowns, data)
+        # Kronos 0.2.0 has its own name for the pool here, and here alone.
+        scope_cooling = {model.UNASSIGNED if scope == '<unassigned>' else scope: seconds
+                         for scope, seconds in found.aggregate_cooldowns.items()}
         common = model.History(
             cooling=found.instance_cooldowns, quarantined=found.instance_quarantines,
             quarantined_hosts=frozenset(found.host_quarantines),
@@ -240,10 +243,10 @@ class _Reader:
                                         model.Phase(c.phase)), c.completed_at)
                             for c in sorted(found.completed, key=lambda c: c.completed_at)),
             measured=tuple(model.Measured(**m.model_dump()) for m in found.measured))
-        scopes = {'', *found.aggregate_cooldowns, *found.draining, *found.paused,
+        scopes = {'', *scope_cooling, *found.draining, *found.paused,
                   *found.waiting}
         return {scope: dataclasses.replace(
-            common, scope_cooling=found.aggregate_cooldowns.get(scope, 0.0),
+            common, scope_cooling=scope_cooling.get(scope, 0.0),
             draining=frozenset(found.draining.get(scope, ())),
             paused=files.clean(found.paused[scope]) if scope in found.paused else None,
             waiting=files.clean(found.waiting[scope]) if scope in found.waiting else None)

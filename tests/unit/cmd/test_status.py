@@ -394,3 +394,18 @@ def test_the_package_of_kronos_0_2_beside_ours_is_a_failure(tmp_path, monkeypatc
 def test_a_policy_that_states_its_unit_is_no_leftover():
     found = policies.load(str(TOP / 'etc/kronos/policies.yaml'))
     assert upgrades.check_leftovers([], found) == ('SUCCESS', '')
+
+
+@pytest.mark.parametrize(('text', 'words', 'absent'), [
+    ('[messaging]\n', ['localhost:5672', 'interface = public'], ''),
+    ('[messaging]\nhost = mq1\n', ['interface = public'], 'localhost:5672'),
+    ('[messaging]\nhost = mq1\n[nova]\ninterface = public\n', [], 'interface'),
+    ('[messaging]\nplan_notifications = true\n', [], 'interface'),
+    ('[nova]\nauth_type = password\n', [], 'interface')])
+def test_changed_defaults_are_told_to_a_site_of_the_ancestor(tmp_path, text, words, absent):
+    path = tmp_path / 'kronos.conf'
+    path.write_text(text)
+    code, details = upgrades.check_leftovers([str(path)], None)
+    assert code == ('WARNING' if words else 'SUCCESS'), details
+    assert all(word in details for word in words)
+    assert not absent or absent not in details

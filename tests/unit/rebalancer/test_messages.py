@@ -193,3 +193,10 @@ def test_topics_fit_amqp_and_never_collide(first, second):
 
 def test_a_plain_name_cannot_pose_as_a_hashed_one():
     assert messages.slug(messages.slug('a b')) != messages.slug('a b')
+
+
+def test_success_has_empty_strings_for_errors_as_the_ancestor_has_them():
+    done = dataclasses.replace(RESULT, success=True, error=None, error_type=None)
+    payload = messages.to_payload(done)
+    assert payload['error'] == payload['error_type'] == ''
+    assert messages.from_payload(payload) == done

@@ -584,3 +584,13 @@ def test_where_nova_has_shown_no_other_cell_a_release_before_cells_reads_it(tmp_
     without = {s: dataclasses.replace(h, other_cells=frozenset()) for s, h in histories().items()}
     found = get(writer.write(str(tmp_path), recording(histories=without)), 'cooldowns.json')
     assert 'other_cells' not in found and 'completed' in found
+
+
+def test_the_ancestors_name_of_the_pool_is_known(tmp_path):
+    """0.2.0 writes <unassigned> into cooldowns.json, and _unassigned_ elsewhere."""
+    directory = old(tmp_path)
+    (tmp_path / 'cooldowns.json').write_text(json.dumps(
+        {'aggregate_cooldowns': {'<unassigned>': 40, 'ssd': 7}}))
+    found = reader.read(directory)
+    assert found.history(model.UNASSIGNED, cooldown=1e9, instance_cooldown=1).scope_cooling == 40
+    assert found.history('ssd', cooldown=1e9, instance_cooldown=1).scope_cooling == 7

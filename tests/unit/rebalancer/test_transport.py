@@ -48,6 +48,21 @@ def test_kronos_messaging_group_is_mapped_and_transport_url_wins(conf):
     assert transport.url(conf) == 'rabbit://a:b@c:1/,d:e@f:2/'
 
 
+@pytest.mark.parametrize(('lines', 'url'), [
+    ('virtual_host = /kronos', 'rabbit://localhost:5672/%2Fkronos'),
+    ('virtual_host = kronos', 'rabbit://localhost:5672/kronos'),
+    ('virtual_host = /', 'rabbit://localhost:5672/'),
+    ('host = localhost', 'rabbit://localhost:5672/'), ('port = 5672', 'rabbit://localhost:5672/'),
+    ('', None), ('plan_notifications = true', None)])
+def test_old_broker_options_mean_what_the_ancestor_meant(tmp_path, lines, url):
+    """A slash is a part of the name; an option with its default names a broker."""
+    (tmp_path / 'kronos.conf').write_text(f'[messaging]\n{lines}\n')
+    conf = cfg.ConfigOpts()
+    opts.register(conf)
+    conf([], default_config_files=[str(tmp_path / 'kronos.conf')])
+    assert transport.url(conf) == url
+
+
 def test_a_private_configuration_is_refused(conf):
     """oslo.messaging 18 would acknowledge every cast and dispatch none."""
     conf.set_override('host', 'broker', 'messaging')
@@ -80,8 +95,8 @@ def test_a_broker_that_failed_is_left_alone_for_a_while(monkeypatch):
         def cast(self, *args, **kw):
             sent.append(now[0])
             raise OSError('gone')
-    caster = transport.Caster(None, clock=lambda: now[0])
-    monkeypatch.setattr(caster, '_client', lambda scope: Client())
+    caster = transport.Caster(None, clock=lambda: now[0], now=lambda: 0.0)
+    monkeypatch.setattr(caster, '_client', lambda scope, seconds: Client())
     for now[0] in (0.0, 1.0, 29.0, 31.0):
         assert not caster(test_messages.TASK)
     assert sent == [0.0, 31.0]

@@ -60,6 +60,15 @@ valid_interfaces = internal, public
     assert found.config.get_interface('compute') == ['internal', 'public']
 
 
+def test_interfaces_may_have_the_older_names(tmp_path: object) -> None:
+    """``internalURL``, as files of Kronos 0.2.0 and keystoneauth's examples have it."""
+    login = '[nova]\nauth_type = none\nendpoint_override = http://127.0.0.1:6/v2.1\n'
+    found = connection.connect(conf(tmp_path, f'{login}interface = publicURL\n'))
+    assert found.config.get_interface('compute') == 'public'
+    found = connection.connect(conf(tmp_path, f'{login}valid_interfaces = internalURL, adminURL\n'))
+    assert found.config.get_interface('compute') == ['internal', 'admin']
+
+
 @pytest.mark.parametrize('text', ['', '[nova]\nauth_type = nonsense\n'])
 def test_no_way_to_log_in_is_one_clear_error(tmp_path: object, text: str) -> None:
     with pytest.raises(exception.ConfigError, match=r'\[nova\]: auth_type: ') as caught:

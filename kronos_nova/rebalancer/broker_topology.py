@@ -1,0 +1,194 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+
+
+"""Exchanges and queues that RabbitMQ already has, compared with those that we declare.
+
+Another program may have declared them with other properties. RabbitMQ then refuses ours, and
+oslo.messaging hides that, or declares something else. A comparison creates nothing.
+"""
+
+from collections.abc import Callable
+from collections.abc import Iterator
+from collections.abc import Sequence
+import contextlib
+import dataclasses
+import re
+from typing import Any
+import uuid
+
+from oslo_messaging._drivers import common
+from oslo_messaging._drivers import impl_rabbit
+
+from kronos_nova import exception
+
+#: RabbitMQ removes the queue of a trial after so long when the trial could not.
+_TRIAL_MILLISECONDS = 60000
+#: Priority of our notifications: oslo.messaging makes it a part of the queue's name.
+_PRIORITY = 'info'
+#: AMQP's codes: it does not exist; it is another program's alone, it has other properties.
+_NOT_FOUND = 404
+_CONFLICTS = {405, 406}
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Binding:
+    """A queue of the control exchange; without a name, the exchange alone."""
+
+    topic: str
+    queue: str = ''
+
+
+def bind_casts(topic: str, server: str) -> list[Binding]:
+    """Queues of an RPC server named ``server`` on ``topic``."""
+    return [Binding(name, name) for name in (topic, f'{topic}.{server}')]
+
+
+def bind_notifications(topics: Sequence[str], pool: str | None = None) -> list[Binding]:
+    """Queues of a notification listener, or of a notifier (which has no pool)."""
+    names = [f'{topic}.{_PRIORITY}' for topic in topics]
+    return [Binding(name, pool or name) for name in names]
+
+
+def compare_topology(transport: Any, bindings: Sequence[Binding]) -> None:
+    """Compare what exists with what oslo.messaging would declare for ``bindings``.
+
+    Other drivers than RabbitMQ's declare nothing.
+
+    :raises BrokerConflict: an exchange or a queue has other properties.
+    """
+    if not uses_rabbitmq(transport):
+        return
+    exchange = transport.conf.control_exchange
+    # Each retry takes the next of the brokers.
+    with _open_connection(transport, max(1, len(transport._driver._url.hosts) - 1)) as connection:
+        for binding in bindings:
+            declared = _describe_consumer(connection, exchange, binding.topic, binding.queue)
+            _compare_entity(connection, 'exchange', declared.exchange)
+            if binding.queue:
+                _compare_entity(connection, 'queue', _build_queue(declared))
+
+
+def try_round_trip(transport: Any, retry: int) -> None:
+    """Declare a queue as ours are, send a message through it, and remove it again.
+
+    :raises Exception: what RabbitMQ or its client has against it.
+    """
+    with _open_connection(transport, retry) as connection:
+        name = f'kronos.test_config.{uuid.uuid4().hex}'
+        declared = _describe_consumer(connection, name, name, name)
+        channel = connection.connection.channel()
+        exchange = declared.exchange(channel)
+        queue = _build_queue(declared, {'x-expires': _TRIAL_MILLISECONDS})(channel)
+        try:
+            exchange.declare()
+            queue.queue_declare()
+            queue.queue_bind()
+            exchange.publish(exchange.Message('ping'), routing_key=name)
+        finally:
+            _remove(connection, _build_queue(declared), declared.exchange)
+
+
+def _remove(connection: Any, queue: Any, exchange: Any) -> None:
+    """Delete both, on a channel of its own: an error has closed the other one."""
+    with contextlib.suppress(*connection.connection.channel_errors):
+        channel = connection.connection.channel()
+        queue(channel).delete()
+        exchange(channel).delete()
+        channel.close()
+
+
+def uses_rabbitmq(transport: Any) -> bool:
+    """Whether exchanges and queues are declared."""
+    return isinstance(getattr(transport, '_driver', None), impl_rabbit.RabbitDriver)
+
+
+@contextlib.contextmanager
+def _open_connection(transport: Any, retry: int) -> Iterator[Any]:
+    """Take one of the driver's own connections: with its hosts, login and TLS.
+
+    Its lock keeps the thread away that sends heartbeats.
+    """
+    with transport._driver._get_connection(common.PURPOSE_SEND, retry) as borrowed:
+        connection = borrowed.connection
+        with connection._connection_lock:
+            yield connection
+
+
+class _Recorder:
+    """Stands for the driver's connection and keeps the consumer that it would declare."""
+
+    def __init__(self, connection: Any) -> None:
+        self._connection = connection
+        self.consumer: Any = None
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._connection, name)
+
+    def declare_consumer(self, consumer: Any) -> None:
+        self.consumer = consumer
+
+
+def _describe_consumer(connection: Any, exchange: str, topic: str, queue: str) -> Any:
+    """oslo.messaging's own description of a topic queue: properties follow its options."""
+    recorder = _Recorder(connection)
+    declare: Callable[..., None] = impl_rabbit.Connection.declare_topic_consumer
+    declare(recorder, exchange, topic, None, queue or topic)
+    return recorder.consumer
+
+
+def _build_queue(declared: Any, more: dict[str, Any] | None = None) -> Any:
+    from kombu import entity
+
+    build: Callable[..., Any] = entity.Queue
+    return build(
+        name=declared.queue_name, exchange=declared.exchange, durable=declared.durable,
+        auto_delete=declared.queue_auto_delete, routing_key=declared.routing_key,
+        queue_arguments={**(declared.queue_arguments or {}), **(more or {})})
+
+
+def _compare_entity(connection: Any, kind: str, entity: Any) -> None:
+    """Declare an exchange or a queue that exists, and nothing that does not.
+
+    :raises BrokerConflict: RabbitMQ refuses our properties.
+    """
+    errors = connection.connection.channel_errors
+
+    def declare(*, passive: bool) -> None:
+        # Each on a channel of its own: an error closes it.
+        channel = connection.connection.channel()
+        bound = entity(channel)
+        if kind == 'queue':
+            bound.queue_declare(passive=passive)
+        else:
+            bound.declare(passive=passive)
+        channel.close()
+
+    try:
+        declare(passive=True)
+    except errors as e:
+        if e.code != _NOT_FOUND:
+            raise
+        return
+    try:
+        declare(passive=False)
+    except errors as e:
+        if e.code not in _CONFLICTS:
+            raise
+        raise exception.BrokerConflict(kind=kind, name=entity.name, problem=_shorten(e)) from None
+
+
+def _shorten(error: Exception) -> str:
+    """RabbitMQ's words without the frame around them."""
+    text = ' '.join(str(getattr(error, 'reply_text', '') or error).split())
+    return re.sub(r'[\x00-\x1f\x7f]', ' ', text)[:300]

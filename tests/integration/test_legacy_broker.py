@@ -1,0 +1,357 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+
+
+"""A virtual host that Kronos 0.2.0 has used, and the way back to it.
+
+``leave_topology`` declares what the program leaves in RabbitMQ. Tests with ``ancestor`` start
+the program itself: KRONOS_ANCESTOR is the directory with its commands, of a virtual environment
+with ``pip install kronos-openstack==0.2.0``.
+"""
+
+import dataclasses
+import logging
+import os
+from pathlib import Path
+import queue
+import re
+import subprocess
+import time
+
+import kombu
+from oslo_config import cfg
+import pytest
+
+from kronos_nova.conf import opts
+from kronos_nova.rebalancer import broker_topology
+from kronos_nova.rebalancer import transport
+from tests.integration import servers
+from tests.integration import test_broker_check
+from tests.unit.rebalancer import test_messages
+
+SCOPE = '_unassigned_'
+#: Queues that 0.2.0 leaves: classic and not durable.
+LEFT = [f'kronos.migrations.{SCOPE}', f'kronos.migrations.{SCOPE}.kronos-executor-{SCOPE}',
+        f'kronos.results.{SCOPE}.info']
+CLASSIC = '[oslo_messaging_rabbit]\nrabbit_quorum_queue = false\n'
+WAIT = 60
+
+
+@pytest.fixture(scope='module')
+def broker(tmp_path_factory):
+    with servers.rabbitmq(tmp_path_factory.mktemp('rabbitmq')) as broker:
+        yield broker
+
+
+@pytest.fixture
+def vhost(broker, request):
+    """Name and URL of an empty virtual host."""
+    name = ''.join(filter(str.isalnum, request.node.name))
+    permit(broker, name, '.*', f'rabbit_vhost:add(<<"{name}">>, <<"test">>), ')
+    return name, broker.url + name
+
+
+def permit(broker, vhost, write, first=''):
+    """In one call: each starts an Erlang machine."""
+    broker.control('eval', f'{first}rabbit_auth_backend_internal:set_permissions(<<"guest">>, '
+                           f'<<"{vhost}">>, <<".*">>, <<"{write}">>, <<".*">>, <<"test">>).')
+
+
+@pytest.fixture
+def connect(vhost):
+    """Makes a transport for the virtual host, with options of [oslo_messaging_rabbit]."""
+    made = []
+
+    def make(**options):
+        opts.register(cfg.CONF)
+        cfg.CONF([], default_config_files=[])
+        transport.url(cfg.CONF)
+        transport.queues(cfg.CONF)
+        cfg.CONF.set_override('transport_url', vhost[1])
+        for name, value in options.items():
+            cfg.CONF.set_override(name, value, 'oslo_messaging_rabbit')
+        made.append(transport.get(cfg.CONF))
+        return made[-1]
+
+    yield make
+    for each in made:
+        each.cleanup()
+    cfg.CONF.clear_override('transport_url')
+    for name in ('rabbit_quorum_queue', 'amqp_durable_queues'):
+        cfg.CONF.clear_override(name, 'oslo_messaging_rabbit')
+    cfg.CONF.reset()
+
+
+def open_connection(url):
+    return kombu.Connection(url.replace('rabbit://', 'amqp://', 1))
+
+
+def leave_topology(url):
+    """What an executor and an engine of 0.2.0 leave behind: nothing is durable."""
+    with open_connection(url) as connection:
+        exchange = kombu.Exchange('openstack', 'topic', durable=False)(connection)
+        for name in LEFT:
+            kombu.Queue(name, exchange, name, durable=False, auto_delete=False)(
+                connection).declare()
+
+
+def list_topology(broker, vhost):
+    """Names of all queues and exchanges of the virtual host, but RabbitMQ's own."""
+    found = broker.control('eval', f'[rabbit_misc:rs(element(2, E)) || E <- '
+                                   f'rabbit_amqqueue:list(<<"{vhost}">>) ++ '
+                                   f'rabbit_exchange:list(<<"{vhost}">>)].')
+    return (sorted(re.findall(r"queue '([^']+)'", found)),
+            sorted(name for name in re.findall(r"exchange '([^']+)'", found)
+                   if not name.startswith('amq.')))
+
+
+def until(holds, seconds=WAIT):
+    limit = time.monotonic() + seconds
+    while not holds():
+        assert time.monotonic() < limit
+        time.sleep(0.05)
+
+
+def make_result(**more):
+    return dataclasses.replace(test_messages.RESULT, aggregate=SCOPE, **more)
+
+
+def make_task(**more):
+    return dataclasses.replace(
+        test_messages.TASK, aggregate=SCOPE, deadline=time.time() + 3600, **more)
+
+
+def test_check_of_an_unused_virtual_host_leaves_nothing(broker, vhost, tmp_path):
+    found = test_broker_check.item(tmp_path, vhost[1])
+    assert found['status'] == 'ok', found
+    assert list_topology(broker, vhost[0]) == ([], [])
+
+
+@pytest.mark.parametrize('leftover', ['exchange', 'queue', 'results'])
+def test_check_names_each_leftover_of_the_ancestor(broker, vhost, tmp_path, leftover):
+    """A durable exchange hides nothing: queues alone may differ, too."""
+    with open_connection(vhost[1]) as connection:
+        exchange = kombu.Exchange('openstack', 'topic', durable=leftover != 'exchange')(connection)
+        exchange.declare()
+        name = {'queue': f'kronos.migrations.{SCOPE}',
+                'results': f'kronos.results.{SCOPE}.info'}.get(leftover)
+        if name:
+            kombu.Queue(name, exchange, name, durable=False)(connection).declare()
+    found = test_broker_check.item(tmp_path, vhost[1])
+    assert found['status'] == 'failed' and 'PRECONDITION_FAILED' in found['text'], found
+    assert (name or 'openstack') in found['text']
+    assert 'rabbit_quorum_queue = false' in found['remedy']
+    assert list_topology(broker, vhost[0]) == ([name] if name else [], ['openstack'])
+
+
+def test_check_accepts_the_ancestors_queues_when_ours_are_classic(broker, vhost, tmp_path):
+    leave_topology(vhost[1])
+    found = test_broker_check.item(tmp_path, vhost[1], CLASSIC)
+    assert found['status'] == 'warning' and 'lost when the broker restarts' in found['text']
+    assert list_topology(broker, vhost[0]) == (sorted(LEFT), ['openstack'])
+
+
+def test_conflict_is_one_error_and_no_traceback(vhost, connect, caplog, monkeypatch):
+    """Both listeners, the notifier and the caster: each would have failed in its own way."""
+    monkeypatch.setattr(transport, '_CONFLICTS', transport._Conflicts())
+    leave_topology(vhost[1])
+    bus = connect()
+    caplog.set_level(logging.INFO)
+    listeners = [transport.WakeUps(bus, [SCOPE], 'x', lambda: None),
+                 transport.Results(bus, [SCOPE], lambda event, result: None, 'pool')]
+    asked = []
+    compare = broker_topology.compare_topology
+    monkeypatch.setattr(broker_topology, 'compare_topology',
+                        lambda *args: (asked.append(args), compare(*args)))
+    for each in listeners:
+        each.start()
+    notifier, caster = transport.Notifier(bus), transport.Caster(bus)
+    try:
+        for _ in range(3):
+            assert not notifier('migration.completed', make_result())
+            assert not caster(make_task())
+        until(lambda: len(asked) >= 4)
+        until(lambda: any(r.levelname == 'ERROR' for r in caplog.records))
+    finally:
+        for each in listeners:
+            each.stop()
+    errors = [r for r in caplog.records if r.levelno >= logging.WARNING
+              and 'RPC transport' not in r.getMessage()]
+    assert len(errors) == 1, [r.getMessage() for r in errors]
+    assert 'openstack' in errors[0].getMessage() and 'transport_url' in errors[0].getMessage()
+    assert 'Traceback' not in caplog.text
+
+
+def test_conflict_ends_when_the_leftovers_are_removed(vhost, connect, monkeypatch):
+    monkeypatch.setattr(transport, '_CONFLICTS', transport._Conflicts())
+    monkeypatch.setattr(transport, 'PAUSE_SECONDS', 0.2)
+    leave_topology(vhost[1])
+    bus = connect()
+    heard = queue.Queue()
+    results = transport.Results(bus, [SCOPE], lambda e, r: heard.put(e), 'pool')
+    results.start()
+    notifier = transport.Notifier(bus)
+    assert not notifier('migration.completed', make_result())
+    with open_connection(vhost[1]) as connection:
+        for name in LEFT:
+            kombu.Queue(name)(connection).delete()
+        kombu.Exchange('openstack')(connection).delete()
+    assert results.ready.wait(WAIT)
+    until(lambda: notifier('migration.completed', make_result()))
+    assert heard.get(timeout=WAIT) == 'migration.completed'
+    results.stop()
+
+
+def test_durable_queues_never_become_transient_in_silence(broker, vhost, connect, monkeypatch):
+    """oslo.messaging would take the exchange as it is and declare queues that are not durable."""
+    monkeypatch.setattr(transport, '_CONFLICTS', transport._Conflicts())
+    with open_connection(vhost[1]) as connection:
+        kombu.Exchange('openstack', 'topic', durable=False)(connection).declare()
+    bus = connect(rabbit_quorum_queue=False, amqp_durable_queues=True)
+    assert not transport.Notifier(bus)('migration.completed', make_result())
+    assert list_topology(broker, vhost[0]) == ([], ['openstack'])
+
+
+def test_notification_that_the_broker_refuses_is_not_called_published(
+        broker, vhost, connect, caplog):
+    """Without a traceback: oslo.messaging's notifier swallows the error."""
+    permit(broker, vhost[0], '^$')
+    assert not transport.Notifier(connect())('migration.completed', make_result())
+    assert 'the broker did not take it' in caplog.text
+    assert 'Traceback' not in caplog.text
+
+
+def read_waiting(url, name):
+    with open_connection(url) as connection:
+        return kombu.Queue(name)(connection).get(no_ack=True)
+
+
+def test_casts_in_the_ancestors_queues_expire(vhost, connect, monkeypatch):
+    """Its executor would carry them out when it is started again."""
+    leave_topology(vhost[1])
+    bus = connect(rabbit_quorum_queue=False)
+    name = f'kronos.migrations.{SCOPE}'
+    assert transport.Caster(bus)(make_task())
+    waiting = read_waiting(vhost[1], name)
+    assert int(waiting.properties['expiration']) == transport.CAST_SECONDS * 1000
+    assert transport.Caster(bus)(dataclasses.replace(make_task(), deadline=time.time() + 20.5))
+    waiting = read_waiting(vhost[1], name)
+    assert 1000 <= int(waiting.properties['expiration']) <= 20500
+    assert not transport.Caster(bus)(dataclasses.replace(make_task(), deadline=time.time()))
+    monkeypatch.setattr(transport, 'CAST_SECONDS', 1.0)
+    assert transport.Caster(bus)(make_task())
+    with open_connection(vhost[1]) as connection:
+        until(lambda: kombu.Queue(name)(connection).queue_declare(
+            passive=True).message_count == 0)
+
+
+@pytest.fixture
+def ancestor(vhost, broker, tmp_path):
+    """Starts a command of Kronos 0.2.0 on the virtual host; its log is ``NAME.log``."""
+    directory = os.environ.get('KRONOS_ANCESTOR')
+    if not directory:
+        pytest.skip('KRONOS_ANCESTOR is not set')
+    (tmp_path / 'old.conf').write_text(f"""[messaging]
+host = 127.0.0.1
+port = {broker.port}
+username = guest
+password = guest
+virtual_host = {vhost[0]}
+[executor]
+max_retries = 0
+[nova]
+auth_type = password
+auth_url = http://127.0.0.1:1/
+username = kronos
+password = kronos
+project_name = service
+user_domain_name = Default
+project_domain_name = Default
+""")
+    started = []
+
+    def start(command, *arguments):
+        log = tmp_path / f'{command}.log'
+        with log.open('a') as out:
+            started.append(subprocess.Popen(
+                [Path(directory) / command, '--config-file', tmp_path / 'old.conf', *arguments],
+                stdout=out, stderr=subprocess.STDOUT, cwd=tmp_path,
+                env={k: v for k, v in os.environ.items() if k != 'PYTHONPATH'}))
+        return started[-1], log
+
+    yield start
+    for process in started:
+        process.kill()
+        process.wait(WAIT)
+
+
+def test_ancestor_starts_after_our_check_and_after_our_daemons(
+        broker, vhost, connect, ancestor, tmp_path):
+    """``Going back``: with classic queues, on its own virtual host."""
+    assert test_broker_check.item(tmp_path, vhost[1])['status'] == 'ok'
+    bus = connect(rabbit_quorum_queue=False)
+    servers = [transport.WakeUps(bus, [SCOPE], 'x', lambda: None),
+               transport.Results(bus, [SCOPE], lambda event, result: None, 'kronos.engine.x')]
+    for server in servers:
+        server.start()
+        assert server.ready.wait(WAIT)
+    assert transport.Notifier(bus)('migration.completed', make_result())
+    for server in servers:
+        server.stop()
+    process, log = ancestor('kronos-executor', '--unassigned')
+    until(lambda: 'Executor ready; servicing' in log.read_text() or process.poll() is not None)
+    assert process.poll() is None, log.read_text()
+
+
+def test_ancestor_carries_out_no_expired_cast(broker, vhost, connect, ancestor, monkeypatch):
+    process, log = ancestor('kronos-executor', '--unassigned')
+    until(lambda: 'Executor ready; servicing' in log.read_text())
+    process.terminate()
+    process.wait(WAIT)
+    assert set(LEFT[:2]) <= set(list_topology(broker, vhost[0])[0])
+    bus = connect(rabbit_quorum_queue=False)
+    monkeypatch.setattr(transport, 'CAST_SECONDS', 2.0)
+    stale = make_task()
+    assert transport.Caster(bus)(stale)
+    with open_connection(vhost[1]) as connection:
+        until(lambda: kombu.Queue(f'kronos.migrations.{SCOPE}')(connection).queue_declare(
+            passive=True).message_count == 0)
+    monkeypatch.setattr(transport, 'CAST_SECONDS', 600.0)
+    process, log = ancestor('kronos-executor', '--unassigned')
+    fresh = make_task(instance_name='fresh')
+    assert transport.Caster(bus)(fresh)
+    until(lambda: f'Received migration task {fresh.task_id[:8]}: fresh' in log.read_text())
+    assert log.read_text().count('Received migration task') == 1
+
+
+def test_check_of_a_virtual_host_that_the_ancestor_used(vhost, ancestor, tmp_path):
+    process, log = ancestor('kronos-executor', '--unassigned')
+    until(lambda: 'Executor ready; servicing' in log.read_text())
+    process.terminate()
+    process.wait(WAIT)
+    found = test_broker_check.item(tmp_path, vhost[1])
+    assert found['status'] == 'failed' and 'PRECONDITION_FAILED' in found['text']
+
+
+def test_slash_is_a_part_of_the_virtual_hosts_name(broker, ancestor, tmp_path):
+    """[messaging] virtual_host = /slash leads both programs to one virtual host."""
+    permit(broker, '/slash', '.*', 'rabbit_vhost:add(<<"/slash">>, <<"test">>), ')
+    path = tmp_path / 'old.conf'
+    lines = path.read_text().splitlines()
+    (at,) = [n for n, line in enumerate(lines) if line.startswith('virtual_host')]
+    lines[at] = 'virtual_host = /slash'
+    path.write_text('\n'.join(lines) + '\n')
+    process, log = ancestor('kronos-executor', '--unassigned')
+    until(lambda: 'Executor ready; servicing' in log.read_text())
+    found = test_broker_check.item(tmp_path, '', '\n'.join(lines[:6]))
+    assert found['status'] == 'failed' and "in vhost '/slash'" in found['text'], found
