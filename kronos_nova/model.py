@@ -629,6 +629,8 @@ class Task:
     alternates, where they were known; they do not go over the wire. ``improvement``
     is that of ``to_host``, ``alternate_improvements`` as of a Move. ``hooks``: beside
     those of [hooks] enabled, or with parameters for one of these; nor do they.
+    ``counts_alternates``: an attempt at an alternate counts as a retry, so ``max_retries``
+    bounds all attempts; nor does that go over the wire.
     """
 
     task_id: str
@@ -657,6 +659,7 @@ class Task:
     trees: tuple[TreeMark, ...] = ()
     alternate_improvements: tuple[float, ...] = ()
     hooks: tuple[TaskHook, ...] = ()
+    counts_alternates: bool = False
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -12,6 +12,7 @@
 
 """migfra's messages as the protocol has them, over a real broker, to a real Nova."""
 
+import dataclasses
 import pathlib
 import queue
 import threading
@@ -19,6 +20,7 @@ import time
 from typing import Any
 
 import fixtures
+from nova import exception as nova_exception
 from paho.mqtt import client as paho
 from paho.mqtt import enums
 import sqlalchemy as sa
@@ -312,6 +314,31 @@ parameter:
         self.assertEqual({'host2', 'host3'}, {self.host_of(s) for s in moved})
         self.assertIn('total', found['time-measurement'][0])
 
+
+    def test_retry_counter_bounds_the_attempts_of_each_instance(self) -> None:
+        server = self.named(self.boot(host='host1'), 'vm-1')
+
+        def refuse(*args: Any, **kwargs: Any) -> None:
+            raise nova_exception.MigrationPreCheckError(reason='no destination takes it')
+
+        self.useFixture(fixtures.MonkeyPatch(
+            'nova.virt.fake.FakeDriver.check_can_live_migrate_destination', refuse))
+        self.worker = worker.Worker(
+            self.store, nova_executor.NovaExecutor(self.conf, self.connection),
+            dataclasses.replace(retry.settings(self.conf), retry_backoff=0.1, host_refusals=99))
+        for number in (0, 1, 4):
+            before = len(self.migrations(server))
+            found = self.asked(f'''\
+task: evacuate node
+id: {ID}{number}
+destinations: [host2, host3]
+parameter: {{retry-counter: {number}}}
+''')
+            self.assertEqual(['error'], [one['status'] for one in found['list']], found)
+            self.assertEqual(1 + number, len(self.migrations(server)) - before, found)
+            with self.store.engine.begin() as connection:
+                for name in ('quarantine', 'cooldown'):
+                    connection.execute(sa.delete(getattr(tables, name)))
 
     def test_a_server_that_runs_is_moved_offline_and_runs_again(self) -> None:
         server = self.named(self.boot(host='host1'), 'vm-1')

@@ -15,7 +15,8 @@
 
 A pass tries the destinations of a task in order, one attempt each;
 ``max_attempts`` bounds the attempts of a pass, ``max_retries`` the further
-passes. What cannot change by waiting is not tried again.
+passes; of a task that counts alternates it bounds the further attempts. What
+cannot change by waiting is not tried again.
 """
 
 from collections.abc import Callable
@@ -172,10 +173,12 @@ def after_failure(row: rows.TaskRow, error: exception.MigrationError, now: float
     if isinstance(error, exception.MigrationTimeout) or not (
             error.retriable or changed or passing):
         return final
-    if elsewhere and task.alternates and row.attempt + 1 < chosen.max_attempts:
+    exhausted = task.retry_count >= task.max_retries
+    if (elsewhere and task.alternates and row.attempt + 1 < chosen.max_attempts
+            and not (task.counts_alternates and exhausted)):
         return Verdict(again=True, refused=refused, attempt=row.attempt + 1,
-                       retry_count=task.retry_count, not_before=now)
-    if changed or task.retry_count >= task.max_retries:
+                       retry_count=task.retry_count + task.counts_alternates, not_before=now)
+    if changed or exhausted:
         return final
     wait = min(chosen.retry_backoff * 2.0 ** min(task.retry_count, 30), MAX_BACKOFF)
     return Verdict(again=True, refused=refused, attempt=0 if elsewhere else row.attempt,

@@ -380,7 +380,8 @@ def _adjusted(task: protocol.MigrateVm | protocol.EvacuateNode, partner: str | N
         if way.migration_type is protocol.MigrationType.OFFLINE and not found.method.cold:
             found = dataclasses.replace(found, method=model.Method.OFFLINE)
         if way.retry_counter is not None:
-            found = dataclasses.replace(found, max_retries=way.retry_counter)
+            found = dataclasses.replace(found, max_retries=way.retry_counter,
+                                        counts_alternates=True)
         processes = way.pscom_hook_procs
         if found.instance_uuid == partner and isinstance(way, protocol.Parameter):
             processes = way.swap_with.pscom_hook_procs if way.swap_with is not None else 0

@@ -106,7 +106,8 @@ def task_columns(task: model.Task, now: float) -> dict[str, Any]:
         'trees': json.dumps([[t.host, t.shape, t.generation] for t in task.trees]),
         'improvements': json.dumps(task.alternate_improvements),
         'hooks': json.dumps([[hook.name, dict(hook.parameters)] for hook in task.hooks])
-                 if task.hooks else None}
+                 if task.hooks else None,
+        'counts_alternates': task.counts_alternates}
 
 
 def attempts(text: str | None) -> tuple[model.Attempt, ...]:
@@ -141,7 +142,8 @@ def task_row(row: sa.RowMapping) -> TaskRow:
         state=TaskState(row['state']), memory_mb=row['memory_mb'], disk_gb=row['disk_gb'],
         method=model.Method(row['method']),
         trees=tuple(model.TreeMark(*mark) for mark in json.loads(row['trees'] or '[]')),
-        hooks=tuple(model.TaskHook(*hook) for hook in json.loads(row['hooks'] or '[]')))
+        hooks=tuple(model.TaskHook(*hook) for hook in json.loads(row['hooks'] or '[]')),
+        counts_alternates=bool(row['counts_alternates']))
     return TaskRow(task=task, attempts=attempts(row['attempts']),
                    marks=timings.marks(row['timings']), **{
         name: row[name] for name in (

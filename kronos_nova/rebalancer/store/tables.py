@@ -108,6 +108,7 @@ task = table(
     # timings.Marks as JSON, and the hooks that the task brings.
     sa.Column('timings', text()),
     sa.Column('hooks', text()),
+    sa.Column('counts_alternates', sa.Boolean),
     sa.Column('swap_id', sa.String(36)),
     sa.UniqueConstraint('active_instance', name='task_active_instance'),
     sa.Index('task_plan_id', 'plan_id'),

@@ -13,6 +13,9 @@
 
 """What follows from a failure."""
 
+import dataclasses
+import random
+
 from oslo_config import cfg
 import pytest
 
@@ -55,6 +58,30 @@ def test_when_all_destinations_refused_a_new_pass_begins_with_the_first():
     verdict = after(exception.MigrationFailed, row(attempt=1, alternates=()))
     assert verdict == retry.Verdict(
         again=True, refused=True, attempt=0, retry_count=1, not_before=NOW + 30)
+
+
+@pytest.mark.parametrize('retries', range(6))
+@pytest.mark.parametrize('seed', range(20))
+def test_retries_that_count_alternates_bound_all_attempts(retries, seed):
+    pick = random.Random(seed)
+    errors = [exception.MigrationFailed, exception.PlacementRejected, exception.FailureUntold,
+              exception.NovaClientError]
+    destinations = ('h2', 'h3', 'h4')
+    tried = row(alternates=destinations[1:])
+    task = dataclasses.replace(tried.task, max_retries=retries, counts_alternates=True)
+    attempts, again = 0, True
+    while again:
+        attempts += 1
+        assert attempts <= 1 + retries
+        error = pick.choice(errors)(instance_uuid='i', problem='p', to_host='h2',
+                                    seconds=300.0)
+        verdict = retry.after_failure(dataclasses.replace(tried, task=task), error, NOW,
+                                      retry.Settings(max_attempts=3))
+        again = verdict.again
+        tried = dataclasses.replace(tried, attempt=verdict.attempt)
+        task = dataclasses.replace(task, retry_count=verdict.retry_count,
+                                   alternates=destinations[verdict.attempt + 1:])
+    assert attempts == 1 + retries
 
 
 def test_max_attempts_bounds_the_destinations_of_a_pass():
