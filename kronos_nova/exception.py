@@ -220,6 +220,13 @@ class NovaClientError(MigrationError):
     wire_type = 'NovaClientError'
 
 
+class ServiceUnavailable(NovaClientError):
+    """Nova, Placement or Keystone does not work now, and Nova was not asked for the
+    migration: the task waits, and uses up no retry."""
+
+    code = 'kronos.migration.service_unavailable'
+
+
 class HookFailed(MigrationError):
     """A hook before a migration, with [hooks] on_failure = abort: Nova was not asked, and
     neither the instance nor a host is blamed."""

@@ -29,7 +29,8 @@ class ListQuarantines(_database.DatabaseTable):
 
     Kind disks: off this host imbalance moves take no instance, because Nova
     said that its disks would have to be copied. Kind cells: between these two
-    hosts nothing is moved, because Nova did not find the one from the other.
+    hosts nothing is moved, because Nova did not find the one from the other. Kind
+    service: Nova, Placement or Keystone does not work, and tasks wait; this ends by itself.
     """
 
     columns = ('Kind', 'Name', 'Since', 'Until', 'Reason')

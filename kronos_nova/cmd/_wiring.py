@@ -246,10 +246,12 @@ def worker(conf: cfg.ConfigOpts, scopes: Sequence[str], tally: Any = None) -> tu
         else:
             opened.leave(name)
 
+    notifier = (None if found is None
+                else transport.Notifier(found, retry=transport.retries(conf)))
     built = workers.Worker(
-        opened, driver.create(conf, lambda: _connection(conf)), chosen,
-        transport.Notifier(found, retry=transport.retries(conf)) if found is not None else None,
-        tally=tally, name=name, present=None if conf.engine.dry_run else present,
+        opened, driver.create(conf, lambda: _connection(conf)), chosen, notifier,
+        announce=None if notifier is None else notifier.announce, tally=tally, name=name,
+        present=None if conf.engine.dry_run else present,
         hooks=(hooking.Catalogue.of(conf, lambda: _connection(conf)), hooking.settings(conf)))
     if found is None:
         return built, None

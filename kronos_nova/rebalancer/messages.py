@@ -40,6 +40,7 @@ COMPLETED = 'migration.completed'
 FAILED = 'migration.failed'
 PLANNED = 'plan.created'
 LAPSED = 'lapsed'
+UNAVAILABLE = 'service.unavailable'
 DRAINING, DRAINED, UNDRAINED = 'drain.started', 'drain.completed', 'drain.stopped'
 
 _COMPATIBLE = re.compile(r'1\.[0-9]{1,4}')
@@ -184,6 +185,12 @@ def drain_payload(scope: str, host: str, at: float, instances: int) -> dict[str,
     """Of the events of drains: ``instances`` are left on the host."""
     return {'version': VERSION, 'aggregate': scope, 'host': host, 'at': _iso(at),
             'instances': instances}
+
+
+def outage_payload(service: str, problem: str, scope: str, at: float) -> dict[str, Any]:
+    """Of ``service.unavailable``: the outage of a service begins, as a task of a scope met it."""
+    return {'version': VERSION, 'service': service, 'problem': problem, 'aggregate': scope,
+            'at': _iso(at)}
 
 
 def _attempt_payload(attempt: model.Attempt) -> dict[str, Any]:

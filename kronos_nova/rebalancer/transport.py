@@ -334,6 +334,10 @@ class Notifier(_Notifying):
         return self._publish(f'Result of task {result.task_id}', result.aggregate, event,
                              messages.to_payload(result))
 
+    def announce(self, event: str, scope: str, payload: dict[str, Any]) -> bool:
+        """Publish an event that is no result. Never raises; False: it was not published."""
+        return self._publish(f'{event} of scope {scope}', scope, event, payload)
+
 
 class PlanNotifier(_Notifying):
     """Publishes what engines decide: (event, scope, payload)."""

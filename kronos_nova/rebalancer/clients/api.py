@@ -34,6 +34,8 @@ from kronos_nova.conf import masking
 #: gone, also as the marker of the next page (400).
 PASSING = (400, 404, 409)
 
+KEYSTONE = 'Keystone'
+
 _MESSAGE_LENGTH = 300
 
 _NO_CONNECTION = (
@@ -58,10 +60,13 @@ class ApiError(Exception):
     :param sent: there was no answer, yet the request may have taken effect.
     :param unreachable: the service cannot be talked to at all: no other request
         would fare better.
+    :param outage: the service that does not work, which may be Keystone; None: this
+        request alone failed. 401 and 5xx are outages of the service itself.
     """
 
     def __init__(self, service: str, what: str, problem: str, status: int | None = None,
-                 sent: bool = False, unreachable: bool = False) -> None:
+                 sent: bool = False, unreachable: bool = False,
+                 outage: str | None = None) -> None:
         super().__init__(f'{service}: {what}: {problem}')
         self.service = service
         self.what = what
@@ -69,6 +74,9 @@ class ApiError(Exception):
         self.status = status
         self.sent = sent
         self.unreachable = unreachable
+        if outage is None and status is not None and (status == 401 or status >= 500):
+            outage = service
+        self.outage = outage
 
 
 def printable(text: object) -> str:
@@ -149,15 +157,36 @@ class Api:
         return getattr(self._connection, self._service_type)
 
     def _failed(self, what: str, error: Exception, *, sent: bool = False,
-                problem: str | None = None) -> ApiError:
-        """The error for one of keystoneauth's or openstacksdk's."""
+                problem: str | None = None, outage: str | None = None) -> ApiError:
+        """The error for one of keystoneauth's or openstacksdk's.
+
+        :param outage: the service that failed; None: the one that was asked, or Keystone
+            where only Keystone raises such an error.
+        """
+        if outage is None:
+            outage = KEYSTONE if isinstance(error, ks_exceptions.HttpError) else self.service
         if isinstance(error, sdk_exceptions.ServiceDisabledException):
             # openstacksdk remembers for ever that there was no endpoint, and
             # the catalogue comes with the token; a correction is to be seen.
             getattr(self._connection, '_proxies', {}).pop(self._service_type, None)
             self._connection.session.invalidate()
         return ApiError(self.service, what, problem or connection_problem(error), sent=sent,
-                        unreachable=never_sent(error) or isinstance(error, _NO_SERVICE))
+                        unreachable=never_sent(error) or isinstance(error, _NO_SERVICE),
+                        outage=outage)
+
+    def log_in(self, what: str) -> None:
+        """Have a token, so that what fails afterwards is not Keystone's failure.
+
+        :raises ApiError: Keystone gave none.
+        """
+        try:
+            self._connection.session.get_auth_headers()
+        except ks_exceptions.Unauthorized as exc:
+            raise self._failed(what, exc) from None
+        except (ks_exceptions.ClientException, sdk_exceptions.SDKException) as exc:
+            raise self._failed(
+                what, exc, problem=f'Keystone gave no token: {connection_problem(exc)}',
+                outage=KEYSTONE) from None
 
     def maximum(self) -> tuple[int, ...]:
         """The newest microversion that the service offers.
@@ -165,6 +194,7 @@ class Api:
         :raises ApiError: it could not be asked.
         """
         what = 'supported API versions'
+        self.log_in(what)
         try:
             data = self.proxy.get_endpoint_data()
         except (ks_exceptions.ClientException, sdk_exceptions.SDKException) as exc:
@@ -182,6 +212,7 @@ class Api:
         :param policy: the rule an administrator must grant for it.
         :raises ApiError: anything else than 200 with an object.
         """
+        self.log_in(what)
         try:
             response = self.proxy.get(
                 path, params=dict(params or {}), microversion=version, raise_exc=False,
@@ -230,10 +261,10 @@ class Api:
         return str(found) if found else None
 
     def _send(self, method: str, path: str, what: str, version: str, **body: Any) -> Any:
+        self.log_in(what)
         try:
             proxy = self.proxy
             proxy.get_endpoint()
-            proxy.session.get_auth_headers()
         except (ks_exceptions.ClientException, sdk_exceptions.SDKException) as exc:
             raise self._failed(what, exc) from None
         try:

@@ -64,7 +64,7 @@ class Reading:
             return future.result(max(0.0, self._end - time.monotonic()))
         except TimeoutError:
             raise api.ApiError(service, what, f'not read within {self._seconds:.0f} s '
-                                              f'({self._option})') from None
+                                              f'({self._option})', outage=service) from None
 
     def one(self, service: str, what: str, read: Callable[[], T]) -> T:
         """The result of a read, once it is there."""

@@ -200,9 +200,8 @@ def lost(task: model.Task, error: api.ApiError) -> exception.MigrationError:
     if error.sent:
         return exception.AmbiguousSubmit(
             instance_uuid=task.instance_uuid, problem=error.problem)
-    return exception.NovaClientError(
-        instance_uuid=task.instance_uuid,
-        problem=f'the {task.method} migration could not be asked for: {error.problem}')
+    return _failed(task, error,
+                   f'the {task.method} migration could not be asked for: {error.problem}')
 
 
 def refused(task: model.Task, text: str) -> exception.MigrationError:
@@ -231,7 +230,7 @@ def elsewhere(nova: nova_api.NovaApi, task: model.Task,
         if service is None or not service.up or not nova.hypervisors_of(task.to_host):
             return None
     except api.ApiError as exc:
-        return unread(task, exc)
+        return after_refusal(task, exc)
     return exception.OtherCell(
         instance_uuid=task.instance_uuid, rule='cell-differs', from_host=task.from_host,
         to_host=task.to_host, problem=text)
@@ -244,6 +243,21 @@ def gone(task: model.Task) -> exception.PreFlightError:
 
 
 def unread(task: model.Task, error: api.ApiError) -> exception.NovaClientError:
-    return exception.NovaClientError(
-        instance_uuid=task.instance_uuid,
-        problem=f'could not read {error.what} from {error.service}: {error.problem}')
+    """Tell why something could not be read, and whether a service does not work."""
+    return _failed(task, error, _unread(error))
+
+
+def after_refusal(task: model.Task, error: api.ApiError) -> exception.NovaClientError:
+    """As :func:`unread`, when Nova has just refused the migration: that uses up a retry."""
+    return exception.NovaClientError(instance_uuid=task.instance_uuid, problem=_unread(error))
+
+
+def _unread(error: api.ApiError) -> str:
+    return f'could not read {error.what} from {error.service}: {error.problem}'
+
+
+def _failed(task: model.Task, error: api.ApiError, problem: str) -> exception.NovaClientError:
+    if error.outage is None:
+        return exception.NovaClientError(instance_uuid=task.instance_uuid, problem=problem)
+    return exception.ServiceUnavailable(instance_uuid=task.instance_uuid, service=error.outage,
+                                        problem=problem)

@@ -103,6 +103,7 @@ class Executor(abc.ABC):
         :returns: a marker (opaque text), stored before :meth:`submit`.
         :raises PreFlightError: it is not; the message says which rule.
         :raises PlacementRejected: the destination has no room.
+        :raises ServiceUnavailable: a service does not work; the task waits.
         :raises NovaClientError: the data could not be read.
         """
 
@@ -114,6 +115,7 @@ class Executor(abc.ABC):
         :raises MigrationFailed: the destination is refused, nothing was started.
         :raises InstanceRefused: the instance is, whatever the destination.
         :raises PreFlightError: refused for good (gone, locked).
+        :raises ServiceUnavailable: a service does not work, and Nova was not asked.
         :raises NovaClientError: the request certainly had no effect.
         :raises AmbiguousSubmit: it may have.
         """

@@ -200,6 +200,10 @@ class NovaExecutor(base.Executor):
         match status:
             case 400:
                 return answers.elsewhere(self._nova, task, said) or verdict
+            case 401:
+                return exception.ServiceUnavailable(
+                    instance_uuid=uuid, service=self._nova.api.service,
+                    problem=f'the {task.method} migration could not be asked for: {said}')
             case 404:
                 return answers.gone(task)
             case 409:
@@ -216,7 +220,7 @@ class NovaExecutor(base.Executor):
         try:
             instance = self._nova.server(uuid).instance
         except api.ApiError as exc:
-            return answers.gone(task) if exc.status == 404 else answers.unread(task, exc)
+            return answers.gone(task) if exc.status == 404 else answers.after_refusal(task, exc)
         if instance.task_state == collector.MIGRATING or cold.under_way(instance):
             return exception.AmbiguousSubmit(
                 instance_uuid=uuid, problem='it says that the instance is migrating already')

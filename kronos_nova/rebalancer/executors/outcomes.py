@@ -95,7 +95,7 @@ class Outcomes:
         """Back to the queue; False: it was not ours any more."""
         task = row.task
         tried, marks = row.attempts, timings.begun(row.marks, timings.QUEUE, now)
-        if error.kwargs.get('rule') not in retry.WAITING:
+        if not retry.waits(error):
             tried = (*tried, _attempt(row, now, error.wire_type, str(error), self._measure(row)))
             marks = ()
         if not self._store.requeue(

@@ -150,13 +150,19 @@ class Verdict:
     not_before: float = 0.0
 
 
+def waits(error: exception.MigrationError) -> bool:
+    """Whether it is no failure of the task: Nova was not asked, and waiting helps."""
+    return (isinstance(error, exception.ServiceUnavailable)
+            or isinstance(error, exception.PreFlightError) and error.kwargs.get('rule') in WAITING)
+
+
 def after_failure(row: rows.TaskRow, error: exception.MigrationError, now: float,
                   chosen: Settings) -> Verdict:
     """The next attempt, the next pass, or the end."""
     task = row.task
     refused = isinstance(error, exception.MigrationFailed)
     rule = error.kwargs.get('rule') if isinstance(error, exception.PreFlightError) else None
-    if rule in WAITING:
+    if waits(error):
         return Verdict(again=True, attempt=row.attempt, retry_count=task.retry_count,
                        not_before=now + chosen.retry_backoff)
     if rule in FINAL:

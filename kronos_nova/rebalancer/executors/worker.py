@@ -47,6 +47,7 @@ from kronos_nova.rebalancer.executors import faults
 from kronos_nova.rebalancer.executors import hooking
 from kronos_nova.rebalancer.executors import outcomes
 from kronos_nova.rebalancer.executors import retry
+from kronos_nova.rebalancer.executors import service_breakers
 from kronos_nova.rebalancer.store import api
 from kronos_nova.rebalancer.store import database_clock
 from kronos_nova.rebalancer.store import owners
@@ -93,6 +94,7 @@ class Worker:
     :param tally: told what became of tasks.
     :param present: says in the database that this executor runs, and False that it ends.
     :param hooks: what is called before and after migrations; None: what tasks bring.
+    :param announce: publishes the begin of an outage of Nova, Placement or Keystone.
     """
 
     def __init__(self, store: api.Store, driver: base.Executor, settings: retry.Settings,
@@ -102,7 +104,8 @@ class Worker:
                  wake: threading.Event | None = None, name: str | None = None,
                  tally: tallies.Tally | None = None,
                  present: Callable[[bool], None] | None = None,
-                 hooks: tuple[hooking.Catalogue, hooking.Settings] | None = None) -> None:
+                 hooks: tuple[hooking.Catalogue, hooking.Settings] | None = None,
+                 announce: service_breakers.Announce | None = None) -> None:
         self.name = name or owners.name()
         self.wake = wake or threading.Event()
         self._store = store
@@ -122,6 +125,7 @@ class Worker:
         #: Renews the claims; :meth:`run` starts its thread.
         self.keeper = claim_keeper.ClaimKeeper(
             store, self.name, settings.claim_seconds, clock, monotonic)
+        self._services = service_breakers.ServiceBreakers(store, announce, settings.retry_backoff)
         self._stopping = threading.Event()
         self._next_look: dict[str, float] = {}
         self._unverified: dict[str, float] = {}
@@ -160,6 +164,7 @@ class Worker:
                               'the next one tries again.', self.name)
             if self._health is not None:
                 self._health.note('pass', {'': problem} if problem else {})
+                self._health.note('services', self._services.list_outages())
             if not begun:
                 self.wake.wait(self._pause())
                 self.wake.clear()
@@ -249,7 +254,10 @@ class Worker:
                     self._start(row)
             elif self._next_look.get(row.task.task_id, now) <= now:
                 self._next_look[row.task.task_id] = now + self._settings.look_interval
-                self._watch(row)
+                if self._services.find_open(service_breakers.WATCHING, self._clock()) is None:
+                    self._watch(row)
+                else:
+                    self._check_deadline(row)
         # What was ended above may have let others begin.
         return not self._stopping.is_set() and self._begin(any(agenda))
 
@@ -270,6 +278,8 @@ class Worker:
     def _begin(self, anything: bool) -> bool:
         """:param anything: there is anything to do; else none can be claimed."""
         if not self._settings.begin or self._is_frozen() or not anything:
+            return False
+        if self._services.find_open(service_breakers.ALL, self._clock()) is not None:
             return False
         row = self._store.claim(
             self.name, self._settings.scopes, self._clock(), per_scope=self._settings.per_scope,
@@ -329,12 +339,14 @@ class Worker:
         try:
             marker = self._driver.pre_flight(task, known)
         except exception.MigrationError as e:
-            self._outcomes.failed(row, e)
+            self._failed(row, e)
             return None
         except Exception as e:
             self._outcomes.failed(row, _unexpected(task, e))
             return None
         now = self._clock()
+        # Whether Nova takes a request as well shows when it is asked.
+        self._services.record_success((service_breakers.PLACEMENT,), now)
         pause = self._store.paused(task.aggregate, now) or self._find_hold(now)
         if pause is not None:
             LOG.info('Instance %s: task %s goes back to the queue: %s', task.instance_uuid,
@@ -343,6 +355,14 @@ class Worker:
             self._give_back(row)
             return None
         return marker
+
+    def _failed(self, row: rows.TaskRow, error: exception.MigrationError) -> None:
+        """End an attempt, or have the task wait until a service works again."""
+        if isinstance(error, exception.ServiceUnavailable):
+            self._services.record_failure(error, row.task, self._clock())
+        elif isinstance(error, exception.PreFlightError | exception.PlacementRejected):
+            self._services.record_success(service_breakers.ALL, self._clock())
+        self._outcomes.failed(row, error)
 
     def _give_back(self, row: rows.TaskRow) -> None:
         """To the queue, as it was."""
@@ -392,13 +412,14 @@ class Worker:
         except exception.AmbiguousSubmit as e:
             problem = e
         except exception.MigrationError as e:
-            return self._outcomes.failed(row, e)
+            return self._failed(row, e)
         except Exception as e:
             problem = _unexpected(task, e)
         else:
             LOG.info('Instance %s: %s migration from %s to %s requested (%s, task %s, request '
                      '%s)', task.instance_uuid, task.method, task.from_host, task.to_host,
                      task.phase, task.task_id, reference)
+            self._services.record_success(service_breakers.WATCHING, self._clock())
             self._mark(row, TaskState.SUBMITTED, [TaskState.SUBMITTING], reference=reference)
             return None
         LOG.warning('Task %s: %s', task.task_id, problem)
@@ -426,6 +447,8 @@ class Worker:
         except exception.NovaClientError as e:
             LOG.warning('Task %s: %s It is looked at again.', task.task_id,
                         exception.sentence(e))
+            if isinstance(e, exception.ServiceUnavailable):
+                self._services.record_failure(e, task, self._clock())
             self._check_deadline(self._reached(row, progress))
             return
         except (exception.InstanceInError, exception.PreFlightError) as e:
@@ -438,6 +461,7 @@ class Worker:
             LOG.error('Task %s: %s', task.task_id, _unexpected(task, e))
             self._check_deadline(row)
             return
+        self._services.record_success(service_breakers.WATCHING, self._clock())
         row = self._reached(row, progress)
         match progress.stage:
             case base.Stage.COMPLETED:

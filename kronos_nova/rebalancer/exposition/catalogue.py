@@ -190,7 +190,8 @@ def _all() -> tuple[Metric, ...]:
                '1: it is the circuit breaker that has paused it.'),
         Metric('kronos_quarantined', gauge, database, ('kind',),
                'What is left alone: kind is instance, host, disks (a host whose instances\' '
-               'disks are its own), or cells (two hosts of different cells).'),
+               'disks are its own), cells (two hosts of different cells), or service (Nova, '
+               'Placement or Keystone, when executors found that it does not work).'),
         Metric('kronos_draining_hosts', gauge, database, ('scope',),
                'Hosts that packing is emptying over several cycles.'),
         Metric('kronos_predicted_gain', gauge, database, ('scope',),

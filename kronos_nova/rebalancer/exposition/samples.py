@@ -147,7 +147,7 @@ def of_census(census: censuses.Census | None) -> Iterator[Sample]:
         yield 'kronos_tasks', (scope, phase, state), float(number)
     for (scope, state), age in census.ages.items():
         yield 'kronos_oldest_task_age_seconds', (scope, state), age
-    for kind in ('instance', 'host', 'disks', 'cells'):
+    for kind in ('instance', 'host', 'disks', 'cells', 'service'):
         yield 'kronos_quarantined', (kind,), float(census.quarantined.get(kind, 0))
     for kind, (number, age) in census.requests.items():
         yield 'kronos_requests', (kind,), float(number)

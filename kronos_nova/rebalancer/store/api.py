@@ -769,9 +769,17 @@ class Store:
         if len(name) <= tables.NAME_LENGTH:
             self._run(lambda c: quarantine.add(c, plans.CELLS, name, now, seconds, reason))
 
+    def record_outage(self, service: str, now: float, seconds: float, reason: str) -> bool:
+        """Keep that a service fails; True: no executor has seen it fail within ``seconds``."""
+        return self._run(lambda c: quarantine.record_outage(c, service, now, seconds, reason))
+
+    def end_outage(self, service: str) -> None:
+        """Forget an outage: the service works again."""
+        self._run(lambda c: quarantine.lift(c, plans.SERVICE, service))
+
     def quarantines(self, now: float) -> list[Quarantine]:
-        """Those in force, the hosts whose disks are known to be their own, and the
-        pairs of hosts known to be of different cells."""
+        """Those in force, the hosts whose disks are known to be their own, the
+        pairs of hosts known to be of different cells, and the services that fail."""
         return self._read(lambda c: quarantine.lasting(c, now))
 
     def lift(self, kind: str, name: str) -> bool:

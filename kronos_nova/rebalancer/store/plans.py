@@ -36,6 +36,7 @@ SCOPE = 'scope'
 HOST = 'host'
 DISKS = 'disks'
 CELLS = 'cells'
+SERVICE = 'service'
 #: States of swaps that are not over.
 UNSETTLED = ('going', 'undoing')
 _SECONDS = re.compile(r'\b\d+ s\b')

@@ -25,8 +25,8 @@ _table = tables.quarantine
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Quarantine:
-    """``kind`` is ``instance``, ``host``, ``disks`` or ``cells``; ``until`` None is
-    for ever."""
+    """``kind`` is ``instance``, ``host``, ``disks``, ``cells`` or ``service``; ``until`` None
+    is for ever."""
 
     kind: str
     name: str
@@ -73,6 +73,21 @@ def accepted(connection: sa.Connection, host: str, now: float) -> None:
     """A host took an instance: its refusals are forgotten."""
     connection.execute(sa.delete(_table).where(
         _table.c.kind == plans.HOST, _table.c.name == host, _table.c.until <= now))
+
+
+def record_outage(connection: sa.Connection, service: str, now: float, seconds: float,
+                  reason: str) -> bool:
+    """Keep that a service fails; True: no executor has seen it fail within ``seconds``."""
+    key = (_table.c.kind == plans.SERVICE, _table.c.name == service)
+    row = connection.execute(sa.select(_table).where(*key).with_for_update()).first()
+    begins = row is None or row.until <= now
+    values = {'until': now + seconds, 'reason': reason, **({'since': now} if begins else {})}
+    if row is None:
+        connection.execute(sa.insert(_table).values(
+            kind=plans.SERVICE, name=service, refusals=0, **values))
+    else:
+        connection.execute(sa.update(_table).where(*key).values(**values))
+    return begins
 
 
 def lasting(connection: sa.Connection, now: float) -> list[Quarantine]:

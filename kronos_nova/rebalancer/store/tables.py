@@ -173,8 +173,9 @@ cooldown = table(
 )
 
 #: ``kind`` is 'instance', 'host', or, no quarantines, though they end alike, 'disks'
-#: (a host whose instances' disks are its own) and 'cells' (two hosts of different
-#: cells, sorted, set apart by a space); ``until`` NULL is for ever. ``refusals``
+#: (a host whose instances' disks are its own), 'cells' (two hosts of different
+#: cells, sorted, set apart by a space) and 'service' (one that executors found out of
+#: order); ``until`` NULL is for ever. ``refusals``
 #: counts a host's refusals; below the limit ``until`` is not in the future.
 quarantine = table(
     'quarantine',

@@ -77,9 +77,9 @@ def serving(answers: dict[str, list[Any]]) -> Iterator[Served]:
 
     with server.ThreadingHTTPServer(('127.0.0.1', 0), Handler) as httpd:
         url = f'http://127.0.0.1:{httpd.server_port}'
-        served.connection = types.SimpleNamespace(compute=adapter.Adapter(
-            session.Session(auth=token_endpoint.Token(url, 'secret'), timeout=5),
-            service_type='compute', endpoint_override=url))
+        ks = session.Session(auth=token_endpoint.Token(url, 'secret'), timeout=5)
+        served.connection = types.SimpleNamespace(session=ks, compute=adapter.Adapter(
+            ks, service_type='compute', endpoint_override=url))
         threading.Thread(target=httpd.serve_forever, args=(0.02,), daemon=True).start()
         try:
             yield served

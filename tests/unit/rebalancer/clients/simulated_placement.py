@@ -14,6 +14,7 @@
 does is tested in tests/functional/test_provider_trees.py."""
 
 from collections.abc import Callable
+import types
 from typing import Any
 
 from tests.unit.rebalancer.clients import answers
@@ -35,6 +36,7 @@ class Placement:
         self.before: Callable[[str, str | None], None] = lambda _path, _tree: None
         self.asked: list[str] = []
         self.placement = self
+        self.session = types.SimpleNamespace(get_auth_headers=dict)
 
     def allocate(self, consumer: str, on: dict[str, int]) -> None:
         for found in self.on.values():

@@ -23,6 +23,7 @@ from keystoneauth1 import adapter
 from keystoneauth1 import exceptions as ks_exceptions
 from keystoneauth1 import session
 from keystoneauth1 import token_endpoint
+from keystoneauth1.identity import v3
 import pytest
 
 from kronos_nova.rebalancer.clients import api
@@ -55,7 +56,7 @@ def listening(answer: bytes | None) -> Iterator[tuple[str, list[bytes]]]:
 def client(url: str, timeout: float = 5.0) -> api.Api:
     ks = session.Session(auth=token_endpoint.Token(url, 'secret-token'), timeout=timeout)
     proxy = adapter.Adapter(ks, service_type='compute', endpoint_override=url)
-    return api.Api(types.SimpleNamespace(compute=proxy), 'Nova', 'compute')
+    return api.Api(types.SimpleNamespace(compute=proxy, session=ks), 'Nova', 'compute')
 
 
 def post(url: str, timeout: float = 5.0) -> api.ApiError:
@@ -132,7 +133,45 @@ def test_without_a_login_or_an_endpoint_no_get_fares_better(error: Exception) ->
         def get(self, *_args: Any, **_rest: Any) -> None:
             raise error
 
+    logged_in = types.SimpleNamespace(get_auth_headers=dict)
     with pytest.raises(api.ApiError) as caught:
-        api.Api(types.SimpleNamespace(placement=Proxy()), 'Placement', 'placement').get(
+        api.Api(types.SimpleNamespace(placement=Proxy(), session=logged_in), 'Placement',
+                'placement').get(
             '/x', 'x', 'rule', '1.31')
     assert caught.value.unreachable
+
+
+@pytest.mark.parametrize(('answer', 'outage'), [
+    (b'HTTP/1.1 503 No\r\nContent-Length: 0\r\n\r\n', 'Nova'),
+    (b'HTTP/1.1 500 No\r\nContent-Length: 0\r\n\r\n', 'Nova'),
+    (b'HTTP/1.1 401 No\r\nContent-Length: 0\r\n\r\n', 'Nova'), (b'', 'Nova'), (None, 'Nova'),
+    (b'HTTP/1.1 403 No\r\nContent-Length: 0\r\n\r\n', None),
+    (b'HTTP/1.1 404 No\r\nContent-Length: 0\r\n\r\n', None),
+    (b'HTTP/1.0 200 OK\r\n\r\n<html>', None)])
+def test_a_service_that_does_not_work_is_told_from_a_request_that_failed(
+        answer: bytes | None, outage: str | None) -> None:
+    with listening(answer) as (url, _seen):
+        with pytest.raises(api.ApiError) as caught:
+            client(url, 0.3).get('/x', 'x', 'rule', '2.72')
+    assert caught.value.outage == outage
+
+
+@pytest.mark.parametrize('answer', [
+    b'HTTP/1.1 503 No\r\nContent-Length: 0\r\n\r\n', b'', None,
+    b'HTTP/1.1 401 No\r\nContent-Length: 0\r\n\r\n'])
+def test_an_outage_of_keystone_is_not_taken_for_one_of_nova(answer: bytes | None) -> None:
+    """Keystone alone is asked; Nova, which would answer, never is."""
+    with listening(answer) as (url, _), listening(b'HTTP/1.0 200 OK\r\n\r\n{}') as (nova, asked):
+        ks = session.Session(auth=v3.Password(
+            f'{url}/v3', username='kronos', password='secret', user_domain_id='default',
+            project_name='service', project_domain_id='default'), timeout=0.3)
+        found = api.Api(types.SimpleNamespace(session=ks, compute=adapter.Adapter(
+            ks, service_type='compute', endpoint_override=nova)), 'Nova', 'compute')
+        for ask in (lambda: found.get('/x', 'x', 'rule', '2.72'),
+                    lambda: found.post('/x', 'x', '2.72', {}), found.maximum):
+            with pytest.raises(api.ApiError) as caught:
+                ask()
+            assert (caught.value.outage, caught.value.sent) == ('Keystone', False)
+            assert 'Keystone' in caught.value.problem
+            assert 'secret' not in str(caught.value)
+    assert asked == []

@@ -93,12 +93,14 @@ class Bench:
         self.driver = Driver()
         self.told = []
         self.tally = tallies.Tally()
+        self.announced = []
         self.worker = self.new_worker('w1')
 
     def new_worker(self, name, settings=SETTINGS):
         return worker.Worker(self.store, self.driver, settings,
                              lambda event, result: self.told.append((event, result)),
-                             clock=lambda: self.now, name=name, tally=self.tally)
+                             clock=lambda: self.now, name=name, tally=self.tally,
+                             announce=lambda *event: self.announced.append(event))
 
     def counted(self, what):
         """What was counted at all."""

@@ -236,7 +236,7 @@ def test_it_may_be_stopped_or_started_where_it_has_come_to(cloud: answers.Answer
     (novas.stopped('SHUTOFF', None, 'host2'), {'migration': ('node1',)},
      exception.MigrationFailed, 'still has an allocation for it on host1'),
     (novas.stopped('SHUTOFF', None, 'host2'), {'migrations': answers.Response({}, 503)},
-     exception.NovaClientError, 'could not read .*HTTP 503')])
+     exception.ServiceUnavailable, 'could not read .*HTTP 503')])
 def test_a_cold_migration_that_is_not_well_is_told(
         cloud: answers.Answers, server: Any, others: dict[str, Any], kind: type[Exception],
         said: str) -> None:

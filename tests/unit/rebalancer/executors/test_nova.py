@@ -653,7 +653,7 @@ def test_a_time_that_is_none_is_told_with_its_record(
     (answers.server('vm'), exception.MigrationFailed, 'it is on host1 and not on host2'),
     (answers.server('vm', None), exception.MigrationFailed, 'it is on no host and not on host2'),
     (novas.GONE, exception.PreFlightError, 'it was deleted; there is nothing left to move'),
-    (answers.Response({}, 503), exception.NovaClientError,
+    (answers.Response({}, 503), exception.ServiceUnavailable,
      'could not read server vm from Nova: HTTP 503')])
 def test_where_and_how_it_is_after_a_live_migration(
         cloud: answers.Answers, server: Any, kind: type[Exception] | None, said: str) -> None:

@@ -99,7 +99,7 @@ def test_the_marker_is_the_newest_migration_and_when_it_was_read(ready: Ready) -
                         'it was deleted; there is nothing left to move')),
     ('server other', 404, (exception.NovaClientError, None,
                            'could not read server other from Nova: no')),
-    ('server vm', 503, (exception.NovaClientError, None,
+    ('server vm', 503, (exception.ServiceUnavailable, None,
                         'could not read server vm from Nova: no'))])
 def test_only_the_instance_itself_can_be_gone(ready: Ready, what: str, status: int,
                                               expected: Any) -> None:
@@ -205,7 +205,7 @@ def live(uuid: str, source: str | None, destination: str | None, status: str = '
 
 def test_that_a_host_s_migrations_cannot_be_read_is_told(ready: Ready) -> None:
     ready.changed['host2'] = api.ApiError('Nova', 'migrations', 'no', 503)
-    assert ready.refused() == (exception.NovaClientError, None,
+    assert ready.refused() == (exception.ServiceUnavailable, None,
                                'could not read migrations from Nova: no')
 
 

@@ -228,7 +228,7 @@ TAKING = {'acquire_lease', 'retake', 'claim', 'adopt', 'expire', 'settle_swaps',
 NOBODYS = {'pause', 'resume', 'lift', 'cancel', 'resolve_task', 'approve', 'reject', 'cancel_plan',
            'save_wanted', 'purge', 'upgrade'}
 #: Of itself, for those who look.
-ITS_OWN = {'present', 'leave'}
+ITS_OWN = {'present', 'leave', 'record_outage', 'end_outage'}
 #: Steps of other modules, which say themselves what fences them.
 OTHERS = {'transaction'}
 #: News about a host, told after a step that is fenced (Outcomes.failed).
