@@ -52,8 +52,8 @@ class Published:
     """State of the rebalancer that boots must respect.
 
     ``draining`` hosts are being emptied; ``quarantined`` hosts refused moves
-    lately; ``flights`` are migrations under way of instances that belong to a
-    server group. It is void after ``expires_at`` (epoch): an engine that died
+    lately; ``flights`` are migrations under way, of instances that belong to a
+    server group first. It is void after ``expires_at`` (epoch): an engine that died
     in the middle of a drain closes no host for ever.
     """
 
@@ -125,6 +125,19 @@ class Channel:
             return None
         published = _parse(value)
         return published if _holds(published.written_at, published.expires_at, now) else None
+
+
+def choose_flights(cluster: model.Cluster) -> tuple[model.Flight, ...]:
+    """Return at most MAX_MOVES flights that boots may have to respect.
+
+    Members of server groups come first, then instances that a scheduler hint of another one
+    names; any other instance may be named by the hint of a boot to come.
+    """
+    grouped = {uuid for group in cluster.groups for uuid in group.members}
+    hinted = {uuid for instance in cluster.instances.values()
+              for uuids in instance.scheduler_hints.values() for uuid in uuids}
+    return tuple(sorted(cluster.flights, key=lambda f: (
+        f.instance_uuid not in grouped, f.instance_uuid not in hinted))[:MAX_MOVES])
 
 
 def _holds(written_at: float, expires_at: float, now: float | None) -> bool:

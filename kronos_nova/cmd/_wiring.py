@@ -148,11 +148,10 @@ def publisher(conf: cfg.ConfigOpts) -> Callable[..., None] | None:
 
     def publish(draining: frozenset[str], history: model.History,
                 cluster: model.Cluster, now: float) -> None:
-        grouped = {uuid for group in cluster.groups for uuid in group.members}
         try:
             channel.write(published.Published(
                 draining=draining, quarantined=history.quarantined_hosts,
-                flights=tuple(f for f in cluster.flights if f.instance_uuid in grouped),
+                flights=published.choose_flights(cluster),
                 written_at=now,
                 expires_at=now + PUBLISHED_CYCLES * conf.engine.evaluation_interval))
         except Exception as e:  # a client of memcached raises many kinds

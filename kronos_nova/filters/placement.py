@@ -13,32 +13,41 @@
 
 """Keeps instances off hosts that the rebalancer is working on."""
 
+from collections.abc import Iterable
 from typing import Any
+
+from oslo_config import cfg
 
 from kronos_nova import boot
 from kronos_nova import constraints
 from kronos_nova import model
 from kronos_nova import published
 from kronos_nova.constraints import cluster_view
+from kronos_nova.constraints import hints
 from kronos_nova.constraints import server_groups
 from kronos_nova.constraints import service_state
 from kronos_nova.filters import base
+
+HARD_POLICIES = frozenset({model.GroupPolicy.AFFINITY, model.GroupPolicy.ANTI_AFFINITY})
 
 
 class KronosPlacementFilter(base.KronosFilter):
     """Respects what the engine publishes, judged by the rebalancer's rules.
 
     A host that is being emptied or has refused moves lately is avoided, and
-    all pass when nothing else is left. A host to which a member of the
-    instance's anti-affinity group is under way is refused to boots, as Nova
-    itself will when the member has arrived. Nothing published: all pass.
+    all pass when nothing else is left. A boot is refused a host that its
+    server group or its scheduler hints forbid once the members and partners
+    under way have arrived: for anti-affinity and ``different_host`` both ends
+    of the migration count, for affinity the destination, and for
+    ``same_host`` neither. Nothing published: all pass.
 
     A rule is asked about those hosts alone that it could refuse: in a large
-    cloud these are few.
+    cloud these are few. Nova's own filters judge the others.
     """
 
     def judge(self, hosts: list[Any], spec: Any, moving: bool) -> list[Any]:
-        notice = boot.door().notices.look()
+        door = boot.door()
+        notice = door.notices.look()
         if notice is None:
             return hosts
         open_hosts = hosts
@@ -46,17 +55,12 @@ class KronosPlacementFilter(base.KronosFilter):
             suspects = [h for h in hosts if h.host in shut]
             open_hosts = _without(hosts, _refused(
                 suspects, _view(notice), spec, service_state.closed_host)) or hosts
-        if not notice.flights or (group := _group(spec)) is None:
+        if not notice.flights:
             return open_hosts
-        members = {*group.members, spec.instance_uuid}
-        flights = [f for f in notice.flights if f.instance_uuid in members]
-        if not flights:
+        refused = _refused_by_group(hosts, spec, notice.flights) | _refused_by_hints(
+            hosts, spec, notice.flights, door.conf)
+        if not refused:
             return open_hosts
-        ends = {end for f in flights for end in (f.from_host, f.to_host)}
-        suspects = [h for h in hosts
-                    if not h.instances.keys().isdisjoint(members) or h.host in ends]
-        refused = _refused(suspects, _group_view(suspects, group, members, flights), spec,
-                           server_groups.anti_affinity)
         legal = _without(open_hosts, refused) or _without(hosts, refused)
         return hosts if moving and not legal else legal
 
@@ -73,10 +77,68 @@ def _without(hosts: list[Any], refused: set[int]) -> list[Any]:
     return [h for h in hosts if id(h) not in refused] if refused else hosts
 
 
+def _refused_by_group(hosts: list[Any], spec: Any,
+                      flights: Iterable[model.Flight]) -> set[int]:
+    """Return the hosts that the request's server group forbids, by id."""
+    group = _group(spec)
+    if group is None:
+        return set()
+    members = {*group.members, spec.instance_uuid}
+    flying = [f for f in flights if f.instance_uuid in members]
+    if group.policy == model.GroupPolicy.AFFINITY:
+        # The rule ignores the instance itself.
+        flying = [f for f in flying if f.instance_uuid != spec.instance_uuid]
+    if not flying:
+        return set()
+    suspects = _find_suspects(hosts, members, flying)
+    limit = (group.rules or {}).get('max_server_per_host', 1)
+    groups = (model.ServerGroup(group.uuid, model.GroupPolicy(group.policy),
+                                frozenset(members), int(limit)),)
+    instances = _find_instances(suspects, members, flying)
+    if group.policy == model.GroupPolicy.ANTI_AFFINITY:
+        return _refused(suspects, _view_of(instances, flying, groups=groups), spec,
+                        server_groups.anti_affinity)
+    # A host that a member only leaves holds none when it has arrived.
+    for flight in flying:
+        if flight.to_host is not None:
+            instances[flight.instance_uuid] = model.Instance(
+                flight.instance_uuid, flight.to_host)
+    return _refused(suspects, _view_of(instances, (), groups=groups), spec,
+                    server_groups.affinity)
+
+
+def _refused_by_hints(hosts: list[Any], spec: Any, flights: Iterable[model.Flight],
+                      conf: cfg.ConfigOpts) -> set[int]:
+    """Return the hosts that the request's scheduler hints forbid, by id."""
+    wishes = _read_hints(spec)
+    partners = {uuid for uuids in wishes.values() for uuid in uuids}
+    flying = [f for f in flights if f.instance_uuid in partners]
+    if not flying:
+        return set()
+    suspects = _find_suspects(hosts, partners, flying)
+    instances = _find_instances(suspects, partners, flying)
+    uuid = spec.instance_uuid
+    instances[uuid] = model.Instance(uuid, '', scheduler_hints=wishes)
+    options = model.Options(
+        nova_enabled_filters=frozenset(conf.filter_scheduler.enabled_filters))
+    return _refused(suspects, _view_of(instances, flying, options), spec, hints.hints)
+
+
+def _read_hints(spec: Any) -> dict[str, tuple[str, ...]]:
+    """Return the instances that the request's hints name, itself left out."""
+    given = (spec.scheduler_hints if 'scheduler_hints' in spec else None) or {}
+    found = {}
+    for name in ('different_host', 'same_host'):
+        value = given.get(name) or ()
+        uuids = [value] if isinstance(value, str) else value
+        found[name] = tuple(u for u in uuids if u != spec.instance_uuid)
+    return found
+
+
 def _group(spec: Any) -> Any:
-    """The request's anti-affinity group, or None."""
+    """The request's group with a hard policy, or None."""
     group = spec.instance_group if 'instance_group' in spec else None
-    if group is None or group.policy != model.GroupPolicy.ANTI_AFFINITY or 'uuid' not in group:
+    if group is None or group.policy not in HARD_POLICIES or 'uuid' not in group:
         return None
     return group
 
@@ -89,20 +151,31 @@ def _view(notice: published.Published) -> cluster_view.ClusterView:
         history=model.History(quarantined_hosts=notice.quarantined))
 
 
-def _group_view(suspects: list[Any], group: Any, members: set[str],
-                flights: list[model.Flight]) -> cluster_view.ClusterView:
-    """A group's members and flights, as the rules want them."""
+def _find_suspects(hosts: list[Any], uuids: set[str],
+                   flights: list[model.Flight]) -> list[Any]:
+    """Return the hosts that hold one of the instances, or are an end of a flight."""
+    ends = {end for f in flights for end in (f.from_host, f.to_host)}
+    return [h for h in hosts if not h.instances.keys().isdisjoint(uuids) or h.host in ends]
+
+
+def _find_instances(suspects: list[Any], uuids: set[str],
+                    flights: list[model.Flight]) -> dict[str, model.Instance]:
+    """Return the instances by UUID, each on the host where Nova has it."""
     instances: dict[str, model.Instance] = {}
     for host in suspects:
         # The dict is shared with the thread that updates it.
-        for uuid in members.intersection(tuple(host.instances)):
+        for uuid in uuids.intersection(tuple(host.instances)):
             instances[uuid] = model.Instance(uuid, host.host)
     for flight in flights:
         instances.setdefault(flight.instance_uuid, model.Instance(
             flight.instance_uuid, flight.from_host))
-    limit = (group.rules or {}).get('max_server_per_host', 1)
-    groups = (model.ServerGroup(group.uuid, model.GroupPolicy.ANTI_AFFINITY,
-                                frozenset(members), int(limit)),)
+    return instances
+
+
+def _view_of(instances: dict[str, model.Instance], flights: Iterable[model.Flight],
+             options: model.Options | None = None,
+             groups: tuple[model.ServerGroup, ...] = ()) -> cluster_view.ClusterView:
+    """Return instances and flights as the rules want them."""
     cluster = model.Cluster(hosts={}, instances=instances, services={}, groups=groups,
                             flights=tuple(flights))
-    return cluster_view.ClusterView(cluster, model.Options())
+    return cluster_view.ClusterView(cluster, options or model.Options())

@@ -137,6 +137,9 @@ class PlacementFilterTestCase(base.NovaTestCase):
         self.useFixture(fixtures.MonkeyPatch('kronos_nova.boot.NOTICE_INTERVAL', 0.1))
         boot.close()
         self.addCleanup(boot.close)
+        self.flags(enabled_filters=[*base.CONF.filter_scheduler.enabled_filters,
+                                    'DifferentHostFilter', 'SameHostFilter'],
+                   group='filter_scheduler')
         self.flags(directory=self.useFixture(fixtures.TempDir()).path, group='kronos_channel')
         self.channel = published.Channel(base.CONF)
 
@@ -145,6 +148,15 @@ class PlacementFilterTestCase(base.NovaTestCase):
         notice = published.Published(written_at=now, expires_at=now + 600, **fields)
         self.channel.write(notice)
         self.wait_for(lambda: boot.door().notices.look() == notice, 'the notice to arrive')
+
+    def force_away(self, server, host):
+        """Break a group's policy: neither the scheduler nor nova-compute judges the move."""
+        self.flags(disable_group_policy_check_upcall=True, group='workarounds')
+        self.admin_api.microversion = '2.67'
+        self.admin_api.post_server_action(server['id'], {'os-migrateLive': {
+            'host': host, 'block_migration': 'auto', 'force': True}})
+        self.admin_api.microversion = self.microversion
+        self.wait_for(lambda: self.host_of(server) == host, f'{server["id"]} on {host}')
 
     def hosts_of_boots(self, count=3, **kwargs):
         return {self.host_of(self.boot(**kwargs)) for _ in range(count)}
@@ -171,3 +183,22 @@ class PlacementFilterTestCase(base.NovaTestCase):
         # Its own flight does not stand in a member's way.
         self.live_migrate(first, free[0])
         self.assertEqual(free[0], self.host_of(first))
+
+    def test_a_boot_does_not_join_the_host_that_an_affinity_repair_is_leaving(self):
+        group = self.server_group('g', 'affinity')
+        hints = {'group': group['id']}
+        leaving = self.boot(hints=hints, host='host1')
+        # What a repair finds: somebody has forced a member apart.
+        staying = self.boot(hints=hints)
+        self.assertEqual('host1', self.host_of(staying))
+        self.force_away(staying, 'host2')
+        self.publish(flights=(model.Flight(leaving['id'], 'host1', 'host2', 'kronos'),))
+        self.assertEqual({'host2'}, self.hosts_of_boots(hints=hints))
+
+    def test_partners_of_scheduler_hints_count_while_they_are_under_way(self):
+        partner, settled = self.boot(host='host1'), self.boot(host='host2')
+        apart = {'different_host': partner['id']}
+        beside = {'same_host': [partner['id'], settled['id']]}
+        self.publish(flights=(model.Flight(partner['id'], 'host1', 'host2', 'kronos'),))
+        self.assertEqual({'host3'}, self.hosts_of_boots(hints=apart))
+        self.assertEqual({'host2'}, self.hosts_of_boots(hints=beside))

@@ -77,6 +77,8 @@ class FakeDoor:
         self.conf.kronos.hard_ceiling = options.get('hard_ceiling', False)
         self.conf.kronos.unknown_hosts = options.get('unknown_hosts', 'mean')
         self.conf.kronos.fail_closed = options.get('fail_closed', False)
+        self.conf.filter_scheduler.enabled_filters = options.get(
+            'enabled_filters', ['DifferentHostFilter', 'SameHostFilter'])
         self.kept: dict[type, Any] = {}
 
     def look(self, hosts: Any) -> list[scoreboard.Group]:

@@ -48,6 +48,17 @@ def test_what_is_written_is_read_by_another_process_s_channel(conf):
     assert published.Channel(conf).read() == notice
 
 
+def test_flights_of_group_members_and_of_hints_come_first(monkeypatch):
+    flights = [model.Flight(uuid, 'cn1', 'cn2') for uuid in ('any', 'hinted', 'member')]
+    cluster = model.Cluster(
+        hosts={}, services={}, flights=tuple(flights),
+        instances={'x': model.Instance('x', 'cn1', scheduler_hints={'same_host': ('hinted',)})},
+        groups=(model.ServerGroup('g', model.GroupPolicy.AFFINITY, frozenset({'member'})),))
+    assert published.choose_flights(cluster) == tuple(reversed(flights))
+    monkeypatch.setattr(published, 'MAX_MOVES', 1)
+    assert published.choose_flights(cluster) == (flights[2],)
+
+
 def test_nothing_is_nothing(conf):
     assert published.Channel(conf).read() is None
 

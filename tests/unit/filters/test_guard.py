@@ -78,6 +78,8 @@ def read_options(tmp_path, text=''):
     conf = cfg.ConfigOpts()
     scheduler_conf.register(conf)
     raw_cache.register(conf)
+    conf.register_opt(cfg.ListOpt('enabled_filters', default=['DifferentHostFilter']),
+                      group='filter_scheduler')
     conf([], default_config_files=[str(tmp_path / 'nova.conf')])
     conf.set_override('policies_file', [str(tmp_path / 'policies.yaml')], 'kronos')
     return conf
@@ -108,7 +110,8 @@ def make_hosts():
 def make_spec():
     group = nova_fakes.Fields(uuid='g', policy='anti-affinity', rules={},
                               members=['u-member', 'u-moving'])
-    return nova_fakes.spec(project_id='p', num_instances=1, instance_group=group)
+    return nova_fakes.spec(project_id='p', num_instances=1, instance_group=group,
+                           scheduler_hints={'different_host': 'u-moving'})
 
 
 def ask(plugins):
