@@ -169,9 +169,18 @@ class Worker:
                 self.wake.wait(self._pause())
                 self.wake.clear()
 
+        self.close()
+        self._say(False)
+
+    def close(self) -> None:
+        """Give the claims back, so that a successor goes on at once."""
         self.keeper.stop()
         self._hooks.close()
-        self._say(False)
+        try:
+            self._store.release_claims(self.name)
+        except exception.StoreError as e:
+            LOG.warning('Executor %s: its claims are not given back and run out after %g s: %s',
+                        self.name, self._settings.claim_seconds, e)
 
     def _say(self, there: bool) -> None:
         """In the database, from time to time; for those who look."""

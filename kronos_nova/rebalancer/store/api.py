@@ -457,6 +457,10 @@ class Store:
         """We are alive: nobody takes our tasks for ``claim_seconds``."""
         self._run(lambda c: tasks.renew_claim(c, worker, now))
 
+    def release_claims(self, worker: str) -> None:
+        """Give our tasks and hooks to any executor, which need not wait ``claim_seconds``."""
+        self._run(lambda c: tasks.release_claims(c, worker))
+
     def adopt(self, worker: str, scopes: Collection[str] | None, now: float,
               claim_seconds: float) -> list[TaskRow]:
         """Take over what silent workers may have asked Nova for."""

@@ -100,6 +100,11 @@ def take(connection: sa.Connection, worker: str, scopes: Collection[str] | None,
     return found
 
 
+def release(connection: sa.Connection, worker: str) -> None:
+    connection.execute(
+        sa.update(_owed).where(_owed.c.worker == worker).values(heartbeat_at=None))
+
+
 def of(connection: sa.Connection, task_id: str) -> list[Owed]:
     return [_read(row) for row in connection.execute(
         sa.select(_owed).where(_owed.c.task_id == task_id)

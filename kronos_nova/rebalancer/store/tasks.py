@@ -213,6 +213,11 @@ def _renewed(worker: str, now: float) -> sa.Update:
     return sa.update(_task).where(held_by(worker)).values(heartbeat_at=now)
 
 
+def release_claims(connection: sa.Connection, worker: str) -> None:
+    connection.execute(sa.update(_task).where(held_by(worker)).values(heartbeat_at=None))
+    owed.release(connection, worker)
+
+
 def held_by(worker: str) -> ColumnElement[bool]:
     return sa.and_(_task.c.worker == worker, _in(rows.IN_FLIGHT))
 

@@ -234,7 +234,7 @@ class ExecutorProcess(Process):
 
     def _stop(self) -> None:
         if self.worker is not None:
-            self.worker._hooks.close()
+            self.worker.close()
 
     def wake(self) -> None:
         self.poll_at = min(self.poll_at, self.run.now)

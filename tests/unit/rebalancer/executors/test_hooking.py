@@ -675,6 +675,10 @@ def test_at_its_end_an_executor_lets_go_and_what_is_owed_stays_owed(bench):
     bench.worker.stop()
     bench.worker.run()
     assert bench.hooks['one'].closed == ['before', 'hook'] and len(bench.owed()) == 1
+    first, = bench.owed()
+    bench.worker = bench.new_worker('w2')
+    bench.passes(3)
+    assert first.owed_id not in {owed.owed_id for owed in bench.owed()}, 'a successor ended it'
 
 
 def test_how_an_earlier_attempt_ended_is_not_told_of_one_that_never_did(bench):

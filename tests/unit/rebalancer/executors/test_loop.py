@@ -435,3 +435,31 @@ def test_a_jump_of_the_databases_clock_cancels_nothing_before_it_has_lasted(benc
     bench.now += database_clock.JUMP_SECONDS
     clocks.passes()
     assert bench.state is TaskState.CANCELLED
+
+
+@pytest.mark.parametrize('state', [TaskState.CLAIMED, TaskState.SUBMITTED, TaskState.UNKNOWN])
+def test_the_successor_of_an_executor_that_stopped_in_order_goes_on_at_once(bench, state):
+    bench.plan()
+    bench.driver.answers['look'] = [base.Stage.RUNNING]
+    bench.passes()
+    bench.store.mark(bench.tasks[0].task_id, 'w1', [TaskState.SUBMITTED], TaskState.UNKNOWN,
+                     bench.now)
+    with bench.store.engine.begin() as connection:
+        connection.execute(sqlalchemy.text('UPDATE task SET state = :state'),
+                           {'state': state.value})
+    bench.worker.stop()
+    bench.worker.run()
+    bench.driver.answers['look'] = [base.Stage.COMPLETED]
+    bench.passes(2, seconds=11, by=bench.new_worker('w2'))
+    assert bench.state is TaskState.COMPLETED and bench.row().worker == 'w2'
+
+
+def test_claims_that_cannot_be_given_back_run_out_and_that_is_said(bench, caplog, monkeypatch):
+    def away(self, worker):
+        raise exception.StoreError(problem='is away', remedy='Start it.')
+
+    monkeypatch.setattr(type(bench.store), 'release_claims', away)
+    bench.worker.stop()
+    bench.worker.run()
+    assert 'its claims are not given back and run out after 60 s: The database is away' in (
+        caplog.text)

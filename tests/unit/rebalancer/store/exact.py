@@ -181,6 +181,14 @@ def a_sign_of_life_is_of_what_is_in_flight(store):
     assert changed(store, lambda: store.renew_claim('other', NOW + 9)) == (None, {})
 
 
+def claims_that_are_given_back_are_ours_alone(store):
+    ids = crowd(store)
+    assert changed(store, lambda: store.release_claims('other')) == (None, {})
+    _, found = changed(store, lambda: store.release_claims('w'))
+    assert found == {ids[scope, state]: {'heartbeat_at': None}
+                     for scope in ('blue', 'green') for state in rows.IN_FLIGHT}
+
+
 def an_adoption_is_of_silent_tasks_that_nova_may_know(store):
     ids = crowd(store)
     assert changed(store, lambda: store.adopt('new', None, NOW + 59, 60)) == ([], {})
@@ -385,6 +393,7 @@ ALL = [
     what_has_no_end_of_its_time_can_be_claimed_and_what_has_until_then,
     a_mark_changes_its_task_alone, a_requeue_changes_its_task_alone,
     an_end_changes_its_task_alone, a_sign_of_life_is_of_what_is_in_flight,
+    claims_that_are_given_back_are_ours_alone,
     an_adoption_is_of_silent_tasks_that_nova_may_know,
     one_silent_worker_is_adopted_from_and_not_its_neighbour,
     what_is_late_is_cancelled_in_its_scope_alone, a_claim_changes_its_task_alone,

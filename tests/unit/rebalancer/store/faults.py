@@ -208,6 +208,7 @@ UNDER_A_LEASE = {
     'release': lambda store, lease: store.release(lease)}
 UNDER_A_CLAIM = {
     'renew_claim': lambda store, row: store.renew_claim('zombie', NOW + 99),
+    'release_claims': lambda store, row: store.release_claims('zombie'),
     'mark': lambda store, row: store.mark(
         row.task.task_id, 'zombie', list(TaskState), TaskState.SUBMITTED, NOW, error='x'),
     'requeue': lambda store, row: store.requeue(
