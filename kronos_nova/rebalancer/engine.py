@@ -65,6 +65,8 @@ REMEMBERED_SECONDS = 600.0
 FAILURE_SECONDS = 3600.0
 #: Old plans are looked for so many seconds apart.
 FORGET_EVERY = 3600.0
+#: One purge begins no batch after so many seconds: the next cycle waits for it.
+FORGET_SECONDS = 30.0
 
 Cast = Callable[[model.Task], None]
 
@@ -259,7 +261,8 @@ class Engine:
         try:
             count = self._store.purge(self._store.now() - self._conf.engine.keep_days * 86400,
                                       judged=self._conf.engine.breaker_worse_plans,
-                                      remembered=settling.remembered(window))
+                                      remembered=settling.remembered(window),
+                                      seconds=FORGET_SECONDS)
         except exception.StoreError as e:
             LOG.warning('Old plans are not deleted this time: %s', e)
         else:

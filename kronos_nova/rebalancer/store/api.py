@@ -24,10 +24,11 @@ from collections.abc import Collection
 from collections.abc import Iterable
 from collections.abc import Mapping
 from collections.abc import Sequence
+import functools
+import time
 from typing import Any, TypeVar
 
 from oslo_config import cfg
-from oslo_db import exception as db_exception
 import sqlalchemy as sa
 from sqlalchemy.sql.elements import ColumnElement
 import tenacity
@@ -75,7 +76,8 @@ from kronos_nova.rebalancer.store.rows import TaskRow
 _T = TypeVar('_T')
 #: An executor that was heard of within so many seconds is there.
 WRITER_SECONDS = 300.0
-_RACES = (db_exception.DBDeadlock, db_exception.DBDuplicateEntry)
+#: The longest rest between two batches of a purge.
+PURGE_REST = 1.0
 #: No cap: more than anybody migrates.
 UNLIMITED = 2**31
 
@@ -106,7 +108,7 @@ class Store:
     def _run(self, step: Callable[[sa.Connection], _T], *, begin: str = 'IMMEDIATE') -> _T:
         with database.explained(self.engine):
             for attempt in tenacity.Retrying(
-                    retry=tenacity.retry_if_exception_type(_RACES), reraise=True,
+                    retry=tenacity.retry_if_exception(database.is_race), reraise=True,
                     stop=tenacity.stop_after_attempt(8),
                     wait=tenacity.wait_random_exponential(0.02, max=1.0)):
                 with attempt:
@@ -164,7 +166,7 @@ class Store:
             now = float(connection.execute(sa.select(self._now())).scalar_one())
             engines = connection.scalars(sa.select(lease.c.owner).where(lease.c.until > now))
             executors = connection.scalars(sa.select(task.c.worker).where(
-                task.c.worker.is_not(None), task.c.active_instance.is_not(None),
+                task.c.worker.is_not(None), rows.is_live(),
                 task.c.heartbeat_at > now - WRITER_SECONDS))
             return [*engines, *executors]
         return self._read(step)
@@ -259,8 +261,10 @@ class Store:
         return self._read(plans.mark)
 
     def ended(self) -> tuple[int, float]:
-        """How many tasks are over, and when the last one ended: another answer says that
-        some have ended since."""
+        """Count the newest ended tasks; return the time of the newest end as well.
+
+        Another answer later says that tasks have ended since. See :func:`tasks.ended`.
+        """
         return self._read(tasks.ended)
 
     def present(self, name: str, scopes: Collection[str] | None) -> None:
@@ -331,16 +335,11 @@ class Store:
         """The newest plans, of one scope or of all, newest first."""
         wanted = sa.true() if scope is None else tables.plan.c.scope == scope
         return self._plans(sa.select(tables.plan).where(wanted).order_by(
-            tables.plan.c.created_at.desc(), tables.plan.c.plan_id).limit(limit))
+            tables.plan.c.created_at.desc(), tables.plan.c.plan_id.desc()).limit(limit))
 
     def newest_plans(self) -> dict[str, PlanRow]:
         """Scope -> its newest plan, also of a dry run."""
-        newest = sa.select(tables.plan.c.scope, sa.func.max(tables.plan.c.created_at).label(
-            'at')).group_by(tables.plan.c.scope).subquery()
-        return {row.plan.scope: row for row in self._plans(
-            sa.select(tables.plan).join(newest, sa.and_(
-                tables.plan.c.scope == newest.c.scope, tables.plan.c.created_at == newest.c.at))
-            .order_by(tables.plan.c.plan_id))}
+        return {row.plan.scope: row for row in self._plans(plans.newest())}
 
     def _plans(self, query: sa.Select[Any]) -> list[PlanRow]:
         return self._read(lambda c: [
@@ -354,22 +353,40 @@ class Store:
             .where(budget.c.scope == scope, budget.c.spent_at >= since)).scalar_one()))
 
     def purge(self, older_than: float, *, judged: int = 3,
-              remembered: float = settling.REMEMBERED) -> int:
+              remembered: float = settling.REMEMBERED, seconds: float | None = None) -> int:
         """Forget what ended before; returns the number of plans forgotten.
 
         Live tasks, running cooldowns, quarantines and pauses, completions of
         the last hours, and what circuit breakers go by stay, whatever is
-        asked.
+        asked. Each batch is a transaction, and after it other writers have as long as it took.
 
         :param judged: by so many plans of a scope its breaker decides.
         :param remembered: seconds that completed moves are asked for, as in
             :meth:`history`.
+        :param seconds: begin no batch after so long; the next purge goes on. None: purge all.
         """
-        def step(connection: sa.Connection) -> int:
-            now = float(connection.execute(sa.select(self._now())).scalar_one())
-            requests.purge(connection, older_than, now)
-            return plans.purge(connection, now, min(older_than, now - remembered), judged)
-        return self._run(step)
+        started = time.monotonic()
+        now = self.now()
+        limit = min(older_than, now - remembered, now - settling.REMEMBERED)
+        count, after = 0, plans.Position(-1.0, '')
+        steps: list[Callable[[sa.Connection], bool]] = [
+            functools.partial(requests.purge, older_than=older_than, now=now),
+            *(functools.partial(plans.purge_lapsed, table=table, limit=limit)
+              for table in plans.LAPSING)]
+        while seconds is None or time.monotonic() < started + seconds:
+            began = time.monotonic()
+            batch = self._read(functools.partial(plans.oldest, limit=limit, after=after))
+            if batch:
+                after = batch[-1]
+                count += self._run(functools.partial(
+                    plans.purge, batch=[plan.plan_id for plan in batch], limit=limit,
+                    judged=judged))
+            elif not steps:
+                break
+            elif not self._run(steps[0]):
+                steps.pop(0)
+            time.sleep(min(PURGE_REST, time.monotonic() - began))
+        return count
 
     # Tasks.
 
@@ -399,7 +416,7 @@ class Store:
         return self._read(lambda c: [rows.task_row(row) for row in c.execute(
             sa.select(task).where(
                 task.c.from_host == host,
-                sa.or_(task.c.active_instance.is_not(None), task.c.updated_at >= since))
+                sa.or_(task.c.completed_at.is_(None), task.c.completed_at >= since))
             .order_by(task.c.created_at, task.c.task_id)).mappings()])
 
     def tasks_of_instance(self, uuid: str, limit: int) -> list[TaskRow]:

@@ -85,11 +85,14 @@ def _scopes(connection: sa.Connection, now: float, busy: Collection[str]) -> dic
     lease, drain, outcome = tables.lease, tables.drain, tables.outcome
     draining = {row.scope: row.number for row in connection.execute(
         sa.select(drain.c.scope, sa.func.count().label('number')).group_by(drain.c.scope))}
-    newest = sa.select(outcome.c.scope, sa.func.max(outcome.c.realised_at).label('at')).group_by(
-        outcome.c.scope).subquery()
-    came = {row.scope: row for row in connection.execute(sa.select(outcome).join(
-        newest, sa.and_(outcome.c.scope == newest.c.scope,
-                        outcome.c.realised_at == newest.c.at)))}
+    # Two steps: in one, SQLite would begin with all outcomes.
+    newest = sa.select(outcome.c.plan_id).where(
+        outcome.c.scope == lease.c.scope, outcome.c.realised_at.is_not(None)).order_by(
+            outcome.c.realised_at.desc(), outcome.c.planned_at.desc()).limit(1)
+    judged = connection.scalars(sa.select(newest.correlate(lease).scalar_subquery())
+                                .select_from(lease)).all()
+    came = {row.scope: row for row in connection.execute(
+        sa.select(outcome).where(outcome.c.plan_id.in_(judged)))}
     found = {}
     for row in connection.execute(sa.select(lease).where(
             sa.or_(leases.of_late(sa.literal(now)), lease.c.scope.in_(sorted(busy))))):
@@ -117,7 +120,7 @@ def _tasks(connection: sa.Connection, now: float) -> tuple[
                       sa.func.count().label('number'),
                       sa.func.min(task.c.created_at).label('since'),
                       sa.func.sum(sa.case((limit <= now, 1), else_=0)).label('late'))
-            .where(task.c.active_instance.is_not(None))
+            .where(rows.is_live())
             .group_by(task.c.scope, task.c.phase, task.c.state)):
         tasks[row.scope, row.phase, row.state] = int(row.number)
         age = max(0.0, now - row.since)

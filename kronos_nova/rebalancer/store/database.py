@@ -40,6 +40,8 @@ BUSY_SECONDS = 30
 IDLE_SECONDS = 20
 #: Whoever does not want to wait gives up after so many seconds.
 IMPATIENCE = 5
+#: MariaDB: Record has changed since last read.
+_RECORD_CHANGED = 1020
 _SQLITE_REMEDIES = {
     'is locked': f'Another process has been writing to it for more than {BUSY_SECONDS} s: see '
                  'which one has the file open (fuser -v FILE) and hangs.',
@@ -234,6 +236,21 @@ def _prepare_server(engine: sa.Engine) -> None:
         with contextlib.closing(connection.cursor()) as cursor:
             cursor.execute(text)
         connection.commit()  # else the end of a transaction could undo it
+
+
+def is_race(error: BaseException) -> bool:
+    """Tell whether another transaction came between, so that this one is to run again.
+
+    MariaDB's 1020 (snapshot isolation, the default since 11.6) is not mapped by oslo.db
+    before 18.1.
+    """
+    if isinstance(error, db_exception.DBDeadlock | db_exception.DBDuplicateEntry):
+        return True
+    if not isinstance(error, db_exception.DBError | sa_exc.DBAPIError):
+        return False
+    inner: Any = getattr(error, 'inner_exception', None) or error
+    inner = getattr(inner, 'orig', None) or inner
+    return getattr(inner, 'args', ())[:1] == (_RECORD_CHANGED,)
 
 
 @contextlib.contextmanager

@@ -196,7 +196,7 @@ def end(connection: sa.Connection, plan_id: str, now: float, said: Said, verb: s
         scope = ended[0].aggregate
         leases.overtake(connection, scope)
         left = {task.from_host for task in ended} - set(connection.scalars(
-            sa.select(_task.c.from_host).where(_task.c.active_instance.is_not(None))))
+            sa.select(_task.c.from_host).where(rows.is_live())))
         plans.set_draining(connection, scope, plans.draining(connection, scope)
                            - (left & _drains(connection, plan_id)), now)
     note(connection, plan_id, now, verb, said, len(ended))
@@ -245,7 +245,7 @@ def asked_by(connection: sa.Connection, plan_ids: Collection[str]) -> dict[str, 
 def untold(connection: sa.Connection, scope: str) -> list[Decision]:
     """What was said of the scope's plans and nobody has been told of, oldest first."""
     return _found(connection, sa.and_(
-        _decision.c.told.is_not(sa.true()), _decision.c.plan_id.in_(
+        _decision.c.told.is_(None), _decision.c.plan_id.in_(
             sa.select(tables.plan.c.plan_id).where(tables.plan.c.scope == scope))))
 
 

@@ -13,6 +13,7 @@
 
 """What came of plans: foreseen and realised imbalance, failures of late."""
 
+from collections.abc import Iterable
 import json
 from typing import Any
 
@@ -72,12 +73,16 @@ def _alone(connection: sa.Connection, outcome: Any) -> bool:
     """Whether the plan moved something, and no later one did: a drain or a
     repair that came after it has its own part in what scores show."""
     task = tables.task
-    moved = connection.execute(
-        sa.select(task.c.plan_id)
-        .where(task.c.scope == outcome.scope, task.c.state == TaskState.COMPLETED.value,
-               sa.or_(task.c.plan_id == outcome.plan_id,
-                      task.c.created_at > outcome.planned_at)).distinct()).scalars().all()
-    return list(moved) == [outcome.plan_id]
+    completed = sa.and_(task.c.scope == outcome.scope,
+                        task.c.state == TaskState.COMPLETED.value)
+    moved = connection.execute(sa.select(task.c.task_id).where(
+        completed, task.c.plan_id == outcome.plan_id).limit(1)).first()
+    # What was made after the plan has also ended after it.
+    overtaken = connection.execute(sa.select(task.c.task_id).where(
+        completed, task.c.completed_at > outcome.planned_at,
+        task.c.created_at > outcome.planned_at, task.c.plan_id != outcome.plan_id,
+        ).limit(1)).first()
+    return moved is not None and overtaken is None
 
 
 def _growth(connection: sa.Connection, plan_id: str, load: float | None) -> float:
@@ -105,11 +110,11 @@ def _realised_since(scope: str, since: float, limit: int) -> sa.Select[Any]:
             .limit(limit))
 
 
-def counted(connection: sa.Connection, limit: int) -> set[str]:
+def counted(connection: sa.Connection, limit: int, scopes: Iterable[str]) -> set[str]:
     """The plans that a breaker goes by, or will: each scope's newest ones
     since it tripped last, and the newest whose end nobody has seen yet."""
     found: set[str] = set()
-    for scope in list(connection.scalars(sa.select(_outcome.c.scope).distinct())):
+    for scope in scopes:
         found.update(outcome.plan_id for outcome in realised(connection, scope, limit))
         found.update(connection.scalars(
             sa.select(_outcome.c.plan_id)

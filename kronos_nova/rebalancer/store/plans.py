@@ -13,11 +13,13 @@
 
 """Plans and what they leave behind: cooldowns, budgets, drains, history."""
 
+from collections.abc import Collection
 from collections.abc import Iterable
 from collections.abc import Sequence
 import dataclasses
+import json
 import re
-from typing import Any
+from typing import Any, NamedTuple
 
 import sqlalchemy as sa
 
@@ -39,6 +41,8 @@ CELLS = 'cells'
 SERVICE = 'service'
 #: States of swaps that are not over.
 UNSETTLED = ('going', 'undoing')
+#: Tables of what ends by itself.
+LAPSING = (tables.cooldown, tables.quarantine, tables.pause)
 _SECONDS = re.compile(r'\b\d+ s\b')
 
 
@@ -54,7 +58,7 @@ def mark(connection: sa.Connection) -> Mark:
     task, drain = tables.task, tables.drain
     return Mark(
         frozenset(connection.scalars(
-            sa.select(task.c.task_id).where(task.c.active_instance.is_not(None)))),
+            sa.select(task.c.task_id).where(rows.is_live()))),
         frozenset((row.scope, row.host) for row in connection.execute(
             sa.select(drain.c.scope, drain.c.host))))
 
@@ -239,7 +243,8 @@ def history(connection: sa.Connection, scope: str, now: float,
             remembered: float) -> model.History:
     cooling = connection.execute(*_cooling(now)).all()
     held = connection.execute(*_quarantined(now)).all()
-    completed = connection.execute(*_completed(now - remembered)).mappings()
+    completed = [row for row in connection.execute(*_completed(now - remembered))
+                 if row.state == model.TaskState.COMPLETED.value]
     hosts = draining(connection, scope)
     pause = pauses.of(connection, scope, now)
     return model.History(
@@ -253,7 +258,7 @@ def history(connection: sa.Connection, scope: str, now: float,
         scope_cooling=max((row.until - now for row in cooling
                            if row.kind == SCOPE and row.name == scope), default=0.0),
         draining=frozenset(hosts),
-        completed=tuple((_move(row), row['completed_at']) for row in completed),
+        completed=tuple((_move(row), row.completed_at) for row in completed),
         measured=measured.newest(connection))
 
 
@@ -270,10 +275,14 @@ def _quarantined(now: float) -> sa.Select[Any]:
 
 @statements.once
 def _completed(since: float) -> sa.Select[Any]:
+    # history() leaves out those that did not succeed: by their states SQLite would look for
+    # them, and find all that have ever completed.
     task = tables.task
-    return sa.select(task).where(
-        task.c.state == model.TaskState.COMPLETED.value, task.c.completed_at > since
-        ).order_by(task.c.completed_at, task.c.task_id)
+    return sa.select(
+        task.c.instance_uuid, task.c.from_host, task.c.to_host, task.c.phase, task.c.attempt,
+        task.c.improvement, task.c.improvements, task.c.wave, task.c.requires, task.c.state,
+        task.c.completed_at,
+        ).where(task.c.completed_at > since).order_by(task.c.completed_at, task.c.task_id)
 
 
 def _pair(name: str) -> tuple[str, str]:
@@ -282,33 +291,78 @@ def _pair(name: str) -> tuple[str, str]:
 
 
 def _move(row: Any) -> model.Move:
-    task = rows.task_row(row).task
-    return model.Move(task.instance_uuid, task.from_host, task.to_host, task.phase,
-                      improvement=task.improvement, wave=task.wave, requires=task.requires)
+    return model.Move(
+        row.instance_uuid, row.from_host, row.to_host, model.Phase(row.phase),
+        improvement=rows.improvement(row.improvement, row.improvements, row.attempt),
+        wave=row.wave, requires=tuple(json.loads(row.requires)))
 
 
-def purge(connection: sa.Connection, now: float, older_than: float, judged: int) -> int:
-    """Forget what ended before ``older_than``; returns how many plans.
+class Position(NamedTuple):
+    """A plan's place among all, the oldest first."""
 
-    Kept whatever is asked: live tasks and their plans, running cooldowns,
-    quarantines and pauses, leases, what :func:`history` still reports, and the
-    plans that circuit breakers go by.
+    created_at: float
+    plan_id: str
+
+
+def oldest(connection: sa.Connection, limit: float, after: Position) -> list[Position]:
+    """A batch of the plans that were made before ``limit``, the oldest after ``after`` first."""
+    plan = tables.plan
+    found = connection.execute(
+        sa.select(plan.c.created_at, plan.c.plan_id, plan.c.moves)
+        .where(plan.c.created_at < limit, plan.c.created_at >= after.created_at,
+               sa.or_(plan.c.created_at > after.created_at, plan.c.plan_id > after.plan_id))
+        .order_by(plan.c.created_at, plan.c.plan_id).limit(statements.BATCH // 2)).all()
+    number = 0
+    batch: list[Position] = []
+    for row in found:
+        number += 1 + row.moves
+        if batch and number > statements.BATCH:
+            break
+        batch.append(Position(row.created_at, row.plan_id))
+    return batch
+
+
+def purge(connection: sa.Connection, batch: Collection[str], limit: float, judged: int) -> int:
+    """Forget those of the plans that have ended before ``limit``; returns how many.
+
+    Kept whatever is asked: live tasks and their plans, leases, what :func:`history` still
+    reports, and the plans that circuit breakers go by.
     """
-    limit = min(older_than, now - settling.REMEMBERED)
     task, plan, swap = tables.task, tables.plan, tables.swap
     needed = sa.union(
-        sa.select(task.c.plan_id).where(sa.or_(
-            task.c.active_instance.is_not(None), task.c.updated_at >= limit)),
+        sa.select(task.c.plan_id).where(task.c.plan_id.in_(batch), sa.or_(
+            rows.is_live(), task.c.updated_at >= limit)),
         sa.select(task.c.plan_id).join(swap, swap.c.swap_id == task.c.swap_id).where(
-            swap.c.state.in_(UNSETTLED)),
-        sa.select(swap.c.plan_id).where(swap.c.state.in_(UNSETTLED)))
-    counted = outcomes.counted(connection, judged)
-    old = [plan_id for plan_id in connection.scalars(sa.select(plan.c.plan_id).where(
-        plan.c.created_at < limit, plan.c.plan_id.not_in(needed))) if plan_id not in counted]
-    for start in range(0, len(old), 500):
-        part = old[start:start + 500]
-        for table in (task, tables.budget, tables.outcome, tables.decision, swap, plan):
-            connection.execute(sa.delete(table).where(table.c.plan_id.in_(part)))
-    for table in (tables.cooldown, tables.quarantine, tables.pause):
-        connection.execute(sa.delete(table).where(table.c.until < limit))
+            task.c.plan_id.in_(batch), swap.c.state.in_(UNSETTLED)),
+        sa.select(swap.c.plan_id).where(
+            swap.c.plan_id.in_(batch), swap.c.state.in_(UNSETTLED)))
+    scopes = connection.scalars(
+        sa.select(plan.c.scope).where(plan.c.plan_id.in_(batch)).distinct()).all()
+    old = sorted(set(batch) - set(connection.scalars(needed))
+                 - outcomes.counted(connection, judged, scopes))
+    if not old:
+        return 0
+    for table in (task, tables.budget, tables.outcome, tables.decision, swap, plan):
+        connection.execute(sa.delete(table).where(table.c.plan_id.in_(old)))
     return len(old)
+
+
+def purge_lapsed(connection: sa.Connection, table: sa.Table, limit: float) -> bool:
+    """Forget a batch of what lapsed before; return whether more is left."""
+    return statements.delete_oldest(connection, table.c.until, limit)
+
+
+def newest() -> sa.Select[Any]:
+    """The newest plan of each scope.
+
+    Goes from scope to scope in the index: MAX() of each group would read all of it.
+    """
+    plan, more = tables.plan, tables.plan.alias()
+    scopes = sa.select(sa.func.min(plan.c.scope).label('scope')).cte('scopes', recursive=True)
+    scopes = scopes.union_all(
+        sa.select(sa.select(sa.func.min(more.c.scope)).where(more.c.scope > scopes.c.scope)
+                  .correlate(scopes).scalar_subquery()).where(scopes.c.scope.is_not(None)))
+    last = (sa.select(sa.func.max(more.c.created_at)).where(more.c.scope == scopes.c.scope)
+            .correlate(scopes).scalar_subquery())
+    return (sa.select(plan).join(scopes, plan.c.scope == scopes.c.scope)
+            .where(plan.c.created_at == last).order_by(plan.c.plan_id))

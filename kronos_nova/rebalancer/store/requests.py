@@ -25,6 +25,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from kronos_nova import exception
+from kronos_nova.rebalancer.store import statements
 from kronos_nova.rebalancer.store import tables
 
 _request = tables.request
@@ -173,12 +174,14 @@ def waiting(connection: sa.Connection) -> list[tuple[str, int, float]]:
         .order_by(_request.c.kind))]
 
 
-def purge(connection: sa.Connection, older_than: float, now: float) -> None:
-    """Forget those that were answered before, but none of the last :data:`KEPT_SECONDS`: a broker
-    may deliver their messages once more."""
-    older_than = min(older_than, now - KEPT_SECONDS)
-    connection.execute(sa.delete(_request).where(
-        _request.c.told_at.is_not(None), _request.c.ended_at < older_than))
+def purge(connection: sa.Connection, older_than: float, now: float) -> bool:
+    """Forget a batch of those that were answered before; return whether more are left.
+
+    Keeps those of the last :data:`KEPT_SECONDS`: a broker may deliver their messages once more.
+    """
+    return statements.delete_oldest(
+        connection, _request.c.ended_at, min(older_than, now - KEPT_SECONDS),
+        _request.c.told_at.is_not(None))
 
 
 def _found(row: sa.RowMapping) -> Request:

@@ -23,6 +23,7 @@ import sqlalchemy as sa
 from kronos_nova import model
 from kronos_nova.model import TaskState
 from kronos_nova.rebalancer import timings
+from kronos_nova.rebalancer.store import tables
 
 #: States that hold a slot of the concurrency caps.
 IN_FLIGHT = (TaskState.CLAIMED, TaskState.SUBMITTING, TaskState.SUBMITTED, TaskState.UNKNOWN)
@@ -37,6 +38,11 @@ CANCELLED_TYPE = 'MigrationCancelled'
 LIVE = tuple(state for state in TaskState if not state.terminal)
 #: So many attempts of a task are kept, the newest.
 KEPT_ATTEMPTS = 50
+
+
+def is_live() -> sa.ColumnElement[bool]:
+    """Match live tasks by their states: SQLite uses no index for ``IS NOT NULL``."""
+    return tables.task.c.state.in_([sa.literal(state.value) for state in LIVE])
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -121,19 +127,27 @@ def attempts_text(known: Sequence[model.Attempt]) -> str:
     return json.dumps([dataclasses.asdict(a) for a in known[-KEPT_ATTEMPTS:]])
 
 
+def improvement(first: float, others: str | None, attempt: int) -> float:
+    """That of the destination of this attempt.
+
+    Of a task without scores, or of an earlier release, that of its first
+    destination is all that is known.
+    """
+    known = [first, *json.loads(others or '[]')] if attempt else [first]
+    return float(known[attempt]) if attempt < len(known) else first
+
+
 def task_row(row: sa.RowMapping) -> TaskRow:
     destinations = json.loads(row['destinations'])
     now = row['attempt']
-    # Of a task without scores, or of an earlier release, that of its first
-    # destination is all that is known.
     improvements = [row['improvement'], *json.loads(row['improvements'] or '[]')]
-    of = improvements[now] if now < len(improvements) else row['improvement']
     task = model.Task(
         task_id=row['task_id'], plan_id=row['plan_id'], aggregate=row['scope'],
         instance_uuid=row['instance_uuid'], instance_name=row['instance_name'],
         from_host=row['from_host'], to_host=row['to_host'],
         alternates=tuple(destinations[now + 1:]), phase=model.Phase(row['phase']),
-        policy_names=tuple(json.loads(row['policy_names'])), improvement=of,
+        policy_names=tuple(json.loads(row['policy_names'])),
+        improvement=improvement(row['improvement'], row['improvements'], now),
         alternate_improvements=tuple(improvements[now + 1:]),
         priority=row['priority'], wave=row['wave'], requires=tuple(json.loads(row['requires'])),
         max_retries=row['max_retries'], retry_count=row['retry_count'],

@@ -270,7 +270,7 @@ def waits() -> sa.ColumnElement[bool]:
 
 
 def _unlogged() -> sa.ColumnElement[bool]:
-    return sa.and_(_in(LOGGED), _swap.c.logged.is_not(sa.true()))
+    return sa.and_(_in(LOGGED), _swap.c.logged.is_(None))
 
 
 def log(connection: sa.Connection) -> list[Swap]:

@@ -114,6 +114,9 @@ task = table(
     sa.Index('task_plan_id', 'plan_id'),
     sa.Index('task_state_order', 'state', 'not_before', 'priority'),
     sa.Index('task_completed', 'completed_at'),
+    sa.Index('task_scope_ended', 'scope', 'state', 'completed_at'),
+    sa.Index('task_from_host', 'from_host', 'completed_at'),
+    sa.Index('task_instance', 'instance_uuid', 'created_at'),
     sa.Index('task_swap_id', 'swap_id'),
 )
 
@@ -134,7 +137,7 @@ swap = table(
     sa.Column('passes', sa.BigInteger, nullable=False),
     sa.Column('logged', sa.Boolean),
     sa.Index('swap_plan_id', 'plan_id'),
-    sa.Index('swap_state', 'state'),
+    sa.Index('swap_state_logged', 'state', 'logged'),
 )
 
 #: Hooks that have begun for an attempt of a task and have not been ended: ``number`` is
@@ -170,6 +173,7 @@ cooldown = table(
     sa.Column('kind', sa.String(16), primary_key=True),
     sa.Column('name', name(), primary_key=True),
     sa.Column('until', sa.Double, nullable=False),
+    sa.Index('cooldown_until', 'until'),
 )
 
 #: ``kind`` is 'instance', 'host', or, no quarantines, though they end alike, 'disks'
@@ -252,6 +256,7 @@ outcome = table(
     sa.Column('combined_realised', sa.Double),
     sa.Column('realised_at', sa.Double),
     sa.Index('outcome_scope_planned', 'scope', 'planned_at'),
+    sa.Index('outcome_scope_realised', 'scope', 'realised_at', 'planned_at'),
 )
 
 #: What operators have said of plans: ``verb`` is approved, rejected or cancelled;
@@ -270,6 +275,7 @@ decision = table(
     # Listeners know of it; without a value, as commands write it, they do not.
     sa.Column('told', sa.Boolean),
     sa.Index('decision_plan_id', 'plan_id'),
+    sa.Index('decision_told', 'told'),
 )
 
 #: Since when plans of a scope have wanted to move instances for balance's sake.

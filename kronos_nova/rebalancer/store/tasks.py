@@ -40,6 +40,9 @@ _task = tables.task
 EXPIRED_TYPE = 'TaskExpired'
 LAPSED = 'Nobody approved it in time.'
 
+#: ended() counts tasks that ended within so many seconds before the newest end.
+COUNTED_SECONDS = 3600.0
+
 #: What mark() may set besides the state.
 _FIELDS = frozenset({'marker', 'reference', 'error', 'error_type', 'deadline', 'not_before',
                      'retry_count', 'submitted_at', 'doubt_since', 'doubt', 'timings'})
@@ -158,11 +161,12 @@ def _next(connection: sa.Connection,
     leaving = collections.Counter(row.from_host for row in flying)
     coming = collections.Counter(row.to_host for row in flying)
     queued = connection.execute(*_queued(*served, now)).all()
+    # All of these plans: by the state SQLite would look through all that have completed.
     completed = {
         (row.plan_id, row.instance_uuid) for row in connection.execute(
-            sa.select(_task.c.plan_id, _task.c.instance_uuid)
-            .where(_in([TaskState.COMPLETED]),
-                   _task.c.plan_id.in_(sorted({row.plan_id for row in queued}))))}
+            sa.select(_task.c.plan_id, _task.c.instance_uuid, _task.c.state)
+            .where(_task.c.plan_id.in_(sorted({row.plan_id for row in queued}))))
+        if row.state == TaskState.COMPLETED.value}
     for row in queued:
         if (scoped[row.scope] < per_scope and leaving[row.from_host] < per_source
                 and coming[row.to_host] < per_destination and completed.issuperset(
@@ -417,11 +421,14 @@ def _found(result: sa.CursorResult[Any]) -> list[rows.TaskRow]:
 
 
 def ended(connection: sa.Connection) -> tuple[int, float]:
-    """How many are over, and when the last one ended."""
-    count, last = connection.execute(sa.select(
-        sa.func.count(), sa.func.max(_task.c.completed_at)).where(
-            _task.c.completed_at.is_not(None))).one()
-    return count, last or 0.0
+    """Count the tasks that ended in the last hour before the newest end; return it as well.
+
+    A task whose executor's clock is behind still changes the count.
+    """
+    last = connection.scalar(sa.select(sa.func.max(_task.c.completed_at))) or 0.0
+    count = connection.scalar(sa.select(sa.func.count()).where(
+        _task.c.completed_at > last - COUNTED_SECONDS))
+    return int(count or 0), last
 
 
 def in_states(connection: sa.Connection, states: Sequence[TaskState],

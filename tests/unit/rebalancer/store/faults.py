@@ -36,6 +36,7 @@ from kronos_nova.rebalancer.store import decisions
 from kronos_nova.rebalancer.store import owed
 from kronos_nova.rebalancer.store import rows
 from kronos_nova.rebalancer.store import schema
+from kronos_nova.rebalancer.store import statements
 from kronos_nova.rebalancer.store import tables
 from tests.unit.rebalancer.store import cases
 from tests.unit.rebalancer.store.cases import NOW
@@ -146,7 +147,66 @@ def every_other_step_is_whole_too(store):
     lease = cases.lease_of(store)
     whole_or_nothing(store, lambda: store.trip(lease, NOW, seconds=60, paused_by='it',
                                                reason='why'))
-    whole_or_nothing(store, lambda: store.purge(0.0 + 2**31))
+
+
+def plans_are_purged_wholly_or_not_at_all(store):
+    """At whatever statement a purge ends, no row is left of a plan that is gone."""
+    plan_ids = [cases.save(store, 2, scope=scope, now=NOW + n)[0]
+                for n, scope in enumerate(('blue', 'green', 'red'))]
+    for _ in range(6):
+        cases.end(store, cases.claim(store, per_scope=9))
+    parts = (tables.task, tables.budget, tables.plan)
+    rows_of = {table.name: 2 if table is tables.task else 1 for table in parts}
+    for number in range(1, 200):
+        with pulled_at(store, number) as seen:
+            try:
+                store.purge(0.0 + 2**31)
+            except exception.StoreError as e:
+                assert 'refused a statement' in str(e)
+            else:
+                break
+        with store.engine.connect() as connection:
+            left = {table.name: list(connection.scalars(sa.select(table.c.plan_id)))
+                    for table in parts}
+        for plan_id in plan_ids:
+            assert {name: found.count(plan_id) for name, found in left.items()} in (
+                rows_of, dict.fromkeys(rows_of, 0)), (number, seen)
+    assert number > 10 and store.plans() == []
+
+
+@contextlib.contextmanager
+def deletions(store):
+    """Yields the number of rows that each transaction has deleted."""
+    found = []
+
+    def begin(connection):
+        found.append(0)
+
+    def after(connection, cursor, statement, *rest):
+        if statement.startswith('DELETE'):
+            found[-1] += cursor.rowcount
+
+    sa.event.listen(store.engine, 'begin', begin)
+    sa.event.listen(store.engine, 'after_cursor_execute', after)
+    try:
+        yield found
+    finally:
+        sa.event.remove(store.engine, 'begin', begin)
+        sa.event.remove(store.engine, 'after_cursor_execute', after)
+
+
+def a_purge_forgets_a_part_at_a_time(store):
+    """No transaction deletes much more than a batch, and all goes in the end."""
+    for n in range(30):
+        cases.save(store, 3, now=NOW + n)
+        for _ in range(3):
+            cases.end(store, cases.claim(store, now=NOW + n, per_scope=9), now=NOW + n)
+    with unittest.mock.patch.object(statements, 'BATCH', 10), deletions(store) as deleted:
+        assert store.purge(0.0 + 2**31) == 30
+    # A batch: two plans, each with three tasks and its budget; or as many cooldowns, and those
+    # of the same second.
+    assert max(deleted) <= 14 and sum(deleted) >= 30 * 5 + 90
+    assert store.plans() == [] and store.history('blue', NOW).cooling == {}
 
 
 def the_database_itself_refuses_a_second_live_task(store):
@@ -413,7 +473,8 @@ def revisions_are_those_that_alembic_finds(store):
 
 ALL = [
     a_plan_is_stored_wholly_or_not_at_all, an_end_is_written_wholly_or_not_at_all,
-    every_other_step_is_whole_too, the_database_itself_refuses_a_second_live_task,
+    every_other_step_is_whole_too, plans_are_purged_wholly_or_not_at_all,
+    a_purge_forgets_a_part_at_a_time, the_database_itself_refuses_a_second_live_task,
     leases_do_not_go_by_the_clock_of_a_process, a_zombie_writes_nothing,
     what_keeps_a_zombie_from_each_method_is_said,
     a_lease_that_is_over_writes_nothing_though_nobody_took_it,

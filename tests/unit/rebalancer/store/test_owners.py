@@ -152,7 +152,8 @@ def test_executors_of_another_machine_are_refused_while_they_are_heard_of(conf):
     assert str(error.value) == str(exception.StoreError(
         problem=f'file {path} is SQLite and in use on another machine: ctl3',
         remedy=owners.REMEDY))
-    for change in ({'heartbeat_at': now - api.WRITER_SECONDS - 60}, {'active_instance': None}):
+    for change in ({'heartbeat_at': now - api.WRITER_SECONDS - 60},
+                   {'active_instance': None, 'state': 'failed', 'completed_at': now}):
         with store.engine.begin() as connection:
             connection.execute(sa.update(tables.task).where(
                 tables.task.c.task_id == claimed.task.task_id).values(**change))
