@@ -17,7 +17,10 @@ unchanged; fields that are ours are marked so. No file is read here: see
 :mod:`kronos_nova.conf.policies`.
 """
 
+from collections.abc import Iterable
 from collections.abc import Mapping
+import dataclasses
+import difflib
 import math
 import re
 from typing import Annotated, Any, Literal, Self
@@ -37,7 +40,14 @@ WEIGHT_TOLERANCE = 1e-6
 
 Ratio = Annotated[float, pydantic.Field(ge=0.0, le=1.0, allow_inf_nan=False)]
 Query = Annotated[str, pydantic.Field(min_length=1, max_length=LONGEST_QUERY)]
-Label = Annotated[str, pydantic.Field(pattern=r'^[a-zA-Z_][a-zA-Z0-9_]*$', max_length=128)]
+# Prometheus 3 has labels of any characters, such as k8s.node.
+Label = Annotated[str, pydantic.Field(pattern=r'^[^\x00-\x1f\x7f]+$', max_length=128)]
+#: Fields of early releases of Kronos that 0.2.0 ignored, and where that is said now.
+_MOVED = {'aggregate': '[engine] aggregates in kronos.conf says what is planned, and aggregates in '
+                       'this file what it is for',
+          'cooldown': '[engine] cooldown in kronos.conf is obeyed'}
+#: How like a field another one must be to be taken for a slip of the pen.
+_LIKENESS = 0.8
 
 
 class Policy(pydantic.BaseModel):
@@ -195,7 +205,8 @@ class PolicySet(pydantic.BaseModel):
             raise ValueError('spread and pack cannot be mixed in one file; '
                              'write a second file for a second engine')
         if not self.enabled:
-            raise ValueError('every policy is disabled; enable one or stop the engine')
+            raise ValueError('every policy is disabled; enable one, with threshold: 1.0 if nothing '
+                             'is to be moved for the sake of load')
         total = math.fsum(p.weight for p in self.enabled)
         if abs(total - 1.0) > WEIGHT_TOLERANCE:
             parts = ' + '.join(f'{p.name} {p.weight:g}' for p in self.enabled)
@@ -226,6 +237,79 @@ class PolicySet(pydantic.BaseModel):
         return {p.name: p for p in self.policies}[name]
 
 
+@dataclasses.dataclass(frozen=True, slots=True)
+class Ignored:
+    """A field without effect: Kronos 0.2.0 ignored it, and so do we."""
+
+    field: str
+    line: int | None
+    problem: str
+
+    def __str__(self) -> str:
+        where = f'line {self.line}: ' if self.line is not None else ''
+        return f'{where}{self.field}: {self.problem}'
+
+
+def find_ignored(mapping: Any) -> list[Ignored]:
+    """List what a valid file says without effect."""
+    return _tolerate(mapping)[1] if isinstance(mapping, Mapping) else []
+
+
+def _tolerate(mapping: Mapping[Any, Any]) -> tuple[dict[Any, Any], list[Ignored]]:
+    """Leave out what cannot change a decision; return the rest, and what was left out.
+
+    A field that resembles one of ours stays: it is refused, because it was meant to count.
+    """
+    ignored: list[Ignored] = []
+    kept = _keep_fields(mapping, mapping, (), list(PolicySet.model_fields), ignored)
+    entries = kept.get('policies')
+    if isinstance(entries, list | tuple):
+        kept['policies'] = [
+            _keep_fields(mapping, entry, ('policies', index), list(Policy.model_fields), ignored)
+            if isinstance(entry, Mapping) else entry for index, entry in enumerate(entries)]
+    return kept, ignored
+
+
+def _keep_fields(document: Mapping[Any, Any], entry: Mapping[Any, Any],
+                 place: tuple[int | str, ...], known: list[str],
+                 ignored: list[Ignored]) -> dict[Any, Any]:
+    lines: Mapping[Any, int] = getattr(entry, 'lines', {})
+    kept = {}
+    for field, value in entry.items():
+        problem = _judge_field(field, value, known)
+        if problem is None:
+            kept[field] = value
+            continue
+        ignored.append(Ignored(
+            field_name((*place, _show_key(field)), document), lines.get(field), problem))
+    return kept
+
+
+def _show_key(field: Any) -> str:
+    try:
+        return _short(str(field))
+    except ValueError:  # a whole number of thousands of digits
+        return type(field).__name__
+
+
+def _judge_field(field: Any, value: Any, known: list[str]) -> str | None:
+    """Why a field has no effect; None: it counts, or is refused."""
+    if field != 'imbalance_query' and field in QUERIES and value == '':
+        return 'an empty query is taken as none'
+    if field in known:
+        return None
+    if field in _MOVED:
+        return f'it has no effect: {_MOVED[field]}'
+    if isinstance(field, str) and _find_likely(field, known) is not None:
+        return None
+    return 'there is no such field; it has no effect'
+
+
+def _find_likely(field: str, known: Iterable[str]) -> str | None:
+    found = difflib.get_close_matches(field.lower().replace('-', '_'), known, 1, _LIKENESS)
+    return found[0] if found else None
+
+
 def parse(mapping: Any, path: str = 'policies.yaml') -> PolicySet:
     """Validate what a policy file holds.
 
@@ -233,8 +317,9 @@ def parse(mapping: Any, path: str = 'policies.yaml') -> PolicySet:
     :param path: for the error's text only.
     :raises PolicyFileError: names the first wrong field and the remedy.
     """
+    checked = _checked(mapping, path)
     try:
-        return PolicySet.model_validate(_checked(mapping, path))
+        return PolicySet.model_validate(_tolerate(checked)[0])
     except pydantic.ValidationError as e:
         first, *others = _problems(e, mapping, path)
         if others:
@@ -248,7 +333,7 @@ def problems(mapping: Any, path: str) -> list[exception.PolicyFileError]:
     What holds between fields is looked at once each of them is right.
     """
     try:
-        PolicySet.model_validate(_checked(mapping, path))
+        PolicySet.model_validate(_tolerate(_checked(mapping, path))[0])
     except pydantic.ValidationError as e:
         return _problems(e, mapping, path)
     except exception.PolicyFileError as e:
@@ -319,6 +404,10 @@ def _problem(error: Any) -> str:
 
 def _remedy(error: Any) -> str:
     if error['type'] == 'extra_forbidden':
+        where = Policy if len(error['loc']) > 1 else PolicySet
+        likely = _find_likely(str(error['loc'][-1]), where.model_fields)
+        if likely is not None:
+            return f'Write {likely}, or remove it.'
         fields = ', '.join(Policy.model_fields)
         return f'Correct or remove it; the fields of a policy are: {fields}.'
     return 'Correct the field and load the file again.'

@@ -133,6 +133,9 @@ def _file(path: str, server: Server, interval: float) -> Iterator[base.Item]:
         return
     policy_set = policies.parse(document, path)
     yield from policies_check.risks(policy_set)
+    for note in policies.find_ignored(document):
+        where = f'line {note.line}: ' if note.line is not None else ''
+        yield base.warning(note.field, f'{where}{note.problem}', 'Remove it, or correct its name.')
     if not unparsed and not any(item.status in (base.Status.FAILED, base.Status.SKIPPED)
                                 for item in found):
         yield base.ok('file', f'{policies_check.summary(policy_set)}; {number} queries parsed')

@@ -13,7 +13,8 @@
 """Plain YAML of somebody else, read so that it can do no harm.
 
 Refused, with the line: aliases and anchors (a small text can stand for gigabytes), tags,
-duplicate keys, a second document, too many values, too deep a nesting.
+duplicate keys, a second document, too many values, too deep a nesting. A file that an operator
+wrote may share parts of itself, within the same limits.
 """
 
 from typing import Any
@@ -70,6 +71,109 @@ def _integer(loader: _Spelling, node: yaml.ScalarNode) -> int:
 _Spelling.add_constructor('tag:yaml.org,2002:int', _integer)
 
 
+class LinedMapping(dict[Any, Any]):
+    """A mapping whose ``lines`` say where each key was written, counted from 1."""
+
+    lines: dict[Any, int]
+
+
+class _SharingLoader(yaml.SafeLoader):
+    """SafeLoader for anchors and merge keys; the same key twice must have the same value."""
+
+
+def _construct_shared(loader: _SharingLoader, node: yaml.MappingNode) -> LinedMapping:
+    _refuse_collections(node)
+    own = [pair for pair in node.value if pair[0].tag != 'tag:yaml.org,2002:merge']
+    loader.flatten_mapping(node)
+    out = LinedMapping()
+    out.lines = {}
+    written: dict[Any, Any] = {}
+    for key_node, value_node in node.value:
+        _refuse_collections(node)
+        key = loader.construct_object(key_node)
+        value = loader.construct_object(value_node, deep=True)
+        if any(key_node is mine for mine, _ in own):
+            if key in written and written[key] != value:
+                raise yaml.constructor.ConstructorError(
+                    None, None, f'key {key!r} is written twice (first on line {out.lines[key]})',
+                    key_node.start_mark)
+            written[key] = value
+        out[key] = value
+        out.lines[key] = key_node.start_mark.line + 1
+    return out
+
+
+def _refuse_collections(node: yaml.MappingNode) -> None:
+    for key_node, _value in node.value:
+        if not isinstance(key_node, yaml.ScalarNode):
+            raise yaml.constructor.ConstructorError(
+                None, None, 'a key must be plain text', key_node.start_mark)
+
+
+_SharingLoader.add_constructor(
+    yaml.resolver.BaseResolver.DEFAULT_MAPPING_TAG, _construct_shared)
+
+#: Tags that only say what YAML would find by itself.
+_PLAIN_TAGS = frozenset(['!', *(f'tag:yaml.org,2002:{name}' for name in (
+    'str', 'int', 'float', 'bool', 'null', 'seq', 'map'))])
+
+
+def load_shared(text: str, *, depth: int, nodes: int) -> Any:
+    """Return the content of a text that may have anchors, merge keys and YAML's own tags.
+
+    Mappings are :class:`LinedMapping`.
+
+    :param depth: of nesting, at most, after parts that are shared were put in their places.
+    :param nodes: keys, values and collections, at most, counted in the same way.
+    :raises PlainYamlError: the text is not such a document.
+    """
+    loader: _SharingLoader | None = None
+    try:
+        _check(text, depth, nodes, shared=True)
+        loader = _SharingLoader(text)
+        root = loader.get_single_node()
+        if root is None:
+            return None
+        _measure(root, depth, nodes)
+        return loader.construct_document(root)
+    except (yaml.YAMLError, ValueError, OverflowError, RecursionError, TypeError, LookupError) as e:
+        # A number that is none, by its tag, makes PyYAML look into an empty text.
+        raise _explain(e) from None
+    finally:
+        if loader is not None:
+            loader.dispose()
+
+
+def _measure(root: yaml.Node, deepest: int, most: int) -> None:
+    """Refuse a document that would grow: sizes are added, nothing is copied."""
+    sizes: dict[int, tuple[int, int]] = {}
+    entered: set[int] = set()
+
+    def measure(node: yaml.Node) -> tuple[int, int]:
+        if id(node) in sizes:
+            return sizes[id(node)]
+        line = node.start_mark.line + 1
+        if id(node) in entered:
+            raise PlainYamlError('an alias stands for what contains it', line)
+        entered.add(id(node))
+        size, height = 1, 0
+        if isinstance(node, yaml.CollectionNode):
+            for part in node.value:
+                for child in part if isinstance(part, tuple) else (part,):
+                    more, below = measure(child)
+                    size += more
+                    height = max(height, below)
+            height += 1
+        if size > most:
+            raise PlainYamlError(f'it holds more than {most} values', line)
+        if height > deepest:
+            raise PlainYamlError('it is nested too deeply', line)
+        sizes[id(node)] = size, height
+        return sizes[id(node)]
+
+    measure(root)
+
+
 def load(text: str, *, depth: int, nodes: int, spelling: bool = False) -> Any:
     """What the text says.
 
@@ -84,23 +188,29 @@ def load(text: str, *, depth: int, nodes: int, spelling: bool = False) -> Any:
         loader = (_Spelling if spelling else _Loader)(text)
         return loader.get_single_data()
     except (yaml.YAMLError, ValueError, OverflowError, RecursionError) as e:
-        mark = getattr(e, 'problem_mark', None)
-        problem = getattr(e, 'problem', None) or (str(e).splitlines() or [type(e).__name__])[0]
-        raise PlainYamlError(
-            str(problem), mark.line + 1 if mark is not None else None) from None
+        raise _explain(e) from None
     finally:
         if loader is not None:
             loader.dispose()
 
 
-def _check(text: str, deepest: int, most: int) -> None:
+def _explain(error: Exception) -> PlainYamlError:
+    mark = getattr(error, 'problem_mark', None)
+    problem = getattr(error, 'problem', None) or (
+        str(error).splitlines() or [type(error).__name__])[0]
+    return PlainYamlError(str(problem), mark.line + 1 if mark is not None else None)
+
+
+def _check(text: str, deepest: int, most: int, *, shared: bool = False) -> None:
     depth = nodes = 0
     for event in yaml.parse(text, Loader=yaml.SafeLoader):
         line = event.start_mark.line + 1 if event.start_mark is not None else None
-        if isinstance(event, yaml.AliasEvent) or getattr(event, 'anchor', None):
+        if not shared and (isinstance(event, yaml.AliasEvent) or getattr(event, 'anchor', None)):
             raise PlainYamlError('anchors and aliases are not allowed', line)
-        if getattr(event, 'tag', None) is not None:
-            raise PlainYamlError('tags are not allowed', line)
+        tag = getattr(event, 'tag', None)
+        if tag is not None and not (shared and tag in _PLAIN_TAGS):
+            raise PlainYamlError(f'the tag {tag} is not allowed' if shared
+                                 else 'tags are not allowed', line)
         nodes += isinstance(event, yaml.NodeEvent)
         if nodes > most:
             raise PlainYamlError(f'it holds more than {most} values', line)

@@ -12,16 +12,21 @@
 
 """Reads the policy file: YAML from an operator, checked before it is parsed.
 
-Refused with one clear error: a file over 1 MiB, aliases and anchors (a small
-file can stand for gigabytes), tags, duplicate keys, a second document.
+Refused with one clear error: a file over 1 MiB, one that grows over 20,000 values by its
+aliases, tags that are not YAML's own, a key with two values, a second document. What Kronos
+0.2.0 ignored and cannot change a decision is ignored with a warning.
 """
 
 import os
 from typing import Any
 
+from oslo_log import log as logging
+
 from kronos_nova import exception
 from kronos_nova import policy
 from kronos_nova.conf import plain_yaml
+
+LOG = logging.getLogger(__name__)
 
 MAX_BYTES = 1024 * 1024
 MAX_DEPTH = 20
@@ -30,11 +35,15 @@ MAX_NODES = 20_000
 
 
 def load(path: str) -> policy.PolicySet:
-    """Read and validate a policy file.
+    """Read and validate a policy file. Log what it says without effect.
 
     :raises PolicyFileError: names file, line or field, and remedy.
     """
-    return policy.parse(document(path), path)
+    content = document(path)
+    found = policy.parse(content, path)
+    for note in policy.find_ignored(content):
+        LOG.warning('%s: %s', path, note)
+    return found
 
 
 def document(path: str) -> Any:
@@ -68,7 +77,7 @@ def _read(path: str) -> str:
 
 def _document(path: str, text: str) -> Any:
     try:
-        return plain_yaml.load(text, depth=MAX_DEPTH, nodes=MAX_NODES)
+        return plain_yaml.load_shared(text, depth=MAX_DEPTH, nodes=MAX_NODES)
     except plain_yaml.PlainYamlError as e:
         raise exception.PolicyFileError(
             path=path, field=f'line {e.line}' if e.line else 'document', problem=e.problem,

@@ -80,7 +80,7 @@ def test_a_file_of_kronos_0_2_0_loads_unchanged():
     ({'imbalance_query': '  \n'}, ('the query is empty',)),
     ({'age_query': ' '}, ('.age_query', 'the query is empty')),
     ({'imbalance_query': 'q' * 16385}, ('.imbalance_query',)),
-    ({'host_label': 'a-b'}, ('.host_label',)),
+    ({'host_label': 'a\x07b'}, ('.host_label',)), ({'host_label': ''}, ('.host_label',)),
     ({'host_regex': '('}, ('.host_regex', 'not a regular expression')),
     ({'host_regex': 'cn[0-9]+'}, ('.host_regex', 'one group')),
     ({'vm_profile_fallback': 'guess'}, ('.vm_profile_fallback',)),

@@ -14,6 +14,7 @@
 """The policy file loads, and nothing in it is known to be risky."""
 
 from collections.abc import Iterator
+from typing import Any
 
 from kronos_nova import exception
 from kronos_nova import policy as policies
@@ -31,6 +32,13 @@ def check(context: base.Context) -> Iterator[base.Item]:
         return
     yield base.ok('policies', f'{path}: {summary(context.policy_set)}')
     yield from risks(context.policy_set)
+    yield from list_ignored(policy_files.document(path))
+
+
+def list_ignored(document: Any) -> Iterator[base.Item]:
+    """What the file says without effect."""
+    for note in policies.find_ignored(document):
+        yield base.warning('policies', str(note), 'Remove it, or correct its name.')
 
 
 def summary(policy_set: policies.PolicySet) -> str:

@@ -80,14 +80,13 @@ def test_an_error_of_syntax_is_told_with_its_place(file):
 
 
 def test_all_problems_of_all_files_are_told_at_once(file):
-    first = file(BROKEN.replace('weight: 1', 'weight: 2\n    colour: red'), 'first.yaml')
+    first = file(BROKEN.replace('weight: 1', 'weight: 2\n    treshold: 1'), 'first.yaml')
     second = file(VALID.replace('(node)', '(host)') + '    threshold: 7\n', 'second.yaml')
     rows, status = lint(first, second, '/none.yaml')
     assert status == 1
     assert sorted(field for field, state, _ in rows if state == 'failed') == [
-        'file', 'policies[0] (cpu).age_query', 'policies[0] (cpu).colour',
-        'policies[0] (cpu).imbalance_query', 'policies[0] (cpu).threshold',
-        'policies[0] (cpu).weight']
+        'file', 'policies[0] (cpu).age_query', 'policies[0] (cpu).imbalance_query',
+        'policies[0] (cpu).threshold', 'policies[0] (cpu).treshold', 'policies[0] (cpu).weight']
 
 
 def test_what_holds_for_the_whole_file_is_told(file):
@@ -262,3 +261,10 @@ def test_a_source_that_knows_no_promql_cannot_tell():
 def test_help_has_an_example():
     done = commands.main('kronos_nova.cli.app', 'policy', 'lint', '--help')
     assert 'kronos policy lint /etc/kronos/policies.yaml' in ' '.join(done.stdout.split())
+
+
+def test_field_without_effect_is_a_warning_with_its_line(file):
+    rows, status = lint(file(VALID + '    owner: team-x\n'))
+    (found,) = [row for row in rows if row[1] == 'warning']
+    assert status == 0 and found[0] == 'policies[0] (cpu).owner'
+    assert found[2].startswith(f'line {VALID.count(chr(10)) + 1}: there is no such field')
