@@ -51,10 +51,25 @@ class Declared:
 
 PSCOM = Declared(cfg.OptGroup('hook_pscom', title='The hook pscom'), [
     cfg.ListOpt('processes', default=[],
-                help='Processes as HOST/PROCESS. A host that is named here has these; of '
-                     'any other one those that have been seen on '
-                     'PREFIX/pscom/HOST/+/response ([mqtt] prefix) since kronos-executor has '
-                     'started, or are retained there.'),
+                help='Processes as INSTANCE/PROCESS, INSTANCE being a UUID or a name. An '
+                     'instance that is named here has these; any other one has those that '
+                     'have answered on response_topic since kronos-executor has started, or '
+                     'have left a retained message there.'),
+    cfg.StrOpt('request_topic', default='pscom/{name}/any_proc/request',
+               help='Topic of requests, below [mqtt] prefix. {host} is the compute host, {name} '
+                    'and {uuid} are those of the instance, {process} is a process; each is a '
+                    'whole level. Needs {name} or {uuid}. Without {process} one request is for '
+                    'all processes of the instance. Tenants choose names: {uuid} alone tells '
+                    'instances of the same name apart.'),
+    cfg.StrOpt('response_topic', default='pscom/{name}/{process}/response',
+               help='Topic of answers, below [mqtt] prefix, with the same placeholders. Needs '
+                    '{process}, and {name} or {uuid}: only answers on the topic of the '
+                    'instance count.'),
+    cfg.StrOpt('suspend_payload', default='task: suspend',
+               help='Payload of a request to close connections. Placeholders as in topics; their '
+                    'values stand in quotes.'),
+    cfg.StrOpt('resume_payload', default='task: resume',
+               help='Payload of a request to open connections again.'),
 ])
 
 

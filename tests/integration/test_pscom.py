@@ -29,6 +29,10 @@ from tests.integration import servers as programs
 from tests.integration import test_mosquitto
 from tests.unit.rebalancer.hooks import servers
 
+#: A request for each process, on topics of the compute host and the instance.
+PER_PROCESS = {'pscom_request_topic': 'pscom/{host}/{name}/{process}/request',
+               'pscom_response_topic': 'pscom/{host}/{name}/{process}/response'}
+CALL = servers.call(task=dataclasses.replace(servers.TASK, instance_name='vm-1'))
 COMPLETED = model.Attempt('h2', 1.0, 2.0)
 FAILED = model.Attempt('h2', 1.0, 2.0, 'MigrationFailed', 'no')
 
@@ -42,23 +46,25 @@ def until(what, seconds=20):
 
 
 class Processes:
-    """pscom of some processes; those of ``deaf`` answer nothing."""
+    """pscom of guests: it listens under the guest's name and speaks only when asked."""
 
-    def __init__(self, client, messages, names, deaf=()):
-        self.client, self.messages, self.deaf = client, messages, set(deaf)
+    def __init__(self, client, there, deaf=()):
+        self.client, self.there, self.deaf = client, there, set(deaf)
         self.heard = []
         client.on_message = self._heard
         client.subscribe('fast/pscom/+/+/request', qos=1)
-        for host, process in names:
-            client.publish(f'fast/pscom/{host}/{process}/response', b'task: hello', qos=1,
-                           retain=True).wait_for_publish(20)
 
     def _heard(self, client, userdata, message):
-        _fast, _pscom, host, process, _kind = message.topic.split('/')
-        task = yaml.safe_load(message.payload)['task']
-        self.heard.append((host, process, task))
-        if process not in self.deaf:
-            client.publish(message.topic.replace('request', 'response'), b'done', qos=1)
+        _fast, _pscom, guest, asked, _kind = message.topic.split('/')
+        self.heard.append((guest, asked, yaml.safe_load(message.payload)['task']))
+        for process in self.there.get(guest, ()):
+            if asked in ('any_proc', process) and process not in self.deaf:
+                client.publish(f'fast/pscom/{guest}/{process}/response', b'done', qos=1)
+
+    def leave(self, guest, process, payload=b'here'):
+        """Leave a retained message, as a start script of the guest may do."""
+        self.client.publish(f'fast/pscom/{guest}/{process}/response', payload, qos=1,
+                            retain=True).wait_for_publish(20)
 
 
 @pytest.fixture(scope='module')
@@ -69,10 +75,9 @@ def broker(tmp_path_factory):
 
 
 def conf_of(broker, processes=(), **values):
-    options = {'host': '127.0.0.1', 'port': broker.port, 'username': 'kronos',
-               'password': 'secret', **values}
-    return servers.conf(pscom_processes=list(processes),
-                        **{f'mqtt_{name}': value for name, value in options.items()})
+    options = {'mqtt_host': '127.0.0.1', 'mqtt_port': broker.port, 'mqtt_username': 'kronos',
+               'mqtt_password': 'secret', **values}
+    return servers.conf(pscom_processes=list(processes), **options)
 
 
 @contextlib.contextmanager
@@ -86,15 +91,15 @@ def hook_of(broker, processes=(), **values):
 
 
 @contextlib.contextmanager
-def processes_of(broker, names, deaf=()):
+def guests_of(broker, there, deaf=()):
     with test_mosquitto.connected(broker.port, user=('pscom', 'other')) as (client, _r, messages):
-        found = Processes(client, messages, names, deaf)
-        try:
-            yield found
-        finally:
-            for host, process in names:
-                client.publish(f'fast/pscom/{host}/{process}/response', b'', qos=1,
-                               retain=True).wait_for_publish(20)
+        yield Processes(client, there, deaf)
+
+
+def call_of(name, number=None, **values):
+    """The move of an instance of that name; so many processes are to answer."""
+    task = dataclasses.replace(servers.TASK, instance_name=name, **values)
+    return servers.call(task=task, parameters={} if number is None else {'processes': number})
 
 
 def called(hook, when, call, ended=None):
@@ -103,131 +108,200 @@ def called(hook, when, call, ended=None):
     return marked
 
 
+def begun(hook, call):
+    return hook.before(dataclasses.replace(call, marker=hook.marker(call)))
+
+
+def seen(hook, name='vm-1'):
+    return hook.client.seen({'host': 'h1', 'name': name, 'uuid': servers.TASK.instance_uuid})
+
+
 @pytest.mark.parametrize('protocol', ['3.1.1', '5'])
-def test_all_processes_of_the_host_are_suspended_and_resumed_on_both_hosts(broker, protocol):
-    names = [('h1', '11'), ('h1', '12'), ('h9', '13')]
-    with (processes_of(broker, names) as there, hook_of(broker, protocol=protocol) as hook):
-        until(lambda: len(hook.client.seen('h1')) == 2)
-        call = called(hook, 'before', servers.call())
-        assert sorted(there.heard) == [('h1', '11', 'suspend'), ('h1', '12', 'suspend')]
-        there.heard.clear()
-        called(hook, 'after', call, COMPLETED)
-        assert sorted(until(lambda: len(there.heard) == 4 and there.heard)) == [
-            (host, process, 'resume') for host in ('h1', 'h2') for process in ('11', '12')]
+def test_one_request_asks_all_processes_of_the_guest_that_have_never_spoken(broker, protocol):
+    there = {'vm-1': ['11', '12'], 'vm-2': ['21', '22']}
+    with guests_of(broker, there) as guests, hook_of(broker, mqtt_protocol=protocol) as hook:
+        call = called(hook, 'before', call_of('vm-1', 2))
+        assert guests.heard == [('vm-1', 'any_proc', 'suspend')]
+        guests.heard.clear()
+        # What is owed after a migration bears no name of a tenant.
+        unnamed = dataclasses.replace(call, task=dataclasses.replace(call.task, instance_name=''))
+        called(hook, 'after', unnamed, COMPLETED)
+        assert until(lambda: guests.heard) == [('vm-1', 'any_proc', 'resume')]
 
 
-def test_after_a_failure_they_are_resumed_where_they_still_are(broker):
-    with processes_of(broker, [('h1', '21')]) as there, hook_of(broker) as hook:
-        until(lambda: hook.client.seen('h1'))
-        call = called(hook, 'before', servers.call())
-        called(hook, 'after', call, FAILED)
-        until(lambda: len(there.heard) == 2)
-        time.sleep(0.3)
-        assert there.heard == [('h1', '21', 'suspend'), ('h1', '21', 'resume')]
+def test_answers_of_another_instance_on_the_same_host_do_not_count(broker):
+    there = {'vm-1': ['11'], 'vm-2': ['21']}
+    with guests_of(broker, there, deaf=['11']) as guests, hook_of(broker) as hook:
+        step = begun(hook, call_of('vm-1', 1))
+        until(lambda: step.poll(0.0) or guests.heard)
+        called(hook, 'before', call_of('vm-2', 1))
+        assert seen(hook, 'vm-2') == {'21'}, 'the other one has answered by now'
+        assert step.poll(0.0) is False
+        guests.client.publish('fast/pscom/vm-1/11/response', b'done', qos=1)
+        until(lambda: step.poll(0.0))
 
 
-def test_whoever_takes_over_resumes_without_having_seen_anything(broker):
-    with processes_of(broker, [('h1', '31')]) as there, hook_of(broker) as hook:
-        until(lambda: hook.client.seen('h1'))
-        call = called(hook, 'before', servers.call())
-        with hook_of(broker, processes=['h7/1']) as other:
-            called(other, 'after', call)
-        until(lambda: ('h2', '31', 'resume') in there.heard)
-        assert ('h1', '31', 'resume') in there.heard
+def test_instances_of_one_name_are_told_apart_by_uuid(broker):
+    topics = {'pscom_request_topic': 'pscom/{uuid}/any_proc/request',
+              'pscom_response_topic': 'pscom/{uuid}/{process}/response'}
+    one, two = servers.TASK.instance_uuid, '00000000-0000-4000-8000-000000000002'
+    there = {one: ['1'], two: ['2']}
+    with guests_of(broker, there) as guests, hook_of(broker, **topics) as hook:
+        called(hook, 'before', call_of('web', 1))
+        called(hook, 'before', call_of('web', 1, instance_uuid=two))
+        assert [guest for guest, _, _ in guests.heard] == [one, two]
+
+
+def test_payloads_are_templates_whose_values_stand_in_quotes(broker):
+    values = {'pscom_suspend_payload': '{task: suspend, of: {name}, at: {host}, by: {uuid}}'}
+    with test_mosquitto.connected(broker.port, user=('pscom', 'other')) as (client, _r, heard):
+        test_mosquitto.subscribe(client, 'fast/pscom/+/any_proc/request')
+        with hook_of(broker, **values) as hook:
+            begun(hook, call_of('a, task: resume}', 1)).poll(0.0)
+            _topic, payload = heard.get(timeout=20)
+    assert yaml.safe_load(payload) == {'task': 'suspend', 'of': 'a, task: resume}', 'at': 'h1',
+                                       'by': servers.TASK.instance_uuid}
+
+
+def test_processes_that_have_spoken_are_asked_one_by_one_where_topics_say_so(broker):
+    topics = {'pscom_request_topic': 'pscom/{name}/{process}/request'}
+    with guests_of(broker, {'vm-1': ['31', '32']}) as guests:
+        guests.leave('vm-1', '31')
+        guests.leave('vm-1', '32')
+        guests.leave('vm-9', '33')
+        with hook_of(broker, **topics) as hook:
+            until(lambda: len(seen(hook)) == 2)
+            call = called(hook, 'before', call_of('vm-1'))
+            assert sorted(guests.heard) == [('vm-1', '31', 'suspend'), ('vm-1', '32', 'suspend')]
+            with hook_of(broker, processes=['vm-7/1'], **topics) as other:
+                called(other, 'after', call)
+            until(lambda: ('vm-1', '32', 'resume') in guests.heard)
+        for guest, process in (('vm-1', '31'), ('vm-1', '32'), ('vm-9', '33')):
+            guests.leave(guest, process, b'')
+
+
+@pytest.mark.parametrize('ended, hosts', [(COMPLETED, ['h1', 'h2']), (None, ['h1', 'h2']),
+                                          (FAILED, ['h1'])])
+def test_topics_of_hosts_are_resumed_where_the_processes_may_be(broker, ended, hosts):
+    with test_mosquitto.connected(broker.port, user=('pscom', 'other')) as (client, _r, heard):
+        test_mosquitto.subscribe(client, 'fast/pscom/+/+/+/request')
+        with hook_of(broker, processes=['vm-1/41'], **PER_PROCESS) as hook:
+            called(hook, 'after', CALL, ended)
+            assert [heard.get(timeout=20)[0] for _ in hosts] == [
+                f'fast/pscom/{host}/vm-1/41/request' for host in hosts]
+            assert hook.client.ready and heard.empty()
 
 
 def test_one_that_does_not_answer_is_waited_for_and_as_many_as_announced_are_enough(broker):
-    with processes_of(broker, [('h1', '41'), ('h1', '42')], deaf=['42']) as there:
-        with hook_of(broker) as hook:
-            until(lambda: len(hook.client.seen('h1')) == 2)
-            call = servers.call()
-            step = hook.before(dataclasses.replace(call, marker=hook.marker(call)))
-            until(lambda: step.poll(0.0) or len(there.heard) == 2)
-            time.sleep(0.5)
-            assert step.poll(0.0) is False
-            called(hook, 'before', servers.call(parameters={'processes': 1}))
+    with guests_of(broker, {'vm-1': ['41', '42']}, deaf=['42']) as guests, hook_of(broker) as hook:
+        step = begun(hook, call_of('vm-1', 2))
+        until(lambda: step.poll(0.0) or seen(hook) == {'41'})
+        assert step.poll(0.0) is False and len(guests.heard) == 1
+        called(hook, 'before', call_of('vm-1', 1))
 
 
 def test_an_answer_that_came_before_the_question_is_none(broker):
-    with processes_of(broker, [('h1', '51')], deaf=['51']) as there, hook_of(broker) as hook:
-        until(lambda: hook.client.seen('h1'))
-        there.client.publish('fast/pscom/h1/51/response', b'done', qos=1).wait_for_publish(20)
+    with guests_of(broker, {}) as guests, hook_of(broker) as hook:
+        guests.client.publish('fast/pscom/vm-1/51/response', b'done', qos=1).wait_for_publish(20)
         until(lambda: hook.client.answers() == 1)
-        call = servers.call()
-        step = hook.before(dataclasses.replace(call, marker=hook.marker(call)))
-        until(lambda: step.poll(0.0) or there.heard)
-        time.sleep(0.3)
+        step = begun(hook, call_of('vm-1', 1))
+        until(lambda: step.poll(0.0) or guests.heard)
         assert step.poll(0.0) is False
 
 
-def test_listed_processes_need_not_be_seen_and_are_all_that_there_are(broker):
-    with processes_of(broker, [('h1', '61')]) as there:
-        with hook_of(broker, processes=['h1/62', 'h1/63']) as hook:
-            until(lambda: hook.client.seen('h1'))
-            called(hook, 'before', servers.call())
-            assert sorted(there.heard) == [('h1', '62', 'suspend'), ('h1', '63', 'suspend')]
+@pytest.mark.parametrize('instance', ['vm-1', servers.TASK.instance_uuid])
+def test_listed_processes_need_not_be_seen_and_are_all_that_there_are(broker, instance):
+    topics = {'pscom_request_topic': 'pscom/{name}/{process}/request'}
+    listed = [f'{instance}/62', f'{instance}/63']
+    with guests_of(broker, {'vm-1': ['61', '62', '63']}) as guests:
+        guests.leave('vm-1', '61')
+        with hook_of(broker, processes=listed, **topics) as hook:
+            until(lambda: seen(hook))
+            called(hook, 'before', call_of('vm-1'))
+            assert sorted(guests.heard) == [('vm-1', '62', 'suspend'), ('vm-1', '63', 'suspend')]
+        guests.leave('vm-1', '61', b'')
 
 
 def test_fewer_processes_than_announced_are_an_error_before_anything_is_asked(broker):
-    with processes_of(broker, [('h1', '71')]) as there, hook_of(broker) as hook:
-        until(lambda: hook.client.seen('h1'))
-        with pytest.raises(base.Failed, match='knows 1 processes of h1, and 4 are to answer'):
-            called(hook, 'before', servers.call(parameters={'processes': 4}))
-        assert there.heard == []
+    with hook_of(broker, **PER_PROCESS) as hook:
+        with pytest.raises(base.Failed, match='knows 0 processes of the instance, and 4 are to'):
+            called(hook, 'before', call_of('vm-1', 4))
 
 
-def test_a_host_without_processes_has_nothing_to_suspend(broker):
-    with hook_of(broker) as hook:
-        call = called(hook, 'before', servers.call())
+@pytest.mark.parametrize('number', [None, 0])
+def test_an_instance_without_processes_has_nothing_to_suspend(broker, number):
+    with guests_of(broker, {}) as guests, hook_of(broker) as hook:
+        call = called(hook, 'before', call_of('vm-1', number))
         called(hook, 'after', call, COMPLETED)
-        assert json.loads(call.marker) == {'processes': [], 'expected': None}
+        assert json.loads(call.marker) == {'processes': [], 'expected': number, 'name': 'vm-1'}
+        assert guests.heard == []
 
 
 def test_a_process_that_has_taken_back_what_it_left_is_not_there(broker):
-    with processes_of(broker, [('h1', '81')]), hook_of(broker) as hook:
-        until(lambda: hook.client.seen('h1') == {'81'})
+    with guests_of(broker, {}) as guests, hook_of(broker) as hook:
+        guests.leave('vm-1', '81')
+        until(lambda: seen(hook) == {'81'})
+        guests.leave('vm-1', '81', b'')
     with hook_of(broker) as hook:
-        assert hook.client.seen('h1') == set()
+        assert seen(hook) == set()
 
 
 def test_the_broker_may_go_away_and_come_back_in_between(tmp_path):
     with programs.mosquitto(tmp_path, users={'kronos': 'secret', 'pscom': 'other'}) as own:
-        with hook_of(own, processes=['h1/91']) as hook:
-            call = servers.call()
+        with hook_of(own) as hook:
+            call = call_of('vm-1', 1)
             call = dataclasses.replace(call, marker=hook.marker(call))
             own.stop()
             until(lambda: not hook.client.ready)
             step = hook.after(call)
             assert step.poll(0.0) is False
             own.start()
-            with processes_of(own, []) as there:
+            with guests_of(own, {}) as guests:
                 servers.ended(step, 40)
-                until(lambda: ('h1', '91', 'resume') in there.heard)
+                until(lambda: ('vm-1', 'any_proc', 'resume') in guests.heard)
 
 
-@pytest.mark.parametrize('host', ['h+', 'h#', 'a/b', 'a\x00', '', '$SYS', 'x' * 256, 'a\ud800'])
-def test_a_host_that_would_change_the_topic_is_refused(broker, host):
-    with hook_of(broker, processes=['h1/1']) as hook:
-        task = dataclasses.replace(servers.TASK, from_host=host)
+@pytest.mark.parametrize('name', ['h+', 'h#', 'a/b', 'a\x00', '', '$SYS', 'x' * 256, 'a\ud800'])
+def test_a_name_that_would_change_the_topic_holds_up_no_move_without_processes(broker, name):
+    with hook_of(broker) as hook:
         with pytest.raises(base.Failed, match='topic'):
-            hook.marker(servers.call(task=task))
+            hook.marker(call_of(name, 1))
+        call = called(hook, 'before', call_of(name))
+        called(hook, 'after', call, COMPLETED)
 
 
 @pytest.mark.parametrize('listed', ['h1', 'h1/', '/1', 'h1/a/b', 'h+/1', 'h1/#', 'h1/a\x00'])
-def test_what_is_not_host_and_process_is_refused(listed):
-    with pytest.raises(exception.ConfigError, match='HOST/PROCESS'):
+def test_what_is_not_instance_and_process_is_refused(listed):
+    with pytest.raises(exception.ConfigError, match='INSTANCE/PROCESS'):
         pscom.PscomHook.create(servers.conf(mqtt_host='x', pscom_processes=[listed]), None)
+
+
+@pytest.mark.parametrize('option, value, problem', [
+    ('request_topic', 'pscom/{host}/request', 'another instance would count'),
+    ('response_topic', 'pscom/{host}/{process}/response', 'another instance would count'),
+    ('response_topic', 'pscom/{name}/response', 'answers cannot be counted'),
+    ('request_topic', 'pscom/{name}-{process}', 'neither a plain level nor a placeholder'),
+    ('request_topic', 'pscom/{name}/+', 'neither a plain level nor a placeholder'),
+    ('request_topic', 'pscom//{name}', 'neither a plain level nor a placeholder'),
+    ('request_topic', 'pscom/{name}/{guest}', 'there is no {guest}'),
+    ('request_topic', 'pscom/{name}/{name}', 'stands there twice'),
+    ('resume_payload', 'task: resume, {uid}', 'there is no {uid}')])
+def test_a_template_that_cannot_be_used_is_refused_at_start(option, value, problem):
+    with pytest.raises(exception.ConfigError) as caught:
+        pscom.PscomHook.create(servers.conf(mqtt_host='x', **{f'pscom_{option}': value}), None)
+    assert caught.value.kwargs['field'] == f'[hook_pscom] {option}'
+    assert problem in caught.value.kwargs['problem']
 
 
 @pytest.mark.parametrize('number', [-1, 1.5, True, 'four', 10**9])
 def test_a_number_of_processes_is_a_number(broker, number):
     with hook_of(broker) as hook:
         with pytest.raises(base.Failed, match='whole number'):
-            hook.marker(servers.call(parameters={'processes': number}))
+            hook.marker(call_of('vm-1', number))
 
 
 def test_a_refused_login_is_never_ready_and_is_said(broker, caplog):
-    hook = pscom.PscomHook.create(conf_of(broker, password='wrong-password'), None)
+    hook = pscom.PscomHook.create(conf_of(broker, mqtt_password='wrong-password'), None)
     try:
         until(lambda: 'refuses us' in caplog.text)
         assert not hook.client.ready and 'wrong-password' not in caplog.text
@@ -238,7 +312,7 @@ def test_a_refused_login_is_never_ready_and_is_said(broker, caplog):
 def test_it_speaks_tls(tmp_path):
     authority = programs.Authority(tmp_path)
     with programs.mosquitto(tmp_path, tls=authority) as own:
-        with hook_of(own, tls=True, ca_file=str(authority.ca)) as hook:
+        with hook_of(own, mqtt_tls=True, mqtt_ca_file=str(authority.ca)) as hook:
             assert hook.client.ready
     with pytest.raises(exception.ConfigError, match='cannot be used'):
         pscom.PscomHook.create(servers.conf(
@@ -253,23 +327,22 @@ def test_without_a_broker_it_says_where_one_is_named():
 def test_topics_have_the_prefix_of_the_broker(broker):
     with test_mosquitto.connected(broker.port, user=('pscom', 'other')) as (client, _r, heard):
         test_mosquitto.subscribe(client, 'slow/pscom/+/+/request')
-        with hook_of(broker, ['h1/5'], prefix='slow') as hook:
-            client.publish('fast/pscom/h1/4/response', b'x', qos=1).wait_for_publish(20)
-            client.publish('slow/pscom/h2/7/response', b'x', qos=1).wait_for_publish(20)
-            until(lambda: hook.client.seen('h2') == {'7'})
-            assert hook.client.seen('h1') == set()
-            call = servers.call()
+        with hook_of(broker, mqtt_prefix='slow') as hook:
+            client.publish('fast/pscom/vm-1/4/response', b'x', qos=1).wait_for_publish(20)
+            client.publish('slow/pscom/vm-1/7/response', b'x', qos=1).wait_for_publish(20)
+            until(lambda: seen(hook) == {'7'})
+            call = call_of('vm-1')
             call = dataclasses.replace(call, marker=hook.marker(call))
-            assert 'slow/pscom/HOST' in hook.remedy(call)
+            assert 'slow/pscom/vm-1/any_proc/request' in hook.remedy(call)
             hook.after(call).poll(0.0)
-            assert heard.get(timeout=20) == ('slow/pscom/h1/5/request', b'task: resume\n')
+            assert heard.get(timeout=20) == ('slow/pscom/vm-1/any_proc/request', b'task: resume\n')
 
 
 def test_who_may_not_publish_learns_it(tmp_path):
     rights = ['user kronos', 'topic read fast/pscom/#']
     with programs.mosquitto(tmp_path, users={'kronos': 'secret'}, rights=rights) as own:
-        with hook_of(own, ['h1/1'], protocol='5') as hook:
-            step = hook.after(dataclasses.replace(
-                servers.call(), marker=hook.marker(servers.call())))
+        with hook_of(own, mqtt_protocol='5') as hook:
+            call = call_of('vm-1', 1)
+            step = hook.after(dataclasses.replace(call, marker=hook.marker(call)))
             with pytest.raises(base.Failed, match='has not taken it; see its access control'):
                 servers.ended(step, 20)

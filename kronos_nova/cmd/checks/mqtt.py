@@ -125,10 +125,16 @@ def _topics(conf: Any, name: str) -> tuple[list[str], dict[str, str]]:
                                                'published; nobody has asked for anything')
         said[f'{ours}/status'] = 'offline'
     if pscom:
-        pscoms = f'{conf.mqtt.prefix}/pscom'
-        heard.append(f'{pscoms}/+/+/response')
-        # Nobody is of that name, and it asks for nothing.
-        said[f'{pscoms}/{name}/{name}/request'] = ''
+        from kronos_nova.rebalancer.hooks import pscom_client
+
+        request, response = (
+            pscom_client.Topic(conf.mqtt.prefix, option, conf.hook_pscom[option])
+            for option in ('request_topic', 'response_topic'))
+        heard.append(response.filter)
+        # No instance is of that name, and the message asks for nothing.
+        topic = request.render(dict.fromkeys(pscom_client.PLACEHOLDERS, name))
+        if topic is not None:
+            said[topic] = ''
     return heard, said
 
 

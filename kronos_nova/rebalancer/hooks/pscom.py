@@ -13,10 +13,10 @@
 
 """Has pscom close what cannot be migrated, and open it again afterwards, over MQTT.
 
-The protocol: ``task: suspend`` is published on
-``fast/pscom/HOST/PROCESS/request``, every process says on ``.../response`` that its
-connections are closed, and after the migration ``task: resume`` goes to the same ones.
-Which processes there are is what has been seen on the topics of the host, or listed.
+A request to suspend is published for the instance, its processes answer on topics of the
+instance, and after the migration a request to resume follows. pscom announces itself under
+the guest's name and speaks only when asked: one request is for all processes, or each process
+that is listed or was seen is asked by itself ([hook_pscom] request_topic).
 """
 
 from collections.abc import Callable
@@ -28,6 +28,7 @@ from oslo_config import cfg
 from oslo_log import log as logging
 
 from kronos_nova import exception
+from kronos_nova import model
 from kronos_nova.rebalancer.hooks import base
 from kronos_nova.rebalancer.hooks import pscom_client
 
@@ -62,17 +63,25 @@ class PscomHook(base.Hook):
             if parts is None or not all(map(pscom_client.is_level, parts.groups())):
                 raise exception.ConfigError(
                     path='kronos.conf', field='[hook_pscom] processes',
-                    problem=f'{text!r} is not HOST/PROCESS',
-                    remedy='Write the name of the compute host, a slash and the id of the '
-                           'process; neither may have +, # or a control character.')
+                    problem=f'{text!r} is not INSTANCE/PROCESS',
+                    remedy='Write the UUID or the name of the instance, a slash and the id of '
+                           'the process; neither may have +, # or a control character.')
             self._listed.setdefault(parts[1], set()).add(parts[2])
 
     def marker(self, call: base.Call) -> str:
-        host = call.task.from_host
-        if not pscom_client.is_level(host):
-            raise base.Failed(problem=f'cannot have host {host!r} in an MQTT topic')
-        found = self._listed.get(host) or self.client.seen(host)
-        return json.dumps({'processes': sorted(found), 'expected': self._expected(call)})
+        instance, expected = (
+            _values(call.task, call.task.from_host, call.task.instance_name),
+            self._expected(call))
+        if self.client.request.render({**instance, pscom_client.PROCESS: 'x'}) is None:
+            if expected:
+                raise base.Failed(problem=f'cannot have one of {instance} in an MQTT topic')
+            found: set[str] = set()  # No process can listen there.
+        else:
+            found = (self._listed.get(call.task.instance_uuid)
+                     or self._listed.get(call.task.instance_name) or self.client.seen(instance))
+        # Another process calls after() with the marker, and knows no names.
+        return json.dumps({'processes': sorted(found), 'expected': expected,
+                           'name': call.task.instance_name})
 
     @staticmethod
     def _expected(call: base.Call) -> int | None:
@@ -84,49 +93,66 @@ class PscomHook(base.Hook):
         return number
 
     def before(self, call: base.Call) -> base.Step:
-        processes, expected = _read(call)
-        if expected is not None and len(processes) < expected:
+        processes, expected, name = _read(call)
+        if expected is not None and len(processes) < expected and not self.client.asks_all:
             raise base.Failed(
-                problem=f'knows {len(processes)} processes of {call.task.from_host}, and '
-                        f'{expected} are to answer; list them in [hook_pscom] processes')
-        if not processes or expected == 0:
+                problem=f'knows {len(processes)} processes of the instance, and {expected} are '
+                        'to answer; list them in [hook_pscom] processes')
+        if not _asks(processes, expected):
             return base.Done()
-        return _Suspend(self.client, call.task.from_host, processes,
+        return _Suspend(self.client, _values(call.task, call.task.from_host, name), processes,
                         len(processes) if expected is None else expected)
 
     def after(self, call: base.Call) -> base.Step:
-        processes, expected = _read(call)
-        if not processes or expected == 0:
+        processes, expected, _name = _read(call)
+        if not _asks(processes, expected):
             return base.Done()
+        return _Resume(self.client, self._instances(call), processes)
+
+    def _instances(self, call: base.Call) -> list[dict[str, str]]:
+        """Under what values the processes may listen now."""
         hosts = [call.task.from_host]
-        if call.ended is None or call.ended.error_type is None:
-            # It listens under the name of the host that it is on now, or still under the old.
+        if 'host' in self.client.request.names and (
+                call.ended is None or call.ended.error_type is None):
+            # They listen under the name of the new host, or still under that of the old one.
             hosts.append(call.task.to_host)
-        return _Resume(self.client, [host for host in hosts if pscom_client.is_level(host)],
-                       processes)
+        name = _read(call)[2]
+        return [_values(call.task, host, name) for host in hosts]
 
     def remedy(self, call: base.Call) -> str:
-        processes, _expected = _read(call)
-        return (f'Publish "task: resume" on {self.client.prefix}/HOST/PROCESS/request, HOST '
-                f'{call.task.from_host} and {call.task.to_host}, PROCESS '
-                f'{", ".join(processes) or "none"}.')
+        processes = _read(call)[0]
+        topics = [self.client.request.render({**instance, pscom_client.PROCESS: process})
+                  for instance in self._instances(call)
+                  for process in (['x'] if self.client.asks_all else processes)]
+        return (f'Publish [hook_pscom] resume_payload on '
+                f'{", ".join(topic for topic in topics if topic) or "no topic"}.')
 
     def close(self) -> None:
         self.client.stop()
 
 
-def _read(call: base.Call) -> tuple[list[str], int | None]:
-    """The marker: processes, and how many have to answer (None: all)."""
+def _read(call: base.Call) -> tuple[list[str], int | None, str]:
+    """Read the marker: processes, how many have to answer (None: all), name of the instance."""
     data = json.loads(call.marker)
-    return list(data['processes']), data['expected']
+    return list(data['processes']), data['expected'], data.get('name', call.task.instance_name)
+
+
+def _values(task: model.Task, host: str, name: str) -> dict[str, str]:
+    """Map placeholders but the process to what they stand for."""
+    return {'host': host, 'name': name, 'uuid': task.instance_uuid}
+
+
+def _asks(processes: list[str], expected: int | None) -> bool:
+    """Whether a process is to be asked at all."""
+    return expected != 0 and bool(processes or expected)
 
 
 class _Suspend(base.Step):
-    """Asked of all once the broker hears us, until so many have answered."""
+    """Asked once the broker hears us, until so many processes of the instance have answered."""
 
-    def __init__(self, client: pscom_client.Client, host: str, processes: list[str],
-                 expected: int) -> None:
-        self._client, self._host = client, host
+    def __init__(self, client: pscom_client.Client, instance: dict[str, str],
+                 processes: list[str], expected: int) -> None:
+        self._client, self._instance = client, instance
         self._processes, self._expected = processes, expected
         self._since: int | None = None
 
@@ -135,25 +161,33 @@ class _Suspend(base.Step):
             if not self._client.ready:
                 return False
             self._since = self._client.answers()
-            for process in self._processes:
-                self._client.ask(self._host, process, 'suspend')
-        answered = self._client.answered(self._host, self._processes, self._since)
+            for process in _asked(self._client, self._processes):
+                self._client.ask(self._instance, process, 'suspend')
+        answered = self._client.answered(self._instance, self._since)
+        if not self._client.asks_all:
+            answered &= set(self._processes)
         return len(answered) >= self._expected
 
 
 class _Resume(base.Step):
     """Asked of all; done when the broker has it."""
 
-    def __init__(self, client: pscom_client.Client, hosts: list[str],
+    def __init__(self, client: pscom_client.Client, instances: list[dict[str, str]],
                  processes: list[str]) -> None:
         self._client = client
-        self._topics = [(host, process) for host in hosts for process in processes]
+        self._asked = [(instance, process) for instance in instances
+                       for process in _asked(client, processes)]
         self._sent: list[Callable[[], bool]] = []
 
     def poll(self, now: float) -> bool:
         if not self._sent:
             if not self._client.ready:
                 return False
-            self._sent = [self._client.ask(host, process, 'resume')
-                          for host, process in self._topics]
+            self._sent = [self._client.ask(instance, process, 'resume')
+                          for instance, process in self._asked]
         return all(sent() for sent in self._sent)
+
+
+def _asked(client: pscom_client.Client, processes: list[str]) -> list[str]:
+    """Whom requests name; one that names no process is for all."""
+    return [''] if client.asks_all else processes

@@ -11,13 +11,14 @@
 # under the License.
 
 
-"""The MQTT side of the pscom hook: what was said, and by whom.
+"""The MQTT side of the pscom hook: topics, what was said, and by whom.
 
 The connection's thread calls back; everything that is shared is under one lock.
 """
 
 from collections.abc import Callable
-from collections.abc import Collection
+from collections.abc import Mapping
+import json
 import re
 import threading
 from typing import Any
@@ -29,12 +30,79 @@ from kronos_nova import exception
 from kronos_nova.rebalancer.hooks import base
 
 _LEVEL = re.compile('[^+#/\\x00-\\x1f\\x7f\\ud800-\\udfff]{1,255}')
+_PLACEHOLDER = re.compile(r'\{([a-z]+)\}')
+PLACEHOLDERS = frozenset({'host', 'name', 'uuid', 'process'})
+PROCESS = 'process'
 MOST = 100_000
 
 
 def is_level(text: str) -> bool:
     """Whether it may stand between two slashes of a topic that is published to."""
     return _LEVEL.fullmatch(text) is not None and not text.startswith('$')
+
+
+def _refuse(option: str, problem: str) -> exception.ConfigError:
+    return exception.ConfigError(
+        path='kronos.conf', field=f'[hook_pscom] {option}', problem=problem,
+        remedy='Use {host}, {name}, {uuid} and {process} only.')
+
+
+class Topic:
+    """A topic below [mqtt] prefix, of which some levels are placeholders.
+
+    :raises ConfigError: it cannot be used.
+    """
+
+    def __init__(self, prefix: str, option: str, template: str) -> None:
+        self._levels = [*prefix.split('/'), *template.split('/')]
+        self.names = [found[1] for level in self._levels
+                      if (found := _PLACEHOLDER.fullmatch(level)) is not None]
+        for level in template.split('/'):
+            if not _PLACEHOLDER.fullmatch(level) and (
+                    not is_level(level) or '{' in level or '}' in level):
+                raise _refuse(option, f'{level!r} is neither a plain level nor a placeholder')
+        if unknown := set(self.names) - PLACEHOLDERS:
+            raise _refuse(option, f'there is no {{{min(unknown)}}}')
+        if len(set(self.names)) < len(self.names):
+            raise _refuse(option, 'a placeholder stands there twice')
+        if not {'name', 'uuid'} & set(self.names):
+            raise _refuse(option, 'without {name} or {uuid} the answer of another instance would '
+                                  'count')
+
+    @property
+    def filter(self) -> str:
+        """The topic filter to subscribe to."""
+        return '/'.join('+' if _PLACEHOLDER.fullmatch(level) else level
+                        for level in self._levels)
+
+    def render(self, values: Mapping[str, str]) -> str | None:
+        """Return the topic; None when a value cannot be a level."""
+        levels = [values[found[1]] if (found := _PLACEHOLDER.fullmatch(level)) else level
+                  for level in self._levels]
+        return '/'.join(levels) if all(is_level(values[name]) for name in self.names) else None
+
+    def read(self, topic: str) -> dict[str, str] | None:
+        """Return the values of a topic; None when the topic is another one."""
+        levels = topic.split('/')
+        if len(levels) != len(self._levels):
+            return None
+        values: dict[str, str] = {}
+        for expected, level in zip(self._levels, levels, strict=True):
+            if (found := _PLACEHOLDER.fullmatch(expected)) is not None:
+                values[found[1]] = level
+            elif expected != level:
+                return None
+        return values if all(map(is_level, values.values())) else None
+
+
+def find_unknown_placeholder(payload: str) -> str | None:
+    """Return a placeholder of a payload that has no meaning."""
+    return min(set(_PLACEHOLDER.findall(payload)) - PLACEHOLDERS, default=None)
+
+
+def render_payload(payload: str, values: Mapping[str, str]) -> str:
+    """Return the payload; values stand in quotes, as tenants choose names."""
+    return _PLACEHOLDER.sub(lambda found: json.dumps(values[found[1]]), payload)
 
 
 class Client:
@@ -54,15 +122,23 @@ class Client:
             raise exception.ConfigError(
                 path='kronos.conf', field='[mqtt] host', problem='pscom speaks to a broker, and '
                 'none is named', remedy='Name the broker of the processes.')
-        self.prefix = f'{conf.mqtt.prefix}/pscom'
+        self.request = Topic(conf.mqtt.prefix, 'request_topic', conf.hook_pscom.request_topic)
+        self.response = Topic(conf.mqtt.prefix, 'response_topic', conf.hook_pscom.response_topic)
+        if PROCESS not in self.response.names:
+            raise _refuse('response_topic', 'without {process} answers cannot be counted')
+        self._payloads = {'suspend': conf.hook_pscom.suspend_payload,
+                          'resume': conf.hook_pscom.resume_payload}
+        for task, payload in self._payloads.items():
+            if (unknown := find_unknown_placeholder(payload)) is not None:
+                raise _refuse(f'{task}_payload', f'there is no {{{unknown}}}')
         self._lock = threading.Lock()
-        #: (host, process) -> number of its last answer; 0: it was only seen.
-        self._answers: dict[tuple[str, str], int] = {}
+        #: Topic of a response -> number of its last answer; 0: it was only seen.
+        self._answers: dict[str, int] = {}
         self._count = 0
         # What was said while we were away answers nothing of ours.
         self._connection = mqtt.Connection(
             conf, f'kronos-pscom-{uuidutils.generate_uuid()[:8]}', self._heard, kept=False)
-        self._connection.subscribe([f'{self.prefix}/+/+/response'])
+        self._connection.subscribe([self.response.filter])
 
     def start(self) -> None:
         """Connect, and go on trying; returns at once."""
@@ -76,31 +152,42 @@ class Client:
         """The broker would send us an answer that comes now."""
         return self._connection.hearing.is_set()
 
-    def seen(self, host: str) -> set[str]:
-        """The processes of a host that have said something, or left it with the broker."""
-        with self._lock:
-            return {process for name, process in self._answers if name == host}
+    @property
+    def asks_all(self) -> bool:
+        """Whether one request is for all processes of an instance."""
+        return PROCESS not in self.request.names
+
+    def seen(self, instance: Mapping[str, str]) -> set[str]:
+        """The processes of an instance that have said something, or left it with the broker."""
+        return self.answered(instance, -1)
 
     def answers(self) -> int:
         """How many have come so far: what counts later comes after it."""
         with self._lock:
             return self._count
 
-    def answered(self, host: str, processes: Collection[str], since: int) -> set[str]:
-        """Those that have answered after so many answers."""
+    def answered(self, instance: Mapping[str, str], since: int) -> set[str]:
+        """The processes of an instance that have answered after so many answers."""
         with self._lock:
-            return {p for p in processes if self._answers.get((host, p), 0) > since}
+            found = [self.response.read(topic) for topic, number in self._answers.items()
+                     if number > since]
+        return {values[PROCESS] for values in found if values is not None and all(
+            instance[name] == value for name, value in values.items() if name != PROCESS)}
 
-    def ask(self, host: str, process: str, task: str) -> Callable[[], bool]:
+    def ask(self, instance: Mapping[str, str], process: str, task: str) -> Callable[[], bool]:
         """Publish a request, at least once.
 
+        :param process: empty: all of the instance.
         :returns: tells whether the broker has it.
         :raises Failed: it cannot be sent now.
         """
-        if not (is_level(host) and is_level(process)):
-            raise base.Failed(problem=f'cannot have {host!r} or {process!r} in an MQTT topic')
+        values = {**instance, PROCESS: process}
+        topic = self.request.render(values)
+        if topic is None:
+            raise base.Failed(problem=f'cannot have one of {instance} or {process!r} in an MQTT '
+                                      'topic')
         taken: list[bool] = []
-        self._connection.publish(f'{self.prefix}/{host}/{process}/request', f'task: {task}\n',
+        self._connection.publish(topic, render_payload(self._payloads[task], values) + '\n',
                                  taken.append)
 
         def arrived() -> bool:
@@ -114,10 +201,9 @@ class Client:
 
     def _heard(self, heard: Any) -> None:
         heard.acknowledge()
-        parts = heard.topic.removeprefix(f'{self.prefix}/').split('/')
-        if len(parts) != 3 or not all(map(is_level, parts)):
+        key = heard.topic
+        if self.response.read(key) is None:
             return
-        key = parts[0], parts[1]
         with self._lock:
             if heard.retained:
                 # Said some time ago: it is there, and answers nothing of ours. Empty: it is
@@ -130,7 +216,7 @@ class Client:
             self._count += 1
             self._remember(key, self._count)
 
-    def _remember(self, key: tuple[str, str], number: int) -> None:
+    def _remember(self, key: str, number: int) -> None:
         self._answers.pop(key, None)
         if len(self._answers) >= MOST:
             del self._answers[next(iter(self._answers))]
