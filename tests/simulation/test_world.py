@@ -154,10 +154,10 @@ def test_a_thawed_zombie_writes_nothing_and_the_other_engine_had_taken_over():
         two.engine.run_cycle()
         assert {records[0] for records in run.raw.execute('SELECT owner FROM lease')} == {
             two.name}
-        changes = run.raw.total_changes
+        changes = database.version(run.raw)
         lease = next(iter(one.engine._leases.values()))
         assert not one.engine._store.renew(lease, 30)
-        assert run.raw.total_changes == changes
+        assert database.version(run.raw) == changes
     assert engine.LEASE_SECONDS + processes.BEAT_SECONDS <= 60
 
 

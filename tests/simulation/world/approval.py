@@ -50,8 +50,11 @@ class Approver:
         """One step's worth."""
         if not self.present or self.rng.random() >= DECIDES:
             return
-        for plan in self.run.store.waiting(self.run.now):
-            self._decide(plan.plan_id)
+        try:
+            for plan in self.run.store.waiting(self.run.now):
+                self._decide(plan.plan_id)
+        except exception.StoreError:
+            self.run.counts['commands that the database refused'] += 1
         self.run.committed(self)
 
     def _decide(self, plan_id: str) -> None:

@@ -24,7 +24,8 @@ MEMORY_MB = 16384
 #: What an instance uses, in cores.
 LOADS = 0.3, 3.0
 #: Nova's statuses of a migration that is over.
-ENDED = frozenset({'completed', 'failed', 'error', 'cancelled'})
+ENDED = frozenset({'completed', 'failed', 'error', 'cancelled', 'confirmed', 'reverted'})
+LIVE, COLD, RESIZE = 'live-migration', 'migration', 'resize'
 #: So many seconds after a live migration Nova's scheduler learns what has gone.
 SYNC = 15.0
 
@@ -42,7 +43,8 @@ class Host:
 @dataclasses.dataclass
 class Instance:
     uuid: str
-    host: str
+    #: None: shelved, and on no host.
+    host: str | None
     vcpus: int
     memory_mb: int
     #: Cores in use.
@@ -79,6 +81,9 @@ class Migration:
     told: str = ''
     #: It has failed, and until then Placement holds what it had taken.
     held_until: float = 0.0
+    type: str = LIVE
+    #: The instance's status before a cold migration or resize.
+    before: str = 'ACTIVE'
 
     @property
     def ended(self) -> bool:

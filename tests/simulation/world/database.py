@@ -10,18 +10,28 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""One SQLite database in memory for all processes of a run, and its failures."""
+"""One SQLite file for all processes of a run, a connection for each of them, and its failures.
+
+Two transactions overlap as on a server: while one process is within its own, others begin and
+commit theirs. A reader sees one state throughout (MariaDB), or each statement sees the newest
+one (PostgreSQL), as the run draws. Whoever would write beside a writer is refused at once, where
+the real file makes it wait for thirty seconds.
+"""
 
 from collections.abc import Callable
+import functools
+import os
 import sqlite3
 from typing import Any, TYPE_CHECKING
 
 from oslo_db import exception as db_exception
 import sqlalchemy as sa
+import sqlalchemy.event
 
 from kronos_nova.rebalancer.store import api
 from kronos_nova.rebalancer.store import database
 from tests.fixtures import stores
+from tests.simulation.world import settings
 
 if TYPE_CHECKING:
     from tests.simulation.world import processes
@@ -30,14 +40,44 @@ if TYPE_CHECKING:
 START = 1_000_000_000.0
 
 
+def path() -> str:
+    """The file of this process of the tests."""
+    return os.path.join(settings.directory().name, f'world-{os.getpid()}.db')
+
+
+@functools.cache
+def engine(number: int) -> sa.Engine:
+    """The database engine of a process: what SQLAlchemy has compiled is kept with it."""
+    found = database.from_url(f'sqlite:///{path()}', connection_recycle_time=-1)
+
+    @sqlalchemy.event.listens_for(found, 'connect')
+    def hurry(connection: Any, _record: Any) -> None:
+        connection.execute('PRAGMA busy_timeout = 0')
+        connection.execute('PRAGMA synchronous = OFF')
+    return found
+
+
+@functools.cache
+def _looking() -> sqlite3.Connection:
+    found = sqlite3.connect(path(), isolation_level=None, check_same_thread=False)
+    found.execute('PRAGMA synchronous = OFF')
+    return found
+
+
 def fresh(scopes: tuple[str, ...]) -> sqlite3.Connection:
-    """A database in which somebody has planned each scope a moment ago."""
-    connection = stores.renew()
+    """Empty the file but for a plan of each scope a moment ago; return a connection to look."""
+    stores.renew_file(path())
+    connection = _looking()
     connection.executemany(
         'INSERT INTO lease (scope, owner, epoch, until, policy_hash, planned_at) '
         "VALUES (?, 'earlier', 1, 0, '', ?)", [(scope, START - 60) for scope in scopes])
-    connection.commit()
     return connection
+
+
+def version(connection: sqlite3.Connection) -> int:
+    """Return a number that changes when another connection has committed."""
+    found: int = connection.execute('PRAGMA data_version').fetchone()[0]
+    return found
 
 
 def _lost() -> db_exception.DBConnectionError:
@@ -63,19 +103,67 @@ class _Cut:
         return call
 
 
+class _Overlapped:
+    """A connection before whose n-th statement other processes have a turn.
+
+    :param committed: each statement sees what the others have committed before it.
+    """
+
+    def __init__(self, connection: sa.Connection, left: int, meanwhile: Callable[[], None],
+                 committed: bool) -> None:
+        self._connection, self._left = connection, left
+        self._meanwhile, self._committed = meanwhile, committed
+
+    def __getattr__(self, name: str) -> Any:
+        method = getattr(self._connection, name)
+        if name not in ('execute', 'scalar', 'scalars'):
+            return method
+
+        def call(*args: Any, **kw: Any) -> Any:
+            self._left -= 1
+            if self._left == 0:
+                self._meanwhile()
+            if self._left <= 0 and self._committed:
+                self._connection.exec_driver_sql('COMMIT')
+                self._connection.exec_driver_sql('BEGIN')
+            return method(*args, **kw)
+        return call
+
+
 class Store(api.Store):
     """One process's view: the real store on a database that fails."""
 
     def __init__(self, run: 'runs.Run', process: 'processes.Process') -> None:
-        super().__init__(engine=stores.engine(), clock=lambda: run.now)
+        super().__init__(engine=engine(run.number_of(process)), clock=lambda: run.now)
         self._world, self._process = run, process
 
     def close(self) -> None:
         """The database outlives its users."""
 
+    def _overlapped(self, step: Callable[[sa.Connection], Any],
+                    begin: str) -> Callable[[sa.Connection], Any]:
+        """The step, with turns of other processes within its transaction."""
+        process, run = self._process, self._world
+        if run.current is not process or not run.faults.hit(
+                'transactions overlap' if begin else 'a read overlaps with transactions'):
+            return step
+
+        def meanwhile() -> None:
+            for other in run.executors:
+                other.wake()
+            run.stand_still(process, run.rng.uniform(1, 10))
+
+        def overlapped(connection: sa.Connection) -> Any:
+            return step(_Overlapped(  # type: ignore[arg-type]
+                connection, run.rng.randint(1, 6), meanwhile,
+                committed=run.reads_committed
+                and not connection.get_execution_options().get('kronos_begin')))
+        return overlapped
+
     def _run(self, step: Callable[[sa.Connection], Any], *, begin: str = 'IMMEDIATE') -> Any:
         process, run = self._process, self._world
         process.may_freeze()
+        step = self._overlapped(step, begin)
         if not run.faults.active:
             found = super()._run(step, begin=begin)
         elif begin:
@@ -118,9 +206,9 @@ class Store(api.Store):
                 process.crash()
             return found
 
-        before = run.raw.total_changes
+        before = version(run.raw)
         found = super()._run(self._away(faulty))
-        if run.raw.total_changes == before:
+        if version(run.raw) == before:
             return found
         run.committed(process)
         if hit(f'{kind} crashes after a commit'):

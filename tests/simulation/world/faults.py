@@ -44,6 +44,9 @@ FAULTS = {
     'database is read-only': 0.02,
     'database has a full disk': 0.02,
     'database sees a deadlock': 0.02,
+    # Other processes begin and commit transactions within this one. Drawn at each.
+    'transactions overlap': 0.02,
+    'a read overlaps with transactions': 0.03,
     # Reads of Nova and Placement.
     'Nova answers 503': 0.01,
     'Nova answers 403': 0.005,
@@ -64,6 +67,11 @@ FAULTS = {
     'POST gets 400': 0.1,
     'POST gets 403': 0.1,
     'POST gets 409': 0.1,
+    # The confirmation of a cold migration.
+    'confirmation gets 409': 0.4,
+    'confirmation is lost on its way back': 0.4,
+    'executor crashes before a confirmation': 0.3,
+    'executor crashes after a confirmation': 0.4,
     # What becomes of it.
     'migration is refused by the scheduler': 0.12,
     'migration is slow': 0.4,
@@ -89,6 +97,8 @@ FAULTS = {
     'message is reordered': 0.3,
     'message is forged': 0.3,
     'message is malformed': 0.3,
+    # How the run begins. Drawn for each instance.
+    'instance is stopped from the beginning': 0.5,
     # People. Drawn at each step.
     'operator migrates an instance': 0.03,
     'operator disables a host': 0.02,
@@ -100,12 +110,25 @@ FAULTS = {
     'operator breaks the policy file': 0.005,
     'user deletes an instance': 0.01,
     'user locks an instance': 0.02,
-    'user stops an instance': 0.01,
+    'user stops an instance': 0.02,
+    'user resizes an instance': 0.015,
+    'user rebuilds an instance': 0.02,
+    'user shelves an instance': 0.01,
+    'operator migrates a stopped instance': 0.03,
+    'operator confirms a cold migration': 0.3,
+    'operator reverts a cold migration': 0.3,
     'host goes down': 0.01,
 }
 
 #: A run has each fault with this chance.
 PRESENT = 0.2
+#: Fault -> its own chance, for what can happen in few runs only.
+PRESENT_OF = {'instance is stopped from the beginning': 0.5, 'confirmation gets 409': 0.5,
+              'confirmation is lost on its way back': 0.5,
+              'executor crashes before a confirmation': 0.5,
+              'executor crashes after a confirmation': 0.5,
+              'operator confirms a cold migration': 0.5,
+              'operator reverts a cold migration': 0.5}
 
 
 class Faults:
@@ -115,8 +138,8 @@ class Faults:
                  only: frozenset[str] | None = None) -> None:
         self._rng = rng
         self._counts = counts
-        self.present = frozenset(
-            name for name in FAULTS if rng.random() < PRESENT) if only is None else only
+        self.present = only if only is not None else frozenset(
+            name for name in FAULTS if rng.random() < PRESENT_OF.get(name, PRESENT))
         self.active = True
 
     def hit(self, name: str) -> bool:

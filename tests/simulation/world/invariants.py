@@ -51,6 +51,17 @@ NEXT = {
 Found = str | None
 
 
+def _unchanged(run: 'runs.Run', name: str, seen: int | None) -> bool:
+    """Whether an invariant can judge: no other hand changed the cloud since a process looked.
+
+    The next look counts again. Each time that an invariant cannot judge is counted.
+    """
+    if seen == run.cloud.foreign:
+        return True
+    run.counts[f'{name} did not judge'] += 1
+    return False
+
+
 # After every commit.
 
 def one_live_task(run: 'runs.Run') -> Found:
@@ -73,12 +84,14 @@ def states_follow(run: 'runs.Run') -> Found:
 
 
 def budget(run: 'runs.Run') -> Found:
-    """A cycle orders no more than its budget, counting what is under way."""
+    """A cycle orders no more than the budget in force, counting what is under way."""
+    if not isinstance(run.writer, processes.EngineProcess):
+        return None
     for plan in run.new_plans:
         live = sum(t.scope == plan.scope and t.state not in TERMINAL
                    for t in run.tasks.values())
-        if plan.tasks and live > run.largest_budget:
-            return f'{live} tasks in {plan.scope}, budget {run.largest_budget}'
+        if plan.tasks and live > run.writer.budget:
+            return f'{live} tasks in {plan.scope}, budget {run.writer.budget}'
     return None
 
 
@@ -119,7 +132,7 @@ def trusted_metrics(run: 'runs.Run') -> Found:
         assert run.writer.source is not None
         bad = run.writer.source.bad
         hosts = run.writer.scope_hosts.get(plan.scope, ())
-        if len(bad & set(hosts)) > 1 and run.writer.saw == run.cloud.foreign:
+        if len(bad & set(hosts)) > 1 and _unchanged(run, 'trusted_metrics', run.writer.saw):
             return f'{plan.scope} is balanced although {sorted(bad)} have no score'
         if any(bad & {t.from_host, t.to_host} for t in moves):
             return f'a move from or to a host without a score: {sorted(bad)}'
@@ -141,15 +154,17 @@ def plan_is_legal(run: 'runs.Run') -> Found:
     """What may begin first worsens no hard group and overfills no host, by what
     the engine was shown."""
     for plan in run.new_plans:
-        if not isinstance(run.writer, processes.EngineProcess) or (
-                run.writer.saw != run.cloud.foreign):
+        if not isinstance(run.writer, processes.EngineProcess) or not _unchanged(
+                run, 'plan_is_legal', run.writer.saw):
             continue
         for task in plan.tasks:
             instance = run.cloud.instances.get(task.instance)
             if instance is None or task.requires:
                 continue
             wrong = run.cloud.wrong(instance, task.to_host)
-            if wrong is None and (instance.locked or instance.status != 'ACTIVE'):
+            movable = {'ACTIVE', 'SHUTOFF'} if task.phase == 'evacuate' and (
+                run.cold_migrates) else {'ACTIVE'}
+            if wrong is None and (instance.locked or instance.status not in movable):
                 wrong = f'it is {instance.status}, locked: {instance.locked}'
             if wrong is not None:
                 return f'{task.instance} is to move to {task.to_host}: {wrong}'
@@ -242,9 +257,10 @@ def wanted_still(run: 'runs.Run') -> Found:
     it was looked at."""
     uuid = run.request[0]
     task, instance = run.live_task(uuid), run.cloud.instances.get(uuid)
-    if instance is None or task is None or run.looked.get(task.task_id) != run.cloud.foreign:
+    if instance is None or task is None or not _unchanged(
+            run, 'wanted_still', run.looked.get(task.task_id)):
         return None
-    if instance.locked or instance.status != 'ACTIVE':
+    if instance.locked or instance.status != run.requested_status or instance.task_state:
         return f'{uuid} is {instance.status}, locked: {instance.locked}'
     if records.quarantined(run.raw, uuid, run.now - SKEW, run.now + SKEW):
         return f'{uuid} is quarantined'
@@ -351,7 +367,7 @@ def destination_is_legal(run: 'runs.Run', migration: cloud.Migration,
     """No hard group is worsened and no destination overfilled at any
     intermediate state, both ends charged; nothing goes to a host that is
     closed. What others changed after our last look is Nova's to refuse."""
-    if wrong is not None and migration.known == run.cloud.foreign:
+    if wrong is not None and _unchanged(run, 'destination_is_legal', migration.known):
         return f'{migration.instance_uuid} to {migration.to_host}: {wrong}'
     return None
 
@@ -389,7 +405,8 @@ def table_tells_the_truth(run: 'runs.Run') -> Found:
     for task in run.tasks.values():
         moved = run.moves[task.task_id] == 1
         if (task.state == 'completed') != moved and task.instance in run.cloud.instances and (
-                task.state != 'failed' or not run.disturbed(task)) and (
+                task.state != 'failed' or not run.disturbed(
+                    task, 'table_tells_the_truth')) and (
                 ENDED.get(task.state) not in run.mistakable(task)):
             return f'task {task.task_id} {task.state} ({task.error}), but moved: {moved}'
     return None
@@ -409,7 +426,8 @@ def every_attempt_is_listed(run: 'runs.Run') -> Found:
     """Each migration that Nova began for a task is an attempt of it."""
     for migration in run.cloud.migrations:
         task = run.tasks.get(migration.task_id)
-        if task is None or task.instance not in run.cloud.instances or run.disturbed(task):
+        if task is None or task.instance not in run.cloud.instances or run.disturbed(
+                task, 'every_attempt_is_listed'):
             continue
         listed = {a['migration_uuid']: a for a in task.attempts}
         if migration.uuid not in listed:

@@ -135,7 +135,8 @@ class Compute(_Proxy):
             'OS-EXT-STS:task_state': instance.task_state,
             'OS-SRV-USG:launched_at': '2001-09-08T00:00:00.000000',
             'server_groups': [instance.group] if instance.group else [],
-            'OS-EXT-STS:power_state': 1, 'metadata': {}, 'tags': [],
+            'OS-EXT-STS:power_state': 4 if instance.status == 'SHUTOFF' else 1, 'metadata': {},
+            'tags': [],
             'pinned_availability_zone': None, 'scheduler_hints': {}}
 
     def _servers(self, params: dict[str, Any]) -> Response:
@@ -188,7 +189,7 @@ class Compute(_Proxy):
                     and params.get('host') in (None, m.from_host, m.to_host))
         return Response({'migrations': [
             {'id': m.id, 'uuid': m.uuid, 'instance_uuid': m.instance_uuid,
-             'migration_type': 'live-migration', 'status': m.status,
+             'migration_type': m.type, 'status': m.status,
              'source_compute': m.from_host, 'created_at': None,
              'updated_at': datetime.datetime.fromtimestamp(
                  m.changed_at, datetime.UTC).isoformat(),
@@ -196,11 +197,17 @@ class Compute(_Proxy):
             for m in reversed(self.cloud.migrations) if wanted(m)]})
 
     def _actions(self, params: dict[str, Any], uuid: str) -> Response:
-        return Response({'instanceActions': [{
-            'action': 'live-migration', 'request_id': 'req-1', 'message': 'Error'}]})
+        """One action for each kind of migration that the instance has had, newest first."""
+        asked = {m.type: m for m in self.cloud.migrations if m.instance_uuid == uuid}
+        return Response({'instanceActions': [
+            {'action': {cloud.COLD: 'migrate', cloud.RESIZE: 'resize'}.get(kind, kind),
+             'request_id': f'req-{kind}', 'message': 'Error',
+             'user_id': 'kronos' if m.task_id else 'operator'}
+            for kind, m in sorted(asked.items(), key=lambda e: -e[1].id)]})
 
     def _action(self, params: dict[str, Any], uuid: str, request: str) -> Response:
-        told = [m.told for m in self.cloud.migrations if m.instance_uuid == uuid]
+        told = [m.told for m in self.cloud.migrations
+                if m.instance_uuid == uuid and request == f'req-{m.type}']
         return Response({'instanceAction': {'events': [{
             'event': 'conductor_live_migrate_instance', 'result': 'Error',
             'details': told[-1] if told else ''}]}})
@@ -220,16 +227,35 @@ class Compute(_Proxy):
 
     def request(self, path: str, method: str, json: dict[str, Any] | None = None,
                 **_rest: Any) -> Response:
-        """os-migrateLive, and what a network makes of it; nothing is aborted
-        and nothing confirmed by this world's configuration."""
+        """os-migrateLive, migrate and confirmResize, and what a network makes of them; nothing
+        is aborted by this world's configuration."""
         assert method == 'POST' and json is not None, (method, path)
         uuid = path.split('/')[2]
-        host = json['os-migrateLive']['host']
+        [action] = json
+        if action == 'confirmResize':
+            return self._confirm(uuid)
+        return self._migrate(uuid, json[action]['host'],
+                             cloud.COLD if action == 'migrate' else cloud.LIVE)
+
+    def _confirm(self, uuid: str) -> Response:
+        hit = self.run.faults.hit
+        if hit('confirmation gets 409'):
+            return error(409)
+        if hit('executor crashes before a confirmation'):
+            self.process.crash()
+        response = self.run.nova.confirm(uuid)
+        if hit('executor crashes after a confirmation'):
+            self.process.crash()
+        if hit('confirmation is lost on its way back'):
+            raise ks_exceptions.ConnectFailure('reset')
+        return response
+
+    def _migrate(self, uuid: str, host: str, kind: str) -> Response:
         run, process = self.run, self.process
         hit = run.faults.hit
         if hit('executor crashes before a POST'):
             process.crash()
-        run.asked(uuid, host, process)
+        run.asked(uuid, host, process, kind)
         if hit('POST is refused a connection'):
             raise ks_exceptions.ConnectFailure('refused') from (
                 urllib3_exceptions.NewConnectionError(None, 'refused'))  # type: ignore[arg-type]
@@ -241,9 +267,9 @@ class Compute(_Proxy):
         if hit('POST is lost on its way'):
             raise ks_exceptions.ConnectFailure('reset')
         if hit('POST arrives late'):
-            run.nova.later(uuid, host, process)
+            run.nova.later(uuid, host, kind)
             raise ks_exceptions.ConnectTimeout('no answer')
-        response = run.nova.live_migrate(uuid, host, process)
+        response = run.nova.migrate(uuid, host, kind)
         if hit('executor crashes after a POST'):
             process.crash()
         if hit('POST is lost on its way back'):
@@ -302,40 +328,75 @@ class Nova:
 
     def __init__(self, run: 'runs.Run') -> None:
         self.run, self.cloud = run, run.cloud
-        self._late: list[tuple[float, str, str, tuple[str, str, int]]] = []
+        self._late: list[tuple[float, str, str, tuple[str, str, int], str]] = []
 
-    def later(self, uuid: str, host: str, process: 'processes.Process') -> None:
+    def later(self, uuid: str, host: str, kind: str) -> None:
         # Less than absent_seconds: a request that is under way for longer is
         # one that nobody can wait for.
         at = self.run.now + self.run.rng.uniform(1, 40)
-        self._late.append((at, uuid, host, self.run.task_of(uuid)))
+        self._late.append((at, uuid, host, self.run.task_of(uuid), kind))
 
     @property
     def waits(self) -> bool:
         return bool(self._late)
 
-    def live_migrate(self, uuid: str, host: str, process: 'processes.Process') -> Response:
-        return self._accept(uuid, host, self.run.task_of(uuid))
+    def migrate(self, uuid: str, host: str, kind: str) -> Response:
+        return self._accept(uuid, host, self.run.task_of(uuid), kind)
 
-    def _accept(self, uuid: str, host: str, task: tuple[str, str, int]) -> Response:
+    def _accept(self, uuid: str, host: str, task: tuple[str, str, int], kind: str) -> Response:
         """202 says no more than that the request is understood."""
         instance = self.cloud.instances.get(uuid)
         if instance is None:
             return error(404)
-        if instance.status != 'ACTIVE' or instance.task_state is not None:
-            return error(409, 'Cannot live-migrate while it is migrating or not active')
+        wanted = {cloud.LIVE: ('ACTIVE',)}.get(kind, ('ACTIVE', 'SHUTOFF'))
+        if instance.status not in wanted or instance.task_state is not None:
+            return error(409, f'Cannot {kind} while it is migrating or {instance.status}')
+        assert instance.host is not None
         task_id, scope, known = task
-        instance.task_state = 'migrating'
+        instance.task_state = 'migrating' if kind == cloud.LIVE else 'resize_prep'
         self.cloud.migrations.append(cloud.Migration(
             len(self.cloud.migrations) + 1, self.cloud.uuid(), uuid, instance.host, host,
             task_id, scope, known, ends_at=self.run.now + self.run.rng.uniform(0, 3),
-            changed_at=self.run.now))
+            changed_at=self.run.now, type=kind))
         if task_id:
             self.run.accepted()
         return Response(None, 202)
 
-    def by_operator(self, uuid: str, host: str) -> None:
-        self._accept(uuid, host, ('', '', 0))
+    def by_operator(self, uuid: str, host: str, kind: str = cloud.LIVE) -> None:
+        self._accept(uuid, host, ('', '', 0), kind)
+
+    def confirm(self, uuid: str) -> Response:
+        """End a cold migration or resize; its source gives back what it holds."""
+        migration = self._finished(uuid)
+        if migration is None:
+            return error(409, 'Cannot confirmResize: it is not in VERIFY_RESIZE')
+        migration.status, migration.changed_at = 'confirmed', self.run.now
+        self._settle(migration)
+        return Response(None, 204)
+
+    def revert(self, uuid: str) -> None:
+        """Take the instance back to where it was."""
+        migration = self._finished(uuid)
+        if migration is None:
+            return
+        migration.status, migration.changed_at = 'reverted', self.run.now
+        self.cloud.instances[uuid].host = migration.from_host
+        self.run.unmoved(migration)
+        self._settle(migration)
+
+    def _finished(self, uuid: str) -> cloud.Migration | None:
+        instance = self.cloud.instances.get(uuid)
+        if instance is None or instance.status != 'VERIFY_RESIZE' or instance.task_state:
+            return None
+        return next((m for m in self.cloud.active()
+                     if m.instance_uuid == uuid and m.status == 'finished'), None)
+
+    def _settle(self, migration: cloud.Migration) -> None:
+        self.cloud.instances[migration.instance_uuid].status = migration.before
+        for host in (migration.from_host, migration.to_host):
+            self.cloud.hosts[host].generation += 1
+        if not migration.task_id:
+            self.cloud.changed()
 
     def advance(self) -> None:
         now = self.cloud.now = self.run.now
@@ -348,8 +409,14 @@ class Nova:
             migration.changed_at = now
             if migration.status == 'accepted':
                 self._schedule(migration)
-            else:
+            elif migration.status != 'finished':
                 self._end(migration)
+            elif not migration.task_id:
+                # Its user, who alone has a reason to wait.
+                if self.run.rng.random() < 0.5:
+                    self.confirm(migration.instance_uuid)
+                else:
+                    self.revert(migration.instance_uuid)
 
     def _schedule(self, migration: cloud.Migration) -> None:
         instance = self.cloud.instances.get(migration.instance_uuid)
@@ -370,7 +437,9 @@ class Nova:
             instance.task_state = None
             self._leave(migration)
             return
-        migration.status = 'running'
+        migration.status, migration.before = 'running', instance.status
+        if migration.type != cloud.LIVE:
+            migration.status, instance.task_state = 'migrating', 'resize_migrating'
         hit = self.run.faults.hit
         for name, end in (('migration fails', 'failed'), ('migration is cancelled', 'cancelled'),
                           ('migration ends with the instance in ERROR', 'ERROR'),
@@ -388,6 +457,9 @@ class Nova:
 
     def _end(self, migration: cloud.Migration) -> None:
         instance = self.cloud.instances.get(migration.instance_uuid)
+        if migration.type != cloud.LIVE and migration.end != 'ERROR' and instance is not None:
+            self._finish(migration, instance)
+            return
         migration.status = {'ERROR': 'error', 'moved': 'error'}.get(
             migration.end, migration.end)
         for host in (migration.from_host, migration.to_host):
@@ -402,6 +474,22 @@ class Nova:
             self._leave(migration)
         elif migration.end == 'ERROR':
             instance.status = 'ERROR'
+        if not migration.task_id:
+            self.cloud.changed()
+
+    def _finish(self, migration: cloud.Migration, instance: cloud.Instance) -> None:
+        """A cold migration or resize ends, and waits for its confirmation if it went well."""
+        instance.task_state = None
+        for host in (migration.from_host, migration.to_host):
+            self.cloud.hosts[host].generation += 1
+        if migration.end == 'completed':
+            migration.status, instance.status = 'finished', 'VERIFY_RESIZE'
+            instance.host = migration.to_host
+            migration.ends_at = self.run.now + self.run.rng.uniform(5, 120)
+            self.run.moved(migration)
+        else:
+            migration.status = 'error'
+            self._leave(migration)
         if not migration.task_id:
             self.cloud.changed()
 

@@ -14,6 +14,7 @@
 
 from typing import TYPE_CHECKING
 
+from kronos_nova import exception
 from tests.simulation.world import cloud
 from tests.simulation.world import settings
 
@@ -25,6 +26,8 @@ class People:
     def __init__(self, run: 'runs.Run', days: bool) -> None:
         self.run, self.cloud, self.rng = run, run.cloud, run.rng
         self._up_again: dict[str, float] = {}
+        #: When what a user asked for ends, the instance's status then, and its host.
+        self._ends: dict[str, tuple[float, str, str | None]] = {}
         self._day_ends = run.now + 60 if days else float('inf')
 
     def act(self) -> None:
@@ -35,6 +38,12 @@ class People:
             if at <= self.run.now:
                 del self._up_again[name]
                 self.cloud.hosts[name].up = True
+        self._end_actions()
+        for migration in self._cold():
+            if self.run.faults.hit('operator confirms a cold migration'):
+                self.run.nova.confirm(migration.instance_uuid)
+            elif self.run.faults.hit('operator reverts a cold migration'):
+                self.run.nova.revert(migration.instance_uuid)
         for fault, action in (
                 ('operator migrates an instance', self._migrate),
                 ('operator disables a host', self._disable),
@@ -47,9 +56,16 @@ class People:
                 ('user deletes an instance', self._delete),
                 ('user locks an instance', self._lock),
                 ('user stops an instance', self._stop),
+                ('user resizes an instance', self._resize),
+                ('user rebuilds an instance', self._rebuild),
+                ('user shelves an instance', self._shelve),
+                ('operator migrates a stopped instance', self._migrate_stopped),
                 ('host goes down', self._down)):
             if self.run.faults.hit(fault):
-                action()
+                try:
+                    action()
+                except exception.StoreError:
+                    self.run.counts['commands that the database refused'] += 1
                 self.cloud.changed()
 
     def _next_day(self) -> None:
@@ -126,6 +142,58 @@ class People:
         instance = self._idle()
         if instance is not None:
             instance.status = 'SHUTOFF'
+
+    def _resize(self) -> None:
+        self._ask_for(cloud.RESIZE, self._idle())
+
+    def _migrate_stopped(self) -> None:
+        self._ask_for(cloud.COLD, self.cloud.one(
+            lambda i: i.status == 'SHUTOFF' and i.task_state is None))
+
+    def _ask_for(self, kind: str, instance: cloud.Instance | None) -> None:
+        hosts = [] if instance is None else [
+            h for h in self.cloud.hosts if h != instance.host
+            and self.cloud.wrong(instance, h) is None]
+        if instance is not None and hosts:
+            self.run.nova.by_operator(instance.uuid, self.rng.choice(hosts), kind)
+
+    def _rebuild(self) -> None:
+        instance = self._idle()
+        if instance is not None:
+            instance.status, instance.task_state = 'REBUILD', 'rebuilding'
+            self._later(instance, 'ACTIVE', instance.host)
+
+    def _shelve(self) -> None:
+        """It leaves its host; some time later it is on one again."""
+        instance = self._idle()
+        if instance is not None:
+            instance.task_state = 'shelving'
+            self._later(instance, 'SHELVED_OFFLOADED', None)
+
+    def _later(self, instance: cloud.Instance, status: str, host: str | None) -> None:
+        self._ends[instance.uuid] = self.run.now + self.rng.uniform(5, 40), status, host
+
+    def _end_actions(self) -> None:
+        for uuid, (at, status, host) in list(self._ends.items()):
+            instance = self.cloud.instances.get(uuid)
+            if instance is None:
+                del self._ends[uuid]
+            elif at <= self.run.now:
+                del self._ends[uuid]
+                instance.status, instance.task_state, instance.host = status, None, host
+                if host is None:
+                    self._unshelve(instance)
+                self.cloud.changed()
+
+    def _unshelve(self, instance: cloud.Instance) -> None:
+        hosts = [h for h in self.cloud.hosts if self.cloud.wrong(instance, h) is None]
+        if hosts and self.rng.random() < 0.5:
+            self._later(instance, 'ACTIVE', self.rng.choice(hosts))
+
+    def _cold(self) -> list[cloud.Migration]:
+        """Cold migrations of ours that wait for their confirmation."""
+        return [m for m in self.cloud.ours() if m.status == 'finished'
+                and m.instance_uuid in self.cloud.instances]
 
     def _down(self) -> None:
         name = self.rng.choice(list(self.cloud.hosts))

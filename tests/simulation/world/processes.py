@@ -155,6 +155,13 @@ class EngineProcess(Process):
             self.engine = None
 
     @property
+    def budget(self) -> int:
+        """Moves per cycle by the policies that the engine has loaded."""
+        assert self.engine is not None
+        [policy] = self.engine._watch.current.enabled
+        return policy.max_migrations_per_cycle
+
+    @property
     def due(self) -> float:
         return self.starts_at if self.starts_at is not None else min(self.cycle_at, self.beat_at)
 

@@ -43,6 +43,8 @@ from tests.simulation.world import settings
 #: than a task is kept that nobody begins.
 TROUBLED = 120.0
 QUIET = 900.0
+#: The number of the people's connection to the database; processes have smaller ones.
+PEOPLE = 9
 LOG = logging.getLogger('kronos_nova')
 
 
@@ -97,18 +99,25 @@ class Run:
         self.checks: collections.Counter[str] = collections.Counter()
         self.faults = faults.Faults(self.rng, self.counts, only)
         self.cloud = cloud.Cloud(self.rng)
+        for instance in self.cloud.instances.values():
+            if self.faults.hit('instance is stopped from the beginning'):
+                instance.status = 'SHUTOFF'
         self.raw = database.fresh(tuple(self.cloud.scopes()))
-        self.store = stores.Store(engine=stores.engine(), clock=lambda: self.now)
+        self.store = stores.Store(engine=database.engine(PEOPLE), clock=lambda: self.now)
+        #: Of its own chance: what else happens does not hang on it.
+        self.reads_committed = random.Random(f'isolation {seed}').random() < 0.5
         self.confs = [settings.conf(n) for n in range(2)]
         objective = self.rng.choice(['kronos', 'kronos', 'balanced'])
+        #: Of its own chance, as caps.
+        self.cold_migrates = random.Random(f'cold {seed}').random() < 0.8
         # Of its own chance: what else happens does not hang on it.
         caps = random.Random(f'caps {seed}').choice([
             (2, 3, 1, 1), (1, 3, 2, 2), (2, 1, 2, 2), (2, 3, 2, 1), (2, 3, 1, 2)])
         for conf in self.confs:
             conf.set_override('objective', objective, 'engine')
+            conf.set_override('cold_migrate_stopped', self.cold_migrates, 'engine')
             for name, value in zip(settings.CAPS, caps, strict=True):
                 conf.set_override(name, value, 'executor')
-        self.largest_budget = 2
         for number in range(engines):
             self.write_policies(number, settings.POLICIES[2])
         self.nova = nova.Nova(self)
@@ -123,16 +132,20 @@ class Run:
         # What invariants look at.
         self.tasks: dict[str, records.Task] = {}
         self.steps: dict[str, tuple[str | None, str]] = {}
+        #: When a task came into the database.
+        self.made: dict[str, float] = {}
         self.attempts: dict[str, list[dict[str, Any]]] = {}
         self.new_plans: list[records.Plan] = []
         self.writer: processes.Process | approval.Approver | None = None
         self.request: tuple[str, str, processes.Process] = ('', '', self.executors[0])
+        #: The status that an instance must have for what is asked for.
+        self.requested_status = 'ACTIVE'
         self.looked: dict[str, int] = {}
         self.touched: dict[str, float] = {}
         self.balanced: dict[str, float] = {}
         self.moves: collections.Counter[str] = collections.Counter()
         self._last_plan = 0
-        self._changes = self.raw.total_changes
+        self._changes = database.version(self.raw)
         self._broken: Broken | None = None
         self._log = _Said()
 
@@ -232,9 +245,10 @@ class Run:
         with open(f'{path}.new', 'w') as f:
             f.write(text)
         os.replace(f'{path}.new', path)
-        for moves, policies in settings.POLICIES.items():
-            if policies == text:
-                self.largest_budget = max(self.largest_budget, moves)
+
+    def number_of(self, process: processes.Process) -> int:
+        """Return the number of a process's connection to the database."""
+        return process.number + (2 if process.kind == 'executor' else 0)
 
     # What is looked at, and when.
 
@@ -263,9 +277,10 @@ class Run:
 
     def committed(self, process: processes.Process | approval.Approver) -> None:
         """Look at the database; called after each transaction that may write."""
-        if self.raw.total_changes == self._changes:
+        version = database.version(self.raw)
+        if version == self._changes:
             return
-        self._changes = self.raw.total_changes
+        self._changes = version
         self.writer = process
         before, self.tasks = self.tasks, records.tasks(self.raw)
         self.attempts = {task_id: task.attempts for task_id, task in before.items()}
@@ -291,6 +306,7 @@ class Run:
             if any(t.phase in invariants.IMBALANCE for t in plan.tasks):
                 self.balanced[plan.scope] = began
         for task_id, (_before, after) in self.steps.items():
+            self.made.setdefault(task_id, self.now)
             self.counts[f'{after} tasks'] += 1
             self.approver.saw(task_id, _before, after)
             if after in invariants.TERMINAL and _before not in (
@@ -306,10 +322,12 @@ class Run:
         return next((t for t in records.tasks(self.raw).values() if t.instance == instance
                      and t.state not in invariants.TERMINAL), None)
 
-    def asked(self, uuid: str, host: str, process: processes.Process) -> None:
+    def asked(self, uuid: str, host: str, process: processes.Process, kind: str) -> None:
         """A request for a migration leaves the process."""
         self.counts['requests'] += 1
+        self.counts['requests for cold migrations'] += kind == cloud.COLD
         self.request = uuid, host, process
+        self.requested_status = 'SHUTOFF' if kind == cloud.COLD else 'ACTIVE'
         for rule in invariants.AT_REQUEST:
             self._judge_by(rule)
 
@@ -335,11 +353,24 @@ class Run:
             self.moves[migration.task_id] += 1
             self._judge_by(invariants.once_moved, migration)
 
-    def disturbed(self, task: records.Task) -> bool:
-        """Others had a hand in the instance after its task was made."""
-        return any(m.instance_uuid == task.instance and m.task_id != task.task_id
-                   for m in self.cloud.migrations) or (
-            self.cloud.instances[task.instance].status != 'ACTIVE')
+    def unmoved(self, migration: cloud.Migration) -> None:
+        """A user or an operator has reverted a cold migration."""
+        if migration.task_id:
+            self.moves[migration.task_id] -= 1
+
+    def disturbed(self, task: records.Task, name: str) -> bool:
+        """Others had a hand in the instance after its task was made.
+
+        Each time that this keeps an invariant from judging is counted under its name.
+        """
+        found = any(m.instance_uuid == task.instance and m.task_id != task.task_id
+                    and m.changed_at >= self.made[task.task_id]
+                    for m in self.cloud.migrations) or (
+            self.cloud.instances[task.instance].status != (
+                'SHUTOFF' if any(m.task_id == task.task_id and m.type == cloud.COLD
+                                 for m in self.cloud.migrations) else 'ACTIVE'))
+        self.counts[f'{name} did not judge'] += found
+        return found
 
     def mistakable(self, task: records.Task) -> set[str]:
         """How migrations ended that others asked for, of the same instance between
