@@ -30,6 +30,7 @@ class Filled:
         self.content = benchmark.Content(tasks, NOW, days=tasks / 500)
         benchmark.fill(self.store, self.content)
         self.queries = benchmark.queries(self.store, self.content)
+        self._preparations = benchmark.preparations(self.store, self.content)
         self._steps = 0
         sa.event.listen(self.store.engine, 'checkout', self._watch)
 
@@ -42,7 +43,10 @@ class Filled:
 
     def count(self, name):
         """Virtual machine instructions of one call."""
+        prepare = self._preparations.get(name, lambda: None)
+        prepare()
         self.queries[name]()
+        prepare()
         self._steps = 0
         self.queries[name]()
         return self._steps
