@@ -227,6 +227,13 @@ class ServiceUnavailable(NovaClientError):
     code = 'kronos.migration.service_unavailable'
 
 
+class HeldUp(NovaClientError):
+    """The executor stood still before it could send the request: the task waits, and uses up
+    no retry."""
+
+    code = 'kronos.migration.held_up'
+
+
 class HookFailed(MigrationError):
     """A hook before a migration, with [hooks] on_failure = abort: Nova was not asked, and
     neither the instance nor a host is blamed."""

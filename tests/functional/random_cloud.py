@@ -112,9 +112,9 @@ class Witness(nova_executor.NovaExecutor):
         with self._remembered(self.pre_flights):
             return super().pre_flight(task, known)
 
-    def submit(self, task: model.Task) -> str | None:
+    def submit(self, task: model.Task, *may_send: Any) -> str | None:
         with self._remembered(self.answers):
-            return super().submit(task)
+            return super().submit(task, *may_send)
 
     @staticmethod
     @contextlib.contextmanager

@@ -50,10 +50,10 @@ class AlternatesCase(test_nova_executor.ExecutorCase):
         self.before_asking: dict[str, Callable[[], Any]] = {}
         really = self.executor.submit
 
-        def submit(task: model.Task) -> str | None:
+        def submit(task: model.Task, *may_send: Any) -> str | None:
             self.asked.append((task.to_host, self.held(task.instance_uuid)))
             self.before_asking.get(task.to_host, lambda: None)()
-            return really(task)
+            return really(task, *may_send)
 
         self.useFixture(fixtures.MockPatchObject(self.executor, 'submit', submit))
 

@@ -121,7 +121,7 @@ class Driver(base.Executor):
             raise exception.PlacementRejected(instance_uuid=task.instance_uuid, problem='full')
         return str(len(nova.migrations))
 
-    def submit(self, task: model.Task) -> str | None:
+    def submit(self, task: model.Task, *_may_send: Any) -> str | None:
         self.run.check_committed(task, self.name)
         self._network(task, 0.05)
         if self.run.chance(0.05, 'refused'):
@@ -168,7 +168,7 @@ class SlowDriver(Driver):
                 self.run.slow_step()
         return super().pre_flight(task, known)
 
-    def submit(self, task: model.Task) -> str | None:
+    def submit(self, task: model.Task, *_may_send: Any) -> str | None:
         self.run.count('request')
         return super().submit(task)
 

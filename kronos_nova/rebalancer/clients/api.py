@@ -17,6 +17,7 @@ try says so. No answer, however odd, leaves here as anything but data or an
 :class:`ApiError`.
 """
 
+from collections.abc import Callable
 from collections.abc import Iterator
 from collections.abc import Mapping
 import ssl
@@ -77,6 +78,10 @@ class ApiError(Exception):
         if outage is None and status is not None and (status == 401 or status >= 500):
             outage = service
         self.outage = outage
+
+
+class TooLate(ApiError):
+    """A request that was not sent, because its time had passed."""
 
 
 def printable(text: object) -> str:
@@ -231,22 +236,25 @@ class Api:
             raise ApiError(self.service, what, 'the answer is not a JSON object')
         return body
 
-    def post(self, path: str, what: str, version: str, body: Mapping[str, Any]) -> Any:
+    def post(self, path: str, what: str, version: str, body: Mapping[str, Any],
+             may_send: Callable[[], bool] = lambda: True) -> Any:
         """Send once: nothing below may repeat it. Logs in before, so that a
         failure to do so is not taken for one of the request.
 
+        :param may_send: asked directly before the request is sent.
         :returns: the response, whatever its status.
+        :raises TooLate: ``may_send`` said no, and nothing was sent.
         :raises ApiError: no answer; ``sent`` tells whether it may be at work.
         """
-        return self._send('POST', path, what, version, json=body)
+        return self._send('POST', path, what, version, may_send, json=body)
 
     def put(self, path: str, what: str, version: str, body: Mapping[str, Any]) -> Any:
         """As :meth:`post`."""
-        return self._send('PUT', path, what, version, json=body)
+        return self._send('PUT', path, what, version, lambda: True, json=body)
 
     def delete(self, path: str, what: str, version: str) -> Any:
         """As :meth:`post`, without a body."""
-        return self._send('DELETE', path, what, version)
+        return self._send('DELETE', path, what, version, lambda: True)
 
     def user_id(self) -> str | None:
         """Whom Keystone takes us for; None with an authentication that has no
@@ -260,13 +268,16 @@ class Api:
             raise self._failed('own user', exc) from None
         return str(found) if found else None
 
-    def _send(self, method: str, path: str, what: str, version: str, **body: Any) -> Any:
+    def _send(self, method: str, path: str, what: str, version: str,
+              may_send: Callable[[], bool], **body: Any) -> Any:
         self.log_in(what)
         try:
             proxy = self.proxy
             proxy.get_endpoint()
         except (ks_exceptions.ClientException, sdk_exceptions.SDKException) as exc:
             raise self._failed(what, exc) from None
+        if not may_send():
+            raise TooLate(self.service, what, 'this process stood still before it could send it')
         try:
             return proxy.request(
                 path, method, microversion=version, raise_exc=False, redirect=False,

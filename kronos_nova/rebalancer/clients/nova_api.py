@@ -19,6 +19,7 @@ nova-compute for its uptime. Only servers are read with more, when offered:
 image, 2.100 for its hints to the scheduler.
 """
 
+from collections.abc import Callable
 from collections.abc import Mapping
 import dataclasses
 import datetime
@@ -295,19 +296,22 @@ class NovaApi:
         found = self._migrations({'host': host, 'changes-since': since.strftime(_SINCE)})
         return sorted(found, key=lambda m: m.id)
 
-    def live_migrate(self, instance_uuid: str, host: str, *, copy_disks: bool) -> Any:
+    def live_migrate(self, instance_uuid: str, host: str, *, copy_disks: bool,
+                     may_send: Callable[[], bool] = lambda: True) -> Any:
         """Ask once for a live migration to a host that the scheduler must
         admit.
 
         :param copy_disks: disks are copied where storage is not shared; else
             Nova refuses the migration there.
+        :param may_send: asked directly before the request is sent.
         :returns: the response, whatever its status.
+        :raises TooLate: ``may_send`` said no.
         :raises ApiError: no answer; ``sent`` tells whether it may be at work.
         """
         return self._api.post(
             f'/servers/{instance_uuid}/action', f'live migration of {instance_uuid}',
             _text(BASE), {'os-migrateLive': {
-                'host': host, 'block_migration': 'auto' if copy_disks else False}})
+                'host': host, 'block_migration': 'auto' if copy_disks else False}}, may_send)
 
     def abort_live_migration(self, instance_uuid: str, migration_id: int) -> Any:
         """Ask once for the end of a live migration; as :meth:`live_migrate`."""
@@ -315,12 +319,13 @@ class NovaApi:
             f'/servers/{instance_uuid}/migrations/{migration_id}',
             f'abort of the live migration of {instance_uuid}', _text(BASE))
 
-    def cold_migrate(self, instance_uuid: str, host: str) -> Any:
+    def cold_migrate(self, instance_uuid: str, host: str,
+                     may_send: Callable[[], bool] = lambda: True) -> Any:
         """Ask once for a cold migration to a host that the scheduler must
         admit (2.56); as :meth:`live_migrate`."""
         return self._api.post(
             f'/servers/{instance_uuid}/action', f'cold migration of {instance_uuid}',
-            _text(BASE), {'migrate': {'host': host}})
+            _text(BASE), {'migrate': {'host': host}}, may_send)
 
     def confirm_resize(self, instance_uuid: str) -> Any:
         """Confirm a cold migration; as :meth:`live_migrate`."""

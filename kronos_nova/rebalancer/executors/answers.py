@@ -197,6 +197,10 @@ def newest_before(task: model.Task, marker: str) -> int:
 
 def lost(task: model.Task, error: api.ApiError) -> exception.MigrationError:
     """A request for a migration that was not answered."""
+    if isinstance(error, api.TooLate):
+        return exception.HeldUp(
+            instance_uuid=task.instance_uuid,
+            problem=f'the {task.method} migration was not asked for: {error.problem}')
     if error.sent:
         return exception.AmbiguousSubmit(
             instance_uuid=task.instance_uuid, problem=error.problem)

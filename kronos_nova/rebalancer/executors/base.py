@@ -107,15 +107,25 @@ class Executor(abc.ABC):
         :raises NovaClientError: the data could not be read.
         """
 
+    def log_in(self, task: model.Task) -> None:
+        """Have a valid token, before ``submitting`` is committed: a login may take long.
+
+        :raises ServiceUnavailable: Keystone gives none.
+        """
+        return None
+
     @abc.abstractmethod
-    def submit(self, task: model.Task) -> str | None:
+    def submit(self, task: model.Task,
+               may_send: Callable[[], bool] = lambda: True) -> str | None:
         """Ask for the migration, once.
 
+        :param may_send: asked directly before the request is sent; False: it is too late.
         :returns: a reference for the logs (the request id).
         :raises MigrationFailed: the destination is refused, nothing was started.
         :raises InstanceRefused: the instance is, whatever the destination.
         :raises PreFlightError: refused for good (gone, locked).
         :raises ServiceUnavailable: a service does not work, and Nova was not asked.
+        :raises HeldUp: it was too late, and Nova was not asked.
         :raises NovaClientError: the request certainly had no effect.
         :raises AmbiguousSubmit: it may have.
         """

@@ -17,6 +17,8 @@ For tests and rehearsals of the queue; ``[engine] dry_run`` is what an
 operator wants: then no task exists at all.
 """
 
+from collections.abc import Callable
+
 from oslo_log import log as logging
 
 from kronos_nova import model
@@ -33,7 +35,8 @@ class DryRunExecutor(base.Executor):
     def pre_flight(self, task: model.Task, known: base.Known) -> str:
         return 'dry-run'
 
-    def submit(self, task: model.Task) -> str | None:
+    def submit(self, task: model.Task,
+               may_send: Callable[[], bool] = lambda: True) -> str | None:
         LOG.info('Instance %s: dry run: would be moved (%s) from %s to %s (%s, task %s)',
                  task.instance_uuid, task.method, task.from_host, task.to_host, task.phase,
                  task.task_id)

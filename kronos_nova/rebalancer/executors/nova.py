@@ -171,13 +171,21 @@ class NovaExecutor(base.Executor):
             left={m.instance_uuid for m in lately if m.from_host == task.to_host},
             came={m.instance_uuid for m in lately if m.to_host == task.to_host})
 
-    def submit(self, task: model.Task) -> str | None:
+    def log_in(self, task: model.Task) -> None:
+        try:
+            self._nova.api.log_in('a token')
+        except api.ApiError as exc:
+            raise answers.unread(task, exc) from None
+
+    def submit(self, task: model.Task,
+               may_send: Callable[[], bool] = lambda: True) -> str | None:
         try:
             if task.method.cold:
-                response = self._nova.cold_migrate(task.instance_uuid, task.to_host)
+                response = self._nova.cold_migrate(task.instance_uuid, task.to_host, may_send)
             else:
                 response = self._nova.live_migrate(
-                    task.instance_uuid, task.to_host, copy_disks=self._copies(task))
+                    task.instance_uuid, task.to_host, copy_disks=self._copies(task),
+                    may_send=may_send)
         except api.ApiError as exc:
             raise answers.lost(task, exc) from None
         if 200 <= response.status_code < 300:

@@ -152,7 +152,7 @@ class Verdict:
 
 def waits(error: exception.MigrationError) -> bool:
     """Whether it is no failure of the task: Nova was not asked, and waiting helps."""
-    return (isinstance(error, exception.ServiceUnavailable)
+    return (isinstance(error, exception.ServiceUnavailable | exception.HeldUp)
             or isinstance(error, exception.PreFlightError) and error.kwargs.get('rule') in WAITING)
 
 

@@ -21,8 +21,9 @@ only when it is sure that nothing was begun.
 
 A slow step loses no claim: :mod:`claim_keeper` renews it from another thread.
 What cannot be fenced: a process that is frozen inside the request itself,
-longer than ``claim_seconds``. Nova then refuses the second request (the
-instance is migrating, or no longer where the request says).
+longer than ``claim_seconds``. Nova refuses a late request only while the instance
+migrates: the request names a destination and no source. So the row is read again after the
+request, and a migration that nobody wants any more is aborted (:mod:`stray_migrations`).
 """
 
 from collections.abc import Callable
@@ -48,6 +49,7 @@ from kronos_nova.rebalancer.executors import hooking
 from kronos_nova.rebalancer.executors import outcomes
 from kronos_nova.rebalancer.executors import retry
 from kronos_nova.rebalancer.executors import service_breakers
+from kronos_nova.rebalancer.executors import stray_migrations
 from kronos_nova.rebalancer.store import api
 from kronos_nova.rebalancer.store import database_clock
 from kronos_nova.rebalancer.store import owners
@@ -125,6 +127,8 @@ class Worker:
         #: Renews the claims; :meth:`run` starts its thread.
         self.keeper = claim_keeper.ClaimKeeper(
             store, self.name, settings.claim_seconds, clock, monotonic)
+        self._strays = stray_migrations.StrayMigrations(store, driver, settings.absent_seconds)
+        self._monotonic = monotonic
         self._services = service_breakers.ServiceBreakers(store, announce, settings.retry_backoff)
         self._stopping = threading.Event()
         self._next_look: dict[str, float] = {}
@@ -252,6 +256,7 @@ class Worker:
             self._hooks.held(now)
         self._forget({row.task.task_id for row in mine})
         self._hooks.settle(now, agenda.owed or agenda.late)
+        self._strays.pursue(now)
         for row in mine:
             if self._stopping.is_set():
                 return False
@@ -382,8 +387,14 @@ class Worker:
 
     def _ask(self, row: rows.TaskRow, marker: str) -> None:
         """Nova, under a committed ``submitting``."""
-        task, now = row.task, self._clock()
-        row = dataclasses.replace(row, marks=timings.begun(row.marks, timings.PRE_CHECK, now))
+        task = row.task
+        try:
+            self._driver.log_in(task)
+        except exception.MigrationError as e:
+            return self._failed(row, e)
+        now, began = self._clock(), self._monotonic()
+        row = dataclasses.replace(
+            row, marker=marker, marks=timings.begun(row.marks, timings.PRE_CHECK, now))
         if not self._store.mark(
                 task.task_id, self.name, [TaskState.CLAIMED], TaskState.SUBMITTING, now,
                 marker=marker, submitted_at=now, doubt_since=None, doubt=None,
@@ -393,11 +404,8 @@ class Worker:
         if not any(_asked(attempt) for attempt in row.attempts):
             self._tally.submitted(task, now - task.created_at)
         self._next_look[task.task_id] = now + self._settings.look_interval
-        if self._clock() - now > self._settings.claim_seconds / 2:
-            LOG.warning('Instance %s: task %s: this executor was held up before it could ask for '
-                        'the migration; it is looked up first', task.instance_uuid, task.task_id)
-            return None
-        return self._submit(row)
+        return self._submit(
+            row, lambda: self._monotonic() - began <= self._settings.claim_seconds / 2)
 
     def _known(self, task: model.Task) -> base.Known:
         """Read before Nova is: what ends meanwhile still counts."""
@@ -413,11 +421,15 @@ class Worker:
                 for t in others),
             scopes=self._store.leased())
 
-    def _submit(self, row: rows.TaskRow) -> None:
+    def _submit(self, row: rows.TaskRow, may_send: Callable[[], bool]) -> None:
         task = row.task
-        problem: Exception
+        problem: Exception | None = None
         try:
-            reference = self._driver.submit(task)
+            if not may_send():
+                raise exception.HeldUp(
+                    instance_uuid=task.instance_uuid,
+                    problem='this executor stood still before it could ask for the migration')
+            reference = self._driver.submit(task, may_send)
         except exception.AmbiguousSubmit as e:
             problem = e
         except exception.MigrationError as e:
@@ -429,18 +441,23 @@ class Worker:
                      '%s)', task.instance_uuid, task.method, task.from_host, task.to_host,
                      task.phase, task.task_id, reference)
             self._services.record_success(service_breakers.WATCHING, self._clock())
-            self._mark(row, TaskState.SUBMITTED, [TaskState.SUBMITTING], reference=reference)
-            return None
-        LOG.warning('Task %s: %s', task.task_id, problem)
-        self._mark(row, TaskState.UNKNOWN, [TaskState.SUBMITTING], error=str(problem),
-                   error_type=getattr(problem, 'wire_type', None))
+            kept = self._mark(row, TaskState.SUBMITTED, [TaskState.SUBMITTING],
+                              reference=reference)
+        if problem is not None:
+            LOG.warning('Task %s: %s', task.task_id, problem)
+            kept = self._mark(row, TaskState.UNKNOWN, [TaskState.SUBMITTING], error=str(problem),
+                              error_type=getattr(problem, 'wire_type', None))
+        if not kept:
+            self._strays.examine(row, self._clock())
         return None
 
     def _mark(self, row: rows.TaskRow, state: TaskState, states: list[TaskState],
-              **fields: str | float | None) -> None:
-        if not self._store.mark(
-                row.task.task_id, self.name, states, state, self._clock(), **fields):
+              **fields: str | float | None) -> bool:
+        kept = self._store.mark(
+            row.task.task_id, self.name, states, state, self._clock(), **fields)
+        if not kept:
             self._outcomes.lost(row.task)
+        return kept
 
     # From submitted to the end.
 

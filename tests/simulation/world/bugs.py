@@ -345,9 +345,9 @@ def again_when_in_doubt(patch: Patch) -> None:
     """An ambiguous answer is taken for a refusal."""
     real = nova_executor.NovaExecutor.submit
 
-    def submit(self: Any, task: Any) -> Any:
+    def submit(self: Any, task: Any, *may_send: Any) -> Any:
         try:
-            return real(self, task)
+            return real(self, task, *may_send)
         except exception.AmbiguousSubmit as e:
             raise exception.NovaClientError(
                 instance_uuid=task.instance_uuid, problem=str(e)) from None

@@ -156,6 +156,13 @@ def test_a_service_that_does_not_work_is_told_from_a_request_that_failed(
     assert caught.value.outage == outage
 
 
+def test_a_request_whose_time_has_passed_is_not_sent() -> None:
+    with listening(None) as (url, seen):
+        with pytest.raises(api.TooLate) as caught:
+            client(url).post('/x', 'x', '2.72', {}, lambda: False)
+    assert (caught.value.sent, caught.value.outage, seen) == (False, None, [])
+
+
 @pytest.mark.parametrize('answer', [
     b'HTTP/1.1 503 No\r\nContent-Length: 0\r\n\r\n', b'', None,
     b'HTTP/1.1 401 No\r\nContent-Length: 0\r\n\r\n'])

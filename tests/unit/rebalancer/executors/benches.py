@@ -39,7 +39,7 @@ class Driver(base.Executor):
     def __init__(self):
         self.answers = {'pre_flight': ['marker'], 'submit': ['req-1'],
                         'look': [base.Stage.COMPLETED], 'post_flight': [None],
-                        'confirm': [None], 'abort': [True]}
+                        'confirm': [None], 'abort': [True], 'log_in': [None]}
         self.calls, self.measures, self.seconds = [], [], {}
 
     def _next(self, step, task):
@@ -56,7 +56,10 @@ class Driver(base.Executor):
         self.known = known
         return self._next('pre_flight', task)
 
-    def submit(self, task):
+    def log_in(self, task):
+        self._next('log_in', task)
+
+    def submit(self, task, may_send=lambda: True):
         return self._next('submit', task)
 
     def look(self, task, marker):
@@ -99,7 +102,8 @@ class Bench:
     def new_worker(self, name, settings=SETTINGS):
         return worker.Worker(self.store, self.driver, settings,
                              lambda event, result: self.told.append((event, result)),
-                             clock=lambda: self.now, name=name, tally=self.tally,
+                             clock=lambda: self.now, monotonic=lambda: self.now, name=name,
+                             tally=self.tally,
                              announce=lambda *event: self.announced.append(event))
 
     def counted(self, what):

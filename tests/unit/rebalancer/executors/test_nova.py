@@ -12,6 +12,7 @@
 
 """How the executor reads answers that a real Nova gives too rarely to wait for."""
 
+from collections.abc import Callable
 import dataclasses
 from typing import Any
 
@@ -677,10 +678,11 @@ class Asked:
         self.answer = answer
         self.asked: list[Any] = []
 
-    def live_migrate(self, uuid: str, host: str, *, copy_disks: bool) -> Any:
+    def live_migrate(self, uuid: str, host: str, *, copy_disks: bool,
+                     may_send: Callable[[], bool]) -> Any:
         return self._given(('live', uuid, host, copy_disks))
 
-    def cold_migrate(self, uuid: str, host: str) -> Any:
+    def cold_migrate(self, uuid: str, host: str, may_send: Callable[[], bool]) -> Any:
         return self._given(('cold', uuid, host))
 
     def _given(self, what: Any) -> Any:

@@ -772,7 +772,7 @@ def test_a_cold_migration_is_confirmed_and_then_verified(bench):
     bench.passes(6)
     assert bench.state is TaskState.COMPLETED
     assert [name for name, _ in bench.driver.calls if name != 'look'] == [
-        'pre_flight', 'submit', 'confirm', 'post_flight']
+        'pre_flight', 'log_in', 'submit', 'confirm', 'post_flight']
 
 
 def test_a_confirmation_that_is_not_accepted_is_tried_again_and_keeps_its_slot(bench):
