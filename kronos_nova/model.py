@@ -19,6 +19,7 @@ is a UUID or a Nova service host name; names that tenants choose are carried
 for people to read and are never keys.
 """
 
+from collections.abc import Iterable
 from collections.abc import Mapping
 from collections.abc import Sequence
 import dataclasses
@@ -268,7 +269,8 @@ class Cluster:
     still counts for groups and claims. ``sharing`` are the sharing providers by
     UUID. ``placement_known`` is False only for
     snapshots that carry no Placement data. ``aggregate_metadata`` by the name
-    of the aggregate, as in ``aggregates``.
+    of the aggregate, as in ``aggregates``. ``planned_zone``: hosts of other
+    availability zones belong to no scope; None: hosts of every zone do.
     """
 
     hosts: Mapping[str, Host]
@@ -283,6 +285,7 @@ class Cluster:
     taken_at: float = 0.0
     sharing: Mapping[str, Provider] = _empty()
     aggregate_metadata: Mapping[str, Mapping[str, str]] = _empty()
+    planned_zone: str | None = None
 
     def scoped(self, scope: str, named: Sequence[str] = ()) -> 'Cluster':
         """The same cloud with another part of it under plan.
@@ -304,17 +307,33 @@ class Cluster:
             for host in self.aggregates.get(name, ()):
                 found.setdefault(host, []).append(name)
         return {host: tuple(names) for host, names in sorted(found.items())
-                if len(names) > 1 and host in self.hosts}
+                if len(names) > 1 and self.has_planned(host)}
 
     def hosts_of(self, scope: str) -> tuple[str, ...]:
-        """Hosts of an aggregate, or of the pool of hosts in none, sorted.
+        """Hosts of an aggregate, or of the pool of hosts in none, sorted: those
+        of the planned zone.
 
         :raises KeyError: no such aggregate.
         """
         if scope == UNASSIGNED:
             held = {h for hosts in self.aggregates.values() for h in hosts}
-            return tuple(sorted(h for h in self.hosts if h not in held))
-        return tuple(sorted(h for h in self.aggregates[scope] if h in self.hosts))
+            found: Iterable[str] = self.hosts.keys() - held
+        else:
+            found = self.aggregates[scope]
+        return tuple(sorted(h for h in found if self.has_planned(h)))
+
+    def has_planned(self, host: str) -> bool:
+        """Return whether the host exists and its zone is planned.
+
+        A host without a zone stands only in snapshots of early releases of
+        Kronos, which planned it.
+        """
+        return host in self.hosts and (
+            self.planned_zone is None or self.zone_of(host) in (self.planned_zone, ''))
+
+    def zone_of(self, host: str) -> str:
+        service = self.services.get(host)
+        return self.hosts[host].zone if service is None else service.zone
 
 
 class Health(enum.StrEnum):

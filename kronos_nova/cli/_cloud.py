@@ -15,6 +15,7 @@
 from collections.abc import Callable
 from collections.abc import Collection
 from collections.abc import Sequence
+import dataclasses
 import difflib
 import os
 from typing import Any
@@ -26,6 +27,7 @@ from kronos_nova import model
 from kronos_nova import policy
 from kronos_nova.cli import _stores
 from kronos_nova.cmd import _tool
+from kronos_nova.conf import engine as engine_conf
 from kronos_nova.conf import opts
 from kronos_nova.conf import policies as policy_files
 from kronos_nova.constraints import metrics
@@ -117,8 +119,10 @@ def recorded(conf: cfg.ConfigOpts, policy_set: policy.PolicySet, directory: str)
     named = list(conf.engine.aggregates)
     scopes = sorted(replay.scopes(conf, policy_set, found),
                     key=lambda s: named.index(s) if s in named else len(named))
+    cluster = dataclasses.replace(
+        found.cluster, planned_zone=engine_conf.planned_zone(conf))
     return Seen(
-        found.cluster, {p.name: source.fetch(p) for p in policy_set.enabled}, scopes, {
+        cluster, {p.name: source.fetch(p) for p in policy_set.enabled}, scopes, {
             s: found.history(s, cooldown=conf.engine.cooldown,
                              instance_cooldown=conf.engine.instance_cooldown)
             for s in scopes}, found.recorded_at, found.warnings,

@@ -33,6 +33,7 @@ from kronos_nova.cli import progress as bars
 from kronos_nova.cmd import _entry
 from kronos_nova.cmd import _tool
 from kronos_nova.cmd import _wiring
+from kronos_nova.conf import engine as engine_conf
 from kronos_nova.conf import opts
 from kronos_nova.conf import policies as policy_files
 from kronos_nova.rebalancer import configured
@@ -63,6 +64,8 @@ def run(args: argparse.Namespace) -> tuple[list[str], list[tuple[Any, ...]]]:
     bar = bars.Progress(sys.stderr)
     try:
         trace = read_trace(args, conf, list(sets.values()), bar)
+        trace = dataclasses.replace(trace, cluster=dataclasses.replace(
+            trace.cluster, planned_zone=engine_conf.planned_zone(conf)))
         candidates = candidates_of(conf, sets, trace, live=args.trace is None
                                  and args.snapshot is None)
         scopes = tuple(dict.fromkeys(s for c in candidates for s in c.scopes))

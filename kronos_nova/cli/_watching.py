@@ -182,7 +182,8 @@ def _cluster(conf: Any, scopes: list[str], store: store_api.Store, nova: nova_ap
     if scope == model.UNASSIGNED and (of or scope not in planned):
         return None
     return model.Cluster({name: model.Host(name) for name in services}, {}, services,
-                         aggregates=aggregates).scoped(scope, named)
+                         aggregates=aggregates,
+                         planned_zone=engine_conf.planned_zone(conf)).scoped(scope, named)
 
 
 def _holds(conf: Any, store: store_api.Store, host: str,

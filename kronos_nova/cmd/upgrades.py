@@ -41,8 +41,6 @@ NOVA_OPTS = (
     cfg.MultiStrOpt('available_filters', default=[NOVA_FILTERS]),
     cfg.ListOpt('enabled_filters', default=list(DEFAULT_FILTERS)),
     cfg.ListOpt('weight_classes', default=[NOVA_WEIGHERS]))
-#: Accepted so that old files go on working, and without effect.
-WITHOUT_EFFECT = {('engine', 'availability_zone'): 'restrict_to_az'}
 
 Verdict = tuple[str, str]
 
@@ -178,7 +176,8 @@ def check_leftovers(files: list[str], policies: Any) -> Verdict:
 
     :param policies: the PolicySet of kronos.conf, or None when it does not load.
     """
-    failures, warnings = [], []
+    failures: list[str] = []
+    warnings: list[str] = []
     try:
         found = metadata.version(ANCESTOR)
     except metadata.PackageNotFoundError:
@@ -188,11 +187,6 @@ def check_leftovers(files: list[str], policies: Any) -> Verdict:
             f'{ANCESTOR} {found} is installed beside kronos-nova, and both bring kronos-engine '
             f'and kronos-executor. Run pip uninstall {ANCESTOR}, then pip install '
             '--force-reinstall --no-deps kronos-nova.')
-    for path, sections in vocabulary.read_sections(files):
-        for (group, name), instead in WITHOUT_EFFECT.items():
-            if name in sections.get(group, ()):
-                warnings.append(f'{path}: [{group}] {name} has no effect. Remove it; see '
-                                f'[{group}] {instead}.')
     warnings += _changed_defaults(files)
     for policy in policies.policies if policies is not None else ():
         if (policy.enabled and policy.vm_profile_query is not None

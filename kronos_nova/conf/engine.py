@@ -46,9 +46,11 @@ OPTS: list[cfg.Opt] = [
     cfg.IntOpt('keep_days', default=30, min=1,
                help='Days after which plans, and tasks that have ended, are deleted from the '
                     'database. Whatever is still live or in force stays.'),
-    cfg.StrOpt('availability_zone', default='nova',
-               help='Accepted for compatibility with Kronos 0.2.0 and without effect: zones are '
-                    'read from Nova. See restrict_to_az.'),
+    cfg.StrOpt('availability_zone',
+               help='Plan only hosts of this availability zone: hosts of other zones belong to '
+                    'no scope, and an executor with this option refuses moves to and from them. '
+                    'Unset: hosts of all zones. Kronos 0.2.0 had the default nova. See also '
+                    'restrict_to_az.'),
     cfg.ListOpt('aggregates', default=[],
                 help='Host aggregates to plan, each on its own: instances never cross between '
                      'them. A host in several belongs to the first that is planned. Give '
@@ -253,6 +255,11 @@ def needs_approval(conf: cfg.ConfigOpts, scope: str) -> bool:
 
 #: Fields of ``model.Options`` that no operator sets: for what is asked by hand.
 NOT_SET = frozenset({'overbooking', 'max_steps'})
+
+
+def planned_zone(conf: cfg.ConfigOpts) -> str | None:
+    """Return the availability zone whose hosts are planned; None: all of them."""
+    return conf.engine.availability_zone or None
 
 
 def options(conf: cfg.ConfigOpts) -> model.Options:

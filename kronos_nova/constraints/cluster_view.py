@@ -94,6 +94,12 @@ class ClusterView:
     def in_scope(self, host: str) -> bool:
         return host in self.cluster.scope_hosts
 
+    def other_zone(self, host: str) -> str | None:
+        """Return the zone that keeps the host out of every scope; None: no zone does."""
+        if host not in self.cluster.hosts or self.cluster.has_planned(host):
+            return None
+        return self.cluster.zone_of(host)
+
     @functools.cached_property
     def aggregates(self) -> aggregate_metadata.Aggregates:
         return aggregate_metadata.Aggregates(

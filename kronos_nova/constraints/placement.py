@@ -20,7 +20,9 @@ def scope(view: views.View, move: model.Move) -> model.Rejection | None:
     """Instances never cross between aggregates, or to and from the pool."""
     for host in (move.from_host, move.to_host):
         if view.host(host) is None or not view.in_scope(host):
-            return model.Rejection('out-of-scope', f'host {host} is not in this scope')
+            zone = view.other_zone(host)
+            return model.Rejection('out-of-scope', f'host {host} is not in this scope' + (
+                '' if zone is None else f': it is in availability zone {zone}'))
     return None
 
 

@@ -39,6 +39,8 @@ class View(Protocol):
 
     def in_scope(self, host: str) -> bool: ...
 
+    def other_zone(self, host: str) -> str | None: ...
+
     @property
     def aggregates(self) -> aggregate_metadata.Aggregates:
         """What the aggregates of hosts say."""

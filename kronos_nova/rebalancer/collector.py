@@ -32,6 +32,7 @@ from oslo_log import log as logging
 
 from kronos_nova import exception
 from kronos_nova import model
+from kronos_nova.conf import engine as engine_conf
 from kronos_nova.rebalancer.clients import allocations
 from kronos_nova.rebalancer.clients import api
 from kronos_nova.rebalancer.clients import cells
@@ -114,7 +115,8 @@ class Collector:
                 f.instance_uuid for f in flights}, migrations, frozen),
             groups=tuple(grouped), aggregates={n: a.hosts for n, a in named.items()},
             aggregate_metadata={n: a.metadata for n, a in named.items()},
-            sharing=sharing_of(hosts, forest))
+            sharing=sharing_of(hosts, forest),
+            planned_zone=engine_conf.planned_zone(self._conf))
 
     def _forest(self, reads: reading.Reading, nodes: Mapping[str, nova_api.Hypervisor],
                 hypervisors: Iterable[nova_api.Hypervisor]) -> provider_trees.Forest:

@@ -281,7 +281,8 @@ class Engine:
             return None
         alone = 0 if self._kept_alive else conf.planning_deadline + conf.evaluation_interval
         lease = self._store.acquire_lease(
-            scope, self._owner, LEASE_SECONDS + alone, _hash(policy_set))
+            scope, self._owner, LEASE_SECONDS + alone,
+            _hash(policy_set, engine_conf.planned_zone(self._conf)))
         if lease is None:
             self._leases.pop(scope, None)
             raise exception.ScopeTaken(scope=scope)
@@ -530,5 +531,7 @@ class Engine:
             LOG.debug('Scope %s: %s', scope, e)
 
 
-def _hash(policy_set: policies.PolicySet) -> str:
-    return hashlib.sha256(policy_set.model_dump_json().encode()).hexdigest()
+def _hash(policy_set: policies.PolicySet, zone: str | None) -> str:
+    """Digest whatever all engines of a scope must agree on."""
+    text = policy_set.model_dump_json() + ('' if zone is None else f' {zone}')
+    return hashlib.sha256(text.encode()).hexdigest()

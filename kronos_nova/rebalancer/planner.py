@@ -272,7 +272,9 @@ def _reason(simulation: sim.Simulation) -> str:
 def scope_hold(request: Request) -> str | None:
     """Why the whole scope is left alone, or None."""
     if not request.cluster.scope_hosts:
-        return f'scope {request.cluster.scope} has no hosts'
+        zone = request.cluster.planned_zone
+        return f'scope {request.cluster.scope} has no hosts' + (
+            '' if zone is None else f' in availability zone {zone} ([engine] availability_zone)')
     if request.history.paused is not None:
         return request.history.paused
     outage = gates.outage(request.cluster, request.options)

@@ -26,6 +26,7 @@ from oslo_log import log as logging
 from kronos_nova import exception
 from kronos_nova import model
 from kronos_nova import policy as policies
+from kronos_nova.conf import engine as engine_conf
 from kronos_nova.conf import policies as policy_files
 from kronos_nova.rebalancer import configured
 from kronos_nova.rebalancer import cycle
@@ -52,6 +53,8 @@ def replay(conf: cfg.ConfigOpts, directory: str,
     started = clock()
     policy_set = policy_files.load(conf.engine.policies_file)
     recorded = reader.read(directory)
+    recorded = dataclasses.replace(recorded, cluster=dataclasses.replace(
+        recorded.cluster, planned_zone=engine_conf.planned_zone(conf)))
     source = snapshot.SnapshotSource(conf, directory)
     samples = {p.name: source.fetch(p) for p in policy_set.enabled}
     if conf.engine.require_cpu_compatibility and not recorded.traits_known:

@@ -51,6 +51,12 @@ def _scopes(context: base.Context, cluster: model.Cluster) -> Iterator[base.Item
         yield base.failed('scopes', 'there is nothing to plan',
                           'Name aggregates in [engine] aggregates or set '
                           'include_unassigned_hosts = true.')
+    zone = cluster.planned_zone
+    if zone is not None:
+        count = sum(map(cluster.has_planned, cluster.hosts))
+        yield (base.ok('availability zone', f'{zone}: {count} hosts') if count else base.failed(
+            'availability zone', f'no host that can be planned is in zone {zone}',
+            'Correct [engine] availability_zone: openstack compute service list names the zones.'))
     wanted = [*engine.aggregates]
     if context.policy_set is not None:
         wanted += [a for a in context.policy_set.aggregates if a != model.UNASSIGNED]
@@ -60,7 +66,8 @@ def _scopes(context: base.Context, cluster: model.Cluster) -> Iterator[base.Item
                               'Correct [engine] aggregates, or aggregates in the policy file.')
         elif not cluster.hosts_of(name):
             yield base.warning(f'aggregate: {name}', 'it has no host that can be planned',
-                               'Add hosts, or see [engine] hypervisor_types.')
+                               'Add hosts, or see [engine] hypervisor_types and '
+                               'availability_zone.')
         else:
             yield base.ok(f'aggregate: {name}', f'{len(cluster.hosts_of(name))} hosts')
     if engine.include_unassigned_hosts:

@@ -81,8 +81,8 @@ def covered(cluster: model.Cluster, policy_set: policies.PolicySet | None) -> mo
     named = policy_set.aggregates if policy_set is not None else ()
     hosts = {host for name in named if name == model.UNASSIGNED or name in cluster.aggregates
              for host in cluster.hosts_of(name)}
-    return dataclasses.replace(
-        cluster, scope_hosts=frozenset(hosts if named else cluster.hosts))
+    return dataclasses.replace(cluster, scope_hosts=frozenset(
+        hosts if named else filter(cluster.has_planned, cluster.hosts)))
 
 
 def host_names(policy: policies.Policy, cluster: model.Cluster) -> labels.HostNames:

@@ -24,6 +24,7 @@ from typing import Any, TypeVar
 from oslo_config import cfg
 
 from kronos_nova import model
+from kronos_nova.conf import engine as engine_conf
 from kronos_nova.constraints import hints
 from kronos_nova.rebalancer import collector
 from kronos_nova.rebalancer.clients import allocations
@@ -101,7 +102,8 @@ class FreshReader:
             flights=collector.flights_of([m for m in migrations if not m.ended], instances),
             aggregates={n: a.hosts for n, a in named.items()},
             aggregate_metadata={n: a.metadata for n, a in named.items()}, taken_at=now,
-            sharing=collector.sharing_of(hosts, forest))
+            sharing=collector.sharing_of(hosts, forest),
+            planned_zone=engine_conf.planned_zone(self._conf))
 
     def _forest(self, reads: reading.Reading, roots: list[str]) -> provider_trees.Forest:
         """The trees of both hosts, and what is shared with them.

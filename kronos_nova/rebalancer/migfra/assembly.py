@@ -19,6 +19,7 @@ from oslo_config import cfg
 
 from kronos_nova import exception
 from kronos_nova import policy
+from kronos_nova.conf import engine as engine_conf
 from kronos_nova.rebalancer import configured
 from kronos_nova.rebalancer import health as healths
 from kronos_nova.rebalancer import mqtt
@@ -52,7 +53,8 @@ def assemble(conf: cfg.ConfigOpts, policies: Callable[[], policy.PolicySet], con
     client_id = conf.migfra.client_id or f'kronos-migfra-{machine}'
     kept = service.Kept(store, worker, conf.migfra.claim_seconds)
     nova = nova_api.NovaApi(connection, pinned_zones.opt_out(conf))
-    hosts = names.Hosts(nova, configured.scopes(conf, policies()))
+    hosts = names.Hosts(nova, configured.scopes(conf, policies()),
+                        engine_conf.planned_zone(conf))
     pinned = pinning.Pinning(conf)
     lanes = [
         service.Lane(conf, kept, power.PowerHandler(

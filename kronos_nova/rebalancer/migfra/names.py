@@ -35,10 +35,15 @@ class NotMeant(exception.KronosException):
 
 
 class Hosts:
-    """Scopes by host, as of the last look; for several threads."""
+    """Scopes by host, as of the last look; for several threads.
 
-    def __init__(self, nova: nova_api.NovaApi, scopes: Sequence[str]) -> None:
+    :param zone: the availability zone whose hosts are planned; None: all of them.
+    """
+
+    def __init__(self, nova: nova_api.NovaApi, scopes: Sequence[str],
+                 zone: str | None = None) -> None:
         self._nova = nova
+        self._zone = zone
         self._scopes = tuple(scopes)
         self._lock = threading.Lock()
         self._found: Mapping[str, str] | None = None
@@ -54,6 +59,8 @@ class Hosts:
                      else set(aggregates[scope].hosts) & services.keys()
                      if scope in aggregates else set())
             for host in hosts:
+                if self._zone is not None and services[host].zone != self._zone:
+                    continue
                 found.setdefault(host, scope)
         with self._lock:
             self._found = found

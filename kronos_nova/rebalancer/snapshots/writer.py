@@ -151,7 +151,7 @@ def _answer(result: model.QueryResult, label: str, taken_at: float) -> dict[str,
 
 
 def _nova(cluster: model.Cluster) -> dict[str, Any]:
-    pool = list(cluster.hosts_of(model.UNASSIGNED))
+    pool = list(dataclasses.replace(cluster, planned_zone=None).hosts_of(model.UNASSIGNED))
     groups_of: dict[str, list[str]] = {}
     for group in cluster.groups:
         for uuid in group.members:

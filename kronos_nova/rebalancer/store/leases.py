@@ -48,8 +48,10 @@ def acquire(connection: sa.Connection, clock: ColumnElement[float], scope: str, 
         if row['policy_hash'] != policy_hash:
             raise exception.StoreError(
                 problem=f'shows scope {scope} leased by engine {row["owner"]}, which uses '
-                        'another policies file',
-                remedy='Give every engine of the scope the same policies file.')
+                        'another policies file or another [engine] availability_zone',
+                remedy='Give every engine of the scope the same of both. Where an aggregate has '
+                       'hosts of several zones, name one for each zone, or give the engine of '
+                       'each zone a [database] of its own.')
         return None
     epoch = row['epoch'] if row['live'] else row['epoch'] + 1
     taken = connection.execute(*_taken(

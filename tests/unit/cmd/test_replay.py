@@ -204,6 +204,52 @@ policies:
     assert 'not in the snapshot' in row['policies'][0]['reason']
 
 
+def two_zones(directory):
+    """Copy the example; hosts of each scope are in turn in zones east and west."""
+    snapshot = directory / 'snapshot'
+    shutil.copytree(EXAMPLE / 'snapshot', snapshot)
+    zones = {}
+    for name in ('services.json', 'hypervisors.json'):
+        path = snapshot / 'nova' / name
+        records = json.loads(path.read_text())
+        for record in records:
+            zone = 'east' if int(record['host'][-2:]) % 2 else 'west'
+            zones[record['host']] = record['zone'] = zone
+        path.write_text(json.dumps(records))
+    return snapshot, zones
+
+
+@pytest.mark.parametrize('zone', ['east', 'west', ''])
+def test_an_engine_with_an_availability_zone_plans_its_hosts_alone(tmp_path, zone):
+    snapshot, zones = two_zones(tmp_path)
+    conf = tmp_path / 'kronos.conf'
+    text = (EXAMPLE / 'kronos.conf').read_text()
+    assert text.count('[engine]\n') == 1
+    conf.write_text(text.replace('[engine]\n', f'[engine]\navailability_zone = {zone}\n'))
+    done = run('--config-file', conf, snapshot, '--format', 'json')
+    assert done.returncode == 0, done.stderr
+    rows = json.loads(done.stdout)['aggregates']
+    ends = {(zones[m['from_host']], zones[m['to_host']]) for row in rows for m in row['moves']}
+    if zone:
+        assert ends == {(zone, zone)}
+        assert sum(row['hosts'] for row in rows) == len(zones) / 2
+    else:
+        assert ('east', 'west') in ends or ('west', 'east') in ends
+        assert sum(row['hosts'] for row in rows) == len(zones)
+
+
+def test_a_zone_without_hosts_is_named_as_the_reason(tmp_path):
+    snapshot, _zones = two_zones(tmp_path)
+    conf = tmp_path / 'kronos.conf'
+    conf.write_text((EXAMPLE / 'kronos.conf').read_text().replace(
+        '[engine]\n', '[engine]\navailability_zone = north\n'))
+    done = run('--config-file', conf, snapshot, '--format', 'json')
+    assert done.returncode == 0, done.stderr
+    for row in json.loads(done.stdout)['aggregates']:
+        assert row['reason'] == (f"scope {row['name']} has no hosts in availability zone "
+                                 'north ([engine] availability_zone)')
+
+
 def test_the_example_is_what_its_program_writes():
     done = subprocess.run([sys.executable, 'tools/generate_example_snapshot.py', '--check'],
                           cwd=TOP, capture_output=True, text=True, check=False,

@@ -24,7 +24,7 @@ KRONOS = {
         'evaluation_interval': (60, 5), 'dry_run': (True,),
         'policies_file': ('/etc/kronos/policies.yaml',), 'instance_cooldown': (900, 0),
         'instance_quarantine_seconds': (3600, -1), 'cooldown': (600, 0),
-        'availability_zone': ('nova',), 'aggregates': ([],),
+        'availability_zone': (None, 'nova'), 'aggregates': ([],),
         'include_unassigned_hosts': (True,), 'enforce_hard_affinity': (False,),
         'enforce_soft_affinity': (False,), 'snapshot_dir': ('',),
         'evacuate_disabled_hosts': (False,), 'enforce_placement_claims': (True,),

@@ -804,6 +804,16 @@ def test_engines_with_different_policies_for_one_scope_are_refused(world):
     assert 'polic' in row['reason'] and not row['moves']
 
 
+def test_engines_of_two_zones_do_not_share_a_scope(world):
+    """State of a scope, such as its breaker and drains, is that of one set of hosts."""
+    world.conf.set_override('availability_zone', 'east', 'engine')
+    world.engine('one').run_cycle()
+    world.clock.now += world.conf.engine.evaluation_interval + 1
+    world.conf.set_override('availability_zone', 'west', 'engine')
+    row, = world.engine('two').run_cycle()
+    assert 'another [engine] availability_zone' in row['reason'] and not row['moves']
+
+
 def test_dry_run_stores_the_plan_and_nothing_else(world):
     world.conf.set_override('dry_run', True, 'engine')
     row, = world.engine().run_cycle()

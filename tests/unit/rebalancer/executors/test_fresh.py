@@ -20,6 +20,8 @@ import pytest
 
 from kronos_nova import model
 from kronos_nova.conf import opts
+from kronos_nova.constraints import cluster_view
+from kronos_nova.constraints import placement
 from kronos_nova.rebalancer.clients import api
 from kronos_nova.rebalancer.clients import reading
 from kronos_nova.rebalancer.executors import fresh
@@ -148,6 +150,18 @@ def test_the_rules_are_given_the_move_s_part_of_the_cloud(cloud: Cloud) -> None:
     assert cluster.aggregates == {'rack': ('host1', 'host2')}
     assert cluster.aggregate_metadata == {'rack': {'kronos:cell': 'cell1', 'ssd': 'true'}}
     assert {uuid: p.aggregates for uuid, p in cluster.sharing.items()} == {'nfs': {'shared'}}
+
+
+def test_hosts_of_another_zone_are_out_of_the_scope(cloud: Cloud) -> None:
+    for zone, inside in ((None, {'host1', 'host2'}), ('', {'host1', 'host2'}),
+                         ('az1', {'host1', 'host2'}), ('az2', set())):
+        cluster = read(cloud, availability_zone=zone).cluster.scoped('rack')
+        assert cluster.scope_hosts == inside, zone
+    refusal = placement.scope(
+        cluster_view.ClusterView(cluster, model.Options()),
+        model.Move('vm', 'host1', 'host2', model.Phase.SPREAD))
+    assert refusal == model.Rejection(
+        'out-of-scope', 'host host1 is not in this scope: it is in availability zone az1')
 
 
 def test_no_more_is_asked_for_than_that(cloud: Cloud) -> None:

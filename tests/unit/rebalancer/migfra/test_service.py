@@ -23,6 +23,7 @@ import sqlalchemy as sa
 import yaml
 
 from kronos_nova import exception
+from kronos_nova import model
 from kronos_nova.conf import opts
 from kronos_nova.conf import permits
 from kronos_nova.model import TaskState
@@ -593,6 +594,20 @@ def test_while_we_are_behind_the_broker_waits(store):
     assert not thread.is_alive()
     world.run()
     assert world.broker.acknowledged == messages
+
+
+@pytest.mark.parametrize('zone, there', [(None, True), ('az1', True), ('az2', False)])
+def test_hosts_of_another_zone_are_not_served(zone, there):
+    hosts = names.Hosts(ZonedNova(), ['_unassigned_'], zone)
+    assert bool(hosts.refresh()) is there
+
+
+class ZonedNova:
+    def services(self):
+        return {'host1': model.Service('host1', zone='az1')}
+
+    def aggregates(self):
+        return {}
 
 
 def test_a_stop_does_not_wait_for_a_full_queue(store):
