@@ -450,9 +450,9 @@ class Move:
 
     ``improvement`` is the fall in combined imbalance. ``wave`` counts from
     0. ``requires`` are instance UUIDs of this plan whose moves must have
-    completed before. ``alternate_improvements``: of each of ``alternates``, what
-    ``improvement`` would be if the move ended there and all others of the plan
-    as planned; empty where scores are not trusted.
+    completed before. ``alternate_improvements``: of each of ``alternates``, the
+    combined imbalance of the plan without the move less that of the plan with the
+    alternate; empty where scores are not trusted.
     """
 
     instance_uuid: str

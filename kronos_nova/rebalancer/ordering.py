@@ -41,6 +41,8 @@ from kronos_nova.rebalancer import board as boards
 #: So many hosts are tried for a move's alternates, and for a parking move.
 TRIED = 64
 
+Suits = Callable[[model.Move, str], bool]
+
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Ordered:
@@ -55,7 +57,8 @@ class Ordered:
 def order(view: cluster_view.ClusterView, moves: Sequence[model.Move], *, max_alternates: int = 0,
           improves: Callable[[model.Move], bool] | None = None,
           in_use: Callable[[str], bool] = lambda host: True,
-          among: Collection[str] | None = None) -> Ordered:
+          among: Collection[str] | None = None,
+          suits: Suits = lambda move, host: True) -> Ordered:
     """Give each move its requirements, wave and alternates.
 
     A move that is legal only after later ones is placed after them. Moves
@@ -66,6 +69,7 @@ def order(view: cluster_view.ClusterView, moves: Sequence[model.Move], *, max_al
     :param moves: best each legal after all before it have landed.
     :param in_use: whether a host holds instances.
     :param among: hosts that may be alternates; None: all of the scope.
+    :param suits: whether a host may be an alternate of a move, besides the rules.
     """
     with boards.Board(view, moves).closing() as board:
         waiting = _place(board, moves)
@@ -77,7 +81,7 @@ def order(view: cluster_view.ClusterView, moves: Sequence[model.Move], *, max_al
                     parked[move.instance_uuid] = move
                     waiting = _place(board, [m for m, _ in waiting if m is not move])
         if max_alternates:
-            _alternates(board, max_alternates, in_use, among)
+            _alternates(board, max_alternates, in_use, among, suits)
         return Ordered(tuple(sorted(board.moves.values(), key=lambda m: m.wave)),
                        Counter(no.rule for _, no in waiting), parked)
 
@@ -108,7 +112,7 @@ def _park(board: boards.Board, move: model.Move,
 
 
 def _alternates(board: boards.Board, count: int, in_use: Callable[[str], bool],
-                among: Collection[str] | None) -> None:
+                among: Collection[str] | None, suits: Suits) -> None:
     """Other destinations, the emptiest first, one for each move before any
     gets a second. Each one taken fills its host for the next, so that no host
     is everybody's way out. A plan that packs falls back to no empty host."""
@@ -119,18 +123,18 @@ def _alternates(board: boards.Board, count: int, in_use: Callable[[str], bool],
     wanting = [m for m in sorted(board.moves.values(), key=lambda m: m.wave)
                if board.may_have_alternates(m)]
     for _ in range(count):
-        wanting = [m for m in (_alternate(board, m, heap) for m in wanting) if m is not None]
+        wanting = [m for m in (_alternate(board, m, heap, suits) for m in wanting) if m is not None]
 
 
-def _alternate(board: boards.Board, move: model.Move,
-               heap: list[tuple[float, str]]) -> model.Move | None:
+def _alternate(board: boards.Board, move: model.Move, heap: list[tuple[float, str]],
+               suits: Suits) -> model.Move | None:
     """The move with one more alternate, or None when none was found."""
     seen: list[tuple[float, str]] = []
     found = None
     board.view.recall(move)
     while heap and found is None and len(seen) < TRIED:
         seen.append(heapq.heappop(heap))
-        if board.try_alternate(move, seen[-1][1]):
+        if suits(move, seen[-1][1]) and board.try_alternate(move, seen[-1][1]):
             found = seen[-1][1]
     board.view.depart(move)
     if found is not None:

@@ -96,7 +96,7 @@ def plan(request: Request, expired: Callable[[], bool] = lambda: False) -> model
     reports, after = policy_reports(request, before, simulation.imbalances()), simulation.combined()
     known = simulation.trusted and before.comparable
     return model.Plan(
-        scope=cluster.scope, moves=_with_scores(simulation, in_waves, after), swaps=swaps,
+        scope=cluster.scope, moves=_with_scores(simulation, in_waves), swaps=swaps,
         policies=reports, combined_before=before.combined if known else None,
         combined_after=after if known else None,
         combined_measured=before.combined_measured if known else None,
@@ -146,7 +146,7 @@ def without(request: Request, plan: model.Plan, dropped: Collection[str],
         simulation.apply(move)
     reports, after = policy_reports(request, before, simulation.imbalances()), simulation.combined()
     return dataclasses.replace(
-        plan, moves=_with_scores(simulation, kept, after),
+        plan, moves=_with_scores(simulation, kept),
         swaps=tuple(s for s in plan.swaps if s.first not in gone),
         policies=tuple(dataclasses.replace(new, imbalance_before=old.imbalance_before)
                        for new, old in zip(reports, plan.policies, strict=True)),
@@ -155,28 +155,76 @@ def without(request: Request, plan: model.Plan, dropped: Collection[str],
         draining=plan.draining - partial)
 
 
-def _with_scores(simulation: sim.Simulation, moves: Sequence[model.Move],
-                 after: float) -> tuple[model.Move, ...]:
-    """The moves with their alternates best first, and what each would bring: the
-    move's improvement less what the whole plan would then bring less."""
+def _with_scores(simulation: sim.Simulation,
+                 moves: Sequence[model.Move]) -> tuple[model.Move, ...]:
+    """Return the moves with their alternates best first, and the improvement of each.
+
+    That is the combined imbalance of the plan without the move less that of the plan
+    with the alternate in its place. Spread keeps only alternates that it may choose.
+    """
     if not simulation.trusted:
         return tuple(moves)
     found = []
     for move in moves:
         scores: dict[str, float] = {}
         if move.alternates:
-            # From where it has landed by now to an alternate: as if it had gone there first,
-            # but for the last bits, which may not decide between ties.
-            would = simulation.effects(
-                arrays.whole([simulation.index[move.instance_uuid]]),
-                arrays.whole(simulation.host_index[host] for host in move.alternates))
-            scores = {host: round(move.improvement - (combined - after), 12) for host, combined
-                      in zip(move.alternates, would.combined[0].tolist(), strict=True)}
+            gains = _alternate_gains(simulation, move, move.alternates)
+            # The last bits may not decide between ties.
+            scores = {host: round(gain, 12) for host, gain
+                      in zip(move.alternates, gains, strict=True)
+                      if gain is not None}
         best = sorted(scores, key=lambda host: -scores[host])  # ties: the emptiest first
         found.append(dataclasses.replace(
             move, alternates=tuple(best),
             alternate_improvements=tuple(scores[host] for host in best)))
     return tuple(found)
+
+
+def _alternate_gains(simulation: sim.Simulation, move: model.Move,
+                     hosts: Sequence[str]) -> list[float | None]:
+    """Judge each host in place of the move's destination, with all others of the plan.
+
+    :param move: applied to ``simulation``, which is left as it was.
+    :returns: the fall of combined imbalance against the plan without the move; None:
+        spread may not choose the host, because a policy would rise and end above its
+        threshold, soft groups would suffer, or not moving would be as good.
+    """
+    n = simulation.index[move.instance_uuid]
+    columns = arrays.whole(simulation.host_index[host] for host in hosts)
+    simulation.undo(move)
+    effect = simulation.effects(arrays.whole([n]), columns)
+    gains: list[float | None] = list((simulation.combined() - effect.combined[0]).tolist())
+    if move.phase is model.Phase.SPREAD:
+        refused = effect.refused[0] | (effect.combined[0]
+                                       >= simulation.combined() - base.EPSILON)
+        if simulation.grouped[n]:
+            refused |= simulation.group_changes(n, columns)[1] > 0
+        gains = [None if no else gain for gain, no in zip(gains, refused, strict=True)]
+    simulation.apply(move)
+    return gains
+
+
+def _suits(simulation: sim.Simulation,
+           moves: Sequence[model.Move]) -> Callable[[model.Move, str], bool]:
+    """Return the test that a host must pass to become an alternate of a move.
+
+    :param moves: applied to ``simulation``.
+    """
+    planned = {m.instance_uuid: m for m in moves}
+    known: dict[str, frozenset[str]] = {}
+
+    def suits(move: model.Move, host: str) -> bool:
+        if move.phase is not model.Phase.SPREAD or not simulation.trusted:
+            return True
+        uuid = move.instance_uuid
+        if uuid not in known:
+            gains = _alternate_gains(simulation, planned[uuid], simulation.hosts)
+            known[uuid] = frozenset(
+                name for name, gain in zip(simulation.hosts, gains, strict=True)
+                if gain is not None)
+        return host in known[uuid]
+
+    return suits
 
 
 def _ordered(request: Request, simulation: sim.Simulation, fresh: cluster_view.ClusterView,
@@ -188,7 +236,7 @@ def _ordered(request: Request, simulation: sim.Simulation, fresh: cluster_view.C
     while True:
         ordered = ordering.order(
             fresh, moves, max_alternates=request.options.max_alternates,
-            improves=_welcome(simulation, moves),
+            improves=_welcome(simulation, moves), suits=_suits(simulation, moves),
             in_use=lambda host: bool(simulation.on_host(host).size))
         kept = {m.instance_uuid for m in ordered.moves}
         begun = simulation.view.draining - request.history.draining

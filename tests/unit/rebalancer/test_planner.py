@@ -17,11 +17,13 @@ import dataclasses
 import itertools
 import random
 
+import hypothesis
 import pytest
 
 from kronos_nova import model
 from kronos_nova import policy
 from kronos_nova.rebalancer import planner
+from kronos_nova.rebalancer import simulation as sim
 from kronos_nova.rebalancer.strategies import base
 from tests.scenarios import loader
 from tests.unit import clouds
@@ -77,11 +79,39 @@ def test_each_alternate_says_what_it_would_bring_and_the_best_comes_first():
             move.alternate_improvements, reverse=True)
         several += len(move.alternates) > 1
         for host, improvement in zip(move.alternates, move.alternate_improvements, strict=True):
-            instead = [dataclasses.replace(m, to_host=host) if m is move else m
-                       for m in plan.moves]
-            assert move.improvement - improvement == pytest.approx(
-                combined_after(r, instead) - plan.combined_after)
+            others = [m for m in plan.moves if m is not move]
+            instead = [*others, dataclasses.replace(move, to_host=host)]
+            assert improvement == pytest.approx(
+                combined_after(r, others) - combined_after(r, instead))
+            assert improvement > 0
     assert several
+
+
+def imbalances_after(r, moves):
+    simulation = sim.Simulation(r.cluster, r.scores, r.policies, r.history, r.options)
+    for move in moves:
+        simulation.apply(move)
+    return simulation.combined(), simulation.imbalances(), simulation
+
+
+@hypothesis.settings(max_examples=150, deadline=None)
+@hypothesis.given(clouds.knobs(mode='spread'))
+def test_spread_may_choose_each_alternate_and_its_improvement_is_the_gain_over_staying(knobs):
+    r = clouds.request(knobs)
+    plan = planner.plan(r)
+    for move in plan.moves:
+        if not move.alternate_improvements:
+            continue
+        others = [m for m in plan.moves if m is not move]
+        stays, before, simulation = imbalances_after(r, others)
+        for host, improvement in zip(move.alternates, move.alternate_improvements, strict=True):
+            instead = dataclasses.replace(move, to_host=host)
+            ends, after, _ = imbalances_after(r, [*others, instead])
+            assert improvement == pytest.approx(stays - ends, abs=1e-9)
+            if move.phase is model.Phase.SPREAD:
+                assert improvement > 0
+                assert all((after <= before + 1e-6) | (after <= simulation.thresholds + 1e-6))
+                assert simulation.group_change(instead)[1] <= 0
 
 
 def test_without_trusted_scores_nothing_is_said_of_what_alternates_bring():
@@ -136,9 +166,9 @@ def test_of_alternates_that_are_as_good_the_emptiest_comes_first(monkeypatch):
     given, tied = {}, 0
     really = planner._with_scores
 
-    def seen(simulation, moves, after):
+    def seen(simulation, moves):
         given.update({m.instance_uuid: m.alternates for m in moves})
-        return really(simulation, moves, after)
+        return really(simulation, moves)
 
     monkeypatch.setattr(planner, '_with_scores', seen)
     for seed in range(60):
