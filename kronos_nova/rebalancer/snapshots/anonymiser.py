@@ -85,7 +85,7 @@ class _Anonymiser:
         self._names = names
         self._policies = policy_set
         ident, host, scope = names.identifier, names.host, names.scope
-        pinning = pins.Pins(names)
+        pinning = pins.Pins(names, cluster.aggregate_metadata.values())
         self._hostnames = {
             p.name: labels.HostNames({h.name: h.hypervisor_hostname
                                       for h in cluster.hosts.values()}, p.host_regex)

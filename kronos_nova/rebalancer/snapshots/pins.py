@@ -13,45 +13,86 @@
 
 """Extra specs, image properties and aggregate metadata without their words.
 
-Numbers, operators and what is Nova's own stay; any other word is renamed, the
-same everywhere, so that what matched still does. Parts of words do not.
+Numbers, operators and Nova's own words stay; any other word is renamed, the same
+everywhere, so that whatever matched still does. An operator that looks into words, or
+compares their order, becomes a list of the recorded values that it matches.
 """
 
+from collections.abc import Iterable
 from collections.abc import Mapping
 import re
 
 from kronos_nova.constraints import aggregate_metadata
 from kronos_nova.constraints import aggregates
+from kronos_nova.constraints import extra_specs_ops
 from kronos_nova.constraints import image_properties
 from kronos_nova.constraints import live
 from kronos_nova.rebalancer.snapshots import names as naming
 
 #: Namespaces whose keys are Nova's; of the first two, values as well.
 _NOVA = ('hw', 'quota', 'os', 'pci_passthrough', 'accel', 'capabilities')
-_STAND = re.compile(r'[-+]?[0-9.]{1,15}|[<>=!s]{1,3}|<(?:or|in|all-in)>|required|forbidden')
+_ALIAS = 'pci_passthrough:alias'
+_STAND = re.compile(r'[-+]?[0-9.]{1,15}(?:[eE][-+]?[0-9]{1,3})?|(?i:[-+]?(?:inf|nan))|'
+                    r'[<>=!s]{1,3}|<(?:or|in|all-in)>|required|forbidden')
 _NAMED = re.compile(r'(trait|resources)([a-zA-Z0-9_-]{0,64}):(.*)')
 _FALSE = frozenset({'0', 'f', 'false', 'off', 'n', 'no'})
+#: Operators whose verdict a renamed word does not keep.
+_INSIDE = frozenset({'<in>', '<all-in>', 's<', 's<=', 's>', 's>='})
+_OPERATORS = _INSIDE | {'=', '==', '!=', '>=', '<=', 's==', 's!=', '<or>'}
 
 
 class Pins:
-    """The rules for one snapshot's names."""
+    """The rules for one snapshot's names.
 
-    def __init__(self, names: naming.Names) -> None:
+    :param metadata: of every aggregate of the snapshot.
+    """
+
+    def __init__(self, names: naming.Names, metadata: Iterable[Mapping[str, str]] = ()) -> None:
         self._names = names
+        self._recorded: dict[str, set[str]] = {}
+        for found in metadata:
+            for key, value in found.items():
+                self._recorded.setdefault(key, set()).update(
+                    part.strip() for part in value.split(','))
 
     def extra_specs(self, found: Mapping[str, str]) -> dict[str, str]:
-        return {self._key(k): v if k.startswith(('hw:', 'quota:')) else self._text(v)
-                for k, v in found.items()}
+        return {self._shared(k): self._required(k, v) for k, v in found.items()}
 
     def image_properties(self, found: Mapping[str, str]) -> dict[str, str]:
         return {k: v if image_properties.LEGACY.get(k, k) in image_properties.SPELLINGS
-                else self._text(v) for k, v in found.items()}
+                else self._value(v) for k, v in found.items()}
 
     def metadata(self, found: Mapping[str, str]) -> dict[str, str]:
-        """Of an aggregate. A key may be that of an image's property."""
-        return {k if _image(k) else self._key(k):
-                v if k in image_properties.SPELLINGS else self._text(v)
-                for k, v in found.items()}
+        """Of an aggregate. A value may be several, set apart by commas."""
+        return {self._shared(k): v if k in image_properties.SPELLINGS else ''.join(
+            self._value(part) for part in re.split(
+                r'(\s*,\s*|^\s+|\s+$)', v)) for k, v in found.items()}
+
+    def _required(self, key: str, value: str) -> str:
+        """The value of an extra spec."""
+        if key.startswith(('hw:', 'quota:')):
+            return value
+        if key == _ALIAS:
+            return ''.join(part if n % 2 else self._value(part)
+                           for n, part in enumerate(re.split(r'([\s,:]+)', value)))
+        key = key.removeprefix(f'{aggregates.SCOPE}:')
+        operator = next(iter(value.split()), '')
+        if operator in _INSIDE:
+            matched = sorted(self._values_of(key, (
+                known for known in self._recorded.get(key, ())
+                if extra_specs_ops.matches(known, value))))
+            return ' '.join(f'<or> {known}' for known in matched or [self._names.identifier(value)])
+        if operator in _OPERATORS:
+            return ''.join(self._value(word) for word in re.split(r'(\s+)', value))
+        return value if key in image_properties.SPELLINGS else self._value(value)
+
+    def _values_of(self, key: str, values: Iterable[str]) -> Iterable[str]:
+        """Recorded values of the key as :meth:`metadata` has them."""
+        return values if key in image_properties.SPELLINGS else map(self._value, values)
+
+    def _shared(self, key: str) -> str:
+        """A key by which flavors, images and aggregates are compared."""
+        return key if key.startswith(('hw_', 'img_', 'os_')) else self._key(key)
 
     def _key(self, key: str) -> str:
         named = _NAMED.fullmatch(key)
@@ -61,21 +102,18 @@ class Pins:
         if colon and scope in _NOVA:
             return key
         if colon and scope == aggregates.SCOPE:
-            return f'{scope}:{self._names.identifier(rest)}'
+            return f'{scope}:{self._shared(rest)}'
         if key.startswith(aggregate_metadata.TENANT):
-            rest = key.removeprefix(aggregate_metadata.TENANT)
-            return aggregate_metadata.TENANT + (rest and self._names.identifier(rest))
-        return key if key == 'availability_zone' else self._names.identifier(key)
+            return aggregate_metadata.TENANT + self._parts(
+                key.removeprefix(aggregate_metadata.TENANT))
+        return key if key == 'availability_zone' else self._parts(key)
 
-    def _text(self, text: str) -> str:
-        return ''.join(self._word(part) for part in re.split(r'([\s,]+)', text))
+    def _parts(self, key: str) -> str:
+        """A key with a scope keeps one: rules judge no other scope than their own."""
+        return ':'.join(map(self._names.identifier, key.split(':', 1)))
 
-    def _word(self, word: str) -> str:
-        if (not word.strip(', \t\r\n') or _STAND.fullmatch(word)
-                or word.lower() in live.TRUE | _FALSE):
-            return word
-        return self._names.identifier(word)
-
-
-def _image(key: str) -> bool:
-    return key.startswith(('hw_', 'img_', 'os_'))
+    def _value(self, text: str) -> str:
+        word = text.strip(', \t\r\n')
+        if not word or _STAND.fullmatch(word) or word.lower() in live.TRUE | _FALSE:
+            return text
+        return self._names.identifier(text)

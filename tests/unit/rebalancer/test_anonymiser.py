@@ -25,6 +25,8 @@ import subprocess
 import sys
 import uuid
 
+import hypothesis
+from hypothesis import strategies as st
 from oslo_config import cfg
 import pytest
 import yaml
@@ -38,11 +40,15 @@ from kronos_nova.conf import policies as policy_files
 from kronos_nova.constraints import aggregates
 from kronos_nova.constraints import cluster_view
 from kronos_nova.constraints import prefilters
+from kronos_nova.rebalancer import explaining
+from kronos_nova.rebalancer import planner
 from kronos_nova.rebalancer import replay
 from kronos_nova.rebalancer.snapshots import anonymiser
 from kronos_nova.rebalancer.snapshots import names as naming
+from kronos_nova.rebalancer.snapshots import pins
 from kronos_nova.rebalancer.snapshots import reader
 from kronos_nova.rebalancer.snapshots import writer
+from tests.unit import clouds
 
 TOP = Path(__file__).resolve().parents[3]
 EXAMPLE = TOP / 'doc/examples/replay'
@@ -225,6 +231,114 @@ def test_rules_about_flavors_images_and_projects_say_the_same(tmp_path):
             assert (said and said.rule) == (says and says.rule), (move, rule)
             verdicts.add(said and said.rule)
     assert len(verdicts) == 6, verdicts
+
+
+WORDS = ('fast', 'faster', 'slow', 'big one', '8', '16', '1e2', 'true', 'required', 'amd64')
+KEYS = ('ssd', 'site:ssd', 'site:rack:ssd', 'hw:ssd', 'hw_machine_type', 'os_type',
+        'hw_architecture', 'filter_tenant_id:x', 'availability_zone', 'trait:CUSTOM_GPU')
+values = st.sampled_from(WORDS)
+operators = st.sampled_from(['=', '==', '!=', '>=', '<=', 's==', 's!=', 's<', 's<=', 's>', 's>=',
+                             '<in>', '<all-in>', '<or>'])
+requirements = st.one_of(
+    values, st.builds('{} {}'.format, operators, values),
+    st.builds('<or> {} <or> {}'.format, values, values))
+flavor_keys = st.sampled_from([*KEYS, *(f'{aggregates.SCOPE}:{key}' for key in KEYS)])
+
+
+@hypothesis.settings(max_examples=600, deadline=None)
+@hypothesis.given(st.dictionaries(flavor_keys, requirements, max_size=3), st.dictionaries(
+    st.sampled_from(KEYS), st.lists(values, min_size=1, max_size=3).map(', '.join), max_size=4))
+def test_a_flavor_fits_an_aggregate_or_not_as_before(extra_specs, metadata):
+    def verdict(extra_specs, metadata):
+        cluster = model.Cluster(
+            {h: model.Host(h) for h in 'ab'},
+            {'i': model.Instance('i', 'a', extra_specs=extra_specs)},
+            {h: model.Service(h) for h in 'ab'}, aggregates={'x': ('b',)},
+            aggregate_metadata={'x': metadata})
+        view = cluster_view.ClusterView(cluster, model.Options(
+            nova_enabled_filters=frozenset({aggregates.EXTRA_SPECS})))
+        return aggregates.extra_specs(view, model.Move('i', 'a', 'b', model.Phase.SPREAD)) is None
+
+    renaming = pins.Pins(naming.Names(SALT), [metadata])
+    assert verdict(extra_specs, metadata) == verdict(
+        renaming.extra_specs(extra_specs), renaming.metadata(metadata))
+
+
+def test_an_extra_spec_of_an_unknown_scope_keeps_a_scope():
+    found, = pins.Pins(naming.Names(SALT)).extra_specs({f'{MARK}:{MARK}': MARK})
+    assert re.fullmatch('n[0-9a-f]{20}:n[0-9a-f]{20}', found)
+
+
+def test_live_migratable_devices_keep_their_count():
+    found = pins.Pins(naming.Names(SALT)).extra_specs({'pci_passthrough:alias': f'{MARK}:2, b:1'})
+    assert re.fullmatch('n[0-9a-f]{20}:2, n[0-9a-f]{20}:1', found['pci_passthrough:alias'])
+
+
+class Renaming:
+    """Names of a cloud with its order, applied to values of the model."""
+
+    def __init__(self, cluster):
+        uuids = {*cluster.instances, *(g.uuid for g in cluster.groups),
+                 *(m for g in cluster.groups for m in g.members),
+                 *(f.instance_uuid for f in cluster.flights), *cluster.sharing}
+        hosts = {*cluster.hosts, *cluster.services, *(i.host for i in cluster.instances.values())}
+        names = naming.Names(SALT, uuids, hosts)
+        self.texts = {**{u: names.identifier(u) for u in uuids},
+                      **{h: names.host(h) for h in hosts}}
+
+    def __call__(self, value):
+        match value:
+            case str() if type(value) is str:
+                return self.texts.get(value, value)
+            case dict():
+                return {self(k): self(v) for k, v in value.items()}
+            case tuple() | frozenset() | list():
+                return type(value)(map(self, value))
+        if dataclasses.is_dataclass(value):
+            return dataclasses.replace(value, **{
+                f.name: self(getattr(value, f.name)) for f in dataclasses.fields(value)})
+        return value
+
+
+@hypothesis.settings(max_examples=60, deadline=None, suppress_health_check=list(
+    hypothesis.HealthCheck))
+@hypothesis.given(k=clouds.knobs())
+def test_a_plan_its_rejections_and_the_answers_of_why_not_stay(tmp_path_factory, k):
+    request = clouds.request(k)
+    flavors = itertools.cycle([{'site:ssd': 'fast'}, {'ssd': '<in> as'}, None])
+    request = dataclasses.replace(
+        request, options=dataclasses.replace(
+            request.options, nova_enabled_filters=frozenset({aggregates.EXTRA_SPECS})),
+        cluster=dataclasses.replace(
+            request.cluster, instances={
+                u: dataclasses.replace(i, extra_specs=next(flavors) or i.extra_specs)
+                for u, i in request.cluster.instances.items()},
+            aggregates={**request.cluster.aggregates, 'fast': ('h0', 'h1')},
+            aggregate_metadata={**request.cluster.aggregate_metadata,
+                                'fast': {'ssd': 'fast, slow'}}))
+    path = writer.write(str(tmp_path_factory.mktemp('original')), dataclasses.replace(
+        recording(), cluster=request.cluster, histories={}))
+    was = reader.read(path).cluster
+    again = copied(tmp_path_factory.mktemp('copy'),
+                   anonymiser.anonymise(path, SALT, keep_order=True))
+    there = reader.read(str(again)).cluster
+    renaming = Renaming(was)
+    scope = next(name for name in there.aggregates
+                 if set(there.aggregates[name]) == set(map(renaming, was.aggregates['scope'])))
+    before = dataclasses.replace(request, cluster=was.scoped('scope'))
+    after = dataclasses.replace(
+        request, cluster=there.scoped(scope), scores=renaming(request.scores),
+        history=renaming(request.history))
+    plan, other = planner.plan(before), planner.plan(after)
+    assert [renaming(m) for m in plan.moves] == list(other.moves)
+    assert plan.rejections == other.rejections
+    for name, instance in itertools.islice(was.instances.items(), 6):
+        if instance.host in before.cluster.scope_hosts:
+            for host in sorted(before.cluster.scope_hosts):
+                one = explaining.why_not(before, name, host, model.Phase.SPREAD)
+                two = explaining.why_not(after, renaming(name), renaming(host),
+                                         model.Phase.SPREAD)
+                assert [v.rule for v in one.refused] == [v.rule for v in two.refused]
 
 
 def test_one_salt_gives_one_name_and_another_another(original):
