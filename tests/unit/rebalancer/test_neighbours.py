@@ -50,6 +50,8 @@ def _same(written: object, found: object) -> None:
         for field, value in written.items():
             _same(value, getattr(found, field))
         return
+    if written == '' and found is None:  # no error, in a payload
+        return
     if isinstance(written, str) and isinstance(found, float):
         written = datetime.datetime.fromisoformat(written).timestamp()
     assert found == written
@@ -57,6 +59,13 @@ def _same(written: object, found: object) -> None:
 
 def test_a_release_is_recorded():
     assert RELEASES
+
+
+def test_revisions_are_recorded_without_a_gap():
+    """Each by the tree that had it; ``tools/record_release.py`` writes the next one."""
+    recorded = sorted({read(release, 'rows')['revision'] for release in RELEASES})
+    numbers = [int(revision) for revision in recorded]
+    assert numbers == list(range(5, numbers[-1] + 1)) and numbers[-1] >= 12
 
 
 def test_its_messages_are_understood_field_by_field(release):
