@@ -758,6 +758,7 @@ class Options:
     nova_enabled_filters: frozenset[str] = frozenset()
     nova_prefilters: frozenset[str] = frozenset()
     live_migratable_pci_aliases: frozenset[str] = frozenset()
+    live_migration_permit_post_copy: bool = False
     skip_hypervisor_version_check_on_lm: bool = False
     settle_seconds: float = 300.0
     overbooking: bool = False

@@ -187,6 +187,10 @@ OPTS: list[cfg.Opt] = [
                 help='PCI aliases that [pci] alias of Nova calls live_migratable. Instances with '
                      'others (pci_passthrough:alias) are not moved live, as Nova refuses that. '
                      'Give it to executors as well.'),
+    cfg.BoolOpt('live_migration_permit_post_copy', default=False,
+                help='Set it if [libvirt] live_migration_permit_post_copy is set on a compute '
+                     'node: QEMU then moves no instance with a VFIO device or a vGPU live. Give '
+                     'it to executors as well.'),
     cfg.BoolOpt('skip_hypervisor_version_check_on_lm', default=False,
                 help='Set it if [workarounds] skip_hypervisor_version_check_on_lm is set in '
                      'Nova: else no instance is moved live to a host with an older hypervisor, '

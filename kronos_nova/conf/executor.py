@@ -44,9 +44,10 @@ OPTS: list[cfg.Opt] = [
     cfg.IntOpt('max_concurrent_migrations_total', default=8, min=1,
                help='Migrations the whole cloud may have in flight through us.'),
     cfg.IntOpt('max_concurrent_per_source', default=1, min=1,
-               help='Migrations that may leave one host at a time. Nova queues what exceeds its '
-                    '[compute] max_concurrent_live_migrations (1 by default), where it ages '
-                    'unseen; raise both or none.'),
+               help='Migrations that may leave one host at a time. Nova queues what exceeds '
+                    '[DEFAULT] max_concurrent_live_migrations of nova.conf (1 by default), where '
+                    'it ages unseen; raise both or none. 0 there is no limit but, since Nova 33 '
+                    '(2026.1) with native threads, 5.'),
     cfg.IntOpt('max_concurrent_per_destination', default=2, min=1,
                help='Migrations that may come to one host at a time.'),
     cfg.IntOpt('scheduler_instance_sync_interval', default=120, min=0,

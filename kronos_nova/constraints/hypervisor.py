@@ -46,12 +46,13 @@ def hypervisor(view: views.View, move: model.Move) -> model.Rejection | None:
         return model.Rejection('hypervisor-older', f'{move.to_host} has an older hypervisor than '
                                                    f'{move.from_host}')
     for host in (source, destination):
-        if 0 < host.hypervisor_version < MEDIATED and _has_vgpu(instance):
+        if 0 < host.hypervisor_version < MEDIATED and has_vgpu(instance):
             return model.Rejection('vgpu-hypervisor', f'{host.name} has a QEMU older than 8.1.0, '
                                                       'which moves no vGPU live')
     return None
 
 
-def _has_vgpu(instance: model.Instance) -> bool:
+def has_vgpu(instance: model.Instance) -> bool:
+    """Whether its allocations, or its flavor, have a mediated device."""
     return bool(instance.claims.get(VGPU)) or any(
         VGPU in group.resources for group in requests.groups(instance.extra_specs or {}).values())

@@ -18,6 +18,7 @@ nova.conductor.tasks.live_migrate. What Nova does not show is not judged.
 """
 
 from kronos_nova import model
+from kronos_nova.constraints import hypervisor
 from kronos_nova.constraints import statuses
 from kronos_nova.constraints import view as views
 
@@ -38,6 +39,8 @@ def marked(instance: model.Instance) -> bool:
     """Quickly: the rule below may have a no; else it has none."""
     return (instance.power_state not in (None, RUNNING, PAUSED)
             or bool(instance.extra_specs and not EXTRA_SPECS.isdisjoint(instance.extra_specs))
+            or hypervisor.VGPU in instance.claims
+            or any(key.endswith(f':{hypervisor.VGPU}') for key in instance.extra_specs or ())
             or bool(instance.image_properties and not IMAGE.isdisjoint(
                 instance.image_properties)))
 
@@ -73,4 +76,8 @@ def devices(view: views.View, move: model.Move) -> model.Rejection | None:
     if not aliases <= view.options.live_migratable_pci_aliases:
         return model.Rejection('pci-passthrough', f'instance {uuid} has a PCI device whose alias '
                                                   'is not in live_migratable_pci_aliases')
+    if view.options.live_migration_permit_post_copy and (
+            aliases or hypervisor.has_vgpu(instance)):
+        return model.Rejection('post-copy', f'instance {uuid} has a VFIO device or a vGPU, which '
+                                            'QEMU does not move live while post-copy is permitted')
     return None

@@ -39,6 +39,7 @@ REMEDIES: dict[str, str | None] = {
     'vtpm': 'a flavor with hw:tpm_secret_security=host',
     'accelerators': None,
     'pci-passthrough': 'an alias that Nova moves live, named in live_migratable_pci_aliases',
+    'post-copy': 'live_migration_permit_post_copy is off on the compute nodes, and here',
     'vgpu-hypervisor': 'QEMU 8.1.0 or later on both hosts',
     # The hosts.
     'out-of-scope': 'both hosts belong to one scope: one aggregate of [engine] aggregates, or none',
@@ -50,8 +51,8 @@ REMEDIES: dict[str, str | None] = {
     'host-draining': 'its drain ends, or the host is enabled again',
     'host-quarantined': 'kronos quarantine lift host, when its refusals are understood',
     'cell-differs': None,
-    'az-pinned': 'an instance keeps the zone that was asked for; it is shelved and unshelved into '
-                 'another',
+    'az-pinned': 'its pin is taken away with microversion 2.104 (Nova 34: PUT /servers/UUID with '
+                 'pinned_availability_zone null); before, it is shelved and unshelved into another',
     'az-differs': '[engine] restrict_to_az is off',
     'hypervisor-type': None,
     'hypervisor-older': 'the destination is upgraded, or Nova and we skip the check '

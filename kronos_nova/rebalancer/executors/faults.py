@@ -49,6 +49,8 @@ KNOWN: tuple[tuple[Fault, str], ...] = (
     (Fault.INSTANCE, r'as the instance NUMA topology, .* cannot be recalculated'),
     (Fault.INSTANCE, r'Unable to determine in which cell instance'),
     (Fault.INSTANCE, r'TPM encryption secret for instance'),
+    # QEMU's own words, through libvirt.
+    (Fault.INSTANCE, r'VFIO migration is not supported with postcopy migration'),
     (Fault.INSTANCE, r'Unable to migrate instance \(\S+\) to current host'),
     # Of its source, or of the whole cloud.
     (Fault.INSTANCE, r'version for compute service source are too old'),

@@ -40,6 +40,9 @@ MEANINGS = {
     'pci-passthrough': (
         'Its flavor has pci_passthrough:alias with an alias that is not in '
         'live_migratable_pci_aliases: not moved live.'),
+    'post-copy': (
+        'It has a VFIO device or a vGPU, and live_migration_permit_post_copy is set: QEMU does not '
+        'move it live.'),
     'out-of-scope': 'A host is not in the scope.',
     'service-unknown': 'A host has no nova-compute service.',
     'service-down': 'A nova-compute is down or forced down.',

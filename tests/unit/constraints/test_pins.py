@@ -24,6 +24,7 @@ from kronos_nova.constraints import aggregates
 from kronos_nova.constraints import cluster_view
 from kronos_nova.constraints import hints
 from kronos_nova.constraints import involved
+from kronos_nova.constraints import live
 from kronos_nova.constraints import prefilters
 from tests.unit import clouds
 from tests.unit.constraints import test_rules as rules
@@ -62,6 +63,9 @@ CASES = {
                                           'hw:tpm_secret_security': 'deployment'}}},
     'pci-passthrough': {'instance': {'extra_specs': {'pci_passthrough:alias': 'ok:1, gpu:2'}},
                         'options': {'live_migratable_pci_aliases': frozenset({'ok'})}},
+    'post-copy': {'instance': {'extra_specs': {'pci_passthrough:alias': 'ok:1'}},
+                  'options': {'live_migratable_pci_aliases': frozenset({'ok'}),
+                              'live_migration_permit_post_copy': True}},
     'hypervisor-type': {'hosts': {'b': host('b', hypervisor_type='KVM')}},
     'hypervisor-older': {'hosts': {'a': host('a', hypervisor_version=8002001),
                                    'b': host('b', hypervisor_version=8002000)}},
@@ -112,6 +116,12 @@ def test_a_rule_says_no_by_its_name(rule):
     {'instance': {'extra_specs': {'hw:tpm_version': '2.0', 'hw:tpm_secret_security': 'host'}}},
     {'instance': {'extra_specs': {'pci_passthrough:alias': 'ok:1'}},
      'options': {'live_migratable_pci_aliases': frozenset({'ok', 'other'})}},
+    {'instance': {'extra_specs': {'hw:pmem': '4GB'}},
+     'options': {'live_migration_permit_post_copy': True}},
+    {'instance': {'status': 'SHUTOFF', 'extra_specs': {'pci_passthrough:alias': 'ok:1'}},
+     'services': {'a': model.Service('a', status='disabled', zone='az1')},
+     'move': phase('evacuate'),
+     'options': {'live_migration_permit_post_copy': True, 'cold_migrate_stopped': True}},
     {'hosts': {'a': host('a', hypervisor_version=8002000),
                'b': host('b', hypervisor_version=8002001)}},
     {'hosts': {'a': host('a', hypervisor_version=8002001)}},
@@ -269,3 +279,14 @@ def test_who_is_hinted_at_and_has_departed_counts_at_both_ends():
 def test_an_unknown_instance_has_no_places():
     view = cluster_view.ClusterView(model.Cluster({}, {}, {}), model.Options())
     assert not view.places(OTHER)
+
+
+@pytest.mark.parametrize('instance', [
+    {'claims': {'VGPU': 1}}, {'extra_specs': {'resources:VGPU': '1'}},
+    {'extra_specs': {'resources1:VGPU': '1'}}])
+def test_vgpu_is_not_moved_live_while_post_copy_is_permitted(instance):
+    options = {'live_migration_permit_post_copy': True}
+    assert judge(instance=instance, options=options) == 'post-copy'
+    assert judge(instance=instance) != 'post-copy'
+    shown = model.Instance(rules.UUID, 'a', **instance)
+    assert live.marked(shown), 'the simulation shows it to the rule'

@@ -99,6 +99,9 @@ TABLE: list[tuple[nova.NovaException, faults.Fault]] = [
     (nova.VolumeAttachFailed(volume_id='v', reason='no'), DESTINATION),
     # nova.conductor.tasks.migrate: somebody else wrote the allocations of the instance.
     (nova.NoValidHost(reason=REPLACED), API),
+    # Nova's libvirt driver raises what QEMU says.
+    (RuntimeError("internal error: unable to execute QEMU command 'migrate': 0000:b1:00.2: VFIO "
+                  'migration is not supported with postcopy migration'), INSTANCE),
     # Services.
     (nova.PlacementAPIConnectFailure(), API),
     (nova.PlacementAPIConflict(url='x', error='y'), API),
