@@ -61,6 +61,18 @@ def users(directory, rights):
                              rights=rights and [*RIGHTS, *rights])
 
 
+def test_a_password_without_tls_is_a_warning(tmp_path):
+    authority = servers.Authority(tmp_path)
+    with servers.mosquitto(tmp_path, users={'kronos': 'c4n4ry-s3cret'}) as broker:
+        found = items(broker.port, username='kronos', password='c4n4ry-s3cret')
+        assert states(found) == {'mqtt: password': 'warning', 'mqtt': 'ok', 'mqtt: rights': 'ok'}
+        assert 'c4n4ry' not in str(found)
+    with servers.mosquitto(tmp_path, tls=authority) as broker:
+        found = items(broker.port, username='kronos', password='c4n4ry-s3cret', tls=True,
+                      ca_file=str(authority.ca))
+        assert 'mqtt: password' not in found
+
+
 @pytest.mark.parametrize('protocol', ['3.1.1', '5'])
 def test_a_broker_that_lets_us_do_what_we_do_is_ok(broker, protocol):
     found = items(broker.port, protocol=protocol)
@@ -73,14 +85,15 @@ def test_what_may_not_be_published_is_told_by_topic(tmp_path):
     with users(tmp_path, ['topic read fast/migfra/+/result']) as broker:
         login = {'username': 'kronos', 'password': 'c4n4ry-s3cret'}
         found = items(broker.port, protocol='5', **login)
-        assert states(found) == {'mqtt': 'ok', 'mqtt: rights': 'failed'}
+        assert states(found) == {
+            'mqtt: password': 'warning', 'mqtt': 'ok', 'mqtt: rights': 'failed'}
         assert re.search('does not let us publish on fast/migfra/kronos-test-[0-9a-f]+/result$',
                          found['mqtt: rights'].text)
         assert found['mqtt'].text.endswith(', as user kronos')
         assert 'access control' in found['mqtt: rights'].remedy
     with users(tmp_path, [RESULTS]) as broker:
         assert states(items(broker.port, protocol='5', **login)) == {
-            'mqtt': 'ok', 'mqtt: rights': 'ok'}
+            'mqtt: password': 'warning', 'mqtt': 'ok', 'mqtt: rights': 'ok'}
 
 
 def test_the_topics_begin_with_the_prefix_that_is_configured(tmp_path):
@@ -115,6 +128,7 @@ def test_the_topics_of_pscom_are_looked_at_where_the_hook_may_be_called(tmp_path
 def test_a_login_that_is_refused_is_told_without_it(tmp_path, protocol, password):
     with users(tmp_path, None) as broker:
         found = items(broker.port, protocol=protocol, username='kronos', password=password)
+    assert found.pop('mqtt: password', None) is None or password
     assert states(found) == {'mqtt': 'failed'}
     assert 'refuses us (' in found['mqtt'].text and 'username' in found['mqtt'].remedy
     assert 'wr0ng' not in found['mqtt'].text

@@ -63,6 +63,10 @@ def check(context: base.Context) -> Iterator[base.Item]:
         yield base.failed('mqtt', 'paho-mqtt is not installed',
                           'Install it: pip install "kronos-nova[rebalancer,mqtt]".')
         return
+    if conf.mqtt.password and not conf.mqtt.tls:
+        yield base.warning('mqtt: password', '[mqtt] has a password and tls = false: whoever can '
+                                             'read the traffic reads the password',
+                           'Set tls = true and the port where the broker speaks TLS.')
     where = f'MQTT {conf.mqtt.protocol} at {conf.mqtt.host}:{conf.mqtt.port}'
     visit = Visit(conf.mqtt)
     title = 'mqtt'

@@ -29,6 +29,7 @@ import requests
 from kronos_nova import exception
 from kronos_nova.conf import masking
 from kronos_nova.rebalancer.hooks import base
+from kronos_nova.rebalancer.hooks import direct
 from kronos_nova.rebalancer.hooks import pool
 
 #: What a matcher's value may be; no text of a tenant's.
@@ -114,7 +115,7 @@ class AlertmanagerHook(base.Hook):
         """:param gone: that it is not there is as well."""
         url = self._conf.url.rstrip('/') + '/api/v2' + path
         try:
-            with requests.request(
+            with direct.open_session() as session, session.request(
                     method, url, json=body, params=params, timeout=self._conf.timeout,
                     allow_redirects=False, verify=self._conf.ca_cert or True, stream=True,
                     headers={'User-Agent': 'kronos-nova'}) as answer:

@@ -31,6 +31,7 @@ import requests
 from kronos_nova import exception
 from kronos_nova.conf import masking
 from kronos_nova.rebalancer.hooks import base
+from kronos_nova.rebalancer.hooks import direct
 from kronos_nova.rebalancer.hooks import pool
 
 BEFORE, AFTER = 'migration.before', 'migration.after'
@@ -101,7 +102,7 @@ class WebhookHook(base.Hook):
     def _send(self, method: str, headers: dict[str, str], body: bytes | None = None) -> int:
         """The status that it is answered."""
         try:
-            with requests.request(
+            with direct.open_session() as session, session.request(
                     method, self._conf.url, data=body, headers=headers,
                     timeout=self._conf.timeout, allow_redirects=False,
                     verify=self._conf.ca_cert or True, stream=True) as answer:
