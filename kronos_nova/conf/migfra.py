@@ -26,6 +26,13 @@ OPTS: list[cfg.Opt] = [
                       f'{", ".join(permits.OPERATIONS)}. Without any every request is refused. '
                       'MQTT does not tell who asks: who may publish is the broker\'s access '
                       'control to say.'),
+    cfg.StrOpt('dialect', default='strict', choices=[
+        ('strict', 'the protocol as it is documented; what it does not have is refused'),
+        ('fast-lib', 'also what the original fast-lib writes: no id, null for what is left out, '
+                     'names that are numbers, retry_counter, swap-with: NAME; '
+                     'concurrent-execution, driver and transport are ignored, with a word in '
+                     'the log')],
+        help='How messages are read.'),
     cfg.StrOpt('client_id', default='',
                help='Our name with the broker, which keeps messages for it while we are away; '
                     'one for each kronos-migfra. Empty: kronos-migfra- and the name of the '

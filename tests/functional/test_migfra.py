@@ -564,13 +564,16 @@ class TestRefused(MigfraCase):
             (f'task: quit\nid: {ID}1\n', {'result': 'error', 'id': f'{ID}1'},
              'task: must be one of '),
             (f'task: suspend vm\nid: {ID}2\nhost: host2\nlist: [{{vm-name: vm-1}}]\n',
-             {'result': 'vm suspended', 'id': f'{ID}2', 'list': []},
+             {'result': 'vm suspended', 'id': f'{ID}2', 'list': [
+                 {'vm-name': 'vm-1', 'status': 'error',
+                  'details': 'host: the task came on the topic of host1'}]},
              'host: the task came on the topic of host1'),
             (f'task: migrate vm\nid: {ID}3\nvm-name: vm-1\ndestination: host2\n',
              {'result': 'vm migrated', 'id': f'{ID}3', 'vm-name': 'vm-1', 'process-id': None},
              'migrate vm is not allowed in scope _unassigned_'),
             (f'task: migrate vm\nid: {ID}4\nvm-name: vm-1\n',
-             {'result': 'vm migrated', 'id': f'{ID}4'}, 'destination: it is missing')]
+             {'result': 'vm migrated', 'id': f'{ID}4', 'vm-name': 'vm-1', 'process-id': None},
+             'destination: it is missing')]
         for text, expected, why in wrong:
             found = self.asked(text)
             self.assertEqual('error', found['status'])

@@ -17,6 +17,7 @@ done."""
 from collections.abc import Callable
 from collections.abc import Sequence
 import dataclasses
+import hashlib
 from typing import Any, Protocol
 
 from kronos_nova.conf import permits
@@ -26,6 +27,8 @@ from kronos_nova.rebalancer.store import requests
 
 #: Who has asked, as plans tell it.
 SOURCE = 'migfra'
+#: Of a request's key in the database.
+KEY_LENGTH = 255
 #: Writes a request's progress, and with a plan the plan's UUID, before anything follows.
 Note = Callable[[dict[str, Any]], None]
 
@@ -113,6 +116,21 @@ def named(request: requests.Request) -> list[str]:
         return [found.vm_name]
     return [] if isinstance(found, protocol.EvacuateNode) else [
         item.vm_name for item in found.list]
+
+
+def make_key(host: str, request_id: str | int) -> str:
+    """Return the key of a request in the database: ids are unique per host."""
+    key = f'{host}/{request_id}'
+    if len(key) <= KEY_LENGTH:
+        return key
+    return f'{host[:100]}/{hashlib.sha256(key.encode()).hexdigest()}'
+
+
+def find_id(request: requests.Request) -> str | int | None:
+    """Return the id that the publisher gave; of a request that cannot be read, by its key."""
+    if find_damage(request) is None:
+        return task(request).id
+    return request.request_id.removeprefix(f'{request.host}/')
 
 
 def document(found: protocol.Task) -> str:

@@ -143,7 +143,7 @@ class MoveHandler:
             return self._told(request, task, {}, progress)
         tasks = asking.keep(
             self._conf, policies, self._store, plan, found.cluster, mark,
-            decisions.Said(handling.SOURCE, f'{task.task} {request.request_id}, on the topic of '
+            decisions.Said(handling.SOURCE, f'{task.task} {task.id}, on the topic of '
                                    f'{request.host}'), ASKED,
             adjust=_adjusted(task, found.partner),
             also=lambda connection, plan_id: self._note(connection, request, progress, plan_id))
@@ -294,11 +294,11 @@ class MoveHandler:
         scheduler, kind = self._conf.migfra.scheduler, Kind(task.task)
         if isinstance(task, protocol.MigrateVm):
             return handling.Ended(
-                replies.of_one(kind, request.request_id, scheduler, found[0]), failed)
+                replies.of_one(kind, task.id, scheduler, found[0]), failed)
         whole = {'total': max([row.completed_at or 0.0 for row in tasks.values()],
                               default=request.received_at) - request.received_at}
         return handling.Ended(replies.of_list(
-            kind, request.request_id, scheduler, found,
+            kind, task.id, scheduler, found,
             whole if task.time_measurement else None), failed)
 
 
@@ -338,7 +338,7 @@ class MoveHandler:
             one = replies.One(task.vm_name, replies.ERROR, '; '.join(
                 [f'the swap is {swap.state}', *errors[:1]]), seconds)
         return handling.Ended(replies.of_one(
-            Kind(task.task), request.request_id, self._conf.migfra.scheduler, one), one.failed)
+            Kind(task.task), task.id, self._conf.migfra.scheduler, one), one.failed)
 
 
 def _names(instances: Collection[model.Instance],

@@ -71,7 +71,7 @@ class PinHandler:
         except (exception.RepinError, exception.ConfigError) as e:
             raise handling.Refusal(str(e)) from None
         return handling.Ended(replies.of_one(
-            Kind.REPIN, request.request_id, self._conf.scheduler,
+            Kind.REPIN, task.id, self._conf.scheduler,
             replies.One(task.vm_name, replies.SUCCESS)), False)
 
     def rest(self) -> None:

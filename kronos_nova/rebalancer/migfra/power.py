@@ -105,7 +105,7 @@ class PowerHandler:
         found = [replies.One(self._named(item),
                              replies.ERROR if known['done'] else replies.SUCCESS, known['done'])
                  for item, known in zip(items, progress['items'], strict=True)]
-        return handling.Ended(replies.of_list(kind, request.request_id, self._conf.scheduler,
+        return handling.Ended(replies.of_list(kind, task.id, self._conf.scheduler,
                                               found), any(one.failed for one in found))
 
     @staticmethod

@@ -17,6 +17,9 @@ each means and what becomes of it. Unknown fields are refused: a misspelt ``dest
 not become a migration to anywhere.
 """
 
+from collections.abc import Callable
+from collections.abc import Mapping
+from collections.abc import Sequence
 import enum
 import json
 import re
@@ -26,6 +29,7 @@ import pydantic
 
 from kronos_nova import exception
 from kronos_nova.conf import plain_yaml
+from kronos_nova.rebalancer.migfra import fast_lib
 
 MAX_BYTES = 256 * 1024
 MAX_DEPTH = 8
@@ -33,8 +37,12 @@ MAX_NODES = 20_000
 #: Instances that one task may name.
 MAX_LIST = 1000
 
-#: What a name in a topic must not have: MQTT's separators and wildcards.
+#: An id of the protocol.
 _ID = r'[A-Za-z0-9._-]{1,64}'
+#: Characters of an id that a refusal repeats, or that another dialect has; and its largest number.
+ID_LENGTH = 255
+ID_NUMBER = 2**63
+#: What a name in a topic must not have: MQTT's separators and wildcards.
 _HOST = re.compile(r'[^/+#\x00-\x20\x7f]{1,255}')
 
 
@@ -54,6 +62,13 @@ class MigrationType(enum.StrEnum):
     LIVE = 'live'
     WARM = 'warm'  # paused while it is migrated
     OFFLINE = 'offline'  # shut down, moved, and started again
+
+
+class Dialect(enum.StrEnum):
+    """How strictly messages are read."""
+
+    STRICT = 'strict'
+    FAST_LIB = 'fast-lib'
 
 
 class Mode(enum.StrEnum):
@@ -173,10 +188,10 @@ def _list(item: Any) -> Any:
 
 
 class _Task(_Part):
-    """``id`` is the publisher's: a second message that bears it is the same task."""
+    """``id`` is the publisher's: a second message for the host that bears it is the same task.
+    :func:`parse` has checked it; None: the dialect does not need one."""
 
-    id: Annotated[str, pydantic.StringConstraints(
-        pattern=f'^{_ID}$')]
+    id: str | int | None = None
     host: Host | None = None
 
 
@@ -234,35 +249,45 @@ _KINDS: dict[str, type[Task]] = {
 
 class Refused(exception.KronosException):
     """A message that is no task of ours. ``request_id`` and ``kind`` are those that it bears,
-    None where they cannot be read."""
+    None where they cannot be read; ``named``: the instances that it names, as far as it does."""
 
     msg_fmt = '%(field)s: %(problem)s'
     code = 'kronos.migfra.refused'
 
-    def __init__(self, field: str, problem: str, request_id: str | None = None,
-                 kind: Kind | None = None) -> None:
+    def __init__(self, field: str, problem: str, request_id: str | int | None = None,
+                 kind: Kind | None = None, named: Sequence[str] = ()) -> None:
         super().__init__(field=field, problem=problem)
         self.request_id = request_id
         self.kind = kind
+        self.named = tuple(named)
 
 
-def parse(payload: bytes, host: str) -> Task:
+def parse(payload: bytes, host: str, dialect: Dialect = Dialect.STRICT,
+          note: Callable[[str], None] = lambda text: None) -> Task:
     """The task that a message of ``fast/migfra/<host>/task`` bears.
 
+    :param note: takes what is ignored.
     :raises Refused: it bears none; nothing may be done.
     """
     data = _document(payload)
     if not isinstance(data, dict):
         raise Refused('message', 'it is no mapping of fields')
-    request_id, kind = data.get('id'), data.get('task')
+    kind = data.get('task')
     known = _KINDS.get(kind) if isinstance(kind, str) else None
-    said = (request_id if isinstance(request_id, str) and re.fullmatch(_ID, request_id) else None,
-            None if known is None else Kind(str(kind)))
+    said = (read_id(data.get('id')), None if known is None else Kind(str(kind)),
+            find_names(data, None if known is None else Kind(str(kind))))
+    if dialect is Dialect.FAST_LIB:
+        try:
+            data = fast_lib.adapt(data, note)
+        except fast_lib.Unsupported as e:
+            raise Refused(e.field, e.problem, *said) from None
     if known is None:
         raise Refused('task', f'must be one of {", ".join(_KINDS)}', *said)
     if (field := _decimal_device(data)) is not None:
         raise Refused(field, 'is hexadecimal, but written as a decimal number: write it with 0x, '
                              'as in 0x15b3, or in quotes as lspci -nn shows it', *said)
+    if (wrong := _judge_id(data, dialect)) is not None:
+        raise Refused('id', wrong, *said)
     try:
         # In JSON there are no dates and the like, which YAML reads out of plain text.
         task = known.model_validate_json(_json(data))
@@ -270,10 +295,53 @@ def parse(payload: bytes, host: str) -> Task:
         raise Refused('message', 'it has a value that is no text, number, list or truth',
                       *said) from None
     except pydantic.ValidationError as e:
-        raise Refused(*_first(e), *said) from None
+        field, problem = _first(e)
+        raise Refused(field, problem, *said) from None
     if task.host is not None and task.host != host:
         raise Refused('host', f'the task came on the topic of {host}', *said)
     return task
+
+
+def read_id(value: object) -> str | int | None:
+    """Return an id as a result may repeat it; None for any other value."""
+    if type(value) is int:
+        return value if abs(value) <= ID_NUMBER else None
+    if isinstance(value, plain_yaml.Hexadecimal):
+        return int(value) if value <= ID_NUMBER else None
+    if isinstance(value, str) and 0 < len(value) <= ID_LENGTH and value.isprintable():
+        return value
+    return None
+
+
+def _judge_id(data: dict[Any, Any], dialect: Dialect) -> str | None:
+    """Return what is wrong with the id of a message, if anything is."""
+    found = data.get('id')
+    if dialect is Dialect.FAST_LIB:
+        return None if found is None or read_id(found) is not None else (
+            f'should be a number, or printable text of at most {ID_LENGTH} characters')
+    if 'id' not in data:
+        # A field that is misspelt says more.
+        return None if any(isinstance(name, str) and name.lower() == 'id' for name in data) \
+            else 'it is missing'
+    if not isinstance(found, str):
+        return 'should be a valid string'
+    return None if re.fullmatch(_ID, found) else f'should match pattern {_ID}'
+
+
+def find_names(data: Mapping[Any, Any], kind: Kind | None) -> tuple[str, ...]:
+    """Return what a message calls its instances; one that cannot be read is empty text."""
+    if kind in (Kind.MIGRATE, Kind.REPIN):
+        return (_readable_name(data.get('vm-name')),)
+    items = data.get('vm-configurations' if kind is Kind.START else 'list')
+    if kind in (None, Kind.EVACUATE) or not isinstance(items, list):
+        return ()
+    return tuple(_readable_name(item.get('vm-name') if isinstance(item, dict) else None)
+                 for item in items[:MAX_LIST])
+
+
+def _readable_name(value: object) -> str:
+    found = read_id(value)
+    return '' if found is None else str(found)
 
 
 def _decimal_device(data: dict[str, Any]) -> str | None:

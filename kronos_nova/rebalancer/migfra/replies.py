@@ -50,7 +50,7 @@ class One:
         return self.status != SUCCESS
 
 
-def of_list(kind: Kind, request_id: str, scheduler: str, found: Sequence[One],
+def of_list(kind: Kind, request_id: str | int | None, scheduler: str, found: Sequence[One],
             seconds: Mapping[str, float] | None = None) -> str:
     """The result of a task about several instances.
 
@@ -60,26 +60,29 @@ def of_list(kind: Kind, request_id: str, scheduler: str, found: Sequence[One],
                   **_measured(seconds), 'list': [_one(kind, one) for one in found]})
 
 
-def of_one(kind: Kind, request_id: str, scheduler: str, found: One) -> str:
+def of_one(kind: Kind, request_id: str | int | None, scheduler: str, found: One) -> str:
     """The result of a task about one instance."""
     return _text({'scheduler': scheduler, 'result': RESULTS[kind], 'id': request_id,
                   **_one(kind, found)})
 
 
-def refused(kind: Kind | None, request_id: str | None, scheduler: str, details: str,
+def refused(kind: Kind | None, request_id: str | int | None, scheduler: str, details: str,
             named: Sequence[str] = ()) -> str:
-    """The result of a task of which nothing is done, with why.
+    """The result of a task of which nothing is done, with why, in the shape of its kind.
+
+    A list is never empty: an empty one would tell of a host that has nothing on it any more.
 
     :param kind: None: it is not known what it asks for.
-    :param named: the instances that it names, where that is known.
+    :param named: the instances that it names; empty text where one cannot be read.
     """
     head = {'scheduler': scheduler, 'result': UNREADABLE if kind is None else RESULTS[kind],
             'id': request_id}
-    found = [One(name, ERROR, details) for name in named]
-    if kind is not None and kind not in LISTS and found:
-        return _text({**head, **_one(kind, found[0])})
-    listed = {'list': [_one(kind, one) for one in found]} if kind in LISTS and kind else {}
-    return _text({**head, **listed, 'status': ERROR, 'details': details})
+    if kind is None:
+        return _text({**head, 'status': ERROR, 'details': details})
+    found = [_one(kind, One(name, ERROR, details)) for name in named or ('',)]
+    if kind not in LISTS:
+        return _text({**head, **found[0]})
+    return _text({**head, 'list': found, 'status': ERROR, 'details': details})
 
 
 def _one(kind: Kind, one: One) -> dict[str, Any]:

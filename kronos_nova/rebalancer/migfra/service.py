@@ -53,6 +53,8 @@ HUNG_SECONDS = 900.0
 WAITING = 256
 #: So many requests a process goes on with at a time, and results are told at once.
 AT_ONCE = 64
+#: Seconds within which two messages without an id and of the same content are one task.
+ANONYMOUS_SECONDS = 60.0
 #: The driver that only says what it would do.
 DRY = 'dry_run'
 #: So many seconds a result that the broker has refused waits; while so many wait, or are on
@@ -96,8 +98,10 @@ class Kept:
             LOG.warning('%s Others take over what is open when they have not heard of us for a '
                         'while.', e)
 
-    def receive(self, request: requests.Request) -> requests.Request | None:
-        return self._store.transaction(lambda c: requests.receive(c, request))
+    def receive(self, request: requests.Request,
+                former: Sequence[str] = ()) -> requests.Request | None:
+        """:param former: keys under which the host may have it already."""
+        return self._store.transaction(lambda c: requests.receive(c, request, former))
 
     def claim(self, worker: str, kinds: frozenset[str]) -> list[requests.Request]:
         return self._store.transaction(lambda c: requests.claim(
@@ -145,7 +149,7 @@ class Kept:
                 return 0
             return len(decisions.end(
                 connection, known.plan_id, now, decisions.Said(
-                    handling.SOURCE, f'request {request.request_id} was given up'),
+                    handling.SOURCE, f'request {handling.find_id(request)} was given up'),
                 decisions.CANCELLED, instance_cooldown))
 
         return self._store.transaction(end)
@@ -307,7 +311,7 @@ class Lane:
 
     def _refused(self, request: requests.Request, why: str) -> handling.Ended:
         return handling.Ended(replies.refused(
-            Kind(request.kind), request.request_id, self._conf.migfra.scheduler,
+            Kind(request.kind), handling.find_id(request), self._conf.migfra.scheduler,
             api.printable(why), handling.named(request)), True)
 
 
@@ -464,9 +468,11 @@ class Service:
                         'left alone. Publish tasks without that flag.', api.printable(host))
             return message.acknowledge()
         try:
-            task = protocol.parse(message.payload, host)
+            task = protocol.parse(
+                message.payload, host, protocol.Dialect(self._conf.migfra.dialect),
+                lambda text: LOG.info('A task for %s: %s', host, text))
         except protocol.Refused as e:
-            return self._refuse(message, host, e.kind, e.request_id, str(e))
+            return self._refuse(message, host, e.kind, e.request_id, str(e), e.named)
         except Exception as e:
             # It must not come again and again, and stop whoever reads it.
             LOG.exception('A message for %s could not be read for a reason that is a defect of '
@@ -474,27 +480,44 @@ class Service:
             return self._refuse(message, host, None, None, 'a defect of kronos-nova '
                                 f'({type(e).__name__}); its log tells of it')
         document = handling.document(task)
+        digest = hashlib.sha256(document.encode()).hexdigest()
+        key, former = self._keys(task.id, host, digest)
         request = requests.Request(
-            task.id, host, task.task.value, document,
-            hashlib.sha256(document.encode()).hexdigest(), self._clock())
-        known = self._kept.receive(request)
+            key, host, task.task.value, document, digest, self._clock())
+        known = self._kept.receive(request, former)
         if known is None:
-            LOG.info('Request %s: %s on %s', task.id, task.task, host)
+            LOG.info('Request %s: %s on %s', key, task.task, host)
             for lane in self._lanes:
                 lane.wake.set()
         elif (known.digest, known.host) != (request.digest, host):
             return self._refuse(message, host, Kind(task.task), task.id,
-                                'id: another task had it; each needs one of its own')
+                                'id: another task had it; each needs one of its own',
+                                handling.named(request))
         elif known.ended_at is not None:
-            LOG.info('Request %s came again after its end: its result is told again', task.id)
-            self._again.add(task.id)
-            self._kept.tell(task.id, again=True)
+            LOG.info('Request %s came again after its end: its result is told again',
+                     known.request_id)
+            self._again.add(known.request_id)
+            self._kept.tell(known.request_id, again=True)
         return message.acknowledge()
 
-    def _refuse(self, message: mqtt.Heard, host: str, kind: Kind | None, request_id: str | None,
-                why: str) -> None:
+    def _keys(self, request_id: str | int | None, host: str,
+              digest: str) -> tuple[str, list[str]]:
+        """The key of a new request, and those under which it may be known.
+
+        Each kronos-migfra hears every message; one without an id is the same as one of the same
+        content within a minute.
+        """
+        if request_id is not None:
+            # A release before had ids for all hosts together.
+            return handling.make_key(host, request_id), [str(request_id)]
+        minute = int(self._clock() // ANONYMOUS_SECONDS)
+        keys = [handling.make_key(host, f'no-id-{digest[:32]}-{n}') for n in (minute, minute - 1)]
+        return keys[0], keys[1:]
+
+    def _refuse(self, message: mqtt.Heard, host: str, kind: Kind | None,
+                request_id: str | int | None, why: str, named: Sequence[str] = ()) -> None:
         LOG.warning('A message for %s is no task: %s', host, why)
-        text = replies.refused(kind, request_id, self._conf.migfra.scheduler, why)
+        text = replies.refused(kind, request_id, self._conf.migfra.scheduler, why, named)
         # If it cannot be told, the message comes again after the next connection.
         self._broker.publish(self._topic(host, 'result'), text,
                              lambda said: message.acknowledge() if said else None)

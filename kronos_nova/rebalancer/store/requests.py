@@ -55,9 +55,17 @@ class Request:
     damaged: bool = False
 
 
-def receive(connection: sa.Connection, request: Request) -> Request | None:
-    """Keep a new one; else the one that bears its id already is returned."""
+def receive(connection: sa.Connection, request: Request,
+            former: Collection[str] = ()) -> Request | None:
+    """Keep a new one; else the one that bears its id already is returned.
+
+    :param former: other keys under which the same host may have it.
+    """
     found = get(connection, request.request_id)
+    for key in former:
+        other = get(connection, key) if found is None else None
+        if other is not None and other.host == request.host:
+            found = other
     if found is None:
         connection.execute(sa.insert(_request).values(
             request_id=request.request_id, host=request.host, kind=request.kind,

@@ -192,9 +192,45 @@ def test_a_refusal_bears_what_could_be_read():
     with pytest.raises(protocol.Refused) as caught:
         parse(f'id: {ID}\ntask: quit\n')
     assert (caught.value.request_id, caught.value.kind) == (ID, None)
+
+
+@pytest.mark.parametrize('written, said', [
+    ('"<b>"', '<b>'), ('42', 42), ('0x10', 16), ('-3', -3), ('"a b"', 'a b'), ('[1]', None),
+    ('true', None), ('1.5', None), ('"a\\nb"', None), ('9' * 30, None), ('a' * 300, None)])
+def test_a_refusal_repeats_an_id_that_is_a_number_or_printable(written, said):
     with pytest.raises(protocol.Refused) as caught:
-        parse('id: "<b>"\ntask: stop vm\n')
-    assert (caught.value.request_id, caught.value.kind) == (None, Kind.STOP)
+        parse(f'id: {written}\ntask: stop vm\n')
+    assert (caught.value.request_id, caught.value.kind) == (said, Kind.STOP)
+    assert yaml.safe_load(refusal(caught.value))['id'] == said
+
+
+def refusal(error):
+    return replies.refused(error.kind, error.request_id, 'global', str(error), error.named)
+
+
+@pytest.mark.parametrize('kind', Kind)
+def test_a_refusal_has_the_shape_of_the_results_of_its_kind(kind):
+    with pytest.raises(protocol.Refused) as caught:
+        parse(TASKS[kind] + 'more: 1\n')
+    found = yaml.safe_load(refusal(caught.value))
+    items = found.pop('list') if kind in replies.LISTS else [found]
+    assert (found['result'], found['id'], found['status']) == (replies.RESULTS[kind], ID, 'error')
+    names = {Kind.START: ['vm-1', ''], Kind.EVACUATE: [''], Kind.STOP: ['vm-1', 'vm-2'],
+             Kind.SUSPEND: ['vm-1', 'vm-2']}.get(kind, ['vm-1'])
+    assert [item['vm-name'] for item in items] == names
+    for item in items:
+        assert (item['status'], item['details']) == ('error', 'more: there is no such field')
+        has_process = kind in (Kind.START, Kind.MIGRATE, Kind.EVACUATE)
+        assert ('process-id' in item) == has_process and item.get('process-id') is None
+
+
+@pytest.mark.parametrize('items', ['', 'list: 3\n', 'list: []\n', 'list: [1, {vm-name: [2]}]\n',
+                                   'list: {vm-name: a}\n'])
+def test_a_refused_list_is_never_empty(items):
+    with pytest.raises(protocol.Refused) as caught:
+        parse(f'task: stop vm\nid: {ID}\n{items}')
+    found = yaml.safe_load(refusal(caught.value))['list']
+    assert found and all(one['status'] == 'error' and one['vm-name'] == '' for one in found)
 
 
 @pytest.mark.parametrize('number', ['0x' + 'F' * 6000, '0b' + '1' * 20_000, '1' + ':59' * 5000])
@@ -277,8 +313,8 @@ def test_anything_is_a_task_or_refused(data):
         found = protocol.parse(text, 'node1')
     except protocol.Refused as e:
         assert str(e).isprintable() and len(str(e)) < 500
-        reply = yaml.safe_load(replies.refused(e.kind, e.request_id, 'global', str(e)))
-        assert reply['status'] == 'error'
+        reply = yaml.safe_load(refusal(e))
+        assert reply['status'] == 'error' and reply.get('list') != []
     else:
         assert protocol.kept(handling.document(found)) == found
 

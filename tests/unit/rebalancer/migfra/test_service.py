@@ -193,6 +193,60 @@ def test_no_message_stops_those_behind_it(store):
     assert world.broker.acknowledged == ['x', TASKS[Kind.STOP]]
 
 
+def test_ids_are_unique_for_each_host_and_not_beyond(store):
+    world = World(store, DONE)
+    text = TASKS[Kind.MIGRATE].replace('host: node1\n', '')
+    for host in ('node1', 'node2', 'node1'):
+        world.broker.deliver(text.replace('node2', 'node3'), host)
+        world.run()
+    assert world.lane.run_once() == 2
+    assert sorted(world.handler.asked) == [f'node1/{ID}', f'node2/{ID}']
+    world.run()
+    assert sorted(topic for topic, _, _ in world.broker.said) == [
+        'fast/migfra/node1/result', 'fast/migfra/node2/result']
+
+
+def test_a_task_that_a_release_before_has_kept_is_not_done_again(store):
+    world = World(store, DONE)
+    world.broker.deliver(TASKS[Kind.STOP])
+    world.run()
+    store.transaction(lambda c: c.execute(sa.update(tables.request).values(request_id=ID)))
+    world.broker.deliver(TASKS[Kind.STOP])
+    world.run()
+    assert world.lane.run_once() == 1 and world.handler.asked == [ID]
+    world.broker.deliver(TASKS[Kind.STOP].replace('vm-2', 'vm-3'))
+    world.run()
+    found = next(found for _, found, _ in world.broker.said if 'id' in found)
+    assert found['details'] == 'id: another task had it; each needs one of its own'
+    assert [(one['vm-name'], one['status']) for one in found['list']] == [
+        ('vm-1', 'error'), ('vm-3', 'error')]
+
+
+def test_a_key_fits_the_database_however_long_host_and_id_are():
+    assert handling.make_key('node1', 7) == 'node1/7'
+    keys = {handling.make_key('h' * 255, 'i' * n) for n in (1, 63, 64, 255)}
+    assert len(keys) == 4 and all(len(key) <= 255 for key in keys)
+
+
+def test_a_message_without_id_is_one_task_for_all_who_hear_it_and_a_new_one_later(store):
+    world = World(store, DONE)
+    world.set('dialect', 'fast-lib')
+    text = TASKS[Kind.STOP].replace(f'id: {ID}\n', '')
+    first = world.broker
+    first.deliver(text)
+    world.run()
+    world.now += 20
+    second = world.made('two')
+    world.broker.deliver(text)
+    second.run_once(0.0)
+    assert world.lane.run_once() == 1, 'both have heard the same task'
+    world.now += 180
+    world.broker.deliver(text)
+    second.run_once(0.0)
+    assert world.lane.run_once() == 1, 'a new one'
+    assert len(set(world.handler.asked)) == 2
+
+
 def test_results_that_are_refused_keep_no_others_back(store):
     world = World(store, DONE)
     for n in range(service.AT_ONCE + 5):
@@ -430,9 +484,9 @@ def test_a_damaged_request_ends_alone_and_the_rest_go_on(store, column, value, p
     if value == 'RESUME':
         value = handling.document(protocol.parse(TASKS[Kind.RESUME].encode(), 'node1'))
     store.transaction(lambda c: c.execute(sa.update(tables.request).where(
-        tables.request.c.request_id == 'bad').values({column: value})))
+        tables.request.c.request_id == 'node1/bad').values({column: value})))
     world.lane.run_once()
-    assert world.handler.asked == ['good']
+    assert world.handler.asked == ['node1/good']
     assert world.lane.run_once() == 0, 'neither of them is open'
     world.run()
     found = {said['id'] if isinstance(said, dict) and 'id' in said else 'good': said
@@ -460,7 +514,7 @@ def test_an_end_that_cannot_be_written_keeps_no_others_back(store):
     end = world.kept.end
 
     def fail(request, ended):
-        if request.request_id == 'bad':
+        if request.request_id == 'node1/bad':
             raise exception.StoreError(problem='says that another process has taken over '
                                        'request bad', remedy='Leave it alone.')
         end(request, ended)
@@ -519,7 +573,7 @@ def test_a_pass_that_takes_long_keeps_what_is_ours_and_one_that_hangs_does_not(s
         assert other.claim('two/all', frozenset(Kind)) == []
         world.now += service.HUNG_SECONDS
         one.run_once(0.0)
-        assert [r.request_id for r in other.claim('two/all', frozenset(Kind))] == [ID]
+        assert [r.request_id for r in other.claim('two/all', frozenset(Kind))] == [f'node1/{ID}']
     finally:
         go_on.set()
         thread.join()

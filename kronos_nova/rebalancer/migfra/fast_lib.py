@@ -1,0 +1,128 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""Messages as the original fast-lib writes them, put into the words of the protocol. Pure.
+
+fast-lib writes names and ids without quotes, so YAML reads some as numbers; its optional fields may
+be null, and a few fields are of its libvirt. Sources: its Task_container, Start, Stop, Migrate
+and Swap_with, of all released versions.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+#: Fields that say how migfra works inside; Nova has its own ways.
+IGNORED = frozenset({'concurrent-execution', 'driver', 'transport'})
+#: Items of lists repeat fields of the whole task.
+_REPEATED = frozenset({'time-measurement'})
+_LISTS = {'start vm': 'vm-configurations', 'stop vm': 'list', 'suspend vm': 'list',
+          'resume vm': 'list'}
+
+
+class Unsupported(Exception):
+    """A wish that Nova cannot fulfil."""
+
+    def __init__(self, field: str, problem: str) -> None:
+        super().__init__(f'{field}: {problem}')
+        self.field = field
+        self.problem = problem
+
+
+def adapt(data: dict[Any, Any], note: Callable[[str], None]) -> dict[Any, Any]:
+    """Return a message in the words of the protocol.
+
+    :param note: takes what is ignored.
+    :raises Unsupported: it asks for something that Nova does not have.
+    """
+    if data.get('task') == 'quit':
+        raise Unsupported('task', 'quit: kronos-migfra serves many hosts, and is stopped as a '
+                                  'service')
+    found = _clean(data, '', note)
+    kind = str(found.get('task'))
+    name = _LISTS.get(kind)
+    if name == 'list' and 'list' not in found and 'vm-configurations' in found:
+        found['list'] = found.pop('vm-configurations')  # before fast-lib had lists
+    if name is not None and isinstance(found.get(name), list):
+        found[name] = [_adapt_item(item, f'{name}.{number}.', note)
+                       for number, item in enumerate(found[name])]
+    if kind in (*_LISTS, 'repin vm') and 'time-measurement' in found:
+        del found['time-measurement']
+        note(f'time-measurement is ignored: results of {kind} have none')
+    if 'vm-name' in found:
+        found['vm-name'] = _text(found['vm-name'])
+    if isinstance(found.get('parameter'), dict):
+        found['parameter'] = _adapt_parameter(found['parameter'], note)
+    for name in ('destination', 'host'):
+        if name in found:
+            found[name] = _text(found[name])
+    if isinstance(found.get('destinations'), list):
+        found['destinations'] = [_text(host) for host in found['destinations']]
+    return found
+
+
+def _adapt_item(item: Any, path: str, note: Callable[[str], None]) -> Any:
+    if not isinstance(item, dict):
+        return item
+    found = _clean(item, path, note)
+    for name in _REPEATED & found.keys():
+        del found[name]
+        note(f'{path}{name} is ignored: the task has it')
+    if 'ivshmem' in found:
+        raise Unsupported(f'{path}ivshmem', 'Nova has no shared memory between servers')
+    if 'vm-name' in found:
+        found['vm-name'] = _text(found['vm-name'])
+    return found
+
+
+def _adapt_parameter(parameter: dict[Any, Any], note: Callable[[str], None]) -> dict[Any, Any]:
+    found = _clean(parameter, 'parameter.', note)
+    if 'retry_counter' in found and 'retry-counter' not in found:
+        found['retry-counter'] = found.pop('retry_counter')
+    if isinstance(found.get('live-migration'), bool) and 'migration-type' not in found:
+        # fast-lib before migration-type; one that is not live is paused.
+        found['migration-type'] = 'live' if found.pop('live-migration') else 'warm'
+    if 'pscom-hook-procs' in found:
+        found['pscom-hook-procs'] = _processes(found['pscom-hook-procs'], 'parameter.')
+    partner = found.get('swap-with')
+    if partner is not None and not isinstance(partner, dict):
+        found['swap-with'] = {'vm-name': _text(partner)}
+    elif isinstance(partner, dict):
+        partner = _clean(partner, 'parameter.swap-with.', note)
+        if 'vm-name' in partner:
+            partner['vm-name'] = _text(partner['vm-name'])
+        if 'pscom-hook-procs' in partner:
+            partner['pscom-hook-procs'] = _processes(partner['pscom-hook-procs'],
+                                                     'parameter.swap-with.')
+        found['swap-with'] = partner
+    return found
+
+
+def _clean(data: dict[Any, Any], path: str, note: Callable[[str], None]) -> dict[Any, Any]:
+    """Leave out what is null or ignored."""
+    for name in data:
+        if name in IGNORED:
+            note(f'{path}{name} is ignored: Nova decides about it')
+    return {name: value for name, value in data.items()
+            if value is not None and name not in IGNORED}
+
+
+def _text(value: Any) -> Any:
+    """Names that look like a number are text."""
+    return str(int(value)) if isinstance(value, int) and not isinstance(value, bool) else value
+
+
+def _processes(value: Any, path: str) -> Any:
+    """fast-lib has it as text."""
+    if value == 'auto':
+        raise Unsupported(f'{path}pscom-hook-procs', 'auto: Nova does not tell which processes a '
+                                                     'server has; give their number')
+    return int(value) if isinstance(value, str) and value.isdecimal() and len(value) < 10 else value
