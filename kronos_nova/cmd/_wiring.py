@@ -108,8 +108,9 @@ def store(conf: cfg.ConfigOpts) -> Any:
     :raises StoreError: also when it is SQLite, used from two machines.
     """
     from kronos_nova.rebalancer.store import api
+    from kronos_nova.rebalancer.store import database
 
-    found = api.Store(conf)
+    found = api.Store(conf, seconds=database.ANSWER_SECONDS)
     found.refuse_other_machines(conf.executor.hosts)
     found.upgrade()
     return found

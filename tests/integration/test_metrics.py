@@ -53,7 +53,8 @@ def cloud(tmp_path):
     told, counted = (healths.Health(daemon='kronos-executor', dry_run=False), tallies.Tally())
     carrier = worker.Worker(
         world.store, dry_run.DryRunExecutor(),
-        retry.Settings(poll_interval=0.2, look_interval=0.2, claim_seconds=60), tally=counted)
+        retry.Settings(poll_interval=0.2, look_interval=0.2, claim_seconds=60), tally=counted,
+        clock=time.time)
     carrier.tell(told)
     pages = [served(world.conf, known, counts, option) for known, counts, option in (
         (health, tally, 'engine_port'), (told, counted, 'executor_port'))]

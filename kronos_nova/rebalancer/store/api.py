@@ -22,8 +22,10 @@ on its state and worker.
 from collections.abc import Callable
 from collections.abc import Collection
 from collections.abc import Iterable
+from collections.abc import Iterator
 from collections.abc import Mapping
 from collections.abc import Sequence
+import contextlib
 import functools
 import time
 from typing import Any, TypeVar
@@ -86,15 +88,18 @@ class Store:
     """Plans, tasks, cooldowns, quarantine and leases.
 
     :param clock: for simulations; else leases use the database's clock.
+    :param seconds: how long it waits for a server that says nothing.
     """
 
     def __init__(self, conf: cfg.ConfigOpts | None = None, *, engine: sa.Engine | None = None,
-                 clock: Callable[[], float] | None = None) -> None:
+                 clock: Callable[[], float] | None = None,
+                 seconds: int = database.COMMAND_SECONDS) -> None:
         if engine is None:
             if conf is None:
                 raise TypeError('either conf or engine')
-            engine = database.connect(conf)
+            engine = database.connect(conf, seconds=seconds)
         self.engine = engine
+        self._conf = conf
         self._clock = clock
 
     @classmethod
@@ -105,14 +110,33 @@ class Store:
     def _now(self) -> ColumnElement[float]:
         return database.EPOCH_NOW if self._clock is None else sa.literal(self._clock())
 
+    @contextlib.contextmanager
+    def _long_engine(self) -> Iterator[sa.Engine]:
+        """An engine for what may take minutes, once the server is known to answer."""
+        if self._conf is None or self.engine.dialect.name == 'sqlite':
+            yield self.engine
+            return
+        with database.explained(self.engine), self.engine.connect():
+            pass
+        engine = database.connect(self._conf, seconds=database.LONG_SECONDS)
+        try:
+            yield engine
+        finally:
+            engine.dispose()
+
     def _run(self, step: Callable[[sa.Connection], _T], *, begin: str = 'IMMEDIATE') -> _T:
-        with database.explained(self.engine):
+        return self._run_on(self.engine, step, begin)
+
+    @staticmethod
+    def _run_on(engine: sa.Engine, step: Callable[[sa.Connection], _T],
+                begin: str = 'IMMEDIATE') -> _T:
+        with database.explained(engine):
             for attempt in tenacity.Retrying(
                     retry=tenacity.retry_if_exception(database.is_race), reraise=True,
                     stop=tenacity.stop_after_attempt(8),
                     wait=tenacity.wait_random_exponential(0.02, max=1.0)):
                 with attempt:
-                    connection = self.engine.connect().execution_options(kronos_begin=begin)
+                    connection = engine.connect().execution_options(kronos_begin=begin)
                     with connection, connection.begin():
                         return step(connection)
         raise AssertionError('unreachable')
@@ -131,7 +155,8 @@ class Store:
 
         :raises StoreError: unreachable, or written by a newer release.
         """
-        schema.upgrade(self.engine)
+        with self._long_engine() as engine:
+            schema.upgrade(engine)
 
     def check(self) -> None:
         """:raises StoreError: unreachable, or not at this release's schema."""
@@ -365,6 +390,13 @@ class Store:
             :meth:`history`.
         :param seconds: begin no batch after so long; the next purge goes on. None: purge all.
         """
+        with self._long_engine() as engine:
+            run = (self._run if engine is self.engine
+                   else functools.partial(self._run_on, engine))
+            return self._purge(run, older_than, judged, remembered, seconds)
+
+    def _purge(self, run: Callable[..., Any], older_than: float, judged: int, remembered: float,
+               seconds: float | None) -> int:
         started = time.monotonic()
         now = self.now()
         limit = min(older_than, now - remembered, now - settling.REMEMBERED)
@@ -375,15 +407,15 @@ class Store:
               for table in plans.LAPSING)]
         while seconds is None or time.monotonic() < started + seconds:
             began = time.monotonic()
-            batch = self._read(functools.partial(plans.oldest, limit=limit, after=after))
+            batch = run(functools.partial(plans.oldest, limit=limit, after=after), begin='')
             if batch:
                 after = batch[-1]
-                count += self._run(functools.partial(
+                count += run(functools.partial(
                     plans.purge, batch=[plan.plan_id for plan in batch], limit=limit,
                     judged=judged))
             elif not steps:
                 break
-            elif not self._run(steps[0]):
+            elif not run(steps[0]):
                 steps.pop(0)
             time.sleep(min(PURGE_REST, time.monotonic() - began))
         return count

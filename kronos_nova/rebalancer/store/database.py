@@ -32,6 +32,7 @@ import sqlalchemy.event
 from sqlalchemy.ext import compiler
 
 from kronos_nova import exception
+from kronos_nova.rebalancer.store import psycopg2_waits
 
 #: How long one writer waits for another on SQLite.
 BUSY_SECONDS = 30
@@ -42,6 +43,13 @@ IDLE_SECONDS = 20
 IMPATIENCE = 5
 #: MariaDB: Record has changed since last read.
 _RECORD_CHANGED = 1020
+#: A daemon waits so many seconds for a server that says nothing: once for the connection
+#: that is open, and once for a new one, so a lease or a claim waits about 20 s.
+ANSWER_SECONDS = 10
+#: The same of commands, which may ask for much.
+COMMAND_SECONDS = 60
+#: The same of a purge and of migrations of the schema.
+LONG_SECONDS = 900
 _SQLITE_REMEDIES = {
     'is locked': f'Another process has been writing to it for more than {BUSY_SECONDS} s: see '
                  'which one has the file open (fuser -v FILE) and hangs.',
@@ -82,27 +90,30 @@ def _postgresql_now(element: Any, visitor: Any, **kw: Any) -> str:
     return 'CAST(EXTRACT(EPOCH FROM clock_timestamp()) AS DOUBLE PRECISION)'
 
 
-def connect(conf: cfg.ConfigOpts, patient: bool = True) -> sa.Engine:
+def connect(conf: cfg.ConfigOpts, patient: bool = True,
+            seconds: int = COMMAND_SECONDS) -> sa.Engine:
     """The engine for ``[database]``; opens no connection yet.
 
     :param patient: else for somebody who would rather have no answer than wait.
+    :param seconds: how long a patient one waits for a server that says nothing.
     :raises StoreError: the URL cannot be used.
     """
     group = conf.database
     if not patient:
         return from_url(
-            _impatient(group.connection, group.connection_parameters), max_pool_size=1,
-            mysql_sql_mode=group.mysql_sql_mode,
+            _limit_waits(group.connection, group.connection_parameters, IMPATIENCE),
+            seconds=IMPATIENCE, max_pool_size=1, mysql_sql_mode=group.mysql_sql_mode,
             connection_recycle_time=group.connection_recycle_time)
     return from_url(
-        group.connection, mysql_sql_mode=group.mysql_sql_mode,
+        _limit_waits(group.connection, group.connection_parameters, seconds), seconds=seconds,
+        mysql_sql_mode=group.mysql_sql_mode,
         mysql_wsrep_sync_wait=group.mysql_wsrep_sync_wait,
         connection_recycle_time=group.connection_recycle_time,
         max_pool_size=group.max_pool_size, max_overflow=group.max_overflow,
-        pool_timeout=group.pool_timeout, connection_parameters=group.connection_parameters)
+        pool_timeout=group.pool_timeout)
 
 
-def _impatient(text: str, parameters: str | None) -> str:
+def _limit_waits(text: str, parameters: str | None, seconds: int) -> str:
     """The URL with limits for connecting and for each answer, where the driver has any
     and the operator gives none.
 
@@ -115,9 +126,10 @@ def _impatient(text: str, parameters: str | None) -> str:
         return text  # from_url says it
     if parameters:
         url = url.update_query_string(parameters, append=True)
-    mysql = dict.fromkeys(('connect_timeout', 'read_timeout', 'write_timeout'), IMPATIENCE)
-    postgresql = {'connect_timeout': IMPATIENCE, 'tcp_user_timeout': IMPATIENCE * 1000,
-                  'options': f'-c statement_timeout={IMPATIENCE}s'}
+    connecting = min(seconds, ANSWER_SECONDS)
+    mysql = {'connect_timeout': connecting, 'read_timeout': seconds, 'write_timeout': seconds}
+    postgresql = {'connect_timeout': connecting, 'tcp_user_timeout': connecting * 500,
+                  'keepalives_idle': connecting, 'keepalives_interval': 5, 'keepalives_count': 2}
     known: dict[str, Mapping[str, object]] = {
         'pymysql': mysql, 'mysqldb': mysql, 'psycopg2': postgresql, 'psycopg': postgresql}
     given = {name: str(value) for name, value in known.get(driver, {}).items()
@@ -150,9 +162,10 @@ def must_exist(text: str | None) -> None:
                    'the daemons.')
 
 
-def from_url(text: str, **options: Any) -> sa.Engine:
+def from_url(text: str, seconds: int | None = None, **options: Any) -> sa.Engine:
     """The engine for a URL; ``options`` are oslo.db's.
 
+    :param seconds: how long a statement may take on a server; None: for ever.
     :raises StoreError: the URL cannot be used.
     """
     try:
@@ -180,7 +193,9 @@ def from_url(text: str, **options: Any) -> sa.Engine:
     if url.get_backend_name() == 'sqlite':
         _prepare_sqlite(engine)
     else:
-        _prepare_server(engine)
+        _prepare_server(engine, seconds)
+        if seconds is not None and engine.dialect.driver == 'psycopg2':
+            psycopg2_waits.limit(engine, seconds)
     return engine
 
 
@@ -222,11 +237,17 @@ def _prepare_sqlite(engine: sa.Engine) -> None:
         connection.info['in_transaction'] = True
 
 
-def _prepare_server(engine: sa.Engine) -> None:
-    """MySQL has no such limit and reads the comment as one; MariaDB obeys it."""
+def _prepare_server(engine: sa.Engine, seconds: int | None) -> None:
+    """MySQL has no such limit and reads the comment as one; MariaDB obeys it.
+
+    :param seconds: for each statement; the server ends what nobody waits for any more.
+    """
     text = {
-        'postgresql': f"SET idle_in_transaction_session_timeout = '{IDLE_SECONDS}s'",
-        'mysql': f'SET @kronos = 1 /*M!, SESSION idle_transaction_timeout = {IDLE_SECONDS} */',
+        'postgresql': f"SET idle_in_transaction_session_timeout = '{IDLE_SECONDS}s'" + (
+            '' if seconds is None else f"; SET statement_timeout = '{seconds}s'"),
+        'mysql': 'SET @kronos = 1' + (
+            '' if seconds is None else f', SESSION innodb_lock_wait_timeout = {seconds}'
+            ) + f' /*M!, SESSION idle_transaction_timeout = {IDLE_SECONDS} */',
     }.get('mysql' if engine.dialect.name == 'mariadb' else engine.dialect.name)
     if text is None:
         return

@@ -376,8 +376,8 @@ def test_a_daemon_asks_through_a_connection_of_its_own_that_can_be_given_up(
 
 @pytest.mark.parametrize('url, limits', [
     ('mysql+pymysql://k:x@h/k', {'read_timeout': 5, 'write_timeout': 5}),
-    ('postgresql+psycopg2://k:x@h/k', {'tcp_user_timeout': '5000',
-                                       'options': '-c statement_timeout=5s'})])
+    ('postgresql+psycopg2://k:x@h/k', {'tcp_user_timeout': '2500',
+                                       'keepalives_idle': '5'})])
 def test_limits_that_an_operator_gives_the_connection_stay(url, limits):
     """Each name once: two of a kind are no number."""
     conf = cfg.ConfigOpts()

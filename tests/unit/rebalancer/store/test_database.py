@@ -28,8 +28,7 @@ from kronos_nova.conf import opts
 from kronos_nova.rebalancer.store import database
 
 OPTIONS = {'mysql_sql_mode': 'ANSI', 'mysql_wsrep_sync_wait': 3, 'connection_recycle_time': 77,
-           'max_pool_size': 4, 'max_overflow': 6, 'pool_timeout': 9,
-           'connection_parameters': 'ssl_ca=/ca'}
+           'max_pool_size': 4, 'max_overflow': 6, 'pool_timeout': 9}
 URL = 'mysql+pymysql://kronos:s3cret@db/kronos'
 
 
@@ -53,6 +52,7 @@ def conf():
     conf.set_override('connection', URL, 'database')
     for name, value in OPTIONS.items():
         conf.set_override(name, value, 'database')
+    conf.set_override('connection_parameters', 'ssl_ca=/ca', 'database')
     return conf
 
 
@@ -62,8 +62,18 @@ FIXED = {'sqlite_fk': True, 'max_retries': 0, 'thread_checkin': False}
 def test_all_that_is_configured_reaches_the_engine(conf, made):
     database.connect(conf)
     (url, options), = made
-    assert url.render_as_string(hide_password=False) == f'{URL}?charset=utf8mb4'
+    limits = {'connect_timeout': '10', 'read_timeout': '60', 'write_timeout': '60'}
+    assert dict(url.query) == {'ssl_ca': '/ca', 'charset': 'utf8mb4', **limits}
+    assert url.set(query={}) == sa.engine.make_url(URL)
     assert options == OPTIONS | FIXED
+
+
+@pytest.mark.parametrize('seconds', [database.ANSWER_SECONDS, database.LONG_SECONDS])
+def test_daemons_wait_for_statements_as_long_as_they_are_told_and_ten_to_connect(
+        conf, made, seconds):
+    database.connect(conf, seconds=seconds)
+    assert made[0][0].query['read_timeout'] == str(seconds)
+    assert made[0][0].query['connect_timeout'] == '10'
 
 
 def test_who_would_rather_have_no_answer_than_wait_has_limits_and_one_connection(conf, made):
@@ -171,8 +181,8 @@ def test_words_of_sqlite_mean_nothing_from_a_server(server):
                        'write_timeout': '5'}),
     ('mariadb+mysqldb', {'charset': 'utf8mb4', 'connect_timeout': '5', 'read_timeout': '5',
                          'write_timeout': '5'}),
-    *((driver, {'connect_timeout': '5', 'tcp_user_timeout': '5000',
-                'options': '-c statement_timeout=5s'})
+    *((driver, {'connect_timeout': '5', 'tcp_user_timeout': '2500', 'keepalives_idle': '5',
+                'keepalives_interval': '5', 'keepalives_count': '2'})
       for driver in ('postgresql+psycopg2', 'postgresql+psycopg'))])
 def test_each_driver_has_its_own_limits(conf, made, driver, limits):
     conf.set_override('connection', f'{driver}://kronos:s3cret@db/kronos', 'database')

@@ -1,0 +1,66 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+
+"""Limits for psycopg2, which waits for ever for an answer to what it has sent.
+
+libpq's own limits see a dead machine, and not one that takes bytes and never answers.
+psycopg2 lets one function of the process wait; ours waits as it would, and gives up on
+connections that have a limit.
+"""
+
+import select
+import time
+from typing import Any
+
+import sqlalchemy as sa
+import sqlalchemy.event
+
+#: The server ends a statement after its limit; so many seconds later we do.
+GRACE_SECONDS = 1.0
+
+
+def limit(engine: sa.Engine, seconds: float) -> None:
+    """Give up on connections of the engine that say nothing for so long."""
+    from psycopg2 import extensions  # type: ignore[import-untyped]
+
+    class Connection(extensions.connection):
+        """A connection with a limit for each answer."""
+
+        kronos_seconds = seconds + GRACE_SECONDS
+
+    extensions.set_wait_callback(_wait)
+
+    @sqlalchemy.event.listens_for(engine, 'do_connect')
+    def connect(dialect: Any, record: Any, arguments: Any, keywords: dict[str, Any]) -> None:
+        keywords['connection_factory'] = Connection
+
+
+def _wait(connection: Any) -> None:
+    """Wait until the connection has its answer.
+
+    :raises OperationalError: it has a limit, and that is over; psycopg2 closes it.
+    """
+    import psycopg2
+    from psycopg2 import extensions
+
+    seconds = getattr(connection, 'kronos_seconds', None)
+    end = None if seconds is None else time.monotonic() + seconds
+    while (state := connection.poll()) != extensions.POLL_OK:
+        left = None if end is None else max(0.0, end - time.monotonic())
+        waiter = select.poll()
+        waiter.register(connection.fileno(), select.POLLIN if state == extensions.POLL_READ
+                        else select.POLLOUT)
+        if not waiter.poll(None if left is None else left * 1000) and left == 0.0:
+            # By these words SQLAlchemy knows that the connection is lost.
+            raise psycopg2.OperationalError(
+                f'could not receive data from server: timed out after {seconds:g} s')
