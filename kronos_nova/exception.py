@@ -190,6 +190,16 @@ class AllocationsLeft(MigrationError):
     retriable = False
 
 
+class MigrationAbandoned(MigrationError):
+    """Nova works on the migration no more, and its record says otherwise: neither the
+    instance nor a host is blamed."""
+
+    msg_fmt = ('Instance %(instance_uuid)s: %(problem)s. Nova works on it no more: see the '
+               'nova-compute log of both hosts')
+    code = 'kronos.migration.abandoned'
+    retriable = False
+
+
 class InstanceInError(MigrationError):
     """Nova has put the instance into ERROR: people must look at it first."""
 

@@ -105,7 +105,7 @@ class Collector:
         notes += without_provider(hosts, frozen, self._conf.engine.enforce_placement_claims)
         notes += cells.unnamed(hosts.values(), key)
         on_hosts = {i.uuid: i for i in servers if i.host and i.status != 'DELETED'}
-        flights = flights_of(migrations, on_hosts)
+        flights = flights_of(migrations, on_hosts, now)
         grouped = reads.result(groups, 'Nova', 'server groups')
         notes += not_shown(servers)
         self._report(notes)
@@ -253,15 +253,23 @@ def sharing_of(hosts: Mapping[str, model.Host],
 
 
 def flights_of(migrations: Iterable[nova_api.Migration],
-               instances: Mapping[str, model.Instance]) -> tuple[model.Flight, ...]:
+               instances: Mapping[str, model.Instance], now: float) -> tuple[model.Flight, ...]:
     """Who is under way: by record, and by task_state where the record has not
-    been written yet. Records of instances that are gone mean nothing."""
+    been written yet. Records of instances that are gone mean nothing, nor do records of
+    live migrations that Nova left behind."""
     newest = {m.instance_uuid: m for m in sorted(migrations, key=lambda m: m.id)}
     flights = [model.Flight(m.instance_uuid, m.from_host or '', m.to_host)
-               for m in newest.values() if m.instance_uuid in instances]
+               for m in newest.values() if m.instance_uuid in instances
+               and not _is_left_behind(m, instances[m.instance_uuid], now)]
     flights += [model.Flight(i.uuid, i.host, None) for i in instances.values()
                 if i.task_state in (MIGRATING, RESIZE_PREP) and i.uuid not in newest]
     return tuple(sorted(flights, key=lambda f: f.instance_uuid))
+
+
+def _is_left_behind(migration: nova_api.Migration, instance: model.Instance,
+                    now: float) -> bool:
+    return (migration.type == nova_api.LIVE_MIGRATION and instance.task_state is None
+            and migration.is_unchanged(now))
 
 
 def with_claims(instances: Mapping[str, model.Instance], hosts: Mapping[str, model.Host],

@@ -68,8 +68,8 @@ def test_wire_types_are_kronos_names():
 
 def test_what_another_try_cannot_change_is_final():
     final = {c.__name__ for c in every(exception.MigrationError) if not c.retriable}
-    assert final == {'AllocationsLeft', 'InstanceInError', 'InstanceRefused', 'OtherCell',
-                     'PreFlightError'}
+    assert final == {'AllocationsLeft', 'InstanceInError', 'InstanceRefused',
+                     'MigrationAbandoned', 'OtherCell', 'PreFlightError'}
 
 
 @pytest.mark.parametrize(('said', 'found'), [

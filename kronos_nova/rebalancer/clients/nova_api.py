@@ -47,6 +47,10 @@ UNDER_WAY = ('accepted', 'queued', 'preparing', 'pre-migrating', 'running',
              'running (post-copy)', 'migrating', 'post-migrating', 'finished',
              'confirming', 'reverting')
 
+#: A record that Nova has not changed for so long (seconds) takes no slot. While a live
+#: migration copies, Nova writes to its record every few seconds.
+UNCHANGED_SECONDS = 3000.0
+
 #: Types of migrations; those of live ones are also the name of their action.
 LIVE_MIGRATION = 'live-migration'
 MIGRATION = 'migration'
@@ -96,6 +100,11 @@ class Migration:
     @property
     def ended(self) -> bool:
         return self.status in ENDED
+
+    def is_unchanged(self, now: float) -> bool:
+        """Return whether Nova has written nothing about it for UNCHANGED_SECONDS; False
+        where Nova does not tell."""
+        return 0.0 < self.updated_at <= now - UNCHANGED_SECONDS
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -31,8 +31,12 @@ WAITING = frozenset({'accepted', 'queued', 'preparing', 'pre-migrating'})
 
 
 def ours(migrations: list[nova_api.Migration], task: model.Task, after: int,
-         kind: str = nova_api.LIVE_MIGRATION) -> nova_api.Migration | None:
+         kind: str = nova_api.LIVE_MIGRATION,
+         reference: str | None = None) -> nova_api.Migration | None:
     """Our migration among those of the instance, None when there is none.
+
+    :param reference: its UUID once an earlier look has found it: then another migration
+        between the same hosts is not ours.
 
     Newer than the marker, of our kind, from our source, and to nowhere else
     than our destination: that stays empty until it is scheduled, and in a
@@ -41,7 +45,29 @@ def ours(migrations: list[nova_api.Migration], task: model.Task, after: int,
     """
     found = [m for m in migrations if m.id > after and m.type == kind
              and m.from_host == task.from_host and m.to_host in (None, task.to_host)]
+    if reference is not None:
+        return next((m for m in found if m.uuid == reference), None)
     return max(found, key=lambda m: m.id, default=None)
+
+
+def asked_by_another(nova: nova_api.NovaApi, uuid: str, action: str) -> str | None:
+    """Return the user who asked for the newest action of this name, if that was not ours.
+    None also where Nova does not let us read actions.
+
+    :raises ApiError: it cannot be known now.
+    """
+    own = nova.user_id()
+    try:
+        actions = nova.actions(uuid)
+    except api.ApiError as exc:
+        if exc.status in (401, 403, 404):
+            return None
+        raise
+    for found in actions:
+        if found.get('action') == action:
+            user = found.get('user_id')
+            return api.printable(user) if own and user and user != own else None
+    return None
 
 
 def server(nova: nova_api.NovaApi, task: model.Task) -> model.Instance | None:
@@ -118,8 +144,10 @@ def measured(nova: nova_api.NovaApi, task: model.Task, reference: str) -> dict[s
 
     :raises ApiError: it cannot be known.
     """
-    migration = next((m for m in nova.migrations(task.instance_uuid)
-                      if m.uuid == reference and m.ended), None)
+    migrations = nova.migrations(task.instance_uuid)
+    migration = next((m for m in migrations if m.uuid == reference and m.ended), None)
+    if migration is not None and any(m.id > migration.id for m in migrations):
+        return {}  # the newest action may be another migration's
     action = next((records.Record('Nova', 'action', found, identity='request_id')
                    for found in nova.actions(task.instance_uuid)
                    if found.get('action') == nova_api.LIVE_MIGRATION), None)
@@ -141,6 +169,11 @@ def measured(nova: nova_api.NovaApi, task: model.Task, reference: str) -> dict[s
         (timings.POST_MIGRATING,
          time('compute_post_live_migration_at_destination', 'start_time')),
         (timings.POST_FLIGHT, migration.updated_at)))
+
+
+def find_version(migration: nova_api.Migration) -> str:
+    """Return a text that differs when Nova has changed the record."""
+    return f'{migration.uuid} {migration.status} {migration.updated_at}'
 
 
 def failed(task: model.Task, migration: nova_api.Migration,
@@ -193,6 +226,15 @@ def newest_before(task: model.Task, marker: str) -> int:
         instance_uuid=task.instance_uuid,
         problem=f'the marker of task {task.task_id} is unreadable; look at the migrations of the '
                 'instance and resolve the task by hand')
+
+
+def find_reference(marker: str) -> str | None:
+    """Return the UUID of our migration, where the marker has it."""
+    try:
+        value = json.loads(marker).get('migration_uuid')
+    except (ValueError, AttributeError):
+        return None
+    return value if isinstance(value, str) else None
 
 
 def lost(task: model.Task, error: api.ApiError) -> exception.MigrationError:

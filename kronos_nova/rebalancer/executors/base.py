@@ -40,6 +40,7 @@ class Stage(enum.StrEnum):
     COMPLETED = 'completed'
     SETTLING = 'settling'  # failed, and Nova has not given back what it had taken
     UNTOLD = 'untold'  # failed, and Nova has not said why yet
+    LEFT = 'left'  # Nova works on it no more, and its record says otherwise
     FAILED = 'failed'
     CANCELLED = 'cancelled'  # by an operator, or nova-compute stopped
 
@@ -54,7 +55,11 @@ class Progress:
     migration (its UUID) once it is known. ``rule``: of a failure, the rule of
     ours that Nova has enforced; another try cannot change it. ``broken``: the
     failure has left the instance in ERROR. ``fault``: whose the failure is. ``phase``: how
-    far it has come (one of timings.NOVAS), None where that is not told."""
+    far it has come (one of timings.NOVAS), None where that is not told. ``version``: differs
+    when Nova has changed anything about the migration; None where that is not known.
+
+    Of ``LEFT``: the task ends as ``ending`` when this lasts for ``patience`` seconds;
+    ``held`` names what Placement still holds of it."""
 
     stage: Stage
     detail: str = ''
@@ -63,6 +68,10 @@ class Progress:
     broken: bool = False
     fault: faults.Fault = faults.Fault.DESTINATION
     phase: str | None = None
+    version: str | None = None
+    ending: Stage | None = None
+    patience: float = 0.0
+    held: str | None = None
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -72,13 +81,15 @@ class Known:
     ``history`` without cooldowns: the task's own planning has set one.
     ``draining`` are hosts being emptied. ``flights`` are the tasks of others
     that have been begun, or are about to be. ``scopes`` are those that some
-    engine plans now.
+    engine plans now. ``slotless`` are instances whose task has lost its slots, since Nova
+    has long not changed its migration.
     """
 
     history: model.History = dataclasses.field(default_factory=model.History)
     draining: frozenset[str] = frozenset()
     flights: tuple[model.Flight, ...] = ()
     scopes: frozenset[str] = frozenset()
+    slotless: frozenset[str] = frozenset()
 
 
 class Executor(abc.ABC):
@@ -137,6 +148,13 @@ class Executor(abc.ABC):
 
         :raises NovaClientError: could not be read; look again later.
         """
+
+    def bind_marker(self, marker: str, reference: str | None) -> str:
+        """Return the marker for later calls, once :meth:`look` has named the migration.
+
+        :param reference: what it named, or what :meth:`submit` gave.
+        """
+        return marker
 
     def confirm(self, task: model.Task, marker: str) -> None:
         """Accept what look() found ``UNCONFIRMED``; it may come twice. Only

@@ -31,6 +31,7 @@ from kronos_nova.rebalancer.clients import nova_api
 from kronos_nova.rebalancer.clients import placement_api
 from kronos_nova.rebalancer.executors import answers
 from kronos_nova.rebalancer.executors import base
+from kronos_nova.rebalancer.executors import endings
 from kronos_nova.rebalancer.executors import overcommitment
 from kronos_nova.rebalancer.executors import settling
 
@@ -55,16 +56,18 @@ class ColdMigration:
         self._nova = nova
         self._placement = placement
 
-    def look(self, task: model.Task, after: int) -> base.Progress:
-        """:raises ApiError: it cannot be known."""
+    def look(self, task: model.Task, after: int, known: str | None = None) -> base.Progress:
+        """:param known: the UUID of our migration, once a look has found it.
+        :raises ApiError: it cannot be known.
+        """
         uuid = task.instance_uuid
         migrations = self._nova.migrations(uuid)
-        migration = self._ours(migrations, task, after)
+        migration = self._ours(migrations, task, after, known)
         server = answers.server(self._nova, task)
         if migration is None and (server is None or not under_way(server)):
             # It may have come and gone between the two readings.
             migrations = self._nova.migrations(uuid)
-            migration = self._ours(migrations, task, after)
+            migration = self._ours(migrations, task, after, known)
         if migration is None:
             return self._absent(migrations, server, after)
         reference = migration.uuid
@@ -78,17 +81,30 @@ class ColdMigration:
             return base.Progress(base.Stage.CANCELLED, 'the instance was deleted', reference)
         if server.task_state is None and (migration.ended or server.status == answers.ERROR):
             return self._failed(task, migration, server, migrations)
-        if migration.status == 'finished' and server.task_state is None:
-            return self._finished(task, migration, server)
+        if (migration.status == 'finished' and server.task_state is None
+                and server.status == statuses.UNCONFIRMED):
+            return self._finished(task, migration)
+        # Nova confirms without a task state.
+        if server.task_state not in RESIZING and migration.status != 'confirming':
+            return self._left(task, migration, server)
         stage = (base.Stage.WAITING if migration.status in answers.WAITING
                  else base.Stage.RUNNING)
         return base.Progress(stage, api.printable(migration.status), reference,
-                             phase=timings.OF_STATUS.get(migration.status))
+                             phase=timings.OF_STATUS.get(migration.status),
+                             version=answers.find_version(migration))
+
+    def _left(self, task: model.Task, migration: nova_api.Migration,
+              server: model.Instance) -> base.Progress:
+        found = endings.judge_record(task, migration, server)
+        if found.ending is not base.Stage.FAILED:
+            return found
+        return dataclasses.replace(
+            found, held=settling.left(self._nova, self._placement, task, migration))
 
     @staticmethod
     def _ours(migrations: list[nova_api.Migration], task: model.Task,
-              after: int) -> nova_api.Migration | None:
-        return answers.ours(migrations, task, after, nova_api.MIGRATION)
+              after: int, known: str | None = None) -> nova_api.Migration | None:
+        return answers.ours(migrations, task, after, nova_api.MIGRATION, known)
 
     @staticmethod
     def _absent(migrations: list[nova_api.Migration], server: model.Instance | None,
@@ -103,27 +119,15 @@ class ColdMigration:
             return base.Progress(base.Stage.WAITING, 'accepted, not yet recorded')
         return base.Progress(base.Stage.ABSENT, 'Nova has no migration of ours')
 
-    def _finished(self, task: model.Task, migration: nova_api.Migration,
-                  server: model.Instance) -> base.Progress:
-        if server.status != statuses.UNCONFIRMED:
-            return base.Progress(base.Stage.RUNNING, 'finished', migration.uuid)
-        other = self._begun_by_another(task.instance_uuid)
+    def _finished(self, task: model.Task, migration: nova_api.Migration) -> base.Progress:
+        other = answers.asked_by_another(self._nova, task.instance_uuid, nova_api.MIGRATE)
         if other is not None:
             return base.Progress(
                 base.Stage.ABSENT, f'its migration {migration.uuid} was asked for by user {other}; '
                                    'it is left to them')
         return base.Progress(base.Stage.UNCONFIRMED, 'finished, not confirmed', migration.uuid,
-                             phase=timings.POST_MIGRATING)
-
-    def _begun_by_another(self, uuid: str) -> str | None:
-        """The user who asked for the newest cold migration, if that was not
-        ours. Where either is not known, the record alone tells ours."""
-        own = self._nova.user_id()
-        for action in self._nova.actions(uuid):
-            if action.get('action') == nova_api.MIGRATE:
-                user = action.get('user_id')
-                return api.printable(user) if own and user and user != own else None
-        return None
+                             phase=timings.POST_MIGRATING,
+                             version=answers.find_version(migration))
 
     def _failed(self, task: model.Task, migration: nova_api.Migration, server: model.Instance,
                 migrations: list[nova_api.Migration]) -> base.Progress:

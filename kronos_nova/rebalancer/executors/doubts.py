@@ -17,7 +17,10 @@ from kronos_nova.rebalancer.store import rows
 
 SAID = {base.Stage.ABSENT: 'Nova shows no migration of it',
         base.Stage.SETTLING: 'its migration failed, and not all that it had taken is given back',
-        base.Stage.UNTOLD: 'its migration failed, and Nova has not said why'}
+        base.Stage.UNTOLD: 'its migration failed, and Nova has not said why',
+        base.Stage.LEFT: 'Nova works on it no more, and its record says otherwise'}
+#: Kept in the same column, and no doubt: Nova does not change the migration.
+UNCHANGED = 'Nova has not changed its migration'
 #: Of a row that an executor of the release before has written.
 UNNAMED = 'what Nova shows contradicts it'
 
@@ -38,4 +41,6 @@ def said(row: rows.TaskRow) -> str | None:
     """What is doubted, as a clause; None: nothing, or the task is over."""
     if row.doubt_since is None or row.task.state.terminal:
         return None
+    if rows.find_unchanged_since(row.doubt, row.doubt_since) is not None:
+        return UNCHANGED
     return next((text for stage, text in SAID.items() if since(row, stage) is not None), UNNAMED)

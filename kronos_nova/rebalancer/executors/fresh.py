@@ -99,7 +99,7 @@ class FreshReader:
         instances = {instance.uuid: instance, **others}
         return model.Cluster(
             hosts=hosts, services=services, instances=instances, groups=found_groups,
-            flights=collector.flights_of([m for m in migrations if not m.ended], instances),
+            flights=collector.flights_of([m for m in migrations if not m.ended], instances, now),
             aggregates={n: a.hosts for n, a in named.items()},
             aggregate_metadata={n: a.metadata for n, a in named.items()}, taken_at=now,
             sharing=collector.sharing_of(hosts, forest),

@@ -21,6 +21,7 @@ from typing import Any, Self
 
 from oslo_config import cfg
 from oslo_log import log as logging
+from oslo_utils import uuidutils
 
 from kronos_nova import constraints
 from kronos_nova import exception
@@ -36,6 +37,7 @@ from kronos_nova.rebalancer.clients import nova_api
 from kronos_nova.rebalancer.executors import answers
 from kronos_nova.rebalancer.executors import base
 from kronos_nova.rebalancer.executors import cold
+from kronos_nova.rebalancer.executors import endings
 from kronos_nova.rebalancer.executors import fresh
 from kronos_nova.rebalancer.executors import overcommitment
 from kronos_nova.rebalancer.executors import reshapes
@@ -101,7 +103,7 @@ class NovaExecutor(base.Executor):
         self._judge(task, cluster, known)
         _as_planned(task, instance)
         changed = {host: self._changed(task, host, now) for host in (task.from_host, task.to_host)}
-        self._find_slots(task, known, changed)
+        self._find_slots(task, known, changed, now)
         self._await_scheduler(task, cluster, changed[task.to_host], now)
         zones = [cluster.services[h].zone for h in (task.from_host, task.to_host)]
         if zones[0] != zones[1]:
@@ -138,9 +140,10 @@ class NovaExecutor(base.Executor):
             raise answers.unread(task, exc) from None
 
     def _find_slots(self, task: model.Task, known: base.Known,
-                    changed: Mapping[str, list[nova_api.Migration]]) -> None:
+                    changed: Mapping[str, list[nova_api.Migration]], now: float) -> None:
         """Migrations that others asked Nova for take slots of a host as ours
-        do; ours were counted when the task was claimed."""
+        do; ours were counted when the task was claimed. A record that Nova does not
+        change takes none."""
         ours = {f.instance_uuid for f in known.flights} | {task.instance_uuid}
         conf = self._conf.executor
         for end, host, limit in (
@@ -149,9 +152,11 @@ class NovaExecutor(base.Executor):
             others = {
                 m.instance_uuid for m in changed[host]
                 if m.type == nova_api.LIVE_MIGRATION and not m.ended
+                and not m.is_unchanged(now)
                 and (m.from_host if end == 'from' else m.to_host) == host} - ours
             taken = sum(1 for f in known.flights
-                        if (f.from_host if end == 'from' else f.to_host) == host)
+                        if (f.from_host if end == 'from' else f.to_host) == host
+                        and f.instance_uuid not in known.slotless)
             if others and taken + len(others) >= limit:
                 raise exception.PreFlightError(
                     instance_uuid=task.instance_uuid, rule='no-slot',
@@ -246,27 +251,53 @@ class NovaExecutor(base.Executor):
         return verdict
 
     def look(self, task: model.Task, marker: str) -> base.Progress:
-        after = answers.newest_before(task, marker)
+        after, known = answers.newest_before(task, marker), answers.find_reference(marker)
         try:
             if task.method.cold:
-                return self._cold.look(task, after)
-            return self._look(task, after)
+                return self._cold.look(task, after, known)
+            return self._look(task, after, known)
         except api.ApiError as exc:
             raise answers.unread(task, exc) from None
 
-    def _look(self, task: model.Task, after: int) -> base.Progress:
+    def bind_marker(self, marker: str, reference: str | None) -> str:
+        if not uuidutils.is_uuid_like(reference):
+            return marker
+        try:
+            known = json.loads(marker)
+        except ValueError:
+            return marker
+        return json.dumps({**known, 'migration_uuid': reference}) if isinstance(
+            known, dict) else marker
+
+    def _find_ours(self, migrations: list[nova_api.Migration], task: model.Task, after: int,
+                   known: str | None) -> nova_api.Migration | None:
+        """Our live migration. Until a look has found it, who asked tells it from one that an
+        operator began by hand between the same hosts."""
+        found = answers.ours(migrations, task, after, reference=known)
+        if found is None or known is not None:
+            return found
+        before = answers.ours([m for m in migrations if m.id < found.id], task, after)
+        if (found.ended and before is None) or answers.asked_by_another(
+                self._nova, task.instance_uuid, nova_api.LIVE_MIGRATION) is None:
+            return found
+        return before
+
+    def _look(self, task: model.Task, after: int, known: str | None) -> base.Progress:
         migrations = self._nova.migrations(task.instance_uuid)
-        migration = answers.ours(migrations, task, after)
+        migration = self._find_ours(migrations, task, after, known)
         server = answers.server(self._nova, task)
         if migration is None and (
                 server is None or server.task_state != collector.MIGRATING):
             # It may have come and gone between the two readings.
             migrations = self._nova.migrations(task.instance_uuid)
-            migration = answers.ours(migrations, task, after)
+            migration = self._find_ours(migrations, task, after, known)
         if migration is None:
             return self._absent(migrations, server, after)
         reference = migration.uuid
         match migration.status:
+            case 'completed' if server is not None and server.host == task.to_host and (
+                    server.task_state == collector.MIGRATING):
+                return endings.judge_record(task, migration, server)
             case 'completed':
                 return base.Progress(base.Stage.COMPLETED, reference=reference)
             case 'cancelled' if server is None or server.status != answers.ERROR:
@@ -277,9 +308,16 @@ class NovaExecutor(base.Executor):
             return base.Progress(base.Stage.CANCELLED, 'the instance was deleted', reference)
         if migration.ended:
             return self._failed(task, migration, server, migrations)
+        if server.task_state != collector.MIGRATING:
+            found = endings.judge_record(task, migration, server)
+            if found.ending is not base.Stage.FAILED:
+                return found
+            return dataclasses.replace(found, held=settling.left(
+                self._nova, self._reader.placement, task, migration))
         stage = base.Stage.WAITING if migration.status in answers.WAITING else base.Stage.RUNNING
         return base.Progress(stage, api.printable(migration.status), reference,
-                             phase=timings.OF_STATUS.get(migration.status))
+                             phase=timings.OF_STATUS.get(migration.status),
+                             version=answers.find_version(migration))
 
     @staticmethod
     def _absent(migrations: list[nova_api.Migration], server: model.Instance | None,
@@ -292,7 +330,8 @@ class NovaExecutor(base.Executor):
         if foreign:
             return base.Progress(base.Stage.ABSENT, 'Nova carries out another migration of it, '
                                                     f'{foreign[-1].uuid}')
-        return base.Progress(base.Stage.WAITING, 'accepted, not yet recorded')
+        return base.Progress(base.Stage.WAITING, 'accepted, not yet recorded',
+                             version='not recorded')
 
     def _failed(self, task: model.Task, migration: nova_api.Migration, server: model.Instance,
                 migrations: list[nova_api.Migration]) -> base.Progress:
@@ -345,7 +384,8 @@ class NovaExecutor(base.Executor):
         uuid = task.instance_uuid
         try:
             migration = answers.ours(
-                self._nova.migrations(uuid), task, answers.newest_before(task, marker))
+                self._nova.migrations(uuid), task, answers.newest_before(task, marker),
+                reference=answers.find_reference(marker))
             if migration is None or migration.status not in ABORTABLE:
                 return False
             response = self._nova.abort_live_migration(uuid, migration.id)

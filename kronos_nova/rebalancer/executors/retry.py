@@ -175,7 +175,7 @@ def after_failure(row: rows.TaskRow, error: exception.MigrationError, now: float
         again=False, refused=refused, retry_count=task.retry_count,
         quarantine=not (changed or passing or isinstance(
             error, (exception.NovaClientError, exception.PlacementRejected,
-                    exception.HookFailed))))
+                    exception.HookFailed, exception.MigrationAbandoned))))
     if isinstance(error, exception.MigrationTimeout) or not (
             error.retriable or changed or passing):
         return final

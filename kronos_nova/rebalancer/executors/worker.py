@@ -44,6 +44,7 @@ from kronos_nova.rebalancer import timings
 from kronos_nova.rebalancer.executors import base
 from kronos_nova.rebalancer.executors import claim_keeper
 from kronos_nova.rebalancer.executors import doubts
+from kronos_nova.rebalancer.executors import endings
 from kronos_nova.rebalancer.executors import faults
 from kronos_nova.rebalancer.executors import hooking
 from kronos_nova.rebalancer.executors import outcomes
@@ -134,6 +135,7 @@ class Worker:
         self._next_look: dict[str, float] = {}
         self._unverified: dict[str, float] = {}
         self._aborted: set[str] = set()
+        self._unchanged = endings.UnchangedRecords()
         self._frozen: str | None = None
         self._health: healths.Health | None = None
         self._pulse: healths.Pulse | None = None
@@ -285,6 +287,7 @@ class Worker:
             for task_id in memory.keys() - mine:
                 del memory[task_id]
         self._aborted &= mine
+        self._unchanged.forget_all_but(mine)
         self._hooks.forget(mine)
 
     # From claimed to submitted.
@@ -409,9 +412,12 @@ class Worker:
 
     def _known(self, task: model.Task) -> base.Known:
         """Read before Nova is: what ends meanwhile still counts."""
-        others = [row.task for row in self._store.in_states(rows.IN_FLIGHT)
-                  if row.task.task_id != task.task_id]
+        found = [row for row in self._store.in_states(rows.IN_FLIGHT)
+                 if row.task.task_id != task.task_id]
+        others, now = [row.task for row in found], self._clock()
         return base.Known(
+            slotless=frozenset(row.task.instance_uuid for row in found if rows.has_lost_slots(
+                row.doubt, row.doubt_since, now)),
             history=dataclasses.replace(
                 self._store.history(task.aggregate, self._clock()), cooling={}),
             draining=self._store.draining(),
@@ -465,7 +471,7 @@ class Worker:
         task = row.task
         progress: base.Progress | None = None
         try:
-            progress = self._driver.look(task, row.marker or '')
+            progress = self._driver.look(task, self._marker(row))
             if progress.stage.terminal:
                 row = dataclasses.replace(row, reference=progress.reference or row.reference)
             if progress.stage is base.Stage.COMPLETED:
@@ -503,6 +509,8 @@ class Worker:
                                    progress.detail or 'The migration was cancelled in Nova.')
             case base.Stage.SETTLING | base.Stage.UNTOLD:
                 self._settling(row, progress)
+            case base.Stage.LEFT:
+                self._left(row, progress)
             case base.Stage.ABSENT:
                 self._absent(row)
             case base.Stage.UNCONFIRMED:
@@ -510,6 +518,9 @@ class Worker:
                 self._confirm(row)
             case _:
                 self._under_way(row, progress)
+
+    def _marker(self, row: rows.TaskRow) -> str:
+        return self._driver.bind_marker(row.marker or '', row.reference)
 
     def _reached(self, row: rows.TaskRow, progress: base.Progress | None) -> rows.TaskRow:
         """With the phase that the look found, when it comes after the one that was known;
@@ -538,21 +549,50 @@ class Worker:
             return {}
 
     def _under_way(self, row: rows.TaskRow, progress: base.Progress) -> None:
+        reference = progress.reference or row.reference
+        since = self._unchanged.find_since(row, progress.version, self._clock())
+        doubt = None if since is None else rows.note_unchanged(since)
+        changed = (reference, since, doubt) != (row.reference, row.doubt_since, row.doubt)
+        row = dataclasses.replace(row, reference=reference)
         if self._check_deadline(row):
-            if row.doubt_since is not None:
-                self._mark(row, TaskState.UNKNOWN, [TaskState.UNKNOWN], doubt_since=None,
-                           doubt=None)
+            if changed:
+                self._mark(row, TaskState.UNKNOWN, [TaskState.UNKNOWN], doubt_since=since,
+                           doubt=doubt, reference=reference)
             self._abort(row)
             return
-        reference = progress.reference or row.reference
         state = row.task.state
         if state is not TaskState.SUBMITTED:
             LOG.info('Instance %s: task %s: its migration is found in Nova (%s)',
                      row.task.instance_uuid, row.task.task_id, progress.stage)
             state = TaskState.SUBMITTED
-        if (state, reference, None) != (row.task.state, row.reference, row.doubt_since):
-            self._mark(row, state, [row.task.state], reference=reference, doubt_since=None,
-                       doubt=None, error=None, error_type=None)
+        if changed or state is not row.task.state:
+            self._mark(row, state, [row.task.state], reference=reference, doubt_since=since,
+                       doubt=doubt, error=None, error_type=None)
+
+    def _left(self, row: rows.TaskRow, progress: base.Progress) -> None:
+        """End the task by where its instance is, once the contradiction has lasted. The
+        attempt has no phases: how long it took is not known."""
+        task, now, since = row.task, self._clock(), doubts.since(row, progress.stage)
+        if since is None:
+            LOG.info('Instance %s: task %s: %s; the task ends by where the instance is unless '
+                     'that changes within %.0f s', task.instance_uuid, task.task_id,
+                     progress.detail, progress.patience)
+            self._mark(row, task.state, [task.state], doubt_since=now,
+                       doubt=doubts.kept(progress.stage, now), reference=progress.reference)
+            return
+        if now - since <= progress.patience:
+            return
+        row = dataclasses.replace(row, marks=())
+        match progress.ending:
+            case base.Stage.COMPLETED:
+                LOG.warning('Instance %s: task %s is completed: %s. See nova-manage placement '
+                            'audit', task.instance_uuid, task.task_id, progress.detail)
+                self._outcomes.end(row, TaskState.COMPLETED)
+            case base.Stage.CANCELLED:
+                self._outcomes.end(row, TaskState.CANCELLED, outcomes.CANCELLED_TYPE,
+                                   progress.detail)
+            case _:
+                self._outcomes.failed(row, endings.build_error(row, progress))
 
     def _check_deadline(self, row: rows.TaskRow) -> bool:
         """Past its deadline a task becomes unknown: watched on, slot kept."""
@@ -579,7 +619,7 @@ class Worker:
                 or self._has_clock_jumped()):
             return
         try:
-            accepted = self._driver.abort(task, row.marker or '')
+            accepted = self._driver.abort(task, self._marker(row))
         except exception.NovaClientError as e:
             LOG.warning('Task %s: %s It is tried again.', task.task_id, exception.sentence(e))
             return
@@ -592,7 +632,7 @@ class Worker:
         """Nova refuses what has been confirmed before: nothing is lost when a
         predecessor has done so."""
         try:
-            self._driver.confirm(row.task, row.marker or '')
+            self._driver.confirm(row.task, self._marker(row))
         except exception.NovaClientError as e:
             LOG.warning('Task %s: %s It is looked at again.', row.task.task_id,
                         exception.sentence(e))

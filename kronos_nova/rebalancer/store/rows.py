@@ -35,6 +35,10 @@ NOT_IN_NOVA = (TaskState.PENDING, TaskState.QUEUED, TaskState.CLAIMED)
 BEGIN_WITHIN = 6 * 3600.0
 #: ``error_type`` of what an operator ended, here or in Nova.
 CANCELLED_TYPE = 'MigrationCancelled'
+#: A task whose migration Nova has not changed for so long (seconds) loses its slots. Less
+#: than an hour, since executors look only from time to time.
+SLOT_SECONDS = 3000.0
+_UNCHANGED = 'unchanged@'
 LIVE = tuple(state for state in TaskState if not state.terminal)
 #: So many attempts of a task are kept, the newest.
 KEPT_ATTEMPTS = 50
@@ -43,6 +47,24 @@ KEPT_ATTEMPTS = 50
 def is_live() -> sa.ColumnElement[bool]:
     """Match live tasks by their states: SQLite uses no index for ``IS NOT NULL``."""
     return tables.task.c.state.in_([sa.literal(state.value) for state in LIVE])
+
+
+def note_unchanged(since: float) -> str:
+    """Return the ``doubt`` of a task whose migration Nova does not change."""
+    return f'{_UNCHANGED}{since:.0f}'
+
+
+def find_unchanged_since(doubt: str | None, doubt_since: float | None) -> float | None:
+    """Return since when Nova has not changed the migration, None: it does."""
+    if doubt_since is None or doubt != note_unchanged(doubt_since):
+        return None
+    return doubt_since
+
+
+def has_lost_slots(doubt: str | None, doubt_since: float | None, now: float) -> bool:
+    """Return whether a task in flight counts no more for any limit of concurrency."""
+    since = find_unchanged_since(doubt, doubt_since)
+    return since is not None and since <= now - SLOT_SECONDS
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

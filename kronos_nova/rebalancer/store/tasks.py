@@ -154,7 +154,8 @@ def _next(connection: sa.Connection,
 
     :param served: scopes, and those that are held.
     """
-    flying = connection.execute(*_flying()).all()
+    flying = [row for row in connection.execute(*_flying()).all()
+              if not rows.has_lost_slots(row.doubt, row.doubt_since, now)]
     if len(flying) >= total:
         return None
     scoped = collections.Counter(row.scope for row in flying)
@@ -177,7 +178,8 @@ def _next(connection: sa.Connection,
 
 @statements.once
 def _flying() -> sa.Select[Any]:
-    return sa.select(_task.c.scope, _task.c.from_host, _task.c.to_host).where(
+    return sa.select(_task.c.scope, _task.c.from_host, _task.c.to_host, _task.c.doubt,
+                     _task.c.doubt_since).where(
         _in(rows.IN_FLIGHT))
 
 

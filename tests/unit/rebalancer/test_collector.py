@@ -12,6 +12,7 @@
 
 """What the collector makes of records; reading them is tested on a real Nova."""
 
+import dataclasses
 from typing import Any
 
 from kronos_nova import model
@@ -22,10 +23,21 @@ from kronos_nova.rebalancer.clients import provider_contents
 from kronos_nova.rebalancer.clients import provider_trees
 from tests.unit.rebalancer.clients import answers
 
+NOW = 1_000_000.0
 
-def flight_of(migrations: list[nova_api.Migration], **fields: Any) -> list[model.Flight]:
+
+def test_live_migration_that_nova_left_behind_is_no_flight() -> None:
+    old = nova_api.migration(answers.migration(6, status='queued'))
+    assert flight_of([old], NOW) == []
+    assert flight_of([old], NOW, **{'OS-EXT-STS:task_state': 'migrating'})
+    assert flight_of([dataclasses.replace(old, updated_at=NOW - 60)], NOW)
+    assert flight_of([dataclasses.replace(old, updated_at=0.0)], NOW), 'Nova does not say when'
+
+
+def flight_of(migrations: list[nova_api.Migration], now: float = 0.0,
+              **fields: Any) -> list[model.Flight]:
     instance = nova_api.instance(answers.server('vm', **fields))
-    return list(collector.flights_of(migrations, {'vm': instance}))
+    return list(collector.flights_of(migrations, {'vm': instance}, now))
 
 
 def migration(number: int = 1, **fields: Any) -> nova_api.Migration:

@@ -17,6 +17,7 @@ import dataclasses
 from typing import Any
 
 from oslo_config import cfg
+from oslo_utils import uuidutils
 import pytest
 
 from kronos_nova import exception
@@ -28,6 +29,8 @@ from kronos_nova.rebalancer.executors import faults
 from kronos_nova.rebalancer.executors import nova
 from tests.unit.rebalancer.clients import answers
 from tests.unit.rebalancer.executors import novas
+
+MIGRATING = answers.server('vm', **{'OS-EXT-STS:task_state': 'migrating'})
 
 
 @pytest.fixture
@@ -44,8 +47,11 @@ def cloud() -> answers.Answers:
     ('cancelled', base.Stage.CANCELLED)])
 def test_every_status_has_a_stage(cloud: answers.Answers, status: str,
                                   stage: base.Stage) -> None:
-    found = novas.look(cloud, [[answers.migration(6, status=status)]], answers.server('vm'))
+    under_way = stage in (base.Stage.WAITING, base.Stage.RUNNING)
+    found = novas.look(cloud, [[answers.migration(6, status=status)]],
+                       MIGRATING if under_way else answers.server('vm'))
     assert (found.stage, found.reference) == (stage, 'm6')
+    assert (found.version is not None) == under_way
 
 
 @pytest.mark.parametrize('fields', [
@@ -58,14 +64,81 @@ def test_migrations_of_others_are_not_ours(cloud: answers.Answers, fields: dict[
 
 def test_ours_may_have_no_destination_yet(cloud: answers.Answers) -> None:
     found = novas.look(cloud, [[answers.migration(6, status='accepted', dest_compute=None)]],
-                       answers.server('vm'))
+                       MIGRATING)
     assert found.stage is base.Stage.WAITING
 
 
 def test_of_several_the_newest_is_ours(cloud: answers.Answers) -> None:
-    found = novas.look(cloud, [[answers.migration(7), answers.migration(6, status='error')]],
-                       answers.server('vm'))
+    both = [answers.migration(7), answers.migration(6, status='error')]
+    found = novas.look(cloud, [both], MIGRATING)
     assert (found.stage, found.reference) == (base.Stage.RUNNING, 'm7')
+
+
+def bound(uuid: str) -> str:
+    return novas.driver(answers.Answers()).bind_marker(novas.MARKER, uuid)
+
+
+def test_migration_by_hand_between_the_same_hosts_is_not_ours(cloud: answers.Answers) -> None:
+    """Once a look has named ours, and before by who asked for it."""
+    ours, by_hand = uuidutils.generate_uuid(), answers.migration(7, status='completed')
+    both = [answers.migration(6, status='queued', uuid=ours), by_hand]
+    arrived = answers.server('vm', 'host2')
+    novas.look(cloud, [both], arrived)
+    found = novas.driver(cloud).look(novas.TASK, bound(ours))
+    assert (found.stage, found.reference, found.ending) == (
+        base.Stage.LEFT, ours, base.Stage.COMPLETED)
+    cloud.user = 'kronos'
+    for user, expected in (('admin', ours), ('kronos', 'm7'), (None, 'm7')):
+        cloud.answers['/servers/vm/os-instance-actions'] = [{'instanceActions': [
+            {'action': 'live-migration', 'request_id': 'r', 'user_id': user}]}]
+        assert novas.look(cloud, [both], arrived).reference == expected
+    cloud.answers['/servers/vm/os-instance-actions'][0]['instanceActions'][0]['user_id'] = 'admin'
+    assert novas.look(cloud, [[answers.migration(7)]], MIGRATING).stage is base.Stage.ABSENT
+
+
+@pytest.mark.parametrize(('marker', 'reference'), [
+    ('no JSON', uuidutils.generate_uuid()), ('[]', uuidutils.generate_uuid()),
+    (novas.MARKER, None), (novas.MARKER, 'req-1')])
+def test_marker_without_a_migration_stays_as_it_is(marker: str, reference: str | None) -> None:
+    assert novas.driver(answers.Answers()).bind_marker(marker, reference) == marker
+
+
+@pytest.mark.parametrize('status', [
+    'accepted', 'queued', 'preparing', 'pre-migrating', 'running', 'running (post-copy)',
+    'post-migrating', 'a status of tomorrow'])
+@pytest.mark.parametrize(('host', 'state', 'ending', 'broken'), [
+    ('host2', 'ACTIVE', base.Stage.COMPLETED, False),
+    ('host2', 'PAUSED', base.Stage.COMPLETED, False),
+    ('host2', 'SHUTOFF', base.Stage.FAILED, False),
+    ('host2', 'ERROR', base.Stage.FAILED, True), ('host1', 'ERROR', base.Stage.FAILED, True),
+    ('host1', 'ACTIVE', base.Stage.FAILED, False),
+    ('host1', 'SHUTOFF', base.Stage.FAILED, False),
+    ('host3', 'ACTIVE', base.Stage.CANCELLED, False),
+    ('host3', 'ERROR', base.Stage.CANCELLED, False),
+    (None, 'SHELVED_OFFLOADED', base.Stage.CANCELLED, False),
+    ('host1', 'SOFT_DELETED', base.Stage.CANCELLED, False)])
+@pytest.mark.parametrize('task_state', [None, 'rebuilding', 'powering-off'])
+def test_record_that_nova_left_ends_by_where_the_instance_is(
+        cloud: answers.Answers, status: str, host: str | None, state: str, ending: base.Stage,
+        broken: bool, task_state: str | None) -> None:
+    server = answers.server('vm', host, status=state, **{'OS-EXT-STS:task_state': task_state})
+    found = novas.look(cloud, [[answers.migration(6, status=status)]], server)
+    assert (found.stage, found.ending, found.broken) == (base.Stage.LEFT, ending, broken)
+    assert found.patience == (300.0 if task_state is None else 600.0) <= 900.0
+    assert status in found.detail and (host or 'no host') in found.detail
+
+
+def test_record_left_with_its_allocations_names_them(cloud: answers.Answers) -> None:
+    cloud.answers['/allocations/m6'] = [{'allocations': {'node1': {'resources': {'VCPU': 2}}}}]
+    found = novas.look(cloud, [[answers.migration(6, status='queued')]], answers.server('vm'))
+    assert found.held == 'migration m6 still has its allocation in Placement'
+
+
+def test_completed_record_of_a_server_that_stays_migrating_is_left(
+        cloud: answers.Answers) -> None:
+    server = answers.server('vm', 'host2', **{'OS-EXT-STS:task_state': 'migrating'})
+    found = novas.look(cloud, [[answers.migration(6, status='completed')]], server)
+    assert (found.stage, found.ending) == (base.Stage.LEFT, base.Stage.COMPLETED)
 
 
 EVENTS = [
@@ -123,7 +196,7 @@ def test_a_measure_that_cannot_be_read_is_said_to_be_unread(cloud: answers.Answe
 def test_a_status_of_nova_is_a_phase(cloud: answers.Answers, status: str,
                                      phase: str | None) -> None:
     found = novas.look(cloud, [[answers.migration(6, status=status)]],
-                       answers.server('vm', task_state='migrating'))
+                       MIGRATING)
     assert found.phase == phase
 
 
@@ -420,7 +493,6 @@ def test_a_host_belongs_to_the_scope_that_the_engine_has_it_in(
     assert cluster.scoped('blue', named).scope_hosts == ({'a'} if expected else {'a', 'b'})
 
 
-MIGRATING = answers.server('vm', **{'OS-EXT-STS:task_state': 'migrating'})
 ELSEWHERE = [answers.migration(6, dest_compute='host3'), answers.migration(7, dest_compute='host4')]
 
 
@@ -461,7 +533,8 @@ ELSEWHERE = [answers.migration(6, dest_compute='host3'), answers.migration(7, de
      base.Progress(base.Stage.FAILED, 'Nova: migration error', 'm6', broken=True))])
 def test_what_is_said_of_a_live_migration(cloud: answers.Answers, migrations: Any, server: Any,
                                           expected: base.Progress) -> None:
-    assert novas.look(cloud, migrations, server) == expected
+    found = novas.look(cloud, migrations, server)
+    assert dataclasses.replace(found, version=None) == expected
 
 
 def test_of_disks_that_are_not_copied_the_options_are_named(cloud: answers.Answers) -> None:

@@ -254,6 +254,22 @@ def test_what_has_ended_or_is_cold_takes_no_slot(ready: Ready, other: Any) -> No
     assert ready.refused()[1] == 'no-slot'
 
 
+def test_record_that_does_not_change_takes_no_slot(ready: Ready) -> None:
+    ready.driver._conf.set_override('max_concurrent_per_source', 1, 'executor')
+    other = live('a', 'host1', 'host3', 'queued')
+    for seconds, refused in ((60.0, True), (3600.0, False)):
+        ready.changed['host1'] = [dataclasses.replace(other, updated_at=time.time() - seconds)]
+        if refused:
+            assert ready.refused()[1] == 'no-slot'
+        else:
+            ready.go()
+    flight = model.Flight('b', 'host1', 'host3', source='task')
+    ready.changed['host1'] = [live('a', 'host1', 'host3')]
+    ready.driver._conf.set_override('max_concurrent_per_source', 2, 'executor')
+    assert ready.refused(known=base.Known(flights=(flight,)))[1] == 'no-slot'
+    ready.go(known=base.Known(flights=(flight,), slotless=frozenset({'b'})))
+
+
 # What nova-scheduler may not know yet.
 
 SECONDS = 120

@@ -1,0 +1,126 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""How a task ends when Nova never finishes the record of its migration: pure rules.
+
+While Nova carries out a migration the server has a task state that says so. A record that
+is not over while the server has none was left behind: nova-compute was killed (Nova repairs
+records in ``running`` only), the instance was evacuated, or an administrator reset its
+state. Such a task ends by where the instance is:
+
+==================  ===========================  ==================================
+Server is on        Server is                    Task ends
+==================  ===========================  ==================================
+the destination     ACTIVE, PAUSED, (cold)       ``completed``
+                    SHUTOFF
+the destination     VERIFY_RESIZE, other         ``failed``
+either end          ERROR                        ``failed``, quarantined
+the source          anything else                ``failed``, not quarantined
+another host, none  anything                     ``cancelled``: others moved it
+either end          SOFT_DELETED, DELETED        ``cancelled``
+==================  ===========================  ==================================
+
+The same holds for a record that is ``completed`` while the server is still migrating on
+the destination. A server that stays in the task state of a migration keeps its task; the
+record then does not change, and an operator ends the task (``kronos task resolve``).
+
+Source: nova.compute.manager, _init_instance and _reset_live_migration (32 to 34).
+"""
+
+from kronos_nova import exception
+from kronos_nova import model
+from kronos_nova.constraints import statuses
+from kronos_nova.rebalancer.clients import api
+from kronos_nova.rebalancer.clients import nova_api
+from kronos_nova.rebalancer.executors import base
+from kronos_nova.rebalancer.store import rows
+
+ERROR = 'ERROR'
+DELETED = frozenset({'DELETED', 'SOFT_DELETED'})
+#: A contradiction lasts so long (seconds) before it is believed: Nova writes the server
+#: first and the record next.
+PATIENCE = 300.0
+#: And so long while the server has another task state: an evacuation, for example.
+BUSY_PATIENCE = 600.0
+#: A record must stay as it is for so long before that is noted.
+NOTED_AFTER = 60.0
+
+
+def judge_record(task: model.Task, migration: nova_api.Migration,
+                 server: model.Instance) -> base.Progress:
+    """Return what becomes of the task when this contradiction lasts.
+
+    :param migration: a record of ours that is not over, or that is ``completed`` too early.
+    :param server: has no task state of a migration, unless the record is ``completed``.
+    """
+    ending, broken = _judge_place(task, server), server.status == ERROR
+    where = f'the instance is {server.status} on {server.host or "no host"}'
+    return base.Progress(
+        base.Stage.LEFT, f'Nova left migration {migration.uuid} in status '
+                         f'{api.printable(migration.status)}, and {where}',
+        migration.uuid, broken=broken and ending is base.Stage.FAILED, ending=ending,
+        patience=PATIENCE if server.task_state is None else BUSY_PATIENCE)
+
+
+def _judge_place(task: model.Task, server: model.Instance) -> base.Stage:
+    if server.status in DELETED or server.host not in (task.from_host, task.to_host):
+        return base.Stage.CANCELLED
+    well = {statuses.ACTIVE, statuses.STOPPED} if task.method.cold else {
+        statuses.ACTIVE, statuses.PAUSED}
+    if server.host == task.to_host and server.status in well:
+        return base.Stage.COMPLETED
+    return base.Stage.FAILED
+
+
+def build_error(row: rows.TaskRow, progress: base.Progress) -> exception.MigrationError:
+    """Return why a task failed whose record Nova left behind."""
+    uuid = row.task.instance_uuid
+    if progress.broken:
+        return exception.InstanceInError(instance_uuid=uuid, problem=progress.detail)
+    if progress.held is not None:
+        return exception.AllocationsLeft(
+            instance_uuid=uuid, problem=f'{progress.detail}; {progress.held}')
+    return exception.MigrationAbandoned(instance_uuid=uuid, problem=progress.detail)
+
+
+class UnchangedRecords:
+    """Remembers since when the record of each migration has not changed.
+
+    Nova's own time of a record only tells one version from another: our clock and Nova's
+    may differ.
+    """
+
+    def __init__(self) -> None:
+        self._seen: dict[str, tuple[str, float]] = {}
+
+    def find_since(self, row: rows.TaskRow, version: str | None, now: float) -> float | None:
+        """Return since when this version is known; None: for less than NOTED_AFTER.
+
+        A predecessor's note in the row counts on.
+        """
+        task_id = row.task.task_id
+        if version is None:
+            self._seen.pop(task_id, None)
+            return None
+        seen = self._seen.get(task_id)
+        if seen is None:
+            noted = rows.find_unchanged_since(row.doubt, row.doubt_since)
+            seen = version, now if noted is None else min(now, noted)
+        elif seen[0] != version:
+            seen = version, now
+        self._seen[task_id] = seen
+        return seen[1] if now - seen[1] >= NOTED_AFTER else None
+
+    def forget_all_but(self, task_ids: set[str]) -> None:
+        """Drop what is known of other tasks."""
+        for task_id in self._seen.keys() - task_ids:
+            del self._seen[task_id]

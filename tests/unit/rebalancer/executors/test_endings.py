@@ -1,0 +1,163 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""Tasks whose migration Nova never finishes: they end, or lose their slots."""
+
+import dataclasses
+
+from oslo_utils import uuidutils
+import pytest
+
+from kronos_nova import exception
+from kronos_nova.model import TaskState
+from kronos_nova.rebalancer.executors import base
+from kronos_nova.rebalancer.executors import doubts
+from kronos_nova.rebalancer.store import decisions
+from kronos_nova.rebalancer.store import rows
+from tests.unit.rebalancer.executors import benches
+from tests.unit.rebalancer.store import cases
+
+MIGRATION = uuidutils.generate_uuid()
+#: The promise: within 15 minutes of the last change.
+PROMISE = 900.0
+
+
+@pytest.fixture
+def bench():
+    return benches.Bench()
+
+
+def left(ending, **fields):
+    return base.Progress(base.Stage.LEFT, 'Nova left it', MIGRATION, ending=ending,
+                         patience=300.0, **fields)
+
+
+@pytest.mark.parametrize(('found', 'state', 'error_type', 'quarantined'), [
+    (left(base.Stage.COMPLETED), TaskState.COMPLETED, None, None),
+    (left(base.Stage.CANCELLED), TaskState.CANCELLED, 'MigrationCancelled', None),
+    (left(base.Stage.FAILED), TaskState.FAILED, exception.MigrationAbandoned.wire_type, None),
+    (left(base.Stage.FAILED, held='m holds it'), TaskState.FAILED,
+     exception.AllocationsLeft.wire_type, 'for a while'),
+    (left(base.Stage.FAILED, broken=True), TaskState.FAILED,
+     exception.InstanceInError.wire_type, 'for ever')])
+def test_task_whose_record_was_left_ends_in_time(bench, found, state, error_type, quarantined):
+    bench.driver.answers['look'] = [
+        base.Progress(base.Stage.RUNNING, 'running', MIGRATION, phase='running'), found]
+    bench.plan()
+    learnt = bench.store.history('blue', bench.now).measured
+    bench.passes(2)
+    begun = bench.now
+    bench.passes(1)
+    assert bench.row().doubt == doubts.kept(base.Stage.LEFT, begun)
+    assert 'its record says otherwise' in doubts.said(bench.row())
+    while bench.row().task.state not in (TaskState.COMPLETED, TaskState.FAILED,
+                                         TaskState.CANCELLED):
+        bench.passes(1)
+        assert bench.now - begun < PROMISE
+    row = bench.row()
+    assert (row.task.state, row.error_type) == (state, error_type)
+    assert bench.now - begun > found.patience
+    assert [(a.migration_uuid, a.phases) for a in row.attempts] == [(MIGRATION, {})]
+    history = bench.store.history('blue', bench.now)
+    assert history.measured == learnt, 'learned costs do not count it'
+    held = bench.store.quarantines(bench.now)
+    assert [q.name for q in held] == [row.task.instance_uuid] * bool(quarantined)
+    assert [q.until is None for q in held] == [quarantined == 'for ever'] * len(held)
+    assert bench.store.flights() == ()
+
+
+def test_record_that_goes_on_after_all_ends_nothing(bench):
+    bench.driver.answers['look'] = [left(base.Stage.FAILED), base.Stage.RUNNING,
+                                    left(base.Stage.FAILED)]
+    bench.plan()
+    bench.passes(2)
+    assert bench.row().doubt is not None
+    bench.passes(1)
+    assert bench.row().doubt is None
+    bench.passes(20)
+    assert bench.row().task.state is TaskState.SUBMITTED, 'the time counts anew'
+
+
+def under_way(version):
+    return base.Progress(base.Stage.RUNNING, 'running', MIGRATION, version=version)
+
+
+def test_no_slot_is_held_for_ever_by_a_record_that_does_not_change(bench):
+    bench.driver.answers['look'] = [under_way('1'), under_way('2')]
+    bench.plan(cases.make_task)
+    bench.passes(2)
+    begun = bench.now
+    other = cases.save(bench.store, now=bench.now)[1][0]
+    while bench.store.task(other.task_id).worker is None:
+        bench.passes(1, seconds=60.0)
+        assert bench.now - begun < 3600.0, 'its slot is not free within an hour'
+    assert bench.now - begun > rows.SLOT_SECONDS
+    row = bench.row()
+    assert doubts.said(row) == doubts.UNCHANGED and not row.task.state.terminal
+    assert bench.driver.known.slotless == {row.task.instance_uuid}
+    assert [f.instance_uuid for f in bench.driver.known.flights] == [row.task.instance_uuid], (
+        'both hosts are still charged')
+    said = decisions.Said('me@here', 'lost')
+    assert bench.store.resolve_task(row.task.task_id, TaskState.FAILED, bench.now, said, 9.0) == []
+    bench.passes(2)
+    assert bench.row().task.state is TaskState.FAILED
+
+
+def test_record_that_changes_keeps_its_slot(bench):
+    bench.driver.answers['look'] = [lambda task: under_way(str(bench.now))]
+    bench.plan()
+    bench.passes(1)
+    other = cases.save(bench.store, now=bench.now)[1][0]
+    bench.passes(70, seconds=60.0)
+    assert bench.row().task.state is TaskState.UNKNOWN and bench.row().doubt is None
+    assert bench.store.task(other.task_id).worker is None
+
+
+def test_successor_counts_the_time_of_its_predecessor(bench):
+    bench.driver.answers['look'] = [under_way('1')]
+    bench.plan()
+    bench.passes(20)
+    since = bench.row().doubt_since
+    assert since is not None
+    bench.now += 120.0
+    successor = bench.new_worker('w2')
+    bench.passes(20, by=successor)
+    assert (bench.row().worker, bench.row().doubt_since) == ('w2', since)
+    bench.driver.answers['look'] = [under_way('2')]
+    bench.passes(2, by=successor)
+    assert bench.row().doubt is None
+
+
+def test_migration_is_bound_to_the_one_that_was_found(bench):
+    asked = []
+
+    class Driver(benches.Driver):
+        def bind_marker(self, marker, reference):
+            asked.append((marker, reference))
+            return marker
+    bench.driver = Driver()
+    bench.worker = bench.new_worker('w1')
+    bench.driver.answers['look'] = [under_way('1'), under_way('2')]
+    bench.plan()
+    bench.passes(4)
+    assert asked[0] == ('marker', 'req-1') and asked[-1] == ('marker', MIGRATION)
+
+
+def test_row_says_since_when_nova_has_changed_nothing(bench):
+    bench.plan()
+    bench.driver.answers['look'] = [base.Stage.RUNNING]
+    bench.passes(2)
+    row = dataclasses.replace(bench.row(), doubt=rows.note_unchanged(1000.4), doubt_since=1000.4)
+    assert doubts.said(row) == doubts.UNCHANGED
+    assert not rows.has_lost_slots(row.doubt, row.doubt_since, 1000.0 + rows.SLOT_SECONDS)
+    assert rows.has_lost_slots(row.doubt, row.doubt_since, 1001.0 + rows.SLOT_SECONDS)
+    assert not rows.has_lost_slots('unchanged@7', 1000.4, 1e9), 'an older executor wrote the time'
