@@ -18,8 +18,6 @@ from collections.abc import Callable
 from collections.abc import Iterable
 from collections.abc import Iterator
 import contextlib
-import getpass
-import socket
 from typing import Any
 
 from cliff import lister
@@ -131,7 +129,9 @@ def plain(text: str) -> str:
 
 def who() -> str:
     """Who gives a command, for what is kept of it."""
-    return f'{getpass.getuser()}@{socket.gethostname()}'
+    from kronos_nova.rebalancer.store import owners
+
+    return owners.name_operator()
 
 
 def check_scope(conf: Any, store: Any, scope: str) -> None:

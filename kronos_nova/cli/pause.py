@@ -77,7 +77,7 @@ class Resume(_database.DatabaseCommand):
             from kronos_nova import exception
 
             now = store.now()
-            if not store.resume(scope, now):
+            if not store.resume(scope, now, _database.who()):
                 paused = ', '.join(_what(p.scope) for p in store.pauses(now)) or 'nothing'
                 raise exception.ConfigError(
                     path='command line', field='--scope', problem=f'{_what(scope)} is not paused',

@@ -62,7 +62,7 @@ class LiftQuarantine(_database.DatabaseCommand):
         def act(conf: Any, store: Any) -> None:
             from kronos_nova import exception
 
-            if not store.lift(kind, name):
+            if not store.lift(kind, name, _database.who()):
                 raise exception.ConfigError(
                     path='command line', field=f'{kind} {name}', problem='it is not in quarantine',
                     remedy='kronos quarantine list shows what is')

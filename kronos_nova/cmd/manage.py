@@ -58,6 +58,11 @@ def _parsers(categories: Any) -> None:
     purge.add_argument('--older-than', required=True, metavar='AGE',
                        help='What ended longer ago: 30d, 12h, 1w, or seconds.')
     purge.set_defaults(action=_purge)
+    audit = actions.add_parser('audit', help='Print who has changed something by which command, '
+                                             'and why, the newest first.')
+    audit.add_argument('--limit', type=int, default=50, metavar='NUMBER',
+                       help='Print at most so many. Default: 50.')
+    audit.set_defaults(action=_audit)
 
 
 def _sync(conf: Any) -> int:
@@ -67,6 +72,7 @@ def _sync(conf: Any) -> int:
     try:
         store.refuse_other_machines(conf.executor.hosts)
         store.upgrade()
+        store.audit(_name_operator(), 'db sync', f'schema {schema.head()}')
     finally:
         store.close()
     print(f'The schema is at revision {schema.head()}.')
@@ -109,10 +115,37 @@ def _purge(conf: Any) -> int:
     try:
         store.check()
         count = store.purge(store.now() - age, judged=conf.engine.breaker_worse_plans,
-                            remembered=settling.remembered(_window(conf)))
+                            remembered=settling.remembered(_window(conf)),
+                            audited_before=store.now() - conf.engine.keep_audit_days * 86400)
+        store.audit(_name_operator(), 'db purge', f'{count} plans',
+                    f'older than {conf.category.older_than}')
     finally:
         store.close()
     print(f'{count} plans that ended more than {conf.category.older_than} ago are deleted.')
+    return 0
+
+
+def _name_operator() -> str:
+    from kronos_nova.rebalancer.store import owners
+
+    return owners.name_operator()
+
+
+def _audit(conf: Any) -> int:
+    from kronos_nova.cli import moments
+    from kronos_nova.cmd import _tool
+    from kronos_nova.rebalancer.store import database
+
+    database.must_exist(conf.database.connection)
+    store = _store(conf)
+    try:
+        store.check()
+        entries = store.audited(max(1, conf.category.limit))
+    finally:
+        store.close()
+    for entry in entries:
+        words = (entry.by, entry.command, entry.target, entry.reason)
+        print(moments.shown(entry.at), *(_tool.shown(word) for word in words if word))
     return 0
 
 

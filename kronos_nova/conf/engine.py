@@ -46,6 +46,10 @@ OPTS: list[cfg.Opt] = [
     cfg.IntOpt('keep_days', default=30, min=1,
                help='Days after which plans, and tasks that have ended, are deleted from the '
                     'database. Whatever is still live or in force stays.'),
+    cfg.IntOpt('keep_audit_days', default=365, min=1,
+               help='Days after which audit rows are deleted from the database: who has given '
+                    'which command, and why. They outlive the plans that they concern; see '
+                    'kronos-manage db audit.'),
     cfg.StrOpt('availability_zone',
                help='Plan only hosts of this availability zone: hosts of other zones belong to '
                     'no scope, and an executor with this option refuses moves to and from them. '

@@ -262,7 +262,9 @@ class Engine:
             count = self._store.purge(self._store.now() - self._conf.engine.keep_days * 86400,
                                       judged=self._conf.engine.breaker_worse_plans,
                                       remembered=settling.remembered(window),
-                                      seconds=FORGET_SECONDS)
+                                      seconds=FORGET_SECONDS, audited_before=(
+                                          self._store.now()
+                                          - self._conf.engine.keep_audit_days * 86400))
         except exception.StoreError as e:
             LOG.warning('Old plans are not deleted this time: %s', e)
         else:

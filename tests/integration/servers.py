@@ -113,7 +113,8 @@ class MariaDB:
         data = self._data
         self._server = Server(
             [self._daemon, '--no-defaults', f'--datadir={data}', f'--socket={data}/s',
-             f'--port={self.port}', '--bind-address=127.0.0.1',
+             # Another server that starts deletes temporary tables of a shared directory.
+             f'--port={self.port}', '--bind-address=127.0.0.1', f'--tmpdir={data}',
              '--innodb-flush-log-at-trx-commit=2', f'--pid-file={data}/pid', *self._root],
             self._log)
         self._server.wait_for(lambda: self._connect().close())

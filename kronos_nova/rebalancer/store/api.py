@@ -42,6 +42,7 @@ from kronos_nova.model import TaskState
 from kronos_nova.rebalancer import breakers
 from kronos_nova.rebalancer import timings
 from kronos_nova.rebalancer.store import agendas
+from kronos_nova.rebalancer.store import audits
 from kronos_nova.rebalancer.store import census
 from kronos_nova.rebalancer.store import database
 from kronos_nova.rebalancer.store import decisions
@@ -57,12 +58,14 @@ from kronos_nova.rebalancer.store import requests
 from kronos_nova.rebalancer.store import resolutions
 from kronos_nova.rebalancer.store import rows
 from kronos_nova.rebalancer.store import schema
+from kronos_nova.rebalancer.store import statements
 from kronos_nova.rebalancer.store import swaps
 from kronos_nova.rebalancer.store import tables
 from kronos_nova.rebalancer.store import tasks
 
 # Methods of the class have the names of these modules.
 from kronos_nova.rebalancer.store.agendas import Agenda
+from kronos_nova.rebalancer.store.audits import Entry
 from kronos_nova.rebalancer.store.census import Census
 from kronos_nova.rebalancer.store.decisions import Decision
 from kronos_nova.rebalancer.store.decisions import Said
@@ -80,6 +83,8 @@ _T = TypeVar('_T')
 WRITER_SECONDS = 300.0
 #: The longest rest between two batches of a purge.
 PURGE_REST = 1.0
+#: The name in the audit of a program that gives none.
+UNNAMED = 'unnamed'
 #: No cap: more than anybody migrates.
 UNLIMITED = 2**31
 
@@ -378,7 +383,8 @@ class Store:
             .where(budget.c.scope == scope, budget.c.spent_at >= since)).scalar_one()))
 
     def purge(self, older_than: float, *, judged: int = 3,
-              remembered: float = settling.REMEMBERED, seconds: float | None = None) -> int:
+              remembered: float = settling.REMEMBERED, seconds: float | None = None,
+              audited_before: float = 0.0) -> int:
         """Forget what ended before; returns the number of plans forgotten.
 
         Live tasks, running cooldowns, quarantines and pauses, completions of
@@ -388,15 +394,16 @@ class Store:
         :param judged: by so many plans of a scope its breaker decides.
         :param remembered: seconds that completed moves are asked for, as in
             :meth:`history`.
+        :param audited_before: forget audit rows that are older.
         :param seconds: begin no batch after so long; the next purge goes on. None: purge all.
         """
         with self._long_engine() as engine:
             run = (self._run if engine is self.engine
                    else functools.partial(self._run_on, engine))
-            return self._purge(run, older_than, judged, remembered, seconds)
+            return self._purge(run, older_than, judged, remembered, seconds, audited_before)
 
     def _purge(self, run: Callable[..., Any], older_than: float, judged: int, remembered: float,
-               seconds: float | None) -> int:
+               seconds: float | None, audited_before: float) -> int:
         started = time.monotonic()
         now = self.now()
         limit = min(older_than, now - remembered, now - settling.REMEMBERED)
@@ -404,7 +411,8 @@ class Store:
         steps: list[Callable[[sa.Connection], bool]] = [
             functools.partial(requests.purge, older_than=older_than, now=now),
             *(functools.partial(plans.purge_lapsed, table=table, limit=limit)
-              for table in plans.LAPSING)]
+              for table in plans.LAPSING),
+            lambda c: statements.delete_oldest(c, audits.column(), audited_before)]
         while seconds is None or time.monotonic() < started + seconds:
             began = time.monotonic()
             batch = run(functools.partial(plans.oldest, limit=limit, after=after), begin='')
@@ -563,9 +571,16 @@ class Store:
         :returns: the task and those that required it; None: nothing was
             written, since Nova may have been asked, or it is over or unknown.
         """
-        return self._run(lambda c: tasks.cancel(
-            c, task_id, now, error_type=rows.CANCELLED_TYPE,
-            error=f'Cancelled by {cancelled_by}: {reason}', instance_cooldown=instance_cooldown))
+        def step(connection: sa.Connection) -> list[model.Task] | None:
+            ended = tasks.cancel(
+                connection, task_id, now, error_type=rows.CANCELLED_TYPE,
+                error=f'Cancelled by {cancelled_by}: {reason}',
+                instance_cooldown=instance_cooldown)
+            if ended is not None:
+                audits.add(connection, Entry(
+                    now, cancelled_by, decisions.CANCELLED, f'task {task_id}', reason))
+            return ended
+        return self._run(step)
 
     def resolve_task(self, task_id: str, state: TaskState, now: float, said: Said,
                      instance_cooldown: float) -> list[model.Task] | None:
@@ -694,12 +709,23 @@ class Store:
         :param seconds: for how long; None: until :meth:`resume`.
         """
         found = Pause(scope, now, None if seconds is None else now + seconds, paused_by, reason)
-        self._run(lambda c: pauses.begin(c, found))
+
+        def step(connection: sa.Connection) -> None:
+            pauses.begin(connection, found)
+            audits.add(connection, Entry(now, paused_by, 'paused', _scope_name(scope), reason))
+        self._run(step)
         return found
 
-    def resume(self, scope: str | None, now: float) -> bool:
+    def resume(self, scope: str | None, now: float, by: str = UNNAMED) -> bool:
         """End the pause of the scope, or the cloud's; False: there was none."""
-        return self._run(lambda c: pauses.end(c, scope, now))
+        def step(connection: sa.Connection) -> bool:
+            held = [pause for pause in pauses.lasting(connection, now) if pause.scope == scope]
+            for pause in held:
+                audits.add(connection, Entry(
+                    now, by, 'resumed', _scope_name(scope),
+                    f'paused by {pause.paused_by}: {pause.reason}'))
+            return pauses.end(connection, scope, now)
+        return self._run(step)
 
     def pauses(self, now: float) -> list[Pause]:
         """Those in force; that of the cloud first."""
@@ -835,11 +861,35 @@ class Store:
         pairs of hosts known to be of different cells, and the services that fail."""
         return self._read(lambda c: quarantine.lasting(c, now))
 
-    def lift(self, kind: str, name: str) -> bool:
+    def lift(self, kind: str, name: str, by: str = UNNAMED) -> bool:
         """End the quarantine of an ``instance`` or ``host``, or forget that the
         ``disks`` of a host are its own or that two hosts are of different
         ``cells``; False: none."""
         if kind not in (plans.INSTANCE, plans.HOST, plans.DISKS, plans.CELLS):
             raise exception.StoreError(problem=f'has no quarantine for {kind!r}',
                                        remedy='Say instance, host, disks or cells.')
-        return self._run(lambda c: quarantine.lift(c, kind, name))
+
+        def step(connection: sa.Connection) -> bool:
+            reason = quarantine.find_reason(connection, kind, name)
+            if reason is not None:
+                now = float(connection.execute(sa.select(self._now())).scalar_one())
+                audits.add(connection, Entry(now, by, 'lifted', f'{kind} {name}', reason))
+            return quarantine.lift(connection, kind, name)
+        return self._run(step)
+
+    # The audit.
+
+    def audit(self, by: str, command: str, target: str, reason: str = '') -> None:
+        """Keep that a command has changed something which no other method writes down."""
+        def step(connection: sa.Connection) -> None:
+            now = float(connection.execute(sa.select(self._now())).scalar_one())
+            audits.add(connection, Entry(now, by, command, target, reason))
+        self._run(step)
+
+    def audited(self, limit: int) -> list[Entry]:
+        """Return the newest audit rows, newest first."""
+        return self._read(lambda c: audits.newest(c, limit))
+
+
+def _scope_name(scope: str | None) -> str:
+    return 'everything' if scope is None else f'scope {scope}'

@@ -26,6 +26,7 @@ from kronos_nova import exception
 from kronos_nova import model
 from kronos_nova.constraints import settling
 from kronos_nova.model import TaskState
+from kronos_nova.rebalancer.store import audits
 from kronos_nova.rebalancer.store import leases
 from kronos_nova.rebalancer.store import plans
 from kronos_nova.rebalancer.store import rows
@@ -228,6 +229,7 @@ def note(connection: sa.Connection, plan_id: str, now: float, verb: str, said: S
             decision_id=str(uuid.uuid4()), plan_id=plan_id, decided_at=now,
             decided_by=said.by[:tables.NAME_LENGTH], verb=verb, tasks=number,
             reason=said.reason))
+        audits.add(connection, audits.Entry(now, said.by, verb, f'plan {plan_id}', said.reason))
 
 
 def of(connection: sa.Connection, plan_id: str) -> list[Decision]:

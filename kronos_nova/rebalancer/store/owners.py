@@ -22,6 +22,7 @@ kernel both differ.
 
 from collections.abc import Iterable
 import os
+import pwd
 import socket
 
 from oslo_utils import uuidutils
@@ -52,6 +53,27 @@ def boot_id() -> str:
 def name() -> str:
     """A new name for this process, at most 255 characters."""
     return f'{socket.gethostname()}:{boot_id()}:{os.getpid()}:{uuidutils.generate_uuid()}'
+
+
+def name_operator() -> str:
+    """Name the real user of this process, and the machine.
+
+    Anybody can set variables of the environment: a name in these is only shown, as not
+    authenticated.
+    """
+    uid = os.getuid()
+    try:
+        name = pwd.getpwuid(uid).pw_name
+    except KeyError:
+        name = f'uid {uid}'
+    claimed = next((os.environ[variable] for variable in ('SUDO_USER', 'LOGNAME', 'USER')
+                    if os.environ.get(variable)), name)
+    other = '' if claimed == name else f' (not authenticated: {_printable(claimed)[:64]})'
+    return f'{name}@{socket.gethostname()}{other}'
+
+
+def _printable(text: str) -> str:
+    return ' '.join(text.encode('utf-8', 'replace').decode().split())
 
 
 def elsewhere(names: Iterable[str]) -> list[str]:

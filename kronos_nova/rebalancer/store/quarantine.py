@@ -98,8 +98,17 @@ def lasting(connection: sa.Connection, now: float) -> list[Quarantine]:
                 .order_by(_table.c.kind, _table.c.name))]
 
 
+def find_reason(connection: sa.Connection, kind: str, name: str) -> str | None:
+    """Return why it is in quarantine; None: it is not."""
+    return connection.scalar(sa.select(_table.c.reason).where(
+        _table.c.kind == kind, _table.c.name == _stored_name(kind, name)))
+
+
+def _stored_name(kind: str, name: str) -> str:
+    return ' '.join(sorted(name.split())) if kind == plans.CELLS else name
+
+
 def lift(connection: sa.Connection, kind: str, name: str) -> bool:
-    if kind == plans.CELLS:
-        name = ' '.join(sorted(name.split()))
+    name = _stored_name(kind, name)
     return connection.execute(
         sa.delete(_table).where(_table.c.kind == kind, _table.c.name == name)).rowcount == 1

@@ -278,6 +278,18 @@ decision = table(
     sa.Index('decision_told', 'told'),
 )
 
+#: Commands that have changed something; without a foreign key, so that they outlive plans.
+audit = table(
+    'audit',
+    sa.Column('number', sa.Integer, primary_key=True, autoincrement=True),
+    sa.Column('at', sa.Double, nullable=False),
+    sa.Column('by_name', name(), nullable=False),
+    sa.Column('command', sa.String(32), nullable=False),
+    sa.Column('target', text(), nullable=False),
+    sa.Column('reason', text(), nullable=False),
+    sa.Index('audit_at', 'at'),
+)
+
 #: Since when plans of a scope have wanted to move instances for balance's sake.
 wish = table(
     'wish',

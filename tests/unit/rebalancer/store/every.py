@@ -16,6 +16,7 @@
 from tests.unit.rebalancer.store import agendas
 from tests.unit.rebalancer.store import approvals
 from tests.unit.rebalancer.store import asked
+from tests.unit.rebalancer.store import auditing
 from tests.unit.rebalancer.store import cases
 from tests.unit.rebalancer.store import exact
 from tests.unit.rebalancer.store import faults
@@ -25,6 +26,6 @@ from tests.unit.rebalancer.store import measuring
 from tests.unit.rebalancer.store import requested
 from tests.unit.rebalancer.store import swapping
 
-MODULES = (cases, agendas, faults, exact, approvals, asked, hooks, kept, measuring, requested,
-           swapping)
+MODULES = (cases, agendas, faults, exact, approvals, asked, auditing, hooks, kept, measuring,
+           requested, swapping)
 ALL = [case for module in MODULES for case in module.ALL]

@@ -287,7 +287,7 @@ OWED = '0b7c4d1e-5f2a-4c86-9d3b-7e1a2c4f6b80'
 TAKING = {'acquire_lease', 'retake', 'claim', 'adopt', 'expire', 'settle_swaps', 'take_owed'}
 #: What people say, and the deletion of what has ended: nobody's turn.
 NOBODYS = {'pause', 'resume', 'lift', 'cancel', 'resolve_task', 'approve', 'reject', 'cancel_plan',
-           'save_wanted', 'purge', 'upgrade'}
+           'save_wanted', 'purge', 'upgrade', 'audit'}
 #: Of itself, for those who look.
 ITS_OWN = {'present', 'leave', 'record_outage', 'end_outage'}
 #: Steps of other modules, which say themselves what fences them.

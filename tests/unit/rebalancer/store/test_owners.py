@@ -13,6 +13,8 @@
 
 """Which machine a process is on, and what SQLite cannot be used for."""
 
+import os
+import pwd
 import socket
 
 from oslo_config import cfg
@@ -171,3 +173,22 @@ def test_a_database_in_memory_is_refused_with_what_to_use(url):
     assert str(error.value) == str(exception.StoreError(
         problem='is SQLite in memory, which no other process sees',
         remedy='Give [database] connection a file, or use MariaDB or PostgreSQL.'))
+
+
+@pytest.mark.parametrize('variable', ['LOGNAME', 'SUDO_USER', 'USER'])
+def test_an_operator_is_named_by_uid_and_not_by_the_environment(monkeypatch, variable):
+    for each in ('LOGNAME', 'SUDO_USER', 'USER'):
+        monkeypatch.delenv(each, raising=False)
+    mine = f'{pwd.getpwuid(os.getuid()).pw_name}@{socket.gethostname()}'
+    assert owners.name_operator() == mine
+    monkeypatch.setenv(variable, 'mallory\n\x1b[2J')
+    assert owners.name_operator() == f'{mine} (not authenticated: mallory \x1b[2J)'
+    monkeypatch.setenv(variable, mine.partition('@')[0])
+    assert owners.name_operator() == mine
+
+
+def test_a_uid_without_an_account_is_its_number(monkeypatch):
+    for each in ('LOGNAME', 'SUDO_USER', 'USER'):
+        monkeypatch.delenv(each, raising=False)
+    monkeypatch.setattr(os, 'getuid', lambda: 4_000_000_000)
+    assert owners.name_operator() == f'uid 4000000000@{socket.gethostname()}'

@@ -1,0 +1,53 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""Audit rows: who has changed the database by which command, and why."""
+
+import dataclasses
+from typing import Any
+
+import sqlalchemy as sa
+
+from kronos_nova.rebalancer.store import tables
+
+_audit = tables.audit
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Entry:
+    """One command. ``target`` is the plan, task, scope or host that it changed."""
+
+    at: float
+    by: str
+    command: str
+    target: str
+    reason: str
+
+
+def add(connection: sa.Connection, entry: Entry) -> None:
+    """Write an audit row in the transaction of the change itself."""
+    connection.execute(sa.insert(_audit).values(
+        at=entry.at, by_name=entry.by[:tables.NAME_LENGTH], command=entry.command[:32],
+        target=entry.target, reason=entry.reason))
+
+
+def newest(connection: sa.Connection, limit: int) -> list[Entry]:
+    """Return the newest entries, newest first."""
+    return [Entry(row.at, row.by_name, row.command, row.target, row.reason)
+            for row in connection.execute(
+                sa.select(_audit).order_by(_audit.c.at.desc(), _audit.c.number.desc())
+                .limit(limit))]
+
+
+def column() -> sa.Column[Any]:
+    """Return the column by which rows are purged."""
+    return _audit.c.at

@@ -1,0 +1,89 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+
+"""Every command that changes something leaves an audit row, which outlives its plan.
+
+Each function takes a store with an upgraded, empty database, as in :mod:`cases`.
+"""
+
+from kronos_nova.rebalancer.store import decisions
+from tests.unit.rebalancer.store import cases
+from tests.unit.rebalancer.store.cases import NOW
+
+
+def written(store):
+    """The audit without times, oldest first."""
+    return [(entry.by, entry.command, entry.target, entry.reason)
+            for entry in reversed(store.audited(99))]
+
+
+def a_breaker_s_pause_that_an_operator_ends_is_audited(store):
+    store.trip(cases.lease_of(store), NOW, seconds=None, paused_by='breaker', reason='3 bad plans')
+    assert written(store) == [], 'no operator has opened it'
+    assert store.resume('blue', NOW + 1, 'ann@ctl1')
+    assert written(store) == [
+        ('ann@ctl1', 'resumed', 'scope blue', 'paused by breaker: 3 bad plans')]
+    assert not store.resume('blue', NOW + 2, 'bob@ctl1') and len(written(store)) == 1
+    store.pause(None, NOW + 2, seconds=None, paused_by='bob@ctl1', reason='works')
+    store.resume(None, NOW + 3, 'ann@ctl1')
+    assert written(store)[1:] == [
+        ('bob@ctl1', 'paused', 'everything', 'works'),
+        ('ann@ctl1', 'resumed', 'everything', 'paused by bob@ctl1: works')]
+
+
+def a_quarantine_that_is_lifted_is_audited(store):
+    store.keeps_disks('h2', NOW, 60, 'local disks')
+    store.other_cells('h3', 'h1', NOW, 60, 'not found')
+    assert store.lift('disks', 'h2', 'ann@ctl1') and store.lift('cells', 'h3 h1', 'ann@ctl1')
+    assert not store.lift('disks', 'h2', 'ann@ctl1')
+    assert written(store) == [('ann@ctl1', 'lifted', 'disks h2', 'local disks'),
+                              ('ann@ctl1', 'lifted', 'cells h3 h1', 'not found')]
+
+
+def what_ends_a_task_or_a_plan_is_audited_once(store):
+    plan_id, (task,), _ = cases.save(store)
+    store.cancel(task.task_id, NOW, cancelled_by='ann@ctl1', reason='no', instance_cooldown=1)
+    assert store.cancel(task.task_id, NOW, cancelled_by='ann@ctl1', reason='no',
+                        instance_cooldown=1) is None
+    other, _, _ = cases.save(store)
+    said = decisions.Said('bob@ctl1', 'wrong')
+    store.cancel_plan(other, NOW, said, 1)
+    store.cancel_plan(other, NOW, said, 1)
+    assert written(store) == [('ann@ctl1', 'cancelled', f'task {task.task_id}', 'no'),
+                              ('bob@ctl1', 'cancelled', f'plan {other}', 'wrong')]
+
+
+def the_audit_outlives_the_plan_and_ends_by_its_own_age(store):
+    plan_id, _, _ = cases.save(store)
+    store.cancel_plan(plan_id, NOW, decisions.Said('bob@ctl1', 'wrong'), 1)
+    assert store.purge(0.0 + 2**31) == 1
+    assert store.plan(plan_id) is None and len(written(store)) == 1
+    store.purge(0.0 + 2**31, audited_before=NOW)
+    assert len(written(store)) == 1
+    store.purge(0.0 + 2**31, audited_before=NOW + 1)
+    assert written(store) == []
+
+
+def what_no_other_method_writes_down_is_audited_with_the_time_of_the_database(store):
+    before = store.now()
+    store.audit('ann@' + 'x' * 300, 'db purge', '3 plans', 'older than 30d')
+    entry, = store.audited(1)
+    assert before - 5 < entry.at < store.now() + 5 and len(entry.by) == 255
+    assert (entry.command, entry.target, entry.reason) == ('db purge', '3 plans', 'older than 30d')
+
+
+ALL = [
+    a_breaker_s_pause_that_an_operator_ends_is_audited, a_quarantine_that_is_lifted_is_audited,
+    what_ends_a_task_or_a_plan_is_audited_once,
+    the_audit_outlives_the_plan_and_ends_by_its_own_age,
+    what_no_other_method_writes_down_is_audited_with_the_time_of_the_database]
