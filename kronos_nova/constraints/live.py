@@ -33,13 +33,18 @@ TRUE = frozenset({'1', 't', 'true', 'on', 'y', 'yes'})
 EXTRA_SPECS = frozenset({
     'accel:device_profile', 'hw:mem_encryption', 'hw:tpm_version', 'pci_passthrough:alias'})
 IMAGE = frozenset({'hw_mem_encryption', 'hw_tpm_version'})
+#: What an instance claims without a device.
+PLAIN_CLAIMS = frozenset({'VCPU', 'PCPU', 'MEMORY_MB', 'DISK_GB'})
+#: Nova's trait of PCI devices that serve one instance only.
+#: Source: nova.compute.pci_placement_translator.
+ONE_TIME_USE = 'HW_PCI_ONE_TIME_USE'
 
 
 def marked(instance: model.Instance) -> bool:
     """Quickly: the rule below may have a no; else it has none."""
     return (instance.power_state not in (None, RUNNING, PAUSED)
             or bool(instance.extra_specs and not EXTRA_SPECS.isdisjoint(instance.extra_specs))
-            or hypervisor.VGPU in instance.claims
+            or not PLAIN_CLAIMS.issuperset(instance.claims)
             or any(key.endswith(f':{hypervisor.VGPU}') for key in instance.extra_specs or ())
             or bool(instance.image_properties and not IMAGE.isdisjoint(
                 instance.image_properties)))
@@ -47,6 +52,16 @@ def marked(instance: model.Instance) -> bool:
 
 def true(text: str | None) -> bool:
     return text is not None and text.strip().lower() in TRUE
+
+
+def _uses_one_time_device(instance: model.Instance, host: model.Host) -> bool:
+    """Whether a device that may be the instance's is reserved for ever once it is left.
+
+    Allocations are known by class alone: any such device in use counts.
+    """
+    return any(ONE_TIME_USE in provider.traits and provider.used.get(name)
+               for provider in host.nested for name in provider.inventories
+               if instance.claims.get(name))
 
 
 def devices(view: views.View, move: model.Move) -> model.Rejection | None:
@@ -59,6 +74,10 @@ def devices(view: views.View, move: model.Move) -> model.Rejection | None:
     if extra_specs.get('accel:device_profile'):
         return model.Rejection('accelerators', f'instance {uuid} has accelerators of Cyborg, with '
                                                'which Nova moves nothing')
+    source = view.host(move.from_host)
+    if source is not None and _uses_one_time_device(instance, source):
+        return model.Rejection('one-time-use', f'instance {uuid} has a PCI device for one use: '
+                                               'a move uses up one more')
     if statuses.method(instance.status) is model.Method.COLD:
         return None
     if instance.power_state not in (None, RUNNING, PAUSED):

@@ -39,6 +39,7 @@ REMEDIES: dict[str, str | None] = {
     'vtpm': 'a flavor with hw:tpm_secret_security=host',
     'accelerators': None,
     'pci-passthrough': 'an alias that Nova moves live, named in live_migratable_pci_aliases',
+    'one-time-use': None,
     'post-copy': 'live_migration_permit_post_copy is off on the compute nodes, and here',
     'vgpu-hypervisor': 'QEMU 8.1.0 or later on both hosts',
     # The hosts.

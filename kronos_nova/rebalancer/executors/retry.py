@@ -42,8 +42,9 @@ NOT_THE_INSTANCE = frozenset({
 FINAL = frozenset({
     'copies-disk', 'quarantined', 'locked', 'method-changed', 'opted-out', 'owner-opted-out',
     'project-opted-out', 'tenant-without-aggregate', 'accelerators', 'power-state',
-    'memory-encryption', 'vtpm', 'pci-passthrough', 'post-copy', 'affinity-unmovable',
-    'source-reshaped', 'source-overcommitted', 'placement-refuses-everywhere'})
+    'memory-encryption', 'vtpm', 'pci-passthrough', 'post-copy', 'one-time-use',
+    'affinity-unmovable', 'source-reshaped', 'source-overcommitted',
+    'placement-refuses-everywhere'})
 #: Nor is there anything left to do.
 GONE = 'no-such-instance'
 #: Nor these, and waiting helps: the same destination is tried again.

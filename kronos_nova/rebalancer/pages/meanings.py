@@ -40,6 +40,7 @@ MEANINGS = {
     'pci-passthrough': (
         'Its flavor has pci_passthrough:alias with an alias that is not in '
         'live_migratable_pci_aliases: not moved live.'),
+    'one-time-use': 'It has a PCI device for one use: a move uses up one more.',
     'post-copy': (
         'It has a VFIO device or a vGPU, and live_migration_permit_post_copy is set: QEMU does not '
         'move it live.'),

@@ -63,6 +63,11 @@ CASES = {
                                           'hw:tpm_secret_security': 'deployment'}}},
     'pci-passthrough': {'instance': {'extra_specs': {'pci_passthrough:alias': 'ok:1, gpu:2'}},
                         'options': {'live_migratable_pci_aliases': frozenset({'ok'})}},
+    'one-time-use': {
+        'instance': {'claims': {'CUSTOM_PCI_1': 1}},
+        'hosts': {'a': host('a', nested=(model.Provider(
+            'n', inventories={'CUSTOM_PCI_1': model.Inventory(total=1)},
+            used={'CUSTOM_PCI_1': 1}, traits=frozenset({'HW_PCI_ONE_TIME_USE'})),))}},
     'post-copy': {'instance': {'extra_specs': {'pci_passthrough:alias': 'ok:1'}},
                   'options': {'live_migratable_pci_aliases': frozenset({'ok'}),
                               'live_migration_permit_post_copy': True}},
@@ -290,3 +295,20 @@ def test_vgpu_is_not_moved_live_while_post_copy_is_permitted(instance):
     assert judge(instance=instance) != 'post-copy'
     shown = model.Instance(rules.UUID, 'a', **instance)
     assert live.marked(shown), 'the simulation shows it to the rule'
+
+
+@pytest.mark.parametrize(('status', 'used', 'traits', 'rule'), [
+    ('ACTIVE', 1, {'HW_PCI_ONE_TIME_USE'}, 'one-time-use'),
+    ('SHUTOFF', 1, {'HW_PCI_ONE_TIME_USE'}, 'one-time-use'),
+    ('ACTIVE', 0, {'HW_PCI_ONE_TIME_USE'}, None), ('ACTIVE', 1, {'HW_PCI_LIVE_MIGRATABLE'}, None)])
+def test_device_for_one_use_pins_its_instance_however_it_would_move(status, used, traits, rule):
+    device = model.Provider('n', inventories={'CUSTOM_PCI_1': model.Inventory(total=1)},
+                            used={'CUSTOM_PCI_1': used}, traits=frozenset(traits))
+    instance = model.Instance(rules.UUID, 'a', status=status, claims={'CUSTOM_PCI_1': 1})
+    hosts = {'a': host('a', nested=(device,)), 'b': host('b')}
+    view = cluster_view.ClusterView(
+        model.Cluster(hosts, {rules.UUID: instance}, {h: model.Service(h) for h in hosts},
+                      scope_hosts=frozenset(hosts)), model.Options(cold_migrate_stopped=True))
+    found = live.devices(view, phase('evacuate'))
+    assert (found.rule if found else None) == rule
+    assert live.marked(instance), 'the simulation shows it to the rule'
