@@ -21,6 +21,7 @@ import os
 from typing import Any
 
 from oslo_config import cfg
+from oslo_utils import uuidutils
 
 from kronos_nova import exception
 from kronos_nova import model
@@ -102,10 +103,17 @@ def absent(field: str, given: str, known: Collection[str],
            problem: str) -> exception.ConfigError:
     """Of a name that the cloud does not have, with the one that is meant, if one is near."""
     near = difflib.get_close_matches(given, list(known), 1, 0.8)
+    if near:
+        remedy = f'Is {near[0]} meant?'
+    elif field == 'HOST':
+        remedy = 'kronos host list has the names of all hosts.'
+    elif uuidutils.is_uuid_like(given):
+        remedy = 'Give the UUID of an instance.'
+    else:
+        remedy = ('Give the UUID of an instance, since several may have one name: openstack '
+                  'server show NAME -c id prints it.')
     return exception.ConfigError(
-        path='command line', field=field, problem=f'{given}: {problem}',
-        remedy=f'Is {near[0]} meant?' if near else 'kronos host list has the names of all hosts.'
-        if field == 'HOST' else 'Give the UUID of an instance.')
+        path='command line', field=field, problem=f'{given}: {problem}', remedy=remedy)
 
 
 def recorded(conf: cfg.ConfigOpts, policy_set: policy.PolicySet, directory: str) -> Seen:

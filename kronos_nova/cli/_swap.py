@@ -39,6 +39,10 @@ class Asked:
 
 def ask(prog: str, files: Sequence[str], asked: Asked) -> _again.Found:
     """:raises KronosException: something cannot be read, or they cannot change places at all."""
+    if len(set(asked.uuids)) == 1:
+        raise exception.ConfigError(
+            path='command line', field='INSTANCE', problem=f'{asked.uuids[0]} is named twice',
+            remedy='Give the UUIDs of two instances that are to change places.')
     conf, policy_set = _cloud.configuration(
         prog, files, 'Has two instances change places.', live=True)
     if asked.carry_out and conf.engine.dry_run:

@@ -125,15 +125,17 @@ def _nothing(store: Any, plan: str, about: str) -> Exception:
     from kronos_nova.cli import _plans
 
     row = store.plan(plan)
-    waiting = '; '.join(f'{w.plan_id} ({w.moves} moves)' for w in store.waiting(store.now()))
+    waiting = '; '.join(f'{w.plan_id} ({w.moves} {"move" if w.moves == 1 else "moves"})'
+                        for w in store.waiting(store.now()))
     remedy = f'For approval wait: {waiting or "none"}. kronos plan list shows the newest plans.'
     if row is None:
         return _wrong(plan, 'there is no such plan', remedy)
     if row.dry_run:
         return _wrong(plan, 'it was made in a dry run, of which nothing is carried out',
                       remedy)
-    states = _plans.states(store.tasks(plan)).get(plan, 'it has no moves')
-    return _wrong(plan, f'nothing of it that is meant {about}: {states}', remedy)
+    states = _plans.states(store.tasks(plan)).get(plan)
+    return _wrong(plan, 'it has no moves' if states is None else
+                  f'it has no move that {about}; its tasks are: {states}', remedy)
 
 
 def _wrong(field: str, problem: str, remedy: str) -> Exception:

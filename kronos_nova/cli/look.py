@@ -92,6 +92,11 @@ def _loads(loads: Iterable[Any], nested: bool) -> Any:
         for of in loads)
 
 
+def _format_usage(usage: float) -> str:
+    """Write a usage in the unit of its query, with no exponent."""
+    return f'{usage:,.0f}'.replace(',', ' ') if abs(usage) >= 1000 else f'{usage:.4g}'
+
+
 def _fields(found: Any, nested: bool) -> Iterable[tuple[str, Any]]:
     from kronos_nova.cmd import _tool
 
@@ -105,7 +110,7 @@ def _fields(found: Any, nested: bool) -> Iterable[tuple[str, Any]]:
     yield 'Usage', [{'name': _tool.shown(s.policy), 'usage': s.usage, 'ratio': s.ratio}
                     for s in portrait.shares] if nested else '\n'.join(
         f'{_tool.shown(s.policy)}: ' + (
-            'not known' if s.usage is None else f'{s.usage:g}'
+            'not known' if s.usage is None else _format_usage(s.usage)
             + ('' if s.ratio is None else f', {s.ratio:.4f} of the host'))
         for s in portrait.shares)
     yield 'Held', [{'rule': no.rule, 'detail': _tool.shown(no.detail)} for no in portrait.held

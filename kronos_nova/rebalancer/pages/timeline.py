@@ -103,7 +103,7 @@ def _as_it_went(section: values.Section, moves: Sequence[values.MoveLine]) -> Dr
         rows = tuple(_row(m, y + HEAD + n * ROW, scale, section.seen)
                      for n, m in enumerate(group))
         height = HEAD + len(group) * ROW
-        waves.append(Wave(group[0].wave + 1, y, height, scale.begin, scale.end - scale.begin,
+        waves.append(Wave(group[0].wave, y, height, scale.begin, scale.end - scale.begin,
                           rows))
         y += height + 6
     ticks = tuple(Tick(mark.place, words.clock(mark.value, days))
@@ -136,12 +136,12 @@ def _planned(moves: Sequence[values.MoveLine]) -> Drawing:
     for group, span, width in zip(groups, spans, share, strict=True):
         scale = scales.Scale(0.0, span or 1.0, x + 8, x + max(9.0, width - 8))
         rows = tuple(Row(m.number, label(m), y + HEAD + n * ROW, scale.at(m.begins),
-                         f'{words.offset(m.begins)} after wave {m.wave + 1} begins')
+                         f'{words.offset(m.begins)} after wave {m.wave} begins')
                      for n, m in enumerate(group))
         height = HEAD + len(group) * ROW
         marks = scales.times(scale, max(1, int(width // 90))) if span else (
             scales.Mark(scale.begin, 0.0),)
-        waves.append(Wave(group[0].wave + 1, y, height, round(x, 1), round(width, 1), rows,
+        waves.append(Wave(group[0].wave, y, height, round(x, 1), round(width, 1), rows,
                           tuple(Tick(m.place, words.offset(m.value)) for m in marks)))
         x, y = x + width + 14, y + height + 6
     return Drawing(WIDTH, y, tuple(waves), (), False)

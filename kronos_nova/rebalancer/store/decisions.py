@@ -75,8 +75,9 @@ class Waiting:
 
     def __str__(self) -> str:
         lapses = datetime.datetime.fromtimestamp(self.until, datetime.UTC)
-        return (f'plan {self.plan_id} waits for approval of {self.moves} moves (kronos plan '
-                f'approve, or reject); it lapses at {lapses.isoformat(timespec="minutes")}')
+        moves = f'{self.moves} move' if self.moves == 1 else f'{self.moves} moves'
+        return (f'plan {self.plan_id} waits for approval of {moves} (kronos plan approve, or '
+                f'reject); it lapses at {lapses.isoformat(timespec="minutes")}')
 
 
 def waiting(connection: sa.Connection, now: float, scope: str | None = None) -> list[Waiting]:

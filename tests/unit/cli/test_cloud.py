@@ -19,14 +19,17 @@ import types
 from oslo_config import cfg
 import pytest
 
+from kronos_nova import exception
 from kronos_nova import model
 from kronos_nova.cli import _again
 from kronos_nova.cli import _cloud
+from kronos_nova.cli import _swap
 from kronos_nova.cmd import _wiring
 from kronos_nova.conf import opts
 from kronos_nova.model import TaskState
 from kronos_nova.rebalancer.snapshots import recorder
 from kronos_nova.rebalancer.store import api
+from kronos_nova.rebalancer.store import decisions
 from tests.unit import clouds
 from tests.unit.rebalancer.store import approvals
 from tests.unit.rebalancer.store import cases
@@ -156,3 +159,17 @@ def test_only_what_has_moved_is_reverted_and_what_ended_otherwise_retried(state)
     if state is TaskState.COMPLETED:
         found = _again.back(row(state, to_host='h9'))
         assert (found.from_host, found.hosts) == ('h9', ('h1',))
+
+
+def test_an_instance_named_twice_does_not_change_places():
+    uuid = clouds.uuid_of('1')
+    asked = _swap.Asked((uuid, uuid), None, decisions.Said('root', 'a reason', None), True)
+    with pytest.raises(exception.ConfigError, match=f'{uuid} is named twice'):
+        _swap.ask('kronos swap', [], asked)
+
+
+@pytest.mark.parametrize(('given', 'remedy'), [
+    ('web-1', 'openstack server show NAME -c id prints it'),
+    (clouds.uuid_of('7'), 'Give the UUID of an instance.')])
+def test_a_name_in_place_of_a_uuid_has_a_remedy_of_its_own(given, remedy):
+    assert remedy in str(_cloud.absent('INSTANCE', given, [clouds.uuid_of('1')], 'there is none'))

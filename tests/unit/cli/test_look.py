@@ -82,3 +82,9 @@ def test_when_an_instance_may_move_next_is_said_in_words(held, wait, holds, said
     portrait = portraits.InstancePortrait(
         None, (), tuple(model.Rejection(rule, '') for rule in held), holds, wait, {})
     assert look._next(portrait, 1000.0) == said
+
+
+@pytest.mark.parametrize(('usage', 'shown'), [
+    (68_719_476_736.0, '68 719 476 736'), (1.25, '1.25'), (0.33333333, '0.3333'), (0.0, '0')])
+def test_a_usage_has_no_exponent(usage, shown):
+    assert look._format_usage(usage) == shown

@@ -112,7 +112,7 @@ def test_of_very_many_arrows_the_widest_are_drawn_and_the_rest_counted():
 def test_every_move_has_its_row_in_its_wave_inside_the_drawing(section):
     found = timeline.draw(section)
     assert [row.number for wave in found.waves for row in wave.rows] == [1, 2, 3, 4, 5, 6]
-    assert [wave.number for wave in found.waves] == [1, 2]
+    assert [wave.number for wave in found.waves] == [0, 1]
     for wave in found.waves:
         for row in wave.rows:
             assert wave.y < row.y < wave.y + wave.height <= found.height
