@@ -144,6 +144,12 @@ CASES = {
         pair('kronos_lease_epoch', '1+1', 7, minutes=30), 10, [BAD]),
     'KronosHostsUndrained': (
         pair('kronos_undrained_hosts', 1, 0, minutes=400), 380, [BAD]),
+    'KronosPlanAwaitsApproval': (
+        [series('kronos_tasks', '_x3 3x60', scope='bad', phase=phase, state='pending', **daemon)
+         for phase in ('spread', 'evacuate') for daemon in (DAEMON, OTHER)]
+        + [series('kronos_tasks', '3x60', scope='good', phase='spread', state='queued', **DAEMON),
+           series('kronos_tasks', '0x60', scope='good', phase='spread', state='pending',
+                  **DAEMON)], 16, [BAD]),
     # Both engines tell the same of one worker without scores; another worker has some.
     'KronosSchedulerBlind': (
         [series('kronos_scheduler_scored_hosts', f'{hosts}x60', worker=worker, **file, **daemon)
@@ -319,7 +325,8 @@ def exists(name):
 
 def queries():
     board = json.loads(DASHBOARD.read_text())
-    return [target['expr'] for panel in board['panels'] for target in panel.get('targets', ())]
+    return [target['expr'] for panel in board['panels'] for target in panel.get('targets', ())
+            ] + [annotation['expr'] for annotation in board['annotations']['list']]
 
 
 def choices():
@@ -379,6 +386,9 @@ def asked(title):
 
 def test_the_dashboard_counts_what_is_paused_or_dead_and_nothing_twice(tmp_path):
     paused, dead = asked('Paused scopes'), asked('Daemons not ready')
+    tasks = [series('kronos_tasks', f'{n}x30', scope='blue', phase='spread', state=state, **daemon)
+             for state, n in (('pending', 5), ('queued', 2), ('submitted', 1))
+             for daemon in (DAEMON, OTHER)]
     scopes = [series('kronos_scope_configured', '1x30', scope=scope, **daemon)
               for scope in ('blue', 'red') for daemon in (DAEMON, OTHER)]
     scopes += [series('kronos_scope_paused', f'{n}x30', scope=scope, **daemon)
@@ -394,6 +404,12 @@ def test_the_dashboard_counts_what_is_paused_or_dead_and_nothing_twice(tmp_path)
              dead, 1),
             ([*daemons('up', 0, 0, minutes=30), series('up', '0x30', job='node')], dead, 2),
             (daemons('kronos_ready', 1, 1, minutes=30), dead, 0),
+            (tasks, asked('Tasks under way'), 3), ([], asked('Tasks under way'), 0),
+            (tasks, asked('Waiting for approval'), 5), ([], asked('Waiting for approval'), 0),
+            # A cloud of many hosts does not draw a line for each of them.
+            ([series('kronos_host_score_ratio', f'0.{n:03}x30', scope='blue', policy='cpu',
+                     host=f'h{n}', **DAEMON) for n in range(100)],
+             f'count({asked("Highest scores of hosts")})', 20),
             # Two engines move, each its own scopes; in a dry run both plan all.
             ([series('kronos_planned_moves_total', '0+2x30', scope='blue', phase='spread',
                      dry_run='false', **daemon) for daemon in (DAEMON, OTHER)],
@@ -408,6 +424,31 @@ def test_the_dashboard_counts_what_is_paused_or_dead_and_nothing_twice(tmp_path)
     file = tmp_path / 'test.yml'
     file.write_text(yaml.safe_dump({'rule_files': [], 'tests': tests}))
     assert 'SUCCESS' in run([promtool(), 'test', 'rules', str(file)])
+
+
+def test_the_dashboard_marks_plans_pauses_and_the_breaker(tmp_path):
+    board = json.loads(DASHBOARD.read_text())
+    found = {each['name']: re.sub(r'\$(\w+)', '.*', each['expr'])
+             for each in board['annotations']['list']}
+    given = [*pair('kronos_scope_paused', 1, 0, minutes=30),
+             *pair('kronos_breaker_open', 0, 0, minutes=30),
+             series('kronos_scope_paused', '1x30', scope='tripped', **DAEMON),
+             series('kronos_breaker_open', '1x30', scope='tripped', **DAEMON),
+             *pair('kronos_plans_total', '0+1', '3+0', minutes=30, dry_run='false')]
+    tests = [{'interval': '1m', 'input_series': given, 'promql_expr_test': [
+        {'eval_time': '20m', 'expr': f'count by (scope) ({found[name]})',
+         'exp_samples': [{'labels': f'{{scope="{scope}"}}', 'value': 1}]}]}
+        for name, scope in (('Plans', 'bad'), ('Paused', 'bad'), ('Circuit breaker', 'tripped'))]
+    file = tmp_path / 'test.yml'
+    file.write_text(yaml.safe_dump({'rule_files': [], 'tests': tests}))
+    assert 'SUCCESS' in run([promtool(), 'test', 'rules', str(file)])
+
+
+def test_the_dashboard_does_not_say_that_a_wet_run_moves():
+    """In a scope with mode = approve it does not, before it is approved."""
+    mapping, = panel('Dry run')['fieldConfig']['defaults']['mappings']
+    assert {value: option['text'] for value, option in mapping['options'].items()} == {
+        '0': 'off', '1': 'on'}
 
 
 def test_what_is_told_as_one_number_is_of_now():
