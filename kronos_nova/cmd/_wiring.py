@@ -204,6 +204,29 @@ def plan_notifier(conf: cfg.ConfigOpts) -> Any:
         found, retry=transport.retries(conf))
 
 
+def plan_webhook(conf: cfg.ConfigOpts) -> Any:
+    """Posts events of plans and drains; None without [plan_webhook] url and in a dry run.
+
+    :raises ConfigError: an option cannot be used.
+    """
+    from kronos_nova.rebalancer import plan_webhook as webhooks
+
+    if conf.engine.dry_run or not conf.plan_webhook.url:
+        return None
+    return webhooks.PlanWebhook(conf)
+
+
+def join_listeners(*listeners: Any) -> Callable[[str, str, dict[str, Any]], None] | None:
+    """Return a function that tells each listener of an event; None without any."""
+    known = [listener for listener in listeners if listener is not None]
+
+    def notify(event: str, scope: str, payload: dict[str, Any]) -> None:
+        for listener in known:
+            listener(event, scope, payload)
+
+    return notify if known else None
+
+
 def results(conf: cfg.ConfigOpts, scopes: Sequence[str], heard: Callable[..., None]) -> Any:
     """Hears of results, of all of them: each engine has a pool of its own. None in
     a dry run or without a broker."""

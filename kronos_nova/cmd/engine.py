@@ -50,11 +50,13 @@ def _run(conf: Any) -> int:
     from kronos_nova.rebalancer import tally as tallies
 
     tally = tallies.Tally()
+    webhook = _wiring.plan_webhook(conf)
     built = engine.Engine(
         conf, collector=_wiring.collector(conf), source=_wiring.source(conf),
         confirming=_wiring.confirming(conf),
         store=_wiring.store(conf), cast=_wiring.caster(conf), publish=_wiring.publisher(conf),
-        publish_usage=_wiring.usage_publisher(conf), notify=_wiring.plan_notifier(conf),
+        publish_usage=_wiring.usage_publisher(conf),
+        notify=_wiring.join_listeners(_wiring.plan_notifier(conf), webhook),
         kept_alive=not conf.once, tally=tally)
     try:
         if conf.once:
@@ -64,6 +66,8 @@ def _run(conf: Any) -> int:
         return _serve(conf, built, tally)
     finally:
         built.close()
+        if webhook is not None:
+            webhook.close()
 
 
 def _serve(conf: Any, built: Any, tally: Any) -> int:

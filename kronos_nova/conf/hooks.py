@@ -86,6 +86,20 @@ WEBHOOK = Declared(cfg.OptGroup('hook_webhook', title='The hook webhook'), [
 ])
 
 
+PLAN_WEBHOOK = Declared(cfg.OptGroup('plan_webhook', title='Plan events for a webhook'), [
+    cfg.URIOpt('url', schemes=['http', 'https'], secret=True,
+               help='Where kronos-engine POSTs events of plans and drains to: a plan is created '
+                    'and may wait for approval, is approved, rejected or lapses. It may hold '
+                    'user:password@, and is therefore not shown in logs. Not set: nowhere.'),
+    cfg.StrOpt('secret_file', help='File with the secret that the body is signed with, '
+                                   '16 octets or more; it is read again each time.'),
+    cfg.FloatOpt('timeout', default=10.0, min=0.1, max=600.0,
+                 help='Seconds that the program has to answer.'),
+    cfg.StrOpt('ca_cert', help='Bundle of CA certificates to trust instead of the '
+                               'system\'s.'),
+])
+
+
 ALERTMANAGER = Declared(cfg.OptGroup('hook_alertmanager', title='The hook alertmanager'), [
     cfg.URIOpt('url', schemes=['http', 'https'], secret=True,
                help='Base URL of Alertmanager; a path prefix is kept. It may hold '

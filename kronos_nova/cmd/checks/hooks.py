@@ -20,18 +20,33 @@ from kronos_nova import exception
 from kronos_nova import plugins
 from kronos_nova.cmd.checks import base
 from kronos_nova.conf import hooks
+from kronos_nova.rebalancer import plan_webhook
 from kronos_nova.rebalancer.clients import connection
 
 _BESIDE = 'or take it out of [hooks] enabled and on_request.'
 
 
 def check(context: base.Context) -> Iterator[base.Item]:
+    if context.conf.plan_webhook.url:
+        yield _check_plan_webhook(context)
     chosen = context.conf.hooks
     default = next(opt.default for opt in hooks.OPTS if opt.name == 'on_request')
     if not chosen.enabled and chosen.on_request == default:
         return
     for name in dict.fromkeys((*chosen.enabled, *chosen.on_request)):
         yield _hook(context, name, 'enabled' if name in chosen.enabled else 'on_request')
+
+
+def _check_plan_webhook(context: base.Context) -> base.Item:
+    title = 'plan webhook'
+    try:
+        problem = plan_webhook.PlanWebhook(context.conf).find_problem()
+    except exception.ConfigError as e:
+        return base.failed(title, f'{e.kwargs["field"]}: {e.kwargs["problem"]}',
+                           e.kwargs['remedy'])
+    if problem is not None:
+        return base.failed(title, problem, 'See that it runs, and the options in [plan_webhook].')
+    return base.ok(title, 'its program answers to OPTIONS; nothing was posted')
 
 
 def _hook(context: base.Context, name: str, option: str) -> base.Item:

@@ -38,7 +38,7 @@ BEFORE, AFTER = 'migration.before', 'migration.after'
 #: Octets: a shorter secret can be guessed.
 SHORTEST = 16
 #: What a proxy says of a program that is away.
-_NOBODY = frozenset({502, 503, 504})
+UNREACHABLE = frozenset({502, 503, 504})
 
 
 class WebhookHook(base.Hook):
@@ -54,7 +54,7 @@ class WebhookHook(base.Hook):
         found = cls(conf)
         found.close()
         status = found._send('OPTIONS', {})
-        if status in _NOBODY:
+        if status in UNREACHABLE:
             raise base.Failed(problem=f'was answered HTTP {status}: there is nobody behind it')
         _unredirected(status)
         return f'its program answers (HTTP {status} to OPTIONS; nothing was posted)'

@@ -364,6 +364,18 @@ def test_hooks_that_may_be_called_are_looked_at_and_not_called(case, closed_port
         'hook: webhook': 'failed', 'hook: pause': 'ok', 'hook: nobody': 'failed'}
 
 
+def test_the_program_of_plan_events_is_looked_at_and_its_password_not_told(case, closed_port):
+    case.options['plan_webhook'] = {'url': f'http://user:{CANARY}@127.0.0.1:{closed_port}'}
+    item = case.items()['plan webhook']
+    assert (item['status'], item['text']) == (
+        'failed', '[plan_webhook] secret_file: it is not set')
+    (case.directory / 'secret').write_text(CANARY * 2)
+    case.options['plan_webhook']['secret_file'] = case.directory / 'secret'
+    item = case.items()['plan webhook']
+    assert item['status'] == 'failed' and 'was not reached (ConnectionError)' in item['text']
+    assert CANARY not in str(item)
+
+
 def test_pinning_without_libvirt_or_a_host_to_ask_is_told(case):
     case.options['repin'] = {'uri': 'qemu+ssh://{host}/system'}
     assert case.items()['repin']['status'] in ('failed', 'skipped')
