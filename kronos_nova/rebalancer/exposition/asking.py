@@ -76,14 +76,19 @@ class Asking(Generic[_T]):
         self._question: _Question[_T] | None = None
         self._left: list[_Question[_T]] = []
 
-    def answer(self) -> _T | None:
-        """None: there is none, or not in time."""
+    def begin(self) -> _Question[_T]:
+        """Ask, unless a question is under way or its answer serves; wait for nothing."""
         now = self._monotonic()
         with self._lock:
             question = self._question
             if question is None or self._over(question, now):
                 question = self._question = _Question(self._ask, now, self._subject)
-        question.answered.wait(max(0.0, question.began + self._patience - now))
+        return question
+
+    def answer(self) -> _T | None:
+        """None: there is none, or not in time."""
+        question = self.begin()
+        question.answered.wait(max(0.0, question.began + self._patience - self._monotonic()))
         return question.answer if question.answered.is_set() else None
 
     def _over(self, question: _Question[_T], now: float) -> bool:

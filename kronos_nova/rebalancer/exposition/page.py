@@ -16,6 +16,7 @@ from collections.abc import Callable
 from collections.abc import Iterable
 from collections.abc import Iterator
 import itertools
+from typing import Any
 
 import prometheus_client
 from prometheus_client import core
@@ -85,7 +86,16 @@ class Page:
         asked = asking.Asking(census, renew=renew)
         self.registry = prometheus_client.CollectorRegistry()
         prometheus_client.ProcessCollector(registry=self.registry)
+        questions: list[asking.Asking[Any]] = [asked]
+
+        def begin() -> Iterable[samples.Sample]:
+            # All at once: a scrape waits for the slowest alone.
+            for question in questions:
+                question.begin()
+            return ()
+
         sources: list[Callable[[], Iterable[samples.Sample]]] = [
+            begin,
             lambda: samples.of_health(health, version.release()),
             lambda: samples.of_interval(interval),
             lambda: samples.of_tally(tally.reading(), driver, host_scores),
@@ -93,6 +103,7 @@ class Page:
         if workers is not None:
             read = asking.Asking(workers.read, renew=workers.renew,
                                  subject='the cache of [kronos_channel]')
+            questions.append(read)
             sources.append(lambda: samples.of_workers(read.answer()))
         self.registry.register(Collector(sources))
 

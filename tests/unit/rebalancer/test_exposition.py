@@ -210,6 +210,24 @@ def test_a_channel_that_is_away_is_told_and_no_channel_is_not(store):
     assert not any('_scheduler_' in name for name, _ in samples)
 
 
+def test_a_scrape_asks_the_database_and_the_cache_at_once(store):
+    """Asked one after the other, neither would answer."""
+    together = threading.Barrier(2)
+
+    class Slow(Workers):
+        def read(self):
+            together.wait(30)
+            return self.reading
+
+    def census():
+        together.wait(30)
+        return store.census()
+
+    samples, _ = told(pages.Page(health_of(), tallies.Tally(), census, workers=Slow()))
+    assert value(samples, 'kronos_scheduler_workers') == 2
+    assert value(samples, 'kronos_store_up') == 1
+
+
 @pytest.mark.parametrize('hosts, expected', [
     ({'a': 0.5, 'b': 0.05, 'c': 0.01}, 0.7), ({'a': 0.04, 'b': 0.04, 'c': 0.01}, None)])
 def test_idle_hosts_say_nothing_of_a_unit(store, hosts, expected):
