@@ -16,6 +16,7 @@
 import time
 
 import fixtures
+from nova import context
 
 from kronos_nova import boot
 from kronos_nova import model
@@ -157,6 +158,16 @@ class PlacementFilterTestCase(base.NovaTestCase):
             'host': host, 'block_migration': 'auto', 'force': True}})
         self.admin_api.microversion = self.microversion
         self.wait_for(lambda: self.host_of(server) == host, f'{server["id"]} on {host}')
+        # The scheduler learns of a live migration by this periodic task.
+        for compute in self.computes.values():
+            compute.manager._sync_scheduler_instance_info(context.get_admin_context())
+
+        def known():
+            states = self.scheduler_service.manager.host_manager.get_host_states_by_uuids(
+                context.get_admin_context(), None, None)
+            return [host] == [s.host for s in states if server['id'] in s.instances]
+
+        self.wait_for(known, f'{server["id"]} on {host}, as the scheduler sees it')
 
     def hosts_of_boots(self, count=3, **kwargs):
         return {self.host_of(self.boot(**kwargs)) for _ in range(count)}
