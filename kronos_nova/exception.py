@@ -253,6 +253,13 @@ class HookFailed(MigrationError):
     wire_type = 'HookFailed'
 
 
+class HookNotAllowed(HookFailed):
+    """The executor may not call the hook; its configuration does not change by waiting."""
+
+    code = 'kronos.migration.hook_not_allowed'
+    retriable = False
+
+
 class AmbiguousSubmit(MigrationError):
     """The request may or may not have reached Nova: look, never repeat."""
 

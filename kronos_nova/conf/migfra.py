@@ -46,6 +46,10 @@ OPTS: list[cfg.Opt] = [
                 help='What the names in pci_passthrough:alias of flavors stand for, each as '
                      'NAME=VENDOR/DEVICE, such as ib=15b3/1004. A request to start an instance '
                      'with pci-ids is refused unless its flavor has them.'),
+    cfg.ListOpt('host_aliases', default=[],
+                help='Names of hosts in topics and messages, each as ALIAS=HOST, HOST being the '
+                     'name that Nova has, such as node1=node1.example.org. A host with an alias '
+                     'is served under the alias alone; each has at most one.'),
     cfg.StrOpt('rdma_extra_spec', default='',
                help='Extra spec of flavors whose instances are on hosts that migrate by RDMA, '
                     'when it is true. A request for rdma-migration is refused for all others: '

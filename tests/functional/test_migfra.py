@@ -219,6 +219,15 @@ list:
 '''))
         self.assertEqual('ACTIVE', self.status(one))
 
+    def test_a_server_in_error_is_stopped(self) -> None:
+        server = self.named(self.boot(host='host1'), 'vm-1')
+        self.admin_api.post_server_action(server['id'], {'os-resetState': {'state': 'error'}})
+        self.assertEqual('ERROR', self.status(server))
+        found = self.asked(f'task: stop vm\nid: {ID}1\nlist: [{{vm-name: vm-1}}]\n')
+        self.assertEqual([('success', '')], [(one['status'], one['details'])
+                                             for one in found['list']])
+        self.assertEqual('SHUTOFF', self.status(server))
+
 
 class TestMoves(MigfraCase):
 

@@ -18,6 +18,7 @@ import collections
 from collections.abc import Collection
 from collections.abc import Iterator
 from collections.abc import Sequence
+import os
 from typing import Any
 import urllib.parse
 
@@ -31,11 +32,17 @@ from kronos_nova.cmd.checks import base
 from kronos_nova.conf import permits
 from kronos_nova.rebalancer import configured
 from kronos_nova.rebalancer.clients import api
+from kronos_nova.rebalancer.migfra import handling
 from kronos_nova.rebalancer.migfra import names
 from kronos_nova.rebalancer.migfra import protocol
+from kronos_nova.rebalancer.store import api as api_store
+from kronos_nova.rebalancer.store import database
+from kronos_nova.rebalancer.store import requests
 
 #: How many names an item shows.
 SHOWN = 5
+#: How many of the newest requests are looked at.
+REQUESTS = 1000
 MOVES = frozenset({'migrate-vm', 'evacuate-node'})
 
 
@@ -51,7 +58,13 @@ def check(context: base.Context) -> Iterator[base.Item]:
         return
     asked = frozenset().union(*(permit.operations for permit in conf.migfra.allow))
     yield from _useless(conf, asked, hooked)
+    yield from _find_missing_hooks(conf, hooked)
     yield from _aliases(conf.migfra.pci_aliases)
+    try:
+        names.read_host_aliases(conf.migfra.host_aliases)
+    except exception.ConfigError as e:
+        yield base.failed('migfra: host_aliases', f'{e.kwargs["field"]}: {e.kwargs["problem"]}',
+                          e.kwargs['remedy'])
     if conf.migfra.ssh_probe and not conf.migfra.ssh_probe_networks:
         yield base.failed('migfra: ssh_probe', 'it is true, and ssh_probe_networks names no '
                                                'network: kronos-migfra does not start',
@@ -80,6 +93,28 @@ def _useless(conf: Any, asked: frozenset[str], hooked: Sequence[str]) -> Iterato
         yield base.warning('migfra: warm', '[hooks] on_request has no pause: migrations with '
                                            'migration-type warm are not carried out',
                            'Add pause to [hooks] on_request of kronos-executor.')
+
+
+def _find_missing_hooks(conf: Any, hooked: Sequence[str]) -> Iterator[base.Item]:
+    """Hooks that requests of late have asked for, and that executors do not allow."""
+    path = database.sqlite_file(conf.database.connection)
+    if path is not None and not os.path.exists(path):
+        return
+    try:
+        store = api_store.Store(conf)
+        try:
+            known = store.transaction(lambda c: requests.listed(c, REQUESTS))
+        finally:
+            store.close()
+    except exception.StoreError:
+        return  # the check of the database says why
+    wanted = [hook for request in known for hook in handling.find_hooks(request)]
+    for hook, number in sorted(collections.Counter(wanted).items()):
+        if hook not in hooked:
+            yield base.warning(
+                f'migfra: hook {hook}', f'{number} of the last {len(known)} requests have asked '
+                f'for it, and [hooks] on_request has no {hook}: such migrations fail',
+                f'Add {hook} to [hooks] on_request of kronos-executor.')
 
 
 def _aliases(options: Sequence[str]) -> Iterator[base.Item]:

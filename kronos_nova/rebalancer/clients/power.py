@@ -42,7 +42,7 @@ class Action:
 
 START = Action('os-start', 'os_compute_api:servers:start', frozenset({statuses.STOPPED}),
                statuses.ACTIVE)
-STOP = Action('os-stop', 'os_compute_api:servers:stop', frozenset({statuses.ACTIVE}),
+STOP = Action('os-stop', 'os_compute_api:servers:stop', frozenset({statuses.ACTIVE, 'ERROR'}),
               statuses.STOPPED)
 PAUSE = Action('pause', 'os_compute_api:os-pause-server:pause', frozenset({statuses.ACTIVE}),
                statuses.PAUSED)

@@ -138,7 +138,7 @@ class Catalogue:
     def __getitem__(self, name: str) -> base.Hook:
         """:raises Failed: it may not be called before a migration."""
         if self._allowed is not None and name not in self._allowed:
-            raise base.Failed(problem='is in neither [hooks] enabled nor on_request')
+            raise base.NotAllowed(problem='is in neither [hooks] enabled nor on_request')
         return self.installed(name)
 
     def installed(self, name: str) -> base.Hook:
@@ -283,7 +283,9 @@ class Hooks:
 
     def _failed(self, task: model.Task, name: str, error: Exception) -> None:
         """:raises HookFailed: that is what is wanted of it."""
-        found = exception.HookFailed(
+        kind = (exception.HookNotAllowed if isinstance(error, base.NotAllowed)
+                else exception.HookFailed)
+        found = kind(
             instance_uuid=task.instance_uuid, hook=name, problem=_said(error))
         # What was asked for with the task is not left out in silence.
         if self._chosen.abort or any(hook.name == name for hook in task.hooks):

@@ -50,6 +50,10 @@ class Failed(exception.KronosException):
     code = 'kronos.hook'
 
 
+class NotAllowed(Failed):
+    """The hook may not be called by this executor: trying again does not help."""
+
+
 @dataclasses.dataclass(frozen=True, slots=True)
 class Call:
     """What a hook is called about.

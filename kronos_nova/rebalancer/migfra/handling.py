@@ -15,6 +15,7 @@ is known of a request, until it has a reply; whatever must survive a crash is no
 done."""
 
 from collections.abc import Callable
+from collections.abc import Mapping
 from collections.abc import Sequence
 import dataclasses
 import hashlib
@@ -131,6 +132,31 @@ def find_id(request: requests.Request) -> str | int | None:
     if find_damage(request) is None:
         return task(request).id
     return request.request_id.removeprefix(f'{request.host}/')
+
+
+def find_hooks(request: requests.Request) -> set[str]:
+    """Return the hooks that a stored request brings."""
+    found = task(request) if find_damage(request) is None else None
+    if not isinstance(found, protocol.MigrateVm | protocol.EvacuateNode):
+        return set()
+    way = found.parameter
+    hooks = {'pause'} if way.migration_type is protocol.MigrationType.WARM else set()
+    partner = way.swap_with if isinstance(way, protocol.Parameter) else None
+    if way.pscom_hook_procs or (partner is not None and partner.pscom_hook_procs):
+        hooks.add('pscom')
+    return hooks
+
+
+def resolve_hosts(found: protocol.Task, aliases: Mapping[str, str]) -> protocol.Task:
+    """Put Nova's names in place of aliases of hosts."""
+    changed: dict[str, Any] = {}
+    if found.host is not None:
+        changed['host'] = aliases.get(found.host, found.host)
+    if isinstance(found, protocol.MigrateVm):
+        changed['destination'] = aliases.get(found.destination, found.destination)
+    elif isinstance(found, protocol.EvacuateNode):
+        changed['destinations'] = tuple(aliases.get(host, host) for host in found.destinations)
+    return found.model_copy(update=changed)
 
 
 def document(found: protocol.Task) -> str:

@@ -36,6 +36,7 @@ from kronos_nova.rebalancer import looking
 from kronos_nova.rebalancer import planner
 from kronos_nova.rebalancer import swapping
 from kronos_nova.rebalancer import wanted
+from kronos_nova.rebalancer.clients import api
 from kronos_nova.rebalancer.clients import nova_api
 from kronos_nova.rebalancer.hooks import pause
 from kronos_nova.rebalancer.hooks import pscom
@@ -112,8 +113,10 @@ class MoveHandler:
             if swap.state in swaps.OPEN or any(
                     self._store.owed(row.task.task_id) for row in swap.tasks):
                 return None
-            return self._swapped(request, task, swap)
-        return self._told(request, task, tasks, request.progress)
+            # Pinning asks Nova and libvirt; rendering asks no service.
+            return self._render_swap(task, swap, self._pin_swapped(task, swap))
+        return self._render(request, task, tasks, request.progress,
+                            self._pin_moved(task, tasks.values()))
 
     def rest(self) -> None:
         self._looks.rest()
@@ -140,7 +143,7 @@ class MoveHandler:
             'refused': {uuid: found.kept.get(uuid, f'{no.rule}: {no.detail}')
                         for uuid, no in found.answer.refused.items()}}
         if not plan.moves:
-            return self._told(request, task, {}, progress)
+            return self._render(request, task, {}, progress, {})
         tasks = asking.keep(
             self._conf, policies, self._store, plan, found.cluster, mark,
             decisions.Said(handling.SOURCE, f'{task.task} {task.id}, on the topic of '
@@ -278,14 +281,62 @@ class MoveHandler:
 
     # From tasks to a result.
 
-    def _told(self, request: requests.Request,
-              task: protocol.MigrateVm | protocol.EvacuateNode,
-              tasks: Mapping[str, rows.TaskRow], progress: Mapping[str, Any]) -> handling.Ended:
+    def _pin_moved(self, task: protocol.Task, moved: Collection[rows.TaskRow],
+                   ) -> dict[str, str]:
+        """Pin what has been migrated, where that was asked for; it may be done twice.
+
+        :returns: by UUID why it could not be done.
+        :raises ApiError: Nova did not answer; look again later.
+        """
+        vcpu_map = task.parameter.vcpu_map if isinstance(task, protocol.MigrateVm) else None
+        if vcpu_map is None:
+            return {}
+        return {row.task.instance_uuid: problem for row in moved
+                if row.task.state is model.TaskState.COMPLETED
+                and (problem := self._pin(row.task, vcpu_map)) is not None}
+
+    def _pin_swapped(self, task: protocol.Task, swap: swaps.Swap) -> dict[str, str]:
+        """As :meth:`_pin_moved`, of both that have changed places."""
+        assert isinstance(task, protocol.MigrateVm)
+        partner = task.parameter.swap_with
+        maps = {swap.members[0].instance_uuid: task.parameter.vcpu_map}
+        for member in swap.members[1:]:
+            maps[member.instance_uuid] = None if partner is None else partner.vcpu_map
+        targets = {member.instance_uuid: member.target for member in swap.members}
+        problems: dict[str, str] = {}
+        for row in swap.tasks if swap.state == swaps.SWAPPED else ():
+            uuid = row.task.instance_uuid
+            vcpu_map = maps[uuid]
+            if vcpu_map is None or row.task.to_host != targets[uuid]:
+                continue
+            problem = self._pin(row.task, vcpu_map)
+            if problem is not None:
+                problems[uuid] = problem
+        return problems
+
+    def _pin(self, moved: model.Task, vcpu_map: Any) -> str | None:
+        """Pin an instance on its new host; return why that failed."""
+        try:
+            instance = self._nova.server(moved.instance_uuid).instance
+            self._repin(moved.to_host, instance.uuid, vcpu_map, pins.cpu_policy(instance))
+        except api.ApiError as e:
+            if e.status != 404:
+                raise
+            return str(e)
+        except exception.KronosException as e:
+            return str(e)
+        return None
+
+    def _render(self, request: requests.Request,
+                task: protocol.MigrateVm | protocol.EvacuateNode,
+                tasks: Mapping[str, rows.TaskRow], progress: Mapping[str, Any],
+                unpinned: Mapping[str, str]) -> handling.Ended:
+        """:param unpinned: by UUID why its processors could not be pinned."""
         found = []
         for uuid, name in progress['named'].items():
             if uuid in tasks:
-                found.append(self._pinned(task, tasks[uuid].task, _one(
-                    name, tasks[uuid], task.time_measurement)))
+                found.append(_unpinned(_one(name, tasks[uuid], task.time_measurement),
+                                       unpinned.get(uuid)))
             else:
                 found.append(replies.One(
                     name, replies.ERROR, progress['refused'].get(uuid, 'it was not planned'),
@@ -301,25 +352,8 @@ class MoveHandler:
             kind, task.id, scheduler, found,
             whole if task.time_measurement else None), failed)
 
-
-    def _pinned(self, task: protocol.Task, moved: model.Task, one: replies.One,
-                partner: bool = False) -> replies.One:
-        """With its processors where they were asked to be; it may be done twice."""
-        if one.failed or not isinstance(task, protocol.MigrateVm):
-            return one
-        way = task.parameter.swap_with if partner else task.parameter
-        if way is None or way.vcpu_map is None:
-            return one
-        try:
-            instance = self._nova.server(moved.instance_uuid).instance
-            self._repin(moved.to_host, instance.uuid, way.vcpu_map, pins.cpu_policy(instance))
-        except exception.KronosException as e:
-            return dataclasses.replace(one, status=replies.ERROR,
-                                       details=f'it was migrated; vcpu-map: {e}')
-        return one
-
-    def _swapped(self, request: requests.Request, task: protocol.Task,
-                 swap: swaps.Swap) -> handling.Ended:
+    def _render_swap(self, task: protocol.Task, swap: swaps.Swap,
+                     unpinned: Mapping[str, str]) -> handling.Ended:
         """Both have changed places, or it is an error, whatever became of it."""
         assert isinstance(task, protocol.MigrateVm)
         mine = [row for row in swap.tasks
@@ -328,17 +362,22 @@ class MoveHandler:
         if swap.state == swaps.SWAPPED:
             retries = sum(max(0, len(row.attempts) - 1) for row in mine)
             one = replies.One(task.vm_name, replies.SUCCESS, str(retries), seconds)
-            for row in swap.tasks:
-                member = next(m for m in swap.members
-                              if m.instance_uuid == row.task.instance_uuid)
-                if row.task.to_host == member.target:
-                    one = self._pinned(task, row.task, one, member is not swap.members[0])
+            for problem in unpinned.values():
+                one = _unpinned(one, problem)
         else:
             errors = [row.error for row in swap.tasks if row.error]
             one = replies.One(task.vm_name, replies.ERROR, '; '.join(
                 [f'the swap is {swap.state}', *errors[:1]]), seconds)
         return handling.Ended(replies.of_one(
             Kind(task.task), task.id, self._conf.migfra.scheduler, one), one.failed)
+
+
+def _unpinned(one: replies.One, problem: str | None) -> replies.One:
+    """The result of an instance that was migrated, and perhaps not pinned."""
+    if one.failed or problem is None:
+        return one
+    return dataclasses.replace(one, status=replies.ERROR,
+                               details=f'it was migrated; vcpu-map: {problem}')
 
 
 def _names(instances: Collection[model.Instance],

@@ -144,6 +144,27 @@ def aliases(options: Sequence[str]) -> dict[str, tuple[int, int]]:
     return found
 
 
+def read_host_aliases(options: Sequence[str]) -> dict[str, str]:
+    """Return Nova's names of hosts by their aliases, of ``ALIAS=HOST``.
+
+    :raises ConfigError: one cannot be used.
+    """
+    found: dict[str, str] = {}
+    for option in options:
+        alias, _, host = (part.strip() for part in option.partition('='))
+        problem = None
+        if not alias or not host or any(character in alias for character in '/+# '):
+            problem = f'{option!r} names no host'
+        elif alias in found or host in found.values():
+            problem = f'{option!r}: the alias or the host is there already'
+        if problem is not None:
+            raise exception.ConfigError(
+                path='kronos.conf', field='[migfra] host_aliases', problem=problem,
+                remedy='Write ALIAS=HOST, such as node1=node1.example.org; each once.')
+        found[alias] = host
+    return found
+
+
 def by_rdma(instance: model.Instance, extra_spec: str) -> bool:
     """Its flavor says that it migrates by RDMA.
 

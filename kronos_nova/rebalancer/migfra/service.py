@@ -326,6 +326,8 @@ class Service:
                  clock: Callable[[], float] = time.time,
                  ticks: Callable[[], float] = time.monotonic) -> None:
         self._conf = conf
+        self._aliases = names.read_host_aliases(conf.migfra.host_aliases)
+        self._named = {host: alias for alias, host in self._aliases.items()}
         self._kept = kept
         self._hosts = hosts
         self._lanes = lanes
@@ -441,7 +443,8 @@ class Service:
         served, foreign = [], []
         for host in found:
             try:
-                served.append(protocol.host_name(host))
+                protocol.host_name(self._named.get(host, host))
+                served.append(host)
             except ValueError:
                 foreign.append(host)
         topics = frozenset(self._topic(host, 'task') for host in served)
@@ -455,21 +458,22 @@ class Service:
         self._broker.subscribe(sorted(topics))
 
     def _topic(self, host: str, end: str) -> str:
-        return f'{self._conf.mqtt.prefix}/migfra/{host}/{end}'
+        return f'{self._conf.mqtt.prefix}/migfra/{self._named.get(host, host)}/{end}'
 
     def _host(self, topic: str) -> str:
         return topic.removeprefix(f'{self._conf.mqtt.prefix}/migfra/').removesuffix('/task')
 
     def _keep(self, message: mqtt.Heard) -> None:
         """Until it is kept, or its refusal is told, it is not acknowledged."""
-        host = self._host(message.topic)
+        alias = self._host(message.topic)
+        host = self._aliases.get(alias, alias)
         if message.retained:
             LOG.warning('A task for %s was published as retained: it may be of long ago and is '
                         'left alone. Publish tasks without that flag.', api.printable(host))
             return message.acknowledge()
         try:
             task = protocol.parse(
-                message.payload, host, protocol.Dialect(self._conf.migfra.dialect),
+                message.payload, alias, protocol.Dialect(self._conf.migfra.dialect),
                 lambda text: LOG.info('A task for %s: %s', host, text))
         except protocol.Refused as e:
             return self._refuse(message, host, e.kind, e.request_id, str(e), e.named)
@@ -479,7 +483,7 @@ class Service:
                           'ours.', api.printable(host))
             return self._refuse(message, host, None, None, 'a defect of kronos-nova '
                                 f'({type(e).__name__}); its log tells of it')
-        document = handling.document(task)
+        document = handling.document(handling.resolve_hosts(task, self._aliases))
         digest = hashlib.sha256(document.encode()).hexdigest()
         key, former = self._keys(task.id, host, digest)
         request = requests.Request(

@@ -29,6 +29,8 @@ from kronos_nova.cmd.checks import repin
 from kronos_nova.conf import permits
 from kronos_nova.rebalancer import mqtt
 from kronos_nova.rebalancer import pinning
+from kronos_nova.rebalancer.store import api as store_api
+from kronos_nova.rebalancer.store import requests
 from tests.unit.rebalancer.hooks import servers
 
 PROJECT, OTHER = '0d3c1a7be6f24c6f9d1d6d0e7c8f7a51', '5b2f9c0d1e7a4836b1c2d3e4f5a60718'
@@ -103,6 +105,39 @@ def test_who_allows_nothing_is_told_that_every_request_is_refused():
     item = found(migfra.check, mqtt__host='broker')['migfra']
     assert item.status is base.Status.WARNING and 'refuses every request' in item.text
     assert 'OPERATIONS:PROJECTS:SCOPES' in item.remedy
+
+
+def test_hooks_that_requests_have_asked_for_and_that_are_not_allowed_are_told(tmp_path):
+    url = f'sqlite:///{tmp_path}/kronos.sqlite'
+    allow = ['migrate-vm,evacuate-node:*:rack-1']
+
+    def hooks_missing(*on_request):
+        items = found(migfra.check, allow=allow, database__connection=url,
+                      hooks__on_request=list(on_request))
+        return {name: item.text for name, item in items.items()
+                if name.startswith('migfra: hook ')}
+
+    assert hooks_missing('pause') == {}, 'there is no database yet'
+    store = store_api.Store.from_url(url)
+    store.upgrade()
+    for number, parameter in enumerate(['{}', '{"pscom-hook-procs": 2}', '{"swap-with": '
+                                        '{"vm-name": "b", "pscom-hook-procs": 1}}']):
+        document = ('{"id": "x", "task": "migrate vm", "vm-name": "a", "destination": "h2", '
+                    f'"parameter": {parameter}}}')
+        store.transaction(lambda c, n=number, text=document: requests.receive(
+            c, requests.Request(f'h1/{n}', 'h1', 'migrate vm', text, '', 1.0)))
+    store.close()
+    assert hooks_missing('pause', 'pscom') == {}
+    assert hooks_missing('pause') == {
+        'migfra: hook pscom': '2 of the last 3 requests have asked for it, and [hooks] on_request '
+                              'has no pscom: such migrations fail'}
+
+
+@pytest.mark.parametrize('alias', ['n1', 'a/b=h1', '=h1'])
+def test_an_alias_of_a_host_that_cannot_be_used_is_told(alias):
+    item = found(migfra.check, allow=['*:*:*'], migfra__host_aliases=[alias])[
+        'migfra: host_aliases']
+    assert item.status is base.Status.FAILED and repr(alias) in item.text
 
 
 def test_a_broker_that_only_the_hook_pscom_needs_is_no_reason_to_allow_something():

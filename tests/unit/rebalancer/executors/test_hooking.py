@@ -543,6 +543,18 @@ def test_what_a_task_brings_is_not_passed_over(bench):
     assert 'submit' not in bench.order and bench.row().error_type == 'HookFailed'
 
 
+def test_a_hook_that_is_not_allowed_ends_its_task_at_once(bench):
+    bench.use(Hook(bench), enabled=())
+    make = bench.hooks.__getitem__
+    bench.plan(lambda p, s: cases.make_task(p, s, hooks=(model.TaskHook('one'),)))
+    bench.worker._hooks._catalogue = hooking.Catalogue(make, frozenset())
+    bench.passes(1)
+    row = bench.row()
+    assert (str(row.task.state), row.error_type, row.task.retry_count) == (
+        'failed', 'HookFailed', 0)
+    assert 'is in neither [hooks] enabled nor on_request' in row.error
+
+
 def test_what_may_not_begin_any_more_is_still_ended(bench):
     bench.use(Hook(bench))
     catalogue = hooking.Catalogue(bench.hooks.__getitem__, frozenset({'two'}))

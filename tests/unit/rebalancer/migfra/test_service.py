@@ -193,6 +193,34 @@ def test_no_message_stops_those_behind_it(store):
     assert world.broker.acknowledged == ['x', TASKS[Kind.STOP]]
 
 
+def test_hosts_are_served_under_their_aliases(store):
+    world = World(store, DONE)
+    world.set('host_aliases', ['n1=node1', 'n2 = node2', 'n9=node9'])
+    world.service = world.made('one')
+    world.run()
+    assert world.broker.topics == [['fast/migfra/n1/task', 'fast/migfra/n2/task']]
+    world.broker.deliver(TASKS[Kind.MIGRATE].replace('node', 'n'), 'n1')
+    world.broker.deliver(TASKS[Kind.STOP].replace('node', 'n'), 'n2')
+    world.run()
+    request, = world.kept.claim(world.lane.worker, frozenset(Kind))
+    task = handling.task(request)
+    assert (request.host, task.host, task.destination) == ('node1', 'node1', 'node2')
+    world.lane.run_once()
+    world.run()
+    assert sorted((topic, said.get('details', '')) for topic, said, _ in world.broker.said) == [
+        ('fast/migfra/n1/result', ''),
+        ('fast/migfra/n2/result', 'host: the task came on the topic of n2')]
+
+
+@pytest.mark.parametrize('aliases', [['n1'], ['=node1'], ['n1='], ['a/b=node1'], ['a+=node1'],
+                                     ['n1=node1', 'n1=node2'], ['n1=node1', 'n2=node1']])
+def test_an_alias_that_cannot_be_used_stops_the_start(store, aliases):
+    world = World(store, DONE)
+    world.set('host_aliases', aliases)
+    with pytest.raises(exception.ConfigError, match='host_aliases'):
+        world.made('one')
+
+
 def test_ids_are_unique_for_each_host_and_not_beyond(store):
     world = World(store, DONE)
     text = TASKS[Kind.MIGRATE].replace('host: node1\n', '')

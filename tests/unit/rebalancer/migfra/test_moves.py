@@ -1,0 +1,89 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+
+"""From tasks that have ended to a result: Nova is asked first, then the result is rendered."""
+
+import types
+
+from oslo_config import cfg
+import pytest
+import yaml
+
+from kronos_nova import exception
+from kronos_nova import model
+from kronos_nova.conf import opts
+from kronos_nova.rebalancer.clients import api
+from kronos_nova.rebalancer.migfra import moves
+from kronos_nova.rebalancer.store import requests
+from kronos_nova.rebalancer.store import rows
+
+DOCUMENT = ('{"id": "r", "task": "migrate vm", "vm-name": "vm-1", "destination": "node2", '
+            '"parameter": {"vcpu-map": [[4]]}}')
+REQUEST = requests.Request('node1/r', 'node1', 'migrate vm', DOCUMENT, '', 0.0, plan_id='p',
+                           progress={'named': {'u': 'vm-1'}, 'refused': {}})
+
+
+class Nova:
+    def __init__(self, *answers):
+        self.answers = list(answers)
+
+    def server(self, uuid):
+        answer = self.answers.pop(0)
+        if isinstance(answer, Exception):
+            raise answer
+        return types.SimpleNamespace(instance=answer)
+
+
+def made(nova, repin):
+    conf = cfg.ConfigOpts()
+    opts.register(conf)
+    conf([], default_config_files=[])
+    task = model.Task('t', 'p', 's', 'u', 'node1', 'node2', model.Phase.SPREAD,
+                      state=model.TaskState.COMPLETED)
+    store = types.SimpleNamespace(tasks=lambda plan_id: [rows.TaskRow(task, completed_at=1.0)],
+                                  owed=lambda task_id: [], swaps_of=lambda plan_id: [])
+    return moves.MoveHandler(conf, None, nova, None, store, None, None, repin)
+
+
+INSTANCE = model.Instance('u', 'vm-1', 'node2', 1, 1024)
+
+
+def test_while_nova_is_away_nothing_is_told():
+    pinned = []
+    handler = made(Nova(api.ApiError('Nova', 'server u', 'no answer in time', 503), INSTANCE),
+                   lambda *args: pinned.append(args))
+    with pytest.raises(api.ApiError):
+        handler.step(REQUEST, 1.0)
+    ended = handler.step(REQUEST, 2.0)
+    assert yaml.safe_load(ended.reply)['status'] == 'success' and not ended.failed
+    assert pinned == [('node2', 'u', ((4,),), None)]
+
+
+@pytest.mark.parametrize('answer, problem', [
+    (INSTANCE, 'repin is away'), (api.ApiError('Nova', 'server u', 'is gone', 404), 'is gone')])
+def test_what_could_not_be_pinned_is_told(answer, problem):
+    def refuse(*args):
+        raise exception.RepinError(what='repin', problem='is away', remedy='Look.')
+
+    ended = made(Nova(answer), refuse).step(REQUEST, 1.0)
+    found = yaml.safe_load(ended.reply)
+    assert found['status'] == 'error' and problem in found['details']
+    assert found['details'].startswith('it was migrated; vcpu-map: ')
+
+
+def test_a_result_is_rendered_without_asking_anything():
+    handler = made(None, None)
+    task = moves.handling.task(REQUEST)
+    tasks = {row.task.instance_uuid: row for row in handler._store.tasks('p')}
+    ended = handler._render(REQUEST, task, tasks, REQUEST.progress, {'u': 'no such cpu'})
+    assert yaml.safe_load(ended.reply)['details'] == 'it was migrated; vcpu-map: no such cpu'
