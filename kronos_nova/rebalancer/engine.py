@@ -322,6 +322,7 @@ class Engine:
             self._tally.planned(
                 row, outcome.scores, self._clock(), self._conf.engine.dry_run,
                 len(orders.waiting(outcome.cluster, outcome.request.options)))
+            self._log.scored(scope, outcome.scores)
             self._log.decided(row)
         if not self._conf.engine.dry_run:
             self._scheduler.moves(cluster)

@@ -83,6 +83,17 @@ class Log:
         LOG.info('Scope %s: %s', row['name'], report.line(row))
         self._undrained_of(row)
 
+    def scored(self, scope: str, scores: model.Scores) -> None:
+        """Log each host's score, and where it lies between the lowest and the highest."""
+        if not LOG.isEnabledFor(logging.DEBUG):
+            return
+        for name, policy in sorted(scores.policies.items()):
+            low, high = min(policy.hosts.values(), default=0.0), max(
+                policy.hosts.values(), default=0.0)
+            for host, score in sorted(policy.hosts.items()):
+                LOG.debug('Scope %s, policy %s: host %s has score %.4f, min-max %.4f', scope, name,
+                          host, score, (score - low) / (high - low) if high > low else 0.0)
+
     def _undrained_of(self, row: Mapping[str, Any]) -> None:
         """Once, and again when the reason is another; seconds run down."""
         told = frozenset(_SECONDS.sub('', text) for text in row['undrained'])

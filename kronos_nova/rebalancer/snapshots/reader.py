@@ -71,12 +71,17 @@ class _Reader:
     def read(self) -> Recorded:
         meta, recorded_at = snapshot.meta(self._directory)
         instances = self._instances()
-        services = {s.host: s for s in self._services()}
+        recorded = self._services()
+        services = {s.host: s for s in recorded or ()}
         placement_known = files.exists(self._directory, schema.PROVIDERS)
         if placement_known:
             instances = self._with_claims(instances)
         aggregates, hosts = self._hosts(instances, services)
         histories, warnings = self._histories()
+        if recorded is None:
+            services = {name: model.Service(name) for name in hosts}
+            warnings += ('nova/services.json is missing: all hosts are taken as up and enabled, '
+                         'in no zone',)
         return Recorded(
             cluster=model.Cluster(
                 hosts=hosts, instances=instances, services=services, groups=self._groups(),
@@ -119,8 +124,12 @@ class _Reader:
         self._once(schema.INSTANCES, 'instance', (r.uuid for rs in by_host.values() for r in rs))
         return out
 
-    def _services(self) -> list[model.Service]:
-        records = [r for r in self._parse(schema.SERVICES, list[schema.Service])
+    def _services(self) -> list[model.Service] | None:
+        """Services of nova-compute; None: early releases of Kronos recorded none."""
+        found = self._optional(schema.SERVICES, list[schema.Service], None)
+        if found is None:
+            return None
+        records = [r for r in found
                    if r.binary == 'nova-compute']
         self._once(schema.SERVICES, 'the nova-compute of host', (r.host for r in records))
         return [model.Service(**{**r.model_dump(), 'zone': r.zone or ''}) for r in records]

@@ -814,6 +814,19 @@ def test_engines_of_two_zones_do_not_share_a_scope(world):
     assert 'another [engine] availability_zone' in row['reason'] and not row['moves']
 
 
+def test_scores_of_hosts_are_in_the_log_of_a_debugging_engine(world, caplog):
+    with caplog.at_level('DEBUG'):
+        world.engine().run_cycle()
+    lines = [r.getMessage() for r in caplog.records if ' has score ' in r.getMessage()]
+    assert [line.partition(', policy ')[2] for line in lines] == [
+        'cpu: host a has score 0.9000, min-max 1.0000',
+        'cpu: host b has score 0.1000, min-max 0.0000']
+    caplog.clear()
+    with caplog.at_level('INFO'):
+        world.engine('one').run_cycle()
+    assert not [r for r in caplog.records if ' has score ' in r.getMessage()]
+
+
 def test_dry_run_stores_the_plan_and_nothing_else(world):
     world.conf.set_override('dry_run', True, 'engine')
     row, = world.engine().run_cycle()

@@ -418,11 +418,27 @@ def test_hosts_of_an_aggregate_that_was_not_recorded_are_not_in_the_pool(tmp_pat
 
 
 @pytest.mark.parametrize('path', ['nova/instances.json', 'nova/server_groups.json',
-                                  'nova/services.json', 'nova/aggregates.json', 'meta.json'])
+                                  'nova/aggregates.json', 'meta.json'])
 def test_without_a_file_that_every_layout_has_nothing_is_planned(path, tmp_path):
     directory = old(tmp_path)
     os.remove(os.path.join(directory, path))
     refused(directory, path, 'cannot be read')
+
+
+def test_without_services_every_host_is_up_and_a_warning_says_so(tmp_path):
+    directory = old(tmp_path)
+    os.remove(os.path.join(directory, schema.SERVICES))
+    found = reader.read(directory)
+    assert found.cluster.services == {h: model.Service(h) for h in 'abc'}
+    assert found.cluster.services['a'].available
+    assert any('services.json is missing' in text for text in found.warnings)
+    zoned = dataclasses.replace(found.cluster, planned_zone='nova')
+    assert zoned.hosts_of(model.UNASSIGNED) == ('b', 'c')
+
+
+def test_services_that_were_recorded_and_lost_are_an_error(written):
+    os.remove(os.path.join(written, schema.SERVICES))
+    refused(written, 'meta.json', 'was recorded and is missing')
 
 
 # Scores.
