@@ -66,7 +66,13 @@ OPTS: list[cfg.Opt] = [
     cfg.BoolOpt('abort_at_deadline', default=False,
                 help='Ask Nova to abort a live migration of ours that is past its deadline. It '
                      'keeps its slot until Nova says how it ended, as it does without this. A '
-                     'cold migration is never aborted.'),
+                     'cold migration is never aborted. Nova 32 to 34 then put the instance '
+                     'into ERROR while its guest runs on its source; see '
+                     'reset_state_after_abort.'),
+    cfg.BoolOpt('reset_state_after_abort', default=False,
+                help='When Nova puts an instance into ERROR because of an abort at the deadline, '
+                     'reset its state to active, if its guest runs on its source. Needs a role '
+                     'that policy os_compute_api:os-admin-actions:reset_state allows.'),
     cfg.IntOpt('claim_seconds', default=60, min=30,
                help='Seconds after which a task claimed by an executor that went silent may be '
                     'taken over. An executor renews its claims six times within them, also '

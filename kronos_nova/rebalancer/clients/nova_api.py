@@ -342,6 +342,12 @@ class NovaApi:
             f'/servers/{instance_uuid}/action', f'confirmation of {instance_uuid}',
             _text(BASE), {'confirmResize': None})
 
+    def reset_state(self, instance_uuid: str) -> Any:
+        """Set the state of an instance to active; as :meth:`live_migrate`."""
+        return self._api.post(
+            f'/servers/{instance_uuid}/action', f'reset of the state of {instance_uuid}',
+            _text(BASE), {'os-resetState': {'state': 'active'}})
+
     def user_id(self) -> str | None:
         """Who we are, None where Keystone does not say.
 

@@ -58,6 +58,9 @@ class Progress:
     far it has come (one of timings.NOVAS), None where that is not told. ``version``: differs
     when Nova has changed anything about the migration; None where that is not known.
 
+    ``place``: the host of an instance that is ``broken``. ``patience`` of ``CANCELLED``: so
+    many seconds Nova may still put the instance into ERROR.
+
     Of ``LEFT``: the task ends as ``ending`` when this lasts for ``patience`` seconds;
     ``held`` names what Placement still holds of it."""
 
@@ -72,6 +75,7 @@ class Progress:
     ending: Stage | None = None
     patience: float = 0.0
     held: str | None = None
+    place: str | None = None
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -170,6 +174,15 @@ class Executor(abc.ABC):
         :returns: whether that was accepted; False: there is nothing of ours
             that could be ended, or this driver never does.
         :raises NovaClientError: it is not known; asked again later.
+        """
+        return False
+
+    def reset_state(self, task: model.Task) -> bool:
+        """Make an instance active again whose migration we aborted, and which Nova has put
+        into ERROR while its guest runs on its source.
+
+        :returns: whether Nova did so; False: the instance is not as described.
+        :raises NovaClientError: it is not known.
         """
         return False
 

@@ -18,6 +18,7 @@ from kronos_nova.rebalancer.store import rows
 SAID = {base.Stage.ABSENT: 'Nova shows no migration of it',
         base.Stage.SETTLING: 'its migration failed, and not all that it had taken is given back',
         base.Stage.UNTOLD: 'its migration failed, and Nova has not said why',
+        base.Stage.CANCELLED: 'it was aborted, and Nova may still put its instance into ERROR',
         base.Stage.LEFT: 'Nova works on it no more, and its record says otherwise'}
 #: Kept in the same column, and no doubt: Nova does not change the migration.
 UNCHANGED = 'Nova has not changed its migration'

@@ -36,6 +36,8 @@ record then does not change, and an operator ends the task (``kronos task resolv
 Source: nova.compute.manager, _init_instance and _reset_live_migration (32 to 34).
 """
 
+import re
+
 from kronos_nova import exception
 from kronos_nova import model
 from kronos_nova.constraints import statuses
@@ -51,6 +53,11 @@ DELETED = frozenset({'DELETED', 'SOFT_DELETED'})
 PATIENCE = 300.0
 #: And so long while the server has another task state: an evacuation, for example.
 BUSY_PATIENCE = 600.0
+#: After ``cancelled`` Nova may still put the instance into ERROR: so long when its action's
+#: events have ended, and for PATIENCE before.
+ERROR_PATIENCE = 30.0
+#: What libvirt says of a job that was aborted, as Nova records it.
+_ABORTED = re.compile(r'operation aborted|job:? cancell?ed|cancell?ed by client', re.IGNORECASE)
 #: A record must stay as it is for so long before that is noted.
 NOTED_AFTER = 60.0
 
@@ -90,6 +97,36 @@ def build_error(row: rows.TaskRow, progress: base.Progress) -> exception.Migrati
         return exception.AllocationsLeft(
             instance_uuid=uuid, problem=f'{progress.detail}; {progress.held}')
     return exception.MigrationAbandoned(instance_uuid=uuid, problem=progress.detail)
+
+
+def is_own_abort(row: rows.TaskRow, progress: base.Progress, accepted: bool) -> bool:
+    """Return whether Nova put the instance into ERROR because we aborted its migration.
+
+    Nova raises libvirt's "job canceled" again after its rollback, and then writes ERROR,
+    while the guest runs on its source (32.2.1, 33.0.2, 34.0.0).
+    Source: nova.compute.manager, _do_live_migration.
+
+    :param accepted: this executor asked for the abort, and Nova accepted it.
+    """
+    return (progress.broken and progress.place == row.task.from_host
+            and (accepted or _ABORTED.search(progress.detail) is not None))
+
+
+def build_abort_error(row: rows.TaskRow, progress: base.Progress,
+                      reset: bool) -> exception.MigrationTimeout:
+    """Return why a task failed whose migration we aborted at its deadline.
+
+    :param reset: the state of the instance was made active again.
+    """
+    uuid = row.task.instance_uuid
+    problem = 'its migration took longer than its deadline and was aborted'
+    if reset:
+        problem += f'; the guest runs on {progress.place}, and its state was reset to active'
+    elif progress.broken:
+        problem += (f'. This was our own abort: Nova put the instance into ERROR, and the guest '
+                    f'runs on {progress.place}. Make it active again: openstack server set '
+                    f'--state active {uuid}')
+    return exception.MigrationTimeout(instance_uuid=uuid, problem=problem)
 
 
 class UnchangedRecords:

@@ -52,6 +52,7 @@ KNOWN: tuple[tuple[Fault, str], ...] = (
     # QEMU's own words, through libvirt.
     (Fault.INSTANCE, r'VFIO migration is not supported with postcopy migration'),
     (Fault.INSTANCE, r'Unable to migrate instance \(\S+\) to current host'),
+    (Fault.INSTANCE, r'Image \S+ is unacceptable'),
     # Of its source, or of the whole cloud.
     (Fault.INSTANCE, r'version for compute service source are too old'),
     (Fault.INSTANCE, r'Neutron does not support required port binding extension'),

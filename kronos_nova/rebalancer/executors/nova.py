@@ -55,6 +55,9 @@ NOT_SHARED = 'is not on shared storage'
 
 POLICY = 'os_compute_api:os-migrate-server:migrate_live:host'
 ABORT_POLICY = 'os_compute_api:servers:migrations:delete'
+RESET_POLICY = 'os_compute_api:os-admin-actions:reset_state'
+#: Nova's power state of a guest that runs.
+RUNNING = 1
 
 #: Nova aborts a live migration in these statuses. Source: nova.compute.api,
 #: live_migrate_abort, since 2.65.
@@ -303,7 +306,8 @@ class NovaExecutor(base.Executor):
             case 'cancelled' if server is None or server.status != answers.ERROR:
                 return base.Progress(
                     base.Stage.CANCELLED, 'aborted, or the nova-compute of its source was '
-                                          'stopped', reference)
+                                          'stopped', reference,
+                    patience=0.0 if server is None else self._find_patience(task))
         if server is None:
             return base.Progress(base.Stage.CANCELLED, 'the instance was deleted', reference)
         if migration.ended:
@@ -318,6 +322,11 @@ class NovaExecutor(base.Executor):
         return base.Progress(stage, api.printable(migration.status), reference,
                              phase=timings.OF_STATUS.get(migration.status),
                              version=answers.find_version(migration))
+
+    def _find_patience(self, task: model.Task) -> float:
+        """How long Nova may still write ERROR after it wrote ``cancelled``."""
+        told = answers.said(self._nova, task.instance_uuid, nova_api.LIVE_MIGRATION)
+        return endings.PATIENCE if told is None else endings.ERROR_PATIENCE
 
     @staticmethod
     def _absent(migrations: list[nova_api.Migration], server: model.Instance | None,
@@ -354,7 +363,7 @@ class NovaExecutor(base.Executor):
                 'copies-disk')
         found = answers.failed(task, migration, details)
         if server.status == answers.ERROR:
-            return dataclasses.replace(found, broken=True)
+            return dataclasses.replace(found, broken=True, place=server.host)
         if settling.superseded(migration, migrations):
             return answers.told(found, details)
         held = settling.left(self._nova, self._reader.placement, task, migration)
@@ -400,6 +409,24 @@ class NovaExecutor(base.Executor):
         raise exception.NovaClientError(
             instance_uuid=uuid, problem='Nova refused to abort its live migration: '
                                         + self._nova.api.refusal(response, ABORT_POLICY))
+
+    def reset_state(self, task: model.Task) -> bool:
+        uuid = task.instance_uuid
+        try:
+            server = self._nova.server(uuid).instance
+            if (server.status, server.host, server.task_state, server.power_state) != (
+                    answers.ERROR, task.from_host, None, RUNNING):
+                return False
+            response = self._nova.reset_state(uuid)
+        except api.ApiError as exc:
+            raise exception.NovaClientError(
+                instance_uuid=uuid,
+                problem=f'its state could not be reset: {exc.problem}') from None
+        if 200 <= response.status_code < 300:
+            return True
+        raise exception.NovaClientError(
+            instance_uuid=uuid, problem='Nova did not reset its state: '
+                                        + self._nova.api.refusal(response, RESET_POLICY))
 
     def post_flight(self, task: model.Task) -> None:
         if task.method.cold:

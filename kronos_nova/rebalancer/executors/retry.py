@@ -62,9 +62,10 @@ class Settings:
     ``scopes`` None serves all. ``instance_quarantine_seconds`` -1 is for
     ever. A host that refused ``host_refusals`` times in a row takes nothing
     for ``host_quarantine_seconds``. ``abort_at_deadline``: a live migration
-    that takes longer is aborted. ``local_disk_seconds``, ``other_cell_seconds``: for
-    so long Nova's word is believed that a host's disks are its own, and that two
-    hosts are of different cells. Without ``begin`` nothing new is asked
+    that takes longer is aborted, and with ``reset_state_after_abort`` its instance is
+    made active again when Nova puts it into ERROR. ``local_disk_seconds``,
+    ``other_cell_seconds``: for so long Nova's word is believed that a host's disks are
+    its own, and that two hosts are of different cells. Without ``begin`` nothing new is asked
     for; what is under way is seen to its end. ``frozen`` says why nothing may begin at
     an epoch time, or None.
     """
@@ -89,6 +90,7 @@ class Settings:
     other_cell_seconds: float = 86400.0
     begin: bool = True
     abort_at_deadline: bool = False
+    reset_state_after_abort: bool = False
     frozen: Callable[[float], str | None] = dataclasses.field(
         default=lambda now: None, compare=False)
 
@@ -118,6 +120,7 @@ def settings(conf: cfg.ConfigOpts) -> Settings:
         max_attempts=1 + engine.max_alternates, instance_cooldown=engine.instance_cooldown,
         instance_quarantine_seconds=engine.instance_quarantine_seconds,
         begin=not engine.dry_run, abort_at_deadline=executor.abort_at_deadline,
+        reset_state_after_abort=executor.reset_state_after_abort,
         frozen=lambda now: engine_conf.frozen(conf, now))
 
 

@@ -498,12 +498,13 @@ class Worker:
         match progress.stage:
             case base.Stage.COMPLETED:
                 self._outcomes.end(row, TaskState.COMPLETED)
+            case base.Stage.FAILED if row.error == ABORTING and endings.is_own_abort(
+                    row, progress, task.task_id in self._aborted):
+                self._end_aborted(row, progress)
             case base.Stage.FAILED:
                 self._outcomes.failed(row, _why(row, progress))
             case base.Stage.CANCELLED if row.error == ABORTING:
-                self._outcomes.failed(row, exception.MigrationTimeout(
-                    instance_uuid=task.instance_uuid,
-                    problem='its migration took longer than its deadline and was aborted'))
+                self._end_aborted(row, progress)
             case base.Stage.CANCELLED:
                 self._outcomes.end(row, TaskState.CANCELLED, outcomes.CANCELLED_TYPE,
                                    progress.detail or 'The migration was cancelled in Nova.')
@@ -627,6 +628,25 @@ class Worker:
             self._aborted.add(task.task_id)
             LOG.warning('Instance %s: task %s: its live migration is past its deadline and is '
                         'being aborted', task.instance_uuid, task.task_id)
+
+    def _end_aborted(self, row: rows.TaskRow, progress: base.Progress) -> None:
+        """Our own abort has ended it: once Nova no longer puts the instance into ERROR."""
+        now, since = self._clock(), doubts.since(row, base.Stage.CANCELLED)
+        if progress.patience and since is None:
+            self._mark(row, row.task.state, [row.task.state], doubt_since=now,
+                       doubt=doubts.kept(base.Stage.CANCELLED, now), reference=row.reference)
+        elif since is None or now - since > progress.patience:
+            reset = progress.broken and self._reset_state(row.task)
+            self._outcomes.failed(row, endings.build_abort_error(row, progress, reset))
+
+    def _reset_state(self, task: model.Task) -> bool:
+        if not self._settings.reset_state_after_abort:
+            return False
+        try:
+            return self._driver.reset_state(task)
+        except exception.NovaClientError as e:
+            LOG.warning('Task %s: %s', task.task_id, exception.sentence(e))
+            return False
 
     def _confirm(self, row: rows.TaskRow) -> None:
         """Nova refuses what has been confirmed before: nothing is lost when a

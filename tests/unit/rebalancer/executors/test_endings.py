@@ -21,6 +21,7 @@ from kronos_nova import exception
 from kronos_nova.model import TaskState
 from kronos_nova.rebalancer.executors import base
 from kronos_nova.rebalancer.executors import doubts
+from kronos_nova.rebalancer.executors import worker
 from kronos_nova.rebalancer.store import decisions
 from kronos_nova.rebalancer.store import rows
 from tests.unit.rebalancer.executors import benches
@@ -161,3 +162,75 @@ def test_row_says_since_when_nova_has_changed_nothing(bench):
     assert not rows.has_lost_slots(row.doubt, row.doubt_since, 1000.0 + rows.SLOT_SECONDS)
     assert rows.has_lost_slots(row.doubt, row.doubt_since, 1001.0 + rows.SLOT_SECONDS)
     assert not rows.has_lost_slots('unchanged@7', 1000.4, 1e9), 'an older executor wrote the time'
+
+
+# Our own abort at the deadline.
+
+CANCELED = 'Nova: migration error: operation aborted: migration out job: canceled by client'
+
+
+def aborting(bench, **settings):
+    bench.worker = bench.new_worker('w1', dataclasses.replace(
+        benches.SETTINGS, abort_at_deadline=True, **settings))
+    bench.driver.answers['look'] = [base.Stage.RUNNING]
+    bench.plan()
+    bench.passes(2)
+    bench.now += 1e5
+    bench.passes(1)
+    assert ('abort', 'h2') in bench.driver.calls and bench.row().error == worker.ABORTING
+
+
+def broken(place, detail='Nova: migration error'):
+    return base.Progress(base.Stage.FAILED, detail, MIGRATION, broken=True, place=place)
+
+
+@pytest.mark.parametrize('waits', [False, True])
+@pytest.mark.parametrize(('reset', 'said'), [
+    (False, 'openstack server set --state active'), (True, 'its state was reset to active')])
+def test_own_abort_that_ends_in_error_is_no_everlasting_quarantine(bench, waits, reset, said):
+    aborting(bench, reset_state_after_abort=reset)
+    bench.driver.reset_state = lambda task: True
+    bench.driver.answers['look'] = [
+        *[base.Progress(base.Stage.CANCELLED, 'aborted', MIGRATION, patience=30.0)] * waits,
+        broken('h1')]
+    bench.passes(1)
+    assert bench.row().task.state.terminal is not waits, 'Nova writes ERROR after cancelled'
+    bench.passes(1)
+    row = bench.row()
+    assert (row.task.state, row.error_type) == (TaskState.FAILED, 'MigrationTimeout')
+    assert said in row.error and 'runs on h1' in row.error
+    [held] = bench.store.quarantines(bench.now)
+    assert held.until is not None
+
+
+def test_own_abort_ends_when_nova_writes_no_error(bench):
+    aborting(bench)
+    bench.driver.answers['look'] = [
+        base.Progress(base.Stage.CANCELLED, 'aborted', MIGRATION, patience=30.0)]
+    begun = bench.now
+    while not bench.row().task.state.terminal:
+        bench.passes(1)
+        assert bench.now - begun < PROMISE
+    assert bench.now - begun > 30.0
+    assert bench.row().error_type == 'MigrationTimeout' and '--state' not in bench.row().error
+
+
+@pytest.mark.parametrize(('place', 'detail', 'known'), [
+    ('h2', CANCELED, True), ('h1', 'Nova: migration error', False)])
+def test_error_that_is_not_of_our_abort_is_left_to_people(bench, place, detail, known):
+    aborting(bench)
+    if not known:
+        bench.worker = bench.new_worker('w1', bench.worker._settings)
+        bench.driver.answers['abort'] = [False]
+    bench.driver.answers['look'] = [broken(place, detail)]
+    bench.passes(2)
+    assert bench.row().error_type == exception.InstanceInError.wire_type
+    assert [q.until for q in bench.store.quarantines(bench.now)] == [None]
+
+
+def test_successor_knows_an_abort_by_what_libvirt_says(bench):
+    aborting(bench)
+    bench.worker = bench.new_worker('w1', bench.worker._settings)
+    bench.driver.answers['look'] = [broken('h1', CANCELED)]
+    bench.passes(1)
+    assert bench.row().error_type == 'MigrationTimeout'

@@ -39,6 +39,7 @@ TABLE: list[tuple[nova.NovaException, faults.Fault]] = [
     (nova.InvalidHypervisorType(), DESTINATION),
     (nova.InvalidCPUInfo(reason='CPU doesn\'t have compatibility.'), DESTINATION),
     (nova.UnableToMigrateToSelf(instance_id='vm', host='host2'), INSTANCE),
+    (nova.ImageUnacceptable(image_id='i', reason='Image is not raw format'), INSTANCE),
     (nova.DestinationHypervisorTooOld(), DESTINATION),
     (nova.InvalidLocalStorage(path='host1', reason='Block migration can not be used with shared '
                                                    'storage.'), DESTINATION),

@@ -134,6 +134,35 @@ def test_record_left_with_its_allocations_names_them(cloud: answers.Answers) -> 
     assert found.held == 'migration m6 still has its allocation in Placement'
 
 
+def test_abort_is_believed_once_the_events_of_its_action_have_ended(
+        cloud: answers.Answers) -> None:
+    actions = '/servers/vm/os-instance-actions'
+    cloud.answers[actions] = [{'instanceActions': [
+        {'action': 'live-migration', 'request_id': 'r', 'message': None}]}]
+    for finished, patience in ((None, 300.0), ('2026-11-20T10:00:00', 30.0)):
+        cloud.answers[f'{actions}/r'] = [{'instanceAction': {'events': [
+            {'event': 'compute_live_migration', 'finish_time': finished}]}}]
+        found = novas.look(cloud, [[answers.migration(6, status='cancelled')]],
+                           answers.server('vm'))
+        assert (found.stage, found.patience) == (base.Stage.CANCELLED, patience)
+
+
+def reset(cloud: answers.Answers, answer: Any = None, **fields: Any) -> bool:
+    cloud.answers['/servers/vm'] = [{'server': answers.server('vm', **{
+        'status': 'ERROR', 'OS-EXT-STS:power_state': 1, **fields})}]
+    cloud.answers['POST /servers/vm/action'] = [answer or answers.Response(None, 202)]
+    return novas.driver(cloud).reset_state(novas.TASK)
+
+
+def test_state_is_reset_where_the_guest_runs_on_its_source(cloud: answers.Answers) -> None:
+    assert reset(cloud)
+    for fields in ({'status': 'ACTIVE'}, {'host': 'host2'}, {'OS-EXT-STS:power_state': 4},
+                   {'OS-EXT-STS:task_state': 'migrating'}):
+        assert not reset(cloud, **fields)
+    with pytest.raises(exception.NovaClientError, match='did not reset its state'):
+        reset(cloud, answers.Response({'forbidden': {'message': 'no'}}, 403))
+
+
 def test_completed_record_of_a_server_that_stays_migrating_is_left(
         cloud: answers.Answers) -> None:
     server = answers.server('vm', 'host2', **{'OS-EXT-STS:task_state': 'migrating'})
@@ -517,7 +546,8 @@ ELSEWHERE = [answers.migration(6, dest_compute='host3'), answers.migration(7, de
     ([[answers.migration(6, status='cancelled')]], novas.GONE, base.Progress(
         base.Stage.CANCELLED, 'aborted, or the nova-compute of its source was stopped', 'm6')),
     ([[answers.migration(6, status='cancelled')]], answers.server('vm'), base.Progress(
-        base.Stage.CANCELLED, 'aborted, or the nova-compute of its source was stopped', 'm6')),
+        base.Stage.CANCELLED, 'aborted, or the nova-compute of its source was stopped', 'm6',
+        patience=30.0)),
     ([[answers.migration(6)]], novas.GONE,
      base.Progress(base.Stage.CANCELLED, 'the instance was deleted', 'm6')),
     ([[answers.migration(6, status='preparing')]], MIGRATING,
@@ -530,7 +560,8 @@ ELSEWHERE = [answers.migration(6, dest_compute='host3'), answers.migration(7, de
     ([[answers.migration(6, status='failed')]], MIGRATING,
      base.Progress(base.Stage.SETTLING, 'Nova still calls the instance migrating', 'm6')),
     ([[answers.migration(6, status='error')]], answers.server('vm', status='ERROR'),
-     base.Progress(base.Stage.FAILED, 'Nova: migration error', 'm6', broken=True))])
+     base.Progress(base.Stage.FAILED, 'Nova: migration error', 'm6', broken=True,
+                   place='host1'))])
 def test_what_is_said_of_a_live_migration(cloud: answers.Answers, migrations: Any, server: Any,
                                           expected: base.Progress) -> None:
     found = novas.look(cloud, migrations, server)
