@@ -54,6 +54,7 @@ from kronos_nova.rebalancer.executors import unlearnt
 from kronos_nova.rebalancer.executors import worker
 from kronos_nova.rebalancer.store import agendas
 from kronos_nova.rebalancer.store import api
+from kronos_nova.rebalancer.store import database_clock
 from kronos_nova.rebalancer.store import decisions
 from kronos_nova.rebalancer.store import leases
 from kronos_nova.rebalancer.store import owed
@@ -572,6 +573,18 @@ def died_with_them(patch: Patch) -> None:
 
 
 #: Bug -> (a seed that catches it, the invariant that is broken first).
+@bug('clock of an executor steps far')
+def own_clock(patch: Patch) -> None:
+    """Executors go by the clock of their machine."""
+    patch.setattr(database_clock.DatabaseClock, '__call__', lambda self: self._wall())
+
+
+@bug('clock of an executor steps far')
+def wrong_clock(patch: Patch) -> None:
+    """An executor begins with a wrong clock."""
+    patch.setattr(database_clock.DatabaseClock, 'find_problem', lambda self: None)
+
+
 CAUGHT: dict[str, tuple[int, str]] = {
     'The fence is dropped': (16, 'fenced'),
     'A lease that is over is as good as a live one': (16, 'fenced'),
@@ -632,4 +645,6 @@ CAUGHT: dict[str, tuple[int, str]] = {
     'An attempt begins while a hook of the one before is owed': (18, 'hooks_come_first'),
     "Hooks of an executor that has died are nobody's": (0, 'every_hook_is_ended'),
     'Half of a pair stays where it is when the other half fails': (574, 'both_or_neither'),
+    'Executors go by the clock of their machine': (0, 'ordered_work_is_kept'),
+    'An executor begins with a wrong clock': (0, 'right_clock'),
 }

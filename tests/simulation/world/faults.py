@@ -37,6 +37,8 @@ FAULTS = {
     'clock steps forward': 0.01,
     'clock steps back': 0.01,
     'clock of an engine steps far': 0.02,
+    'clock of an executor steps far': 0.05,
+    'clock of an executor drifts': 0.3,
     # The database. Drawn at each transaction.
     'database is away': 0.01,
     'database fails over within a transaction': 0.02,
@@ -130,21 +132,30 @@ PRESENT_OF = {'instance is stopped from the beginning': 0.5, 'confirmation gets 
               'operator confirms a cold migration': 0.5,
               'operator reverts a cold migration': 0.5}
 
+#: Drawn from a chance of their own: what else happens does not depend on them.
+APART = ('clock of an executor steps far', 'clock of an executor drifts')
+
 
 class Faults:
     """Draws the faults of one run and counts them."""
 
     def __init__(self, rng: random.Random, counts: 'collections.Counter[str]',
-                 only: frozenset[str] | None = None) -> None:
+                 only: frozenset[str] | None = None, seed: int = 0) -> None:
         self._rng = rng
+        self.apart = random.Random(f'apart {seed}')
         self._counts = counts
         self.present = only if only is not None else frozenset(
-            name for name in FAULTS if rng.random() < PRESENT_OF.get(name, PRESENT))
+            name for name in FAULTS
+            if self._chance(name).random() < PRESENT_OF.get(name, PRESENT))
         self.active = True
+
+    def _chance(self, name: str) -> random.Random:
+        return self.apart if name in APART else self._rng
 
     def hit(self, name: str) -> bool:
         """Whether it happens now."""
-        if self.active and name in self.present and self._rng.random() < FAULTS[name]:
+        if self.active and name in self.present and (
+                self._chance(name).random() < FAULTS[name]):
             self._counts[name] += 1
             return True
         return False

@@ -35,6 +35,8 @@ if TYPE_CHECKING:
 TERMINAL = frozenset(state.value for state in TaskState if state.terminal)
 IN_FLIGHT = ('claimed', 'submitting', 'submitted', 'unknown')
 IMBALANCE = ('spread', 'pack')
+#: An executor whose clock is wrong by more begins nothing (seconds).
+WRONG_CLOCK = 30.0
 #: Between two clocks.
 SKEW = 2 * processes.WRONG
 #: The states that may follow one.
@@ -230,6 +232,14 @@ def submitting_first(run: 'runs.Run') -> Found:
     return None
 
 
+def right_clock(run: 'runs.Run') -> Found:
+    """No executor begins a move while its clock is wrong."""
+    uuid, _host, process = run.request
+    if abs(process.skew) > WRONG_CLOCK:
+        return f'a request for {uuid} by {process.name}, whose clock is {process.skew:.0f} s ahead'
+    return None
+
+
 def approved_first(run: 'runs.Run') -> Found:
     """What was to wait for approval was approved."""
     task = run.live_task(run.request[0])
@@ -297,7 +307,8 @@ def hooks_come_first(run: 'runs.Run') -> Found:
 
 
 AT_REQUEST: tuple[Callable[['runs.Run'], Found], ...] = (
-    submitting_first, approved_first, in_order, wanted_still, settled_first, hooks_come_first)
+    submitting_first, right_clock, approved_first, in_order, wanted_still, settled_first,
+    hooks_come_first)
 
 
 # At every call of a hook.
@@ -462,9 +473,16 @@ def both_or_neither(run: 'runs.Run') -> Found:
     return None
 
 
+def ordered_work_is_kept(run: 'runs.Run') -> Found:
+    """No task is cancelled as too old: a run is shorter than that takes."""
+    found = run.raw.execute(
+        "SELECT task_id FROM task WHERE error LIKE 'It was not begun in time%'").fetchone()
+    return f'task {found[0]} was cancelled before its time' if found else None
+
+
 AT_END: tuple[Callable[['runs.Run'], Found], ...] = (
     every_task_ends, table_tells_the_truth, error_is_left_alone, every_attempt_is_listed,
-    every_hook_is_ended, both_or_neither)
+    every_hook_is_ended, both_or_neither, ordered_work_is_kept)
 
 #: Judged where they can be seen; see Run.judge.
 ELSEWHERE = ('messages_change_nothing', 'no_defect')

@@ -30,6 +30,7 @@ from tests.simulation.world import prometheus
 if TYPE_CHECKING:
     from tests.simulation.world import run as runs
 
+DAY = 86400.0
 #: A clock is wrong by no more than this, either way (seconds).
 WRONG = 10.0
 #: Between two renewals of a lease: the most that Engine.keep_leases allows.
@@ -245,6 +246,19 @@ class ExecutorProcess(Process):
 
     def wake(self) -> None:
         self.poll_at = min(self.poll_at, self.run.now)
+
+    def put_clock_right(self) -> None:
+        """Let NTP set it."""
+        self.skew = max(-WRONG, min(WRONG, self.skew))
+
+    def act(self) -> None:
+        """The clock of its machine may be wrong by up to a day, also after a restart."""
+        apart = self.run.faults.apart
+        if self.run.faults.hit('clock of an executor steps far'):
+            self.skew = apart.choice([-1, 1]) * apart.uniform(31, DAY)
+        elif self.run.faults.hit('clock of an executor drifts'):
+            self.skew += apart.choice([-1, 1]) * apart.uniform(0, 2 * WRONG)
+        super().act()
 
     def _act(self) -> None:
         assert self.worker is not None

@@ -97,7 +97,7 @@ class Run:
         self.now = database.START
         self.counts: collections.Counter[str] = collections.Counter()
         self.checks: collections.Counter[str] = collections.Counter()
-        self.faults = faults.Faults(self.rng, self.counts, only)
+        self.faults = faults.Faults(self.rng, self.counts, only, seed)
         self.cloud = cloud.Cloud(self.rng)
         for instance in self.cloud.instances.values():
             if self.faults.hit('instance is stopped from the beginning'):
@@ -185,6 +185,8 @@ class Run:
             host.up = True
         for process in self.engines:
             process.starts_at = float('inf')
+        for executor in self.executors:
+            executor.put_clock_right()
 
     def _over(self) -> bool:
         return not (self.nova.waits or self.cloud.active() or self.live
