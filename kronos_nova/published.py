@@ -19,6 +19,7 @@ the background. Nothing there, something old or something malformed is the
 same as nothing: the schedulers then decide without it.
 """
 
+from collections.abc import Iterable
 import dataclasses
 import hashlib
 import json
@@ -41,6 +42,9 @@ USAGE_KEY = 'kronos_nova.usage.'
 USAGE_VERSION = 1
 #: Moves of the whole cloud; a cache may refuse more than a megabyte.
 MAX_MOVES = 1000
+#: A move that ended is published for so long: Nova's scheduler_instance_sync_interval (120 s by
+#: default) and a minute.
+LANDED_SECONDS = 180.0
 #: A clock that is this far ahead (seconds) does not make a message eternal.
 MAX_AGE = 3600.0
 #: More than any host has, in vCPUs or MiB, and any time since the epoch.
@@ -127,16 +131,27 @@ class Channel:
         return published if _holds(published.written_at, published.expires_at, now) else None
 
 
-def choose_flights(cluster: model.Cluster) -> tuple[model.Flight, ...]:
+def choose_flights(cluster: model.Cluster, completed: Iterable[tuple[model.Move, float]] = (),
+                   now: float = 0.0) -> tuple[model.Flight, ...]:
     """Return at most MAX_MOVES flights that boots may have to respect.
 
     Members of server groups come first, then instances that a scheduler hint of another one
-    names; any other instance may be named by the hint of a boot to come.
+    names; any other instance may be named by the hint of a boot to come. Nova's scheduler learns
+    of a live migration some minutes late, so a move that has just ended is a flight from its
+    destination to its destination.
+
+    :param completed: moves with the time when they ended.
     """
+    flying = {flight.instance_uuid for flight in cluster.flights}
+    landed = {move.instance_uuid: model.Flight(move.instance_uuid, move.to_host, move.to_host)
+              for move, ended_at in completed if now - ended_at < LANDED_SECONDS
+              and move.instance_uuid not in flying
+              and move.instance_uuid in cluster.instances
+              and cluster.instances[move.instance_uuid].host == move.to_host}
     grouped = {uuid for group in cluster.groups for uuid in group.members}
     hinted = {uuid for instance in cluster.instances.values()
               for uuids in instance.scheduler_hints.values() for uuid in uuids}
-    return tuple(sorted(cluster.flights, key=lambda f: (
+    return tuple(sorted((*cluster.flights, *landed.values()), key=lambda f: (
         f.instance_uuid not in grouped, f.instance_uuid not in hinted))[:MAX_MOVES])
 
 

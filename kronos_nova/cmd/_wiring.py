@@ -152,7 +152,7 @@ def publisher(conf: cfg.ConfigOpts) -> Callable[..., None] | None:
         try:
             channel.write(published.Published(
                 draining=draining, quarantined=history.quarantined_hosts,
-                flights=published.choose_flights(cluster),
+                flights=published.choose_flights(cluster, history.completed, now),
                 written_at=now,
                 expires_at=now + PUBLISHED_CYCLES * conf.engine.evaluation_interval))
         except Exception as e:  # a client of memcached raises many kinds

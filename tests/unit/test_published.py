@@ -59,6 +59,19 @@ def test_flights_of_group_members_and_of_hints_come_first(monkeypatch):
     assert published.choose_flights(cluster) == (flights[2],)
 
 
+def test_a_move_that_has_just_ended_is_published_at_its_destination():
+    """Nova's scheduler believes for minutes that the instance is on its source."""
+    moves = [(model.Move(uuid, 'cn1', 'cn2', model.Phase.SPREAD), ended) for uuid, ended in (
+        ('landed', 900.0), ('old', 800.0), ('back', 900.0), ('again', 900.0), ('gone', 900.0))]
+    again = model.Flight('again', 'cn2', 'cn3')
+    cluster = model.Cluster(
+        hosts={}, services={}, flights=(again,), instances={
+            uuid: model.Instance(uuid, host) for uuid, host in (
+                ('landed', 'cn2'), ('old', 'cn2'), ('back', 'cn1'), ('again', 'cn2'))})
+    assert published.choose_flights(cluster, moves, 1000.0) == (
+        again, model.Flight('landed', 'cn2', 'cn2'))
+
+
 def test_nothing_is_nothing(conf):
     assert published.Channel(conf).read() is None
 

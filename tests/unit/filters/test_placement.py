@@ -104,6 +104,18 @@ def test_a_host_that_an_affinity_repair_is_leaving_gets_no_member():
                    instance_group=affine('u1', 'u2')) == 'abc'
 
 
+def test_a_member_that_has_just_landed_counts_where_it_is_and_not_on_its_source():
+    """Nova's scheduler has it on its source still."""
+    flights = [('u1', 'b', 'b'), ('u2', 'a', 'b')]
+    assert passing(notice_of(flights=flights), {'a': ['u1', 'u2']},
+                   instance_group=affine('u1', 'u2')) == 'bc'
+    # Nova knows it, and its host is not on offer.
+    landed = notice_of(flights=[('u1', 'x', 'x')])
+    assert passing(landed, instance_group=group_of('u1', 'u-new')) == 'abc'
+    assert passing(notice_of(flights=[('u1', 'b', 'b')]), {'a': ['u1']},
+                   instance_group=group_of('u1', 'u-new')) == 'c'
+
+
 def test_affinity_binds_a_move_only_while_a_host_is_left():
     notice = notice_of(flights=[('u1', 'a', 'b')])
     on = {'a': ['u1'], 'b': ['u2']}
