@@ -536,7 +536,7 @@ def test_what_cannot_be_decided_says_why_and_what_waits(run, store):
     for args, why in (
             (('approve', 'nobody'), 'there is no such plan'),
             (('approve', done), 'it has no move that waits for approval; its tasks are: 1 queued'),
-            (('reject', done, '--reason', 'x'), 'waits for approval: 1 queued'),
+            (('reject', done, '--reason', 'x'), 'waits for approval; its tasks are: 1 queued'),
             (('approve', dry), 'it was made in a dry run')):
         status, _, error = run('plan', *args)
         assert status == 1 and why in error, error
