@@ -157,8 +157,10 @@ class PlacementFilterTestCase(base.NovaTestCase):
         self.admin_api.post_server_action(server['id'], {'os-migrateLive': {
             'host': host, 'block_migration': 'auto', 'force': True}})
         self.admin_api.microversion = self.microversion
-        self.wait_for(lambda: self.host_of(server) == host, f'{server["id"]} on {host}')
-        # The scheduler learns of a live migration by this periodic task.
+        self.wait_for(lambda: [m['status'] for m in self.migrations(server)] == ['completed'],
+                      f'{server["id"]} on {host}')
+        # The source has told the scheduler that it has the instance still. The scheduler learns
+        # better by this periodic task.
         for compute in self.computes.values():
             compute.manager._sync_scheduler_instance_info(context.get_admin_context())
 
