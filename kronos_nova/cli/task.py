@@ -102,11 +102,43 @@ def _shown(row: Any, nested: bool, owed: Iterable[Any] = ()) -> _database.Shown:
             for a in attempts)
     return (
         'Task', 'Plan', 'Scope', 'Instance', 'From', 'To', 'Improvement', 'Alternates', 'Phase',
-        'Method', 'State', 'Doubt', 'Owed hooks', 'Retries', 'Error', 'Attempts'), (
+        'Method', 'State', 'Doubt', 'Nova migration', 'Next step', 'Owed hooks', 'Retries', 'Error',
+        'Attempts'), (
         task.task_id, task.plan_id, _tool.shown(task.aggregate), task.instance_uuid,
         _tool.shown(task.from_host), _tool.shown(task.to_host), task.improvement, alternates,
-        str(task.phase), str(task.method), str(task.state), _doubt(row), hooks,
+        str(task.phase), str(task.method), str(task.state), _doubt(row),
+        _find_migration(row), _find_next_step(row), hooks,
         f'{task.retry_count} of {task.max_retries}', _tool.shown(row.error or ''), attempts)
+
+
+def _find_migration(row: Any) -> str:
+    """The UUID of Nova's migration, of this attempt or of the last one."""
+    from oslo_utils import uuidutils
+
+    if uuidutils.is_uuid_like(row.reference):
+        return str(row.reference)
+    return next((a.migration_uuid for a in reversed(row.attempts) if a.migration_uuid), '')
+
+
+def _find_next_step(row: Any) -> str:
+    """What an operator can do about a migration that is late or does not change."""
+    from kronos_nova import exception
+    from kronos_nova.rebalancer.store import resolutions
+    from kronos_nova.rebalancer.store import rows as store_rows
+
+    task, migration = row.task, _find_migration(row)
+    if task.state not in resolutions.RESOLVABLE:
+        return ''
+    resolve = (f'kronos task resolve {task.task_id} --as completed (or failed) --reason TEXT, once '
+               'you know where the instance is')
+    if store_rows.find_unchanged_since(row.doubt, row.doubt_since) is not None:
+        return f'Nova does not change the migration: {resolve}'
+    if row.error_type != exception.MigrationTimeout.wire_type:
+        return ''
+    if not migration:
+        return f'openstack server migration list --server {task.instance_uuid}, or {resolve}'
+    return (f'wait, or openstack server migration abort {task.instance_uuid} {migration}; if Nova '
+            f'refuses that, {resolve}')
 
 
 def _phases(seconds: dict[str, float]) -> str:

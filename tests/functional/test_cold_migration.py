@@ -12,9 +12,13 @@
 
 """Stopped and paused instances on a drain, and what is aborted, in a real Nova."""
 
+import dataclasses
 import time
 from typing import Any
 from unittest import mock
+
+import fixtures
+from nova.virt import fake
 
 from kronos_nova import exception
 from kronos_nova import model
@@ -290,6 +294,7 @@ class CrashTestCase(WorkerCase):
 
 class AbortTestCase(WorkerCase):
     compute_driver = 'fake.FakeLiveMigrateDriver'
+    status, left_in = 'cancelled', 'ACTIVE'
     settings = retry.Settings(look_interval=0.0, claim_seconds=1e6, migration_timeout=600.0,
                               abort_at_deadline=True)
 
@@ -309,14 +314,42 @@ class AbortTestCase(WorkerCase):
         row = self.store.task(task.task_id)
         assert row is not None
         self.assertEqual((TaskState.UNKNOWN, worker.ABORTING), (row.task.state, row.error))
+        self.wait_for(lambda: self.migrations(server)[0]['status'] == self.status,
+                      'the end of the migration')
+        by.run_once(self.now)
+        self.now += 31  # So long Nova may write ERROR after it wrote cancelled.
         self.assertIs(TaskState.FAILED, self.ended(by, task))
         row = self.store.task(task.task_id)
         assert row is not None
         self.assertEqual('MigrationTimeout', row.error_type)
         self.assertIn('was aborted', str(row.error))
-        self.assertEqual('cancelled', self.migrations(server)[0]['status'])
-        self.assertIn(server['id'], self.store.history(model.UNASSIGNED, self.now).quarantined)
+        [held] = self.store.quarantines(self.now)
+        self.assertEqual(server['id'], held.name)
+        self.assertIsNotNone(held.until, 'no everlasting quarantine')
+        self.assertEqual(self.left_in, self.admin_api.get_server(server['id'])['status'])
         self.assertEqual('host1', self.host_of(server))
         aborts = [r for r in self.nova_api.door.requests if r[0] == 'DELETE']
         self.assertEqual(1, len(aborts))
         self.assertFalse(self.executor.abort(task, str(row.marker)), 'it is over')
+
+
+class AbortErrorTestCase(AbortTestCase):
+    """As on libvirt: the job's error is raised again after the rollback of an abort."""
+
+    status, left_in = 'error', 'ERROR'
+
+    def setUp(self) -> None:
+        super().setUp()
+        real = fake.FakeLiveMigrateDriver.live_migration
+
+        def live_migration(driver: Any, *args: Any, **kw: Any) -> None:
+            real(driver, *args, **kw)
+            if driver._abort_migration:
+                raise RuntimeError('operation aborted: migration out job: canceled by client')
+        self.useFixture(fixtures.MonkeyPatch(
+            'nova.virt.fake.FakeLiveMigrateDriver.live_migration', live_migration))
+
+
+class ResetStateTestCase(AbortErrorTestCase):
+    left_in = 'ACTIVE'
+    settings = dataclasses.replace(AbortTestCase.settings, reset_state_after_abort=True)

@@ -18,6 +18,7 @@ import json
 import time
 
 from oslo_config import cfg
+from oslo_utils import uuidutils
 import pytest
 
 from kronos_nova import model
@@ -32,6 +33,7 @@ from kronos_nova.rebalancer.executors import base
 from kronos_nova.rebalancer.store import api
 from kronos_nova.rebalancer.store import decisions
 from kronos_nova.rebalancer.store import owed
+from kronos_nova.rebalancer.store import rows
 from tests import commands
 from tests.unit.rebalancer.store import cases
 
@@ -163,6 +165,24 @@ def test_tasks_are_listed_and_what_nova_was_asked_for_is_not_cancelled(run, stor
         status, _, error = run('task', 'cancel', other, '--reason', 'why')
         assert status == 1 and why in error and 'openstack server migration abort' in error
     assert store.task(begun.task_id).task.state is model.TaskState.SUBMITTING
+
+
+@pytest.mark.parametrize(('fields', 'said'), [
+    ({'error_type': 'MigrationTimeout', 'error': 'late'}, 'openstack server migration abort '),
+    ({'doubt': rows.note_unchanged(1000.0), 'doubt_since': 1000.0},
+     'Nova does not change the migration: kronos task resolve '),
+    ({}, '')])
+def test_task_show_has_novas_migration_and_the_next_step(run, store, fields, said):
+    now, migration = time.time(), uuidutils.generate_uuid()
+    cases.save(store, [lambda p, s: cases.make_task(p, s, not_before=now)], now=now)
+    task = cases.claim(store, now=now).task
+    store.mark(task.task_id, 'w', [task.state], model.TaskState.UNKNOWN, now,
+               reference=migration, **fields)
+    shown = listed(run, 'task', 'show', task.task_id)
+    assert shown['Nova migration'] == migration
+    assert said in shown['Next step'] and bool(said) == bool(shown['Next step'])
+    if said:
+        assert f'kronos task resolve {task.task_id} --as completed' in shown['Next step']
 
 
 def test_resolve_ends_a_task_that_nova_never_finishes(run, store):
