@@ -113,6 +113,7 @@ def keep(path, running, chunk, found):
 def many(args):
     """Exit status 1 when an invariant was broken, 2 when nothing could be run."""
     from tests.simulation.world import faults
+    from tests.simulation.world import outages
 
     counts, checks, cpu, broken = collections.Counter(), collections.Counter(), 0.0, []
     running = code()
@@ -147,8 +148,9 @@ def many(args):
     done = args.seeds
     print(f'{done} seeds from {args.first}: {len(broken)} broken, '
           f'{1000 * cpu / done:.0f} ms of CPU each')
-    for title, names in (('Faults', list(faults.FAULTS)), ('Invariants', sorted(checks)),
-                         ('What happened', sorted(set(counts).difference(faults.FAULTS)))):
+    known = [*faults.FAULTS, *outages.NAMES]
+    for title, names in (('Faults', known), ('Invariants', sorted(checks)),
+                         ('What happened', sorted(set(counts).difference(known)))):
         print(f'\n{title}')
         for name in names:
             print(f'{(checks if title == "Invariants" else counts)[name]:12d}  {name}')

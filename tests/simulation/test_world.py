@@ -23,6 +23,7 @@ from tests.simulation.world import database
 from tests.simulation.world import faults
 from tests.simulation.world import invariants
 from tests.simulation.world import nova
+from tests.simulation.world import outages
 from tests.simulation.world import patches
 from tests.simulation.world import processes
 from tests.simulation.world import prometheus
@@ -83,6 +84,16 @@ def test_each_fault_really_happens(family, monkeypatch):
             assert wanted.issuperset(set(seen).intersection(faults.FAULTS))
             return
     raise AssertionError(f'never: {[name for name in wanted if not seen[name]]}')
+
+
+@pytest.mark.parametrize('name', outages.NAMES)
+def test_each_outage_really_happens_and_ends_no_task_before_nova_was_asked(name):
+    for seed in range(1, 12):
+        run = runs.Run(seed, only=frozenset({name})).go()
+        if run.counts[name]:
+            assert set(run.counts).intersection(outages.NAMES) == {name}
+            return
+    raise AssertionError(f'never: {name}')
 
 
 def test_there_are_faults_enough():

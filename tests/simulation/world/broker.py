@@ -12,6 +12,7 @@
 
 """Messages between engines and executors, which may be lost, late or lies."""
 
+import collections
 from typing import Any, TYPE_CHECKING
 
 from kronos_nova import exception
@@ -34,11 +35,19 @@ class Broker:
     def __init__(self, run: 'runs.Run') -> None:
         self.run = run
         self._queue: list[tuple[float, str, Any]] = []
+        #: How often was told: (task, event, retry).
+        self.told: collections.Counter[tuple[str, str, int]] = collections.Counter()
 
     def cast(self, task: model.Task) -> None:
         self._send('wake', messages.to_wire(task))
 
+    def announce(self, event: str, scope: str, payload: dict[str, Any]) -> None:
+        self.run.outage.announced(payload['service'])
+        self.run.judge_told()
+
     def notify(self, event: str, result: model.Result) -> None:
+        self.told[result.task_id, event, result.retry_count] += 1
+        self.run.judge_told()
         self._send(event, messages.to_payload(result))
 
     def _send(self, kind: str, payload: dict[str, Any]) -> None:

@@ -572,7 +572,19 @@ def died_with_them(patch: Patch) -> None:
         owed._due(), tables.owed_hook.c.worker == worker))
 
 
-#: Bug -> (a seed that catches it, the invariant that is broken first).
+@bug('Nova answers 503 for an hour')
+def outage_is_failure(patch: Patch) -> None:
+    """An outage uses up retries."""
+    patch.setattr(retry, 'waits', lambda error: error.kwargs.get('rule') in retry.WAITING)
+
+
+@bug('Nova answers 503 for an hour')
+def announced_again(patch: Patch) -> None:
+    """Each failure of a service is announced."""
+    real = quarantine.record_outage
+    patch.setattr(quarantine, 'record_outage', lambda *args: real(*args) or True)
+
+
 @bug('clock of an executor steps far')
 def own_clock(patch: Patch) -> None:
     """Executors go by the clock of their machine."""
@@ -585,6 +597,7 @@ def wrong_clock(patch: Patch) -> None:
     patch.setattr(database_clock.DatabaseClock, 'find_problem', lambda self: None)
 
 
+#: Bug -> (a seed that catches it, the invariant that is broken first).
 CAUGHT: dict[str, tuple[int, str]] = {
     'The fence is dropped': (16, 'fenced'),
     'A lease that is over is as good as a live one': (16, 'fenced'),
@@ -647,4 +660,6 @@ CAUGHT: dict[str, tuple[int, str]] = {
     'Half of a pair stays where it is when the other half fails': (574, 'both_or_neither'),
     'Executors go by the clock of their machine': (0, 'ordered_work_is_kept'),
     'An executor begins with a wrong clock': (0, 'right_clock'),
+    'An outage uses up retries': (1, 'ordered_work_is_not_lost'),
+    'Each failure of a service is announced': (1, 'told_once'),
 }

@@ -19,6 +19,8 @@ once), and then each of them at its rate whenever it could happen.
 import collections
 import random
 
+from tests.simulation.world import outages
+
 #: Fault -> chance each time that it could happen.
 FAULTS = {
     # A process is gone: nothing after it runs. Drawn at each transaction that writes.
@@ -147,6 +149,8 @@ class Faults:
         self.present = only if only is not None else frozenset(
             name for name in FAULTS
             if self._chance(name).random() < PRESENT_OF.get(name, PRESENT))
+        if only is None:
+            self.present |= outages.draw(random.Random(f'outages {seed}'))
         self.active = True
 
     def _chance(self, name: str) -> random.Random:

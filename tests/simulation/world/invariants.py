@@ -18,6 +18,7 @@ request for a migration, ``AT_ACCEPTANCE`` those that Nova has accepted.
 """
 
 from collections.abc import Callable
+import re
 from typing import TYPE_CHECKING
 
 from kronos_nova.model import TaskState
@@ -339,6 +340,17 @@ def in_its_time(run: 'runs.Run', when: str, call: base.Call, called: hooks.Calle
 AT_HOOK: tuple[Callable[..., Found], ...] = (owed_first, in_its_time)
 
 
+# At every notification.
+
+def told_once(run: 'runs.Run') -> Found:
+    """At most one notification per task and outcome, and one per outage."""
+    for (task_id, event, retry), times in run.broker.told.items():
+        if times > 1:
+            return f'{event} of task {task_id}, retry {retry}, was told {times} times'
+    times = run.outage.count_announcements()
+    return f'the outage of {run.outage.service} was told {times} times' if times > 1 else None
+
+
 # When Nova accepts one.
 
 def caps(run: 'runs.Run') -> Found:
@@ -474,15 +486,33 @@ def both_or_neither(run: 'runs.Run') -> Found:
 
 
 def ordered_work_is_kept(run: 'runs.Run') -> Found:
-    """No task is cancelled as too old: a run is shorter than that takes."""
+    """No task is cancelled as too old: a run without an outage is shorter than that takes."""
+    if run.outage.service:
+        return None
     found = run.raw.execute(
         "SELECT task_id FROM task WHERE error LIKE 'It was not begun in time%'").fetchone()
     return f'task {found[0]} was cancelled before its time' if found else None
 
 
+#: What a request says that a service did not answer, or did not work.
+_OUTAGE = re.compile(r'could not (read|be asked for).*(HTTP (401|5\d\d)|no answer in time'
+                     r'|cannot be reached|Keystone)')
+
+
+def ordered_work_is_not_lost(run: 'runs.Run') -> Found:
+    """A service that does not work ends no task and uses up no retry before Nova was asked."""
+    for task in run.tasks.values():
+        lost = [a for a in task.attempts
+                if a['error_type'] == 'NovaClientError' and _OUTAGE.search(a['error'] or '')]
+        if len(lost) > run.requests[task.task_id]:
+            return (f'task {task.task_id} {task.state} was asked for '
+                    f'{run.requests[task.task_id]} times and lists {lost}')
+    return None
+
+
 AT_END: tuple[Callable[['runs.Run'], Found], ...] = (
     every_task_ends, table_tells_the_truth, error_is_left_alone, every_attempt_is_listed,
-    every_hook_is_ended, both_or_neither, ordered_work_is_kept)
+    every_hook_is_ended, both_or_neither, ordered_work_is_kept, ordered_work_is_not_lost)
 
 #: Judged where they can be seen; see Run.judge.
 ELSEWHERE = ('messages_change_nothing', 'no_defect')
@@ -491,7 +521,7 @@ ELSEWHERE = ('messages_change_nothing', 'no_defect')
 def names() -> list[str]:
     return [f.__name__ for f in (
         *AFTER_COMMIT, *AFTER_PLAN, *AT_REQUEST, *AT_HOOK, *AT_ACCEPTANCE,
-        destination_is_legal, once_moved, *AT_END)] + list(ELSEWHERE)
+        told_once, destination_is_legal, once_moved, *AT_END)] + list(ELSEWHERE)
 
 
 def _over(run: 'runs.Run', flying: list[tuple[str, str, str]], what: str) -> Found:

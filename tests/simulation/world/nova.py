@@ -60,7 +60,8 @@ class Connection:
         self.compute = Compute(run, process)
         self.placement = Placement(run, process)
         self.session = types.SimpleNamespace(
-            get_auth_headers=dict, invalidate=lambda: None, get_user_id=lambda: 'kronos')
+            get_auth_headers=lambda: run.outage.log_in(process),
+            invalidate=lambda: None, get_user_id=lambda: 'kronos')
         for proxy in (self.compute, self.placement):
             proxy.session = self.session
 
@@ -85,6 +86,9 @@ class _Proxy:
 class Compute(_Proxy):
     def get(self, path: str, params: dict[str, Any], **_rest: Any) -> Response:
         self.process.may_freeze()
+        status = self.run.outage.meet('Nova', self.process)
+        if status is not None:
+            return error(status)
         hit = self.run.faults.hit
         if hit('Nova does not answer'):
             raise ks_exceptions.ConnectTimeout('no answer')
@@ -256,6 +260,9 @@ class Compute(_Proxy):
         if hit('executor crashes before a POST'):
             process.crash()
         run.asked(uuid, host, process, kind)
+        status = run.outage.meet('Nova', process)
+        if status is not None:
+            return error(status)
         if hit('POST is refused a connection'):
             raise ks_exceptions.ConnectFailure('refused') from (
                 urllib3_exceptions.NewConnectionError(None, 'refused'))  # type: ignore[arg-type]
@@ -284,6 +291,9 @@ class Placement(_Proxy):
 
     def get(self, path: str, params: dict[str, Any], **_rest: Any) -> Response:
         self.process.may_freeze()
+        status = self.run.outage.meet('Placement', self.process)
+        if status is not None:
+            return Response({'errors': [{'detail': 'no'}]}, status)
         if self.run.faults.hit('Placement answers 500'):
             return Response({'errors': [{'detail': 'no'}]}, 500)
         if path == '/resource_providers':

@@ -59,6 +59,11 @@ class Process:
     def crash(self) -> None:
         raise Crash
 
+    def wait(self, seconds: float) -> None:
+        """Wait for an answer; the other processes go on."""
+        if self.run.current is self:
+            self.run.stand_still(self, seconds)
+
     def may_freeze(self) -> None:
         """Any moment may be the one in which it is not scheduled for long."""
         if self.run.faults.active and self.run.current is self:
@@ -191,6 +196,10 @@ class EngineProcess(Process):
         except exception.StoreError:
             self.run.counts['leases not renewed'] += 1
 
+    def wait(self, seconds: float) -> None:
+        if self.run.current is self:
+            self.run.stand_still(self, seconds, meanwhile=self.beat_if_due)
+
     def _may_freeze(self) -> None:
         if self.run.faults.hit('engine freezes beyond its lease'):
             self.run.stand_still(self, self.run.rng.uniform(31, 200))
@@ -234,7 +243,7 @@ class ExecutorProcess(Process):
             self.run.broker.notify, name=self.name, monotonic=lambda: self.run.now,
             clock=database_clock.DatabaseClock(
                 lambda: self.run.now, self.time, lambda: self.run.now),
-            hooks=self.run.hooks.of(self))
+            hooks=self.run.hooks.of(self), announce=self.run.broker.announce)
 
     @property
     def due(self) -> float:

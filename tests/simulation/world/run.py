@@ -33,6 +33,7 @@ from tests.simulation.world import faults
 from tests.simulation.world import hooks
 from tests.simulation.world import invariants
 from tests.simulation.world import nova
+from tests.simulation.world import outages
 from tests.simulation.world import patches
 from tests.simulation.world import people
 from tests.simulation.world import processes
@@ -98,6 +99,7 @@ class Run:
         self.counts: collections.Counter[str] = collections.Counter()
         self.checks: collections.Counter[str] = collections.Counter()
         self.faults = faults.Faults(self.rng, self.counts, only, seed)
+        self.outage = outages.Outage(self)
         self.cloud = cloud.Cloud(self.rng)
         for instance in self.cloud.instances.values():
             if self.faults.hit('instance is stopped from the beginning'):
@@ -141,6 +143,7 @@ class Run:
         #: The status that an instance must have for what is asked for.
         self.requested_status = 'ACTIVE'
         self.looked: dict[str, int] = {}
+        self.requests: collections.Counter[str] = collections.Counter()
         self.touched: dict[str, float] = {}
         self.balanced: dict[str, float] = {}
         self.moves: collections.Counter[str] = collections.Counter()
@@ -163,6 +166,8 @@ class Run:
                 self.step()
             self.faults.active = False
             self._clean_up()
+            while self.now < self.outage.ends and not self._over():
+                self.step(quiet=True)
             end = self.now + QUIET
             while self.now < end and not self._over():
                 self.step(quiet=True)
@@ -328,10 +333,15 @@ class Run:
         """A request for a migration leaves the process."""
         self.counts['requests'] += 1
         self.counts['requests for cold migrations'] += kind == cloud.COLD
+        self.requests[self.task_of(uuid)[0]] += 1
         self.request = uuid, host, process
         self.requested_status = 'SHUTOFF' if kind == cloud.COLD else 'ACTIVE'
         for rule in invariants.AT_REQUEST:
             self._judge_by(rule)
+
+    def judge_told(self) -> None:
+        """A notification was sent."""
+        self._judge_by(invariants.told_once)
 
     def hook_called(self, when: str, call: base.Call, called: hooks.Called,
                     process: processes.Process) -> None:
