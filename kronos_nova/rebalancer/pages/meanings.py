@@ -40,10 +40,14 @@ MEANINGS = {
     'pci-passthrough': (
         'Its flavor has pci_passthrough:alias with an alias that is not in '
         'live_migratable_pci_aliases: not moved live.'),
-    'one-time-use': 'It has a PCI device for one use: a move uses up one more.',
+    'one-time-use': (
+        'A PCI device of its host that it may have, by the resource class, has the trait '
+        'HW_PCI_ONE_TIME_USE. Nova would move it, stopped instances too: the device that it '
+        "leaves stays reserved, and the destination's is used up."),
     'post-copy': (
-        'It has a VFIO device or a vGPU, and live_migration_permit_post_copy is set: QEMU does not '
-        'move it live.'),
+        'live_migration_permit_post_copy is set, and its flavor has pci_passthrough:alias, or it '
+        'has a VGPU: not moved live. QEMU says VFIO migration is not supported with postcopy '
+        'migration; Nova does not look before.'),
     'out-of-scope': 'A host is not in the scope.',
     'service-unknown': 'A host has no nova-compute service.',
     'service-down': 'A nova-compute is down or forced down.',
@@ -55,7 +59,10 @@ MEANINGS = {
     'cell-differs': (
         'The destination is in another cell: by the names of cells, or, whatever these say, '
         'because Nova did not find it from the source within a day.'),
-    'az-pinned': 'The instance was booted into an availability zone, and this is another.',
+    'az-pinned': (
+        'The instance was booted into an availability zone, and this is another. From Nova 34 on '
+        'the pin can be taken away: PUT /servers/UUID with pinned_availability_zone null, '
+        'microversion 2.104.'),
     'az-differs': 'restrict_to_az is set.',
     'hypervisor-type': 'The destination has another hypervisor_type: not moved live.',
     'hypervisor-older': (
