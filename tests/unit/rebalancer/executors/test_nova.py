@@ -97,7 +97,8 @@ def test_migration_by_hand_between_the_same_hosts_is_not_ours(cloud: answers.Ans
 
 
 @pytest.mark.parametrize(('marker', 'reference'), [
-    ('no JSON', uuidutils.generate_uuid()), ('[]', uuidutils.generate_uuid()),
+    ('no JSON', '29a03a48-e18a-4f82-9f8d-9f1c5686a6a5'),
+    ('[]', '58675458-a2c7-4ce7-a9c7-d38fb6e93075'),
     (novas.MARKER, None), (novas.MARKER, 'req-1')])
 def test_marker_without_a_migration_stays_as_it_is(marker: str, reference: str | None) -> None:
     assert novas.driver(answers.Answers()).bind_marker(marker, reference) == marker
