@@ -44,8 +44,12 @@ def _counter(step, end='x60'):
     return f'0+{step}x57 {step}+{step}x2' if end == 'x60' else f'0+{step}{end}'
 
 
-def _series():
-    """One hour at one sample a minute: cn1 has 2 busy CPUs, cn2 4 idle ones."""
+def _series(name=''):
+    """One hour at one sample a minute: cn1 has 2 busy CPUs, cn2 4 idle ones.
+
+    :param name: of the preset; kumina's exporter names its series as the others do, and labels
+        each with the UUID.
+    """
     out = []
 
     def add(name, labels, values):
@@ -82,6 +86,9 @@ def _series():
     # libvirt names domains per host: instance-00000001 is on both.
     for host, uuid, step, rss in (('10.0.0.1:9177', U1, 90, 3), ('10.0.0.2:9177', U2, 6, 1)):
         domain = {'domain': 'instance-00000001', 'instance': host, 'job': 'libvirt'}
+        if name == 'spread-kumina':
+            domain['uuid'] = uuid
+            add('libvirt_domain_info_memory_usage_bytes', domain, f'{rss * GIB}+0x60')
         add('libvirt_domain_info_cpu_time_seconds_total', domain, _counter(step))
         add('libvirt_domain_memory_stats_rss_bytes', domain, f'{rss * GIB}+0x60')
         for device, received, sent in (('tap1', 1, 4), ('tap2', 1, 1)):
@@ -163,7 +170,7 @@ def _promtool(directory, series, tests):
 
 @pytest.mark.parametrize('name', presets.names())
 def test_every_query_says_what_it_promises(name, tmp_path):
-    _promtool(tmp_path, _series(), [
+    _promtool(tmp_path, _series(name), [
         _case(entry, field, f'round(({query}), {DIGITS})', _expected(entry)[field])
         for entry in _load(name).policies for field, query in entry.queries.items()])
 
@@ -171,7 +178,7 @@ def test_every_query_says_what_it_promises(name, tmp_path):
 @pytest.mark.parametrize('name', presets.names())
 def test_a_host_that_is_gone_has_no_score_and_no_age(name, tmp_path):
     """A failed scrape ends a target's series; rate() alone would go on."""
-    series = _series()
+    series = _series(name)
     for entry in series:
         if '10.0.0.2' in entry['series']:
             entry['values'] = entry['values'].replace('x57', 'x54').replace('x60', 'x57 stale')
@@ -187,7 +194,7 @@ def test_a_host_that_is_gone_has_no_score_and_no_age(name, tmp_path):
 @pytest.mark.parametrize('name', presets.names())
 def test_a_value_that_is_no_number_costs_its_own_host_or_instance_alone(name, tmp_path):
     """What is not finite is left out by the source; it must not be in others' values."""
-    series = _series()
+    series = _series(name)
     for entry in series:
         names = ('node_uname_info', 'libvirt_domain_openstack_info', 'libvirt_domain_info_meta')
         if not entry['series'].startswith(names) and any(
@@ -218,7 +225,7 @@ def test_usages_that_are_polled_every_five_minutes_are_right_to_a_quarter(second
 
 @pytest.mark.parametrize('name', presets.names())
 def test_an_instance_that_left_no_series_has_no_usage(name, tmp_path):
-    series = [entry for entry in _series() if U1 not in entry['series']]
+    series = [entry for entry in _series(name) if U1 not in entry['series']]
     _promtool(tmp_path, series, [
         _case(entry, field, f'round(({query}), {DIGITS})',
               {key: value for key, value in _expected(entry)[field].items() if key != U1})
@@ -242,7 +249,8 @@ def test_a_preset_loads_as_an_operators_file(name, tmp_path):
 
 #: What no other exporter's metrics begin with.
 EXPORTERS = {'node_exporter': 'node_', 'inovex/prometheus-libvirt-exporter': 'libvirt_domain_open',
-             'Tinkoff/libvirt-exporter': 'libvirt_domain_info_meta', 'Ceilometer': 'ceilometer_'}
+             'Tinkoff/libvirt-exporter': 'libvirt_domain_info_meta', 'Ceilometer': 'ceilometer_',
+             'kumina/libvirt_exporter': 'libvirt_domain_info_memory_usage_bytes'}
 
 
 @pytest.mark.parametrize('name', presets.names())
