@@ -147,3 +147,10 @@ def check_scope(conf: Any, store: Any, scope: str) -> None:
         raise exception.ConfigError(
             path='command line', field='--scope', problem=f'no engine has planned {scope!r}',
             remedy=f'Known are: {", ".join(sorted(known))}')
+
+
+def parse_limit(text: str) -> int:
+    """Read how many rows a list has at most."""
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f'{text!r} is no number of rows; write 50')
+    return int(text)

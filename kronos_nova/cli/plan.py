@@ -37,7 +37,7 @@ class ListPlans(_database.DatabaseTable):
     def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
         parser = super().get_parser(prog_name)
         parser.add_argument('--scope', metavar='NAME', help='Of this scope alone.')
-        parser.add_argument('--limit', type=_positive, default=SHOWN, metavar='N',
+        parser.add_argument('--limit', type=_database.parse_limit, default=SHOWN, metavar='N',
                             help=f'At most so many; {SHOWN} unless told.')
         return parser
 
@@ -55,12 +55,6 @@ class ListPlans(_database.DatabaseTable):
                  len(p.plan.moves), ended.get(p.plan_id, ''), p.plan.measured,
                  p.plan.combined_after, _tool.shown(p.plan.reason or ''),
                  _tool.shown(asked.get(p.plan_id, ''))) for p in plans]
-
-
-def _positive(text: str) -> int:
-    if not text.isdecimal() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f'{text!r} is no number of plans; write {SHOWN}')
-    return int(text)
 
 
 class ShowPlan(_database.ShowStored):

@@ -26,18 +26,27 @@ class ListTasks(_database.DatabaseTable):
     """Tasks that are not over, in the order in which they begin.
 
     Error also has what an executor doubts of a task that Nova was asked for, and
-    since when.
+    since when. With --all, the newest tasks that are over follow, newest first.
     """
 
     columns = ('Task', 'Scope', 'Instance', 'From', 'To', 'Phase', 'Method', 'State',
                'Not before', 'Error')
-    examples = ('--config-file /etc/kronos/kronos.conf',)
+    examples = ('--config-file /etc/kronos/kronos.conf', '--all --limit 20')
+
+    def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
+        parser = super().get_parser(prog_name)
+        parser.add_argument('--all', action='store_true', dest='ended',
+                            help='Also the newest tasks that are over.')
+        parser.add_argument('--limit', type=_database.parse_limit, default=100, metavar='N',
+                            help='How many of those; 100 unless you say.')
+        return parser
 
     def rows(self, conf: Any, store: Any, args: argparse.Namespace) -> Iterable[_command.Row]:
         from kronos_nova.cli import moments
         from kronos_nova.rebalancer.store import rows as store_rows
 
-        for row in store.in_states(store_rows.LIVE):
+        for row in (*store.in_states(store_rows.LIVE),
+                    *(store.list_ended_tasks(args.limit) if args.ended else ())):
             task = row.task
             yield _command.shown((
                 task.task_id, task.aggregate, task.instance_uuid, task.from_host, task.to_host,

@@ -459,6 +459,13 @@ class Store:
                 sa.or_(task.c.completed_at.is_(None), task.c.completed_at >= since))
             .order_by(task.c.created_at, task.c.task_id)).mappings()])
 
+    def list_ended_tasks(self, limit: int) -> list[TaskRow]:
+        """Return the tasks that ended last, newest first."""
+        task = tables.task
+        return self._read(lambda c: [rows.task_row(row) for row in c.execute(
+            sa.select(task).where(task.c.completed_at.is_not(None))
+            .order_by(task.c.completed_at.desc(), task.c.task_id).limit(limit)).mappings()])
+
     def tasks_of_instance(self, uuid: str, limit: int) -> list[TaskRow]:
         """The newest tasks of an instance, newest first."""
         task = tables.task

@@ -160,6 +160,10 @@ def test_tasks_are_listed_and_what_nova_was_asked_for_is_not_cancelled(run, stor
     row = store.task(waits.task_id)
     assert (row.task.state, row.error_type) == (model.TaskState.CANCELLED, 'MigrationCancelled')
     assert row.error.startswith('Cancelled by ') and 'a change' in row.error
+    everything = json.loads(run('task', 'list', '--all', '-f', 'json')[1])
+    assert [(row['Task'], row['State']) for row in everything] == [
+        (begun.task_id, 'submitting'), (waits.task_id, 'cancelled')]
+    assert len(json.loads(run('task', 'list', '-f', 'json')[1])) == 1
     for other, why in ((waits.task_id, 'it is cancelled'), (begun.task_id, 'it is submitting'),
                        ('nobody', 'there is no such task')):
         status, _, error = run('task', 'cancel', other, '--reason', 'why')
@@ -371,7 +375,7 @@ def test_plans_are_listed_newest_first_with_what_became_of_their_tasks(run, stor
     status, _, error = run('plan', 'list', '--scope', 'bleu')
     assert status == 1 and 'no engine has planned' in error and 'blue, red' in error
     status, _, error = run('plan', 'list', '--limit', '0')
-    assert status == 2 and 'is no number of plans' in error
+    assert status == 2 and 'is no number of rows' in error
 
 
 def test_who_has_asked_for_a_plan_is_told_and_not_who_has_decided_on_it(run, store):
