@@ -15,7 +15,8 @@
 ``hosts``: name -> {vcpu, memory_mb, ratio, status, state, reason, zone, cell, traits,
 hypervisor_hostname, hypervisor_version, hypervisor_type, down, root, nested,
 sharing}; ``root``: class -> inventory, more of them, or null for none, ``nested``:
-name -> {class -> inventory}, an inventory being its total or Placement's fields,
+name -> {class -> inventory}, ``nested_traits``: name -> [trait]; an inventory is its total or
+Placement's fields,
 ``sharing``: names in the ``sharing`` of the cloud, as nested; ``instances``: name ->
 {at, vcpus, memory_mb, claims {class: amount}, allocations {root or name of a
 provider: {class: amount}}, usage {policy: value}, mean and deviation (as usage),
@@ -135,7 +136,8 @@ def _cluster(data: dict[str, Any]) -> model.Cluster:
             traits=frozenset(row.get('traits', ())),
             nested=tuple(model.Provider(
                 uuid=(child := _provider_uuid(data, name, p)), parent_uuid=uuid, name=p,
-                inventories=_inventories(held), used=used.get(child, {}))
+                inventories=_inventories(held), used=used.get(child, {}),
+                traits=frozenset(row.get('nested_traits', {}).get(p, ())))
                 for p, held in row.get('nested', {}).items()),
             sharing=frozenset(_provider_uuid(data, name, p) for p in row.get('sharing', ())),
             hypervisor_version=row.get('hypervisor_version', 0),

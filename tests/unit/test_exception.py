@@ -68,7 +68,7 @@ def test_wire_types_are_kronos_names():
 
 def test_what_another_try_cannot_change_is_final():
     final = {c.__name__ for c in every(exception.MigrationError) if not c.retriable}
-    assert final == {'AllocationsLeft', 'InstanceInError', 'InstanceRefused',
+    assert final == {'AllocationsLeft', 'HookNotAllowed', 'InstanceInError', 'InstanceRefused',
                      'MigrationAbandoned', 'OtherCell', 'PreFlightError'}
 
 

@@ -82,9 +82,11 @@ class Pins:
                 known for known in self._recorded.get(key, ())
                 if extra_specs_ops.matches(known, value))))
             return ' '.join(f'<or> {known}' for known in matched or [self._names.identifier(value)])
+        if key in image_properties.SPELLINGS:
+            return value
         if operator in _OPERATORS:
             return ''.join(self._value(word) for word in re.split(r'(\s+)', value))
-        return value if key in image_properties.SPELLINGS else self._value(value)
+        return self._value(value)
 
     def _values_of(self, key: str, values: Iterable[str]) -> Iterable[str]:
         """Recorded values of the key as :meth:`metadata` has them."""

@@ -43,7 +43,7 @@ def a_plan_that_is_asked_for_begins_and_changes_nothing_else_of_the_scope(store)
     plan_id, task = ask(store, store.seen())
     after = dump(store)
     assert {name for name in after if after[name] != before[name]} == {
-        'plan', 'task', 'budget', 'cooldown', 'decision', 'lease'}
+        'plan', 'task', 'budget', 'cooldown', 'audit', 'decision', 'lease'}
     history = store.history('blue', NOW)
     assert history.cooling == {task.instance_uuid: 900} and history.scope_cooling == 0
     assert history.draining == {'h4'}

@@ -168,7 +168,7 @@ def a_lease_passes_on_when_it_is_over(store):
 
 def another_policies_file_is_refused(store):
     store.acquire_lease('blue', 'e1', 30, 'hash')
-    with pytest.raises(exception.StoreError, match='same policies file'):
+    with pytest.raises(exception.StoreError, match='uses another policies file'):
         store.acquire_lease('blue', 'e2', 30, 'other')
 
 
