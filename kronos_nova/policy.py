@@ -250,6 +250,13 @@ class Ignored:
         return f'{where}{self.field}: {self.problem}'
 
 
+def quote_label(name: str) -> str:
+    """Return the label as PromQL has it in ``by``: Prometheus 3 quotes what is no plain name."""
+    if re.fullmatch('[a-zA-Z_][a-zA-Z0-9_]*', name):
+        return name
+    return '"' + name.replace('\\', '\\\\').replace('"', '\\"') + '"'
+
+
 def find_ignored(mapping: Any) -> list[Ignored]:
     """List what a valid file says without effect."""
     return _tolerate(mapping)[1] if isinstance(mapping, Mapping) else []
@@ -393,6 +400,8 @@ def _problem(error: Any) -> str:
         return 'the list is empty'
     if kind == 'missing':
         return 'the field is missing'
+    if _concerns_label(error):
+        message = 'A label has one character at least, and no control characters'
     try:
         shown = repr(error.get('input'))
     except ValueError:  # a whole number of thousands of digits
@@ -402,7 +411,14 @@ def _problem(error: Any) -> str:
     return f'{message[0].lower()}{message[1:]}, not {shown}'
 
 
+def _concerns_label(error: Any) -> bool:
+    return (error['type'] == 'string_pattern_mismatch'
+            and error['loc'][-1] in ('host_label', 'vm_profile_label'))
+
+
 def _remedy(error: Any) -> str:
+    if _concerns_label(error):
+        return 'Write the label that names hosts or instances in the answer of the query.'
     if error['type'] == 'extra_forbidden':
         where = Policy if len(error['loc']) > 1 else PolicySet
         likely = _find_likely(str(error['loc'][-1]), where.model_fields)

@@ -91,7 +91,7 @@ def host_scores(policy: policies.Policy, result: model.QueryResult,
     twice = {*mapped.ambiguous, *(h for d in result.duplicates if (h := names.find(d)))}
     if twice:
         return {}, (f'more than one series for host {", ".join(sorted(twice))}; aggregate the '
-                    f'query by ({policy.host_label})'), warnings
+                    f'query by ({policies.quote_label(policy.host_label)})'), warnings
     if not result.series:
         return {}, '; '.join(warnings) or ('the query returns no series; a join on a label '
                                            'that is not there does that'), warnings

@@ -18,6 +18,7 @@ from typing import Any
 
 import promql_parser as pp
 
+from kronos_nova import policy
 from kronos_nova.cli import _promql_labels
 
 #: They need two samples in their range, and are of use with four.
@@ -45,13 +46,13 @@ def findings(root: Any, label: str | None, *, unlabelled: bool,
     nodes = _promql_labels.read(root)
     top = nodes[0]
     if top.kind != 'vector':
-        by = '' if label is None else f' by ({label})'
+        by = '' if label is None else f' by ({policy.quote_label(label)})'
         yield Finding(f'it returns a {top.kind}, not an instant vector', 'Apply a function such as '
                       f'rate() to it, or aggregate{by}.', True)
     elif label is not None and label not in top.labels and not unlabelled:
         yield Finding(f'no series of its result can have the label {label}: it is aggregated '
-                      'away', f'Aggregate by ({label}), or join it with group_left ({label}).',
-                      True)
+                      'away', f'Aggregate by ({policy.quote_label(label)}), or join it with '
+                      f'group_left ({policy.quote_label(label)}).', True)
     for node in nodes:
         if isinstance(node.expr, pp.BinaryExpr) and node.expr.modifier is not None:
             yield from _join(node)

@@ -21,14 +21,18 @@ from typing import Any
 
 import yaml
 
+#: What to do about a fault that has no better remedy.
+_CORRECT = 'Correct the YAML there.'
+
 
 class PlainYamlError(Exception):
     """``line`` counts from 1 and is None where no place is known."""
 
-    def __init__(self, problem: str, line: int | None) -> None:
+    def __init__(self, problem: str, line: int | None, remedy: str = _CORRECT) -> None:
         super().__init__(problem)
         self.problem = problem
         self.line = line
+        self.remedy = remedy
 
 
 class Hexadecimal(int):
@@ -96,7 +100,7 @@ def _construct_shared(loader: _SharingLoader, node: yaml.MappingNode) -> LinedMa
             if key in written and written[key] != value:
                 raise yaml.constructor.ConstructorError(
                     None, None, f'key {key!r} is written twice (first on line {out.lines[key]})',
-                    key_node.start_mark)
+                    key_node.start_mark, note='Keep one of the two.')
             written[key] = value
         out[key] = value
         out.lines[key] = key_node.start_mark.line + 1
@@ -113,9 +117,10 @@ def _refuse_collections(node: yaml.MappingNode) -> None:
 _SharingLoader.add_constructor(
     yaml.resolver.BaseResolver.DEFAULT_MAPPING_TAG, _construct_shared)
 
-#: Tags that only say what YAML would find by itself.
+#: YAML's own tags: each makes a plain value.
 _PLAIN_TAGS = frozenset(['!', *(f'tag:yaml.org,2002:{name}' for name in (
-    'str', 'int', 'float', 'bool', 'null', 'seq', 'map'))])
+    'str', 'int', 'float', 'bool', 'null', 'seq', 'map', 'timestamp', 'binary', 'set', 'omap',
+    'pairs'))])
 
 
 def load_shared(text: str, *, depth: int, nodes: int) -> Any:
@@ -136,8 +141,9 @@ def load_shared(text: str, *, depth: int, nodes: int) -> Any:
             return None
         _measure(root, depth, nodes)
         return loader.construct_document(root)
-    except (yaml.YAMLError, ValueError, OverflowError, RecursionError, TypeError, LookupError) as e:
-        # A number that is none, by its tag, makes PyYAML look into an empty text.
+    except (yaml.YAMLError, ValueError, OverflowError, RecursionError, TypeError, LookupError,
+            AttributeError) as e:
+        # A number or a date that is none, by its tag, makes PyYAML look into an empty text.
         raise _explain(e) from None
     finally:
         if loader is not None:
@@ -154,7 +160,8 @@ def _measure(root: yaml.Node, deepest: int, most: int) -> None:
             return sizes[id(node)]
         line = node.start_mark.line + 1
         if id(node) in entered:
-            raise PlainYamlError('an alias stands for what contains it', line)
+            raise PlainYamlError('an alias stands for what contains it', line,
+                                 'Write the value in place of the alias.')
         entered.add(id(node))
         size, height = 1, 0
         if isinstance(node, yaml.CollectionNode):
@@ -198,7 +205,8 @@ def _explain(error: Exception) -> PlainYamlError:
     mark = getattr(error, 'problem_mark', None)
     problem = getattr(error, 'problem', None) or (
         str(error).splitlines() or [type(error).__name__])[0]
-    return PlainYamlError(str(problem), mark.line + 1 if mark is not None else None)
+    return PlainYamlError(str(problem), mark.line + 1 if mark is not None else None,
+                          getattr(error, 'note', None) or _CORRECT)
 
 
 def _check(text: str, deepest: int, most: int, *, shared: bool = False) -> None:
@@ -210,7 +218,7 @@ def _check(text: str, deepest: int, most: int, *, shared: bool = False) -> None:
         tag = getattr(event, 'tag', None)
         if tag is not None and not (shared and tag in _PLAIN_TAGS):
             raise PlainYamlError(f'the tag {tag} is not allowed' if shared
-                                 else 'tags are not allowed', line)
+                                 else 'tags are not allowed', line, 'Remove the tag.')
         nodes += isinstance(event, yaml.NodeEvent)
         if nodes > most:
             raise PlainYamlError(f'it holds more than {most} values', line)

@@ -81,4 +81,4 @@ def _document(path: str, text: str) -> Any:
     except plain_yaml.PlainYamlError as e:
         raise exception.PolicyFileError(
             path=path, field=f'line {e.line}' if e.line else 'document', problem=e.problem,
-            remedy='Correct the YAML there.') from None
+            remedy=e.remedy) from None

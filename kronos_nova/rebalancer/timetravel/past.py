@@ -196,7 +196,7 @@ class _Builder:
             raise exception.HistoryError(
                 what=f'{field} of policy {policy.name}',
                 problem=f'more than one series for host {host} (first at {at:.0f})',
-                remedy=f'Aggregate the query by ({policy.host_label}).')
+                remedy=f'Aggregate the query by ({policies.quote_label(policy.host_label)}).')
         known = ~np.isnan(more)
         row[known] = more[known]
 

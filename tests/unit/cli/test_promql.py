@@ -117,6 +117,12 @@ def test_a_label_that_is_aggregated_away_is_wrong(query):
     assert [f.wrong for f in _findings(query) if 'aggregated away' in f.problem] == [True]
 
 
+def test_advice_quotes_a_label_that_is_no_plain_name():
+    (found,) = _promql_tree.findings(
+        _promql.parse('max by (node) (up)'), 'k8s."node', unlabelled=False, interval=60)
+    assert r'by ("k8s.\"node")' in found.remedy and r'group_left ("k8s.\"node")' in found.remedy
+
+
 @pytest.mark.parametrize('query', [
     'x', 'max by (host) (x)', 'max without (a) (x)', 'topk(1, x)', 'count_values("host", x)',
     'label_replace(sum(x), "host", "h", "", "")', 'label_join(sum(x), "host", "", "a")',
