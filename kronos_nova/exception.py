@@ -125,8 +125,8 @@ class BrokerConflict(KronosException):
 
     msg_fmt = ('Another program has declared the %(kind)s %(name)s with other properties '
                '(%(problem)s). Kronos 0.2.0 does, on its own virtual host. Give Kronos a virtual '
-               'host of its own in transport_url, or set rabbit_quorum_queue = false in '
-               '[oslo_messaging_rabbit].')
+               'host of its own in transport_url, or set rabbit_quorum_queue and '
+               'rabbit_transient_quorum_queue to false in [oslo_messaging_rabbit].')
     code = 'kronos.broker_conflict'
 
 

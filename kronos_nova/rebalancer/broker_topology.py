@@ -43,15 +43,20 @@ _CONFLICTS = {405, 406}
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Binding:
-    """A queue of the control exchange; without a name, the exchange alone."""
+    """A queue of the control exchange; without a name, the exchange alone.
+
+    With ``fanout``, the exchange is the topic's own, which each RPC server declares.
+    """
 
     topic: str
     queue: str = ''
+    fanout: bool = False
 
 
 def bind_casts(topic: str, server: str) -> list[Binding]:
-    """Queues of an RPC server named ``server`` on ``topic``."""
-    return [Binding(name, name) for name in (topic, f'{topic}.{server}')]
+    """Queues and exchanges of an RPC server named ``server`` on ``topic``."""
+    return [*(Binding(name, name) for name in (topic, f'{topic}.{server}')),
+            Binding(topic, fanout=True)]
 
 
 def bind_notifications(topics: Sequence[str], pool: str | None = None) -> list[Binding]:
@@ -73,7 +78,8 @@ def compare_topology(transport: Any, bindings: Sequence[Binding]) -> None:
     # Each retry takes the next of the brokers.
     with _open_connection(transport, max(1, len(transport._driver._url.hosts) - 1)) as connection:
         for binding in bindings:
-            declared = _describe_consumer(connection, exchange, binding.topic, binding.queue)
+            declared = (_describe_fanout(connection, binding.topic) if binding.fanout else
+                        _describe_consumer(connection, exchange, binding.topic, binding.queue))
             _compare_entity(connection, 'exchange', declared.exchange)
             if binding.queue:
                 _compare_entity(connection, 'queue', _build_queue(declared))
@@ -84,11 +90,15 @@ def try_round_trip(transport: Any, retry: int) -> None:
 
     :raises Exception: what RabbitMQ or its client has against it.
     """
+    from kombu import entity
+
     with _open_connection(transport, retry) as connection:
         name = f'kronos.test_config.{uuid.uuid4().hex}'
         declared = _describe_consumer(connection, name, name, name)
         channel = connection.connection.channel()
-        exchange = declared.exchange(channel)
+        # RabbitMQ removes the exchange with the queue when the trial could not.
+        exchange = entity.Exchange(
+            name, 'topic', durable=declared.durable, auto_delete=True)(channel)
         queue = _build_queue(declared, {'x-expires': _TRIAL_MILLISECONDS})(channel)
         try:
             exchange.declare()
@@ -128,6 +138,9 @@ def _open_connection(transport: Any, retry: int) -> Iterator[Any]:
 class _Recorder:
     """Stands for the driver's connection and keeps the consumer that it would declare."""
 
+    #: Its next name belongs to the server's own queue.
+    _q_manager = None
+
     def __init__(self, connection: Any) -> None:
         self._connection = connection
         self.consumer: Any = None
@@ -144,6 +157,14 @@ def _describe_consumer(connection: Any, exchange: str, topic: str, queue: str) -
     recorder = _Recorder(connection)
     declare: Callable[..., None] = impl_rabbit.Connection.declare_topic_consumer
     declare(recorder, exchange, topic, None, queue or topic)
+    return recorder.consumer
+
+
+def _describe_fanout(connection: Any, topic: str) -> Any:
+    """oslo.messaging's own description of a topic's fanout exchange and of one queue."""
+    recorder = _Recorder(connection)
+    declare: Callable[..., None] = impl_rabbit.Connection.declare_fanout_consumer
+    declare(recorder, topic, None)
     return recorder.consumer
 
 

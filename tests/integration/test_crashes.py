@@ -16,11 +16,14 @@
 import collections
 from concurrent import futures
 import contextlib
+import dataclasses
 import os
+import types
 
 import pytest
 
 from tests.integration import servers
+from tests.integration import test_legacy_broker
 from tests.integration.crash import child
 from tests.integration.crash import harness
 from tests.integration.crash import processes
@@ -87,6 +90,19 @@ def test_frozen_on_postgresql(run):
 def test_broker_and_database_are_restarted(run, database):
     run(database, engines=(Fall('after-plan', 'stop', meanwhile='restart_broker'),),
         executors=(Fall('after-post', 'stop', meanwhile='restart_database'),))
+
+
+def test_daemons_poll_on_a_virtual_host_that_the_ancestor_used(world, tmp_path):
+    """Each writes one error, and every task is carried out."""
+    url = test_legacy_broker.add_virtual_host(world.broker, 'ancestor')
+    test_legacy_broker.leave_topology(url)
+    run = harness.Run(dataclasses.replace(world, broker=types.SimpleNamespace(url=url)),
+                      'sqlite', tmp_path)
+    run.go()
+    for daemon in run.everyone:
+        errors = [line for line in daemon.text().splitlines() if ' ERROR ' in line]
+        assert len(errors) == 1 and 'Another program has declared the exchange openstack' in (
+            errors[0]), errors
 
 
 # The long run. What falls first, falls again in the hands of the next.

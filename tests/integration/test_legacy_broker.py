@@ -43,6 +43,7 @@ SCOPE = '_unassigned_'
 #: Queues that 0.2.0 leaves: classic and not durable.
 LEFT = [f'kronos.migrations.{SCOPE}', f'kronos.migrations.{SCOPE}.kronos-executor-{SCOPE}',
         f'kronos.results.{SCOPE}.info']
+FANOUT = f'kronos.migrations.{SCOPE}_fanout'
 CLASSIC = '[oslo_messaging_rabbit]\nrabbit_quorum_queue = false\n'
 WAIT = 60
 
@@ -57,8 +58,13 @@ def broker(tmp_path_factory):
 def vhost(broker, request):
     """Name and URL of an empty virtual host."""
     name = ''.join(filter(str.isalnum, request.node.name))
+    return name, add_virtual_host(broker, name)
+
+
+def add_virtual_host(broker, name):
+    """URL of a new and empty virtual host."""
     permit(broker, name, '.*', f'rabbit_vhost:add(<<"{name}">>, <<"test">>), ')
-    return name, broker.url + name
+    return broker.url + name
 
 
 def permit(broker, vhost, write, first=''):
@@ -86,8 +92,10 @@ def connect(vhost):
     yield make
     for each in made:
         each.cleanup()
+    if not made:
+        return
     cfg.CONF.clear_override('transport_url')
-    for name in ('rabbit_quorum_queue', 'amqp_durable_queues'):
+    for name in ('rabbit_quorum_queue', 'amqp_durable_queues', 'rabbit_transient_quorum_queue'):
         cfg.CONF.clear_override(name, 'oslo_messaging_rabbit')
     cfg.CONF.reset()
 
@@ -103,6 +111,9 @@ def leave_topology(url):
         for name in LEFT:
             kombu.Queue(name, exchange, name, durable=False, auto_delete=False)(
                 connection).declare()
+        # Until this queue expires, half an hour after its executor.
+        fanout = kombu.Exchange(FANOUT, 'fanout', durable=False, auto_delete=True)(connection)
+        kombu.Queue(f'{FANOUT}_0', fanout, durable=False, expires=1800.0)(connection).declare()
 
 
 def list_topology(broker, vhost):
@@ -158,7 +169,37 @@ def test_check_accepts_the_ancestors_queues_when_ours_are_classic(broker, vhost,
     leave_topology(vhost[1])
     found = test_broker_check.item(tmp_path, vhost[1], CLASSIC)
     assert found['status'] == 'warning' and 'lost when the broker restarts' in found['text']
-    assert list_topology(broker, vhost[0]) == (sorted(LEFT), ['openstack'])
+    assert list_topology(broker, vhost[0]) == (
+        sorted([*LEFT, f'{FANOUT}_0']), sorted(['openstack', FANOUT]))
+
+
+def test_check_and_listener_name_the_fanout_exchange(vhost, connect, tmp_path, caplog, monkeypatch):
+    """kolla's options have durable ones: a listener would fail on it alone."""
+    monkeypatch.setattr(transport, '_CONFLICTS', transport._Conflicts())
+    leave_topology(vhost[1])
+    found = test_broker_check.item(
+        tmp_path, vhost[1], f'{CLASSIC}rabbit_transient_quorum_queue = true\n')
+    assert found['status'] == 'failed' and FANOUT in found['text'], found
+    assert 'rabbit_transient_quorum_queue = false' in found['remedy']
+    server = transport.WakeUps(
+        connect(rabbit_quorum_queue=False, rabbit_transient_quorum_queue=True), [SCOPE], 'x',
+        lambda: None)
+    server.start()
+    try:
+        until(lambda: FANOUT in caplog.text)
+    finally:
+        server.stop()
+    assert 'Traceback' not in caplog.text and 'could not be declared' not in caplog.text
+
+
+def test_check_looks_for_plan_notifications_where_they_are_sent(vhost, tmp_path):
+    name = f'kronos.plans.{SCOPE}.info'
+    with open_connection(vhost[1]) as connection:
+        exchange = kombu.Exchange('openstack', 'topic', durable=True)(connection)
+        kombu.Queue(name, exchange, name, durable=False)(connection).declare()
+    assert test_broker_check.item(tmp_path, vhost[1])['status'] == 'ok'
+    found = test_broker_check.item(tmp_path, vhost[1], '[messaging]\nplan_notifications = true\n')
+    assert found['status'] == 'failed' and name in found['text'], found
 
 
 def test_conflict_is_one_error_and_no_traceback(vhost, connect, caplog, monkeypatch):
@@ -313,6 +354,37 @@ def test_ancestor_starts_after_our_check_and_after_our_daemons(
     assert process.poll() is None, log.read_text()
 
 
+def test_ancestor_starts_where_our_quorum_queues_were_deleted(
+        broker, vhost, connect, ancestor):
+    """``Going back`` on a virtual host that was ours: its third step."""
+    bus = connect(rabbit_transient_quorum_queue=True)
+    listeners = [transport.WakeUps(bus, [SCOPE], 'x', lambda: None),
+                 transport.Results(bus, [SCOPE], lambda event, result: None, 'kronos.engine.x')]
+    for each in listeners:
+        each.start()
+        assert each.ready.wait(WAIT)
+    assert transport.Notifier(bus)('migration.completed', make_result())
+    for each in listeners:
+        each.stop()
+    process, log = ancestor('kronos-executor', '--unassigned')
+    until(lambda: 'PRECONDITION_FAILED' in log.read_text() or process.poll() is not None)
+    assert 'PRECONDITION_FAILED' in log.read_text()
+    process.kill()
+    process.wait(WAIT)
+    queues, exchanges = list_topology(broker, vhost[0])
+    assert all(name.startswith('kronos.') for name in queues)
+    with open_connection(vhost[1]) as connection:
+        for name in queues:
+            kombu.Queue(name)(connection).delete()
+        kombu.Exchange('openstack')(connection).delete()
+    # The fanout exchange went with its last queue.
+    assert list_topology(broker, vhost[0]) == ([], [])
+    log.write_text('')
+    process, log = ancestor('kronos-executor', '--unassigned')
+    until(lambda: 'Executor ready; servicing' in log.read_text() or process.poll() is not None)
+    assert process.poll() is None, log.read_text()
+
+
 def test_ancestor_carries_out_no_expired_cast(broker, vhost, connect, ancestor, monkeypatch):
     process, log = ancestor('kronos-executor', '--unassigned')
     until(lambda: 'Executor ready; servicing' in log.read_text())
@@ -321,8 +393,7 @@ def test_ancestor_carries_out_no_expired_cast(broker, vhost, connect, ancestor, 
     assert set(LEFT[:2]) <= set(list_topology(broker, vhost[0])[0])
     bus = connect(rabbit_quorum_queue=False)
     monkeypatch.setattr(transport, 'CAST_SECONDS', 2.0)
-    stale = make_task()
-    assert transport.Caster(bus)(stale)
+    assert transport.Caster(bus)(make_task(instance_name='stale'))
     with open_connection(vhost[1]) as connection:
         until(lambda: kombu.Queue(f'kronos.migrations.{SCOPE}')(connection).queue_declare(
             passive=True).message_count == 0)
@@ -330,8 +401,9 @@ def test_ancestor_carries_out_no_expired_cast(broker, vhost, connect, ancestor, 
     process, log = ancestor('kronos-executor', '--unassigned')
     fresh = make_task(instance_name='fresh')
     assert transport.Caster(bus)(fresh)
+    # It tries each task again, which is another message.
     until(lambda: f'Received migration task {fresh.task_id[:8]}: fresh' in log.read_text())
-    assert log.read_text().count('Received migration task') == 1
+    assert ': stale' not in log.read_text()
 
 
 def test_check_of_a_virtual_host_that_the_ancestor_used(vhost, ancestor, tmp_path):

@@ -47,7 +47,7 @@ def check(context: base.Context) -> Iterator[base.Item]:
     if 'PRECONDITION_FAILED' in text:
         remedy = ('Give Kronos a virtual host of its own in transport_url, or the queue options of '
                   '[oslo_messaging_rabbit] that the other programs have; Kronos 0.2.0 has '
-                  'rabbit_quorum_queue = false.')
+                  'rabbit_quorum_queue = false and rabbit_transient_quorum_queue = false.')
     else:
         remedy = _CONNECTION
     if context.conf.engine.dry_run:
@@ -110,6 +110,9 @@ def _problem(conf: Any, seconds: float) -> str | None:
                     messages.migrations_topic(scope), transport.this_host())),
                 *broker_topology.bind_notifications(results),
                 *broker_topology.bind_notifications(results, transport.results_pool(conf))]
+            if conf.messaging.plan_notifications:
+                bindings += broker_topology.bind_notifications(
+                    [messages.plans_topic(scope) for scope in scopes])
             if broker_topology.uses_rabbitmq(opened):
                 broker_topology.try_round_trip(opened, retry)
                 broker_topology.compare_topology(opened, bindings)
