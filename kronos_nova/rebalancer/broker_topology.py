@@ -97,8 +97,8 @@ def try_round_trip(transport: Any, retry: int) -> None:
         declared = _describe_consumer(connection, name, name, name)
         channel = connection.connection.channel()
         # RabbitMQ removes the exchange with the queue when the trial could not.
-        exchange = entity.Exchange(
-            name, 'topic', durable=declared.durable, auto_delete=True)(channel)
+        build: Callable[..., Any] = entity.Exchange
+        exchange = build(name, 'topic', durable=declared.durable, auto_delete=True)(channel)
         queue = _build_queue(declared, {'x-expires': _TRIAL_MILLISECONDS})(channel)
         try:
             exchange.declare()
