@@ -59,6 +59,11 @@ NOVA_UNIT_TESTS = (
     'test_what_novas_api_refuses_to_move_live')
 #: Keystone is not installed beside them; bursts and random plans measure our own Nova.
 WHOLE = ('--exclude-regex', r'test_(keystone|bursts|random_plans)\.')
+#: Kronos 0.2.0, its Python, and the tests that start it.
+ANCESTOR = 'kronos-openstack==0.2.0'
+ANCESTOR_PYTHON = '3.12'
+ANCESTOR_TESTS = ('tests/integration/test_legacy_broker.py', 'tests/unit/conf/test_policies.py',
+                  'tests/unit/rebalancer/test_ancestor_plans.py')
 #: As tests/ci.py reads it; this program needs nothing of the tests.
 CONTINUOUS_INTEGRATION = os.environ.get('CI', '').lower() in ('1', 'true', 'yes')
 PR_SET_CHILD_SUBREAPER = 36
@@ -434,11 +439,43 @@ def long(tally: Tally) -> None:
     check(tally, 'random plans', [PYTHON, 'tools/random_plans.py', '--plans', '500'], minutes=240)
     stestr(tally, 'test_bursts', name='long-functional', minutes=60)
     older(tally, *WHOLE, name='long-nova', minutes=60)
+    try_beside_ancestor(tally)
     pythons(tally, whole=True)
     for environment in ('lower-constraints', 'sbom'):
         check(tally, f'tox -e {environment}', [
             PYTHON, '-m', 'tests.deploy.checkers', 'tox', '-e', environment], minutes=60)
     audit(tally)
+
+
+def try_beside_ancestor(tally: Tally) -> None:
+    """Run the tests that start Kronos 0.2.0 itself.
+
+    ``KRONOS_ANCESTOR`` names the directory of its commands; else it is installed. A machine
+    that cannot do that skips them, and a gate fails.
+    """
+    directory = os.environ.get('KRONOS_ANCESTOR') or install_ancestor()
+    if directory is None:
+        (tally.fail if CONTINUOUS_INTEGRATION else tally.skip)(
+            f'{ANCESTOR} cannot be installed; it needs Python {ANCESTOR_PYTHON}')
+        return
+    pytest(tally, *ANCESTOR_TESTS, name='long-ancestor', minutes=30, KRONOS_ANCESTOR=directory)
+
+
+def install_ancestor() -> str | None:
+    """Return the directory of Kronos 0.2.0's commands; None: it cannot be installed."""
+    python = find_python(ANCESTOR_PYTHON)
+    if python is None:
+        return None
+    directory = TOP / '.pythons/ancestor'
+    installed = directory / 'installed'
+    if not installed.exists():
+        for command in ([python, '-m', 'venv', '--clear', str(directory)],
+                        [str(directory / 'bin/pip'), 'install', '-q', ANCESTOR]):
+            if execute(command, minutes=10)[0]:
+                return None
+        installed.parent.mkdir(parents=True, exist_ok=True)
+        installed.touch()
+    return str(directory / 'bin')
 
 
 def audit(tally: Tally) -> None:

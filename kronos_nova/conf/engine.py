@@ -135,7 +135,7 @@ OPTS: list[cfg.Opt] = [
                     'imbalance moves stop. Default: 5 percent of the hosts, at least 1.'),
     cfg.StrOpt('objective', default='balanced', choices=['balanced', 'kronos'],
                help='balanced: search for the best plan within the budget. kronos: the greedy '
-                    'choice of Kronos 0.2.0, with ties broken by names. For spread alone.'),
+                    'choice of Kronos 0.2.0, with ties broken as there. For spread alone.'),
     cfg.FloatOpt('soft_affinity_weight', default=0.05, min=0.0, max=1.0,
                  help='Cost of one more violated soft server group rule, in units of combined '
                       'imbalance.'),

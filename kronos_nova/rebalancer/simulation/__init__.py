@@ -13,7 +13,8 @@
 """The one mutable planning object: scores as arrays, moves applied and undone.
 
 Shapes: P policies, H hosts of the scope in order of name, N instances of the
-scope in order of UUID. ``score`` and ``capacity`` are P x H, ``usage`` is
+scope in order of UUID; :func:`_order_hosts` has the order of ``objective =
+kronos``. ``score`` and ``capacity`` are P x H, ``usage`` is
 P x N in the unit of ``capacity``; a move takes ``usage / capacity[source]``
 from its source's score and adds ``usage / capacity[destination]``.
 """
@@ -61,6 +62,31 @@ def ceilings(policy_set: policies.PolicySet, options: model.Options) -> dict[str
             for p in policy_set.enabled}
 
 
+def _breaks_ties_by_lists(mode: str, options: model.Options) -> bool:
+    """Whether ties go as Kronos 0.2.0 breaks them: by the order of its lists."""
+    return mode == 'spread' and options.objective == 'kronos'
+
+
+def _order_hosts(cluster: model.Cluster, scores: model.Scores,
+                 enabled: Sequence[policies.Policy], mode: str,
+                 options: model.Options) -> tuple[str, ...]:
+    """Order the hosts of the scope by name.
+
+    With ``objective = kronos`` the order is that of 0.2.0: by the scores of the first policy,
+    the highest first, and equal ones as Prometheus lists them. Instances are then in the order
+    in which Nova lists them.
+    """
+    names = sorted(cluster.scope_hosts)
+    if not _breaks_ties_by_lists(mode, options):
+        return tuple(names)
+    found = scores.policies.get(enabled[0].name)
+    listed = [] if found is None else [host for host in found.hosts if host in cluster.scope_hosts]
+    if found is not None:
+        listed.sort(key=found.hosts.__getitem__, reverse=True)
+    known = set(listed)
+    return (*listed, *(host for host in names if host not in known))
+
+
 class Simulation:
     """A Cluster and its Scores under moves.
 
@@ -95,14 +121,16 @@ class Simulation:
         self.ceilings = ceilings(policy_set, options)
         self.view = cluster_view.ClusterView(cluster, options, history, scores, self.ceilings,
                                              draining=history.draining)
-        self.hosts = tuple(sorted(cluster.scope_hosts))
+        #: The lower number wins a tie, of hosts and of instances.
+        self.hosts = _order_hosts(cluster, scores, self.policies, self.mode, options)
         self.host_index = {name: i for i, name in enumerate(self.hosts)}
         here = self.host_index
         # Instances are read in the order in which they were made, which is
         # several times faster than by UUID, and the arrays sorted afterwards.
         scoped = {u: i for u, i in cluster.instances.items() if i.host in here}
         uuids, instances = list(scoped), list(scoped.values())
-        order = arrays.whole(sorted(range(len(uuids)), key=uuids.__getitem__))
+        order = arrays.whole(range(len(uuids)) if _breaks_ties_by_lists(self.mode, options)
+                             else sorted(range(len(uuids)), key=uuids.__getitem__))
         self.uuids = tuple(map(uuids.__getitem__, order.tolist()))
         number = np.empty(len(uuids), dtype=np.intp)
         number[order] = np.arange(len(uuids))

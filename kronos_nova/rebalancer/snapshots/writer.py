@@ -300,8 +300,8 @@ def _fill(work: str, contents: Mapping[str, Any]) -> None:
     for folder in ('nova', 'placement', 'prometheus'):
         os.mkdir(os.path.join(work, folder), mode=0o700)
     for name, data in contents.items():
-        _write(os.path.join(work, name),
-               json.dumps(data, indent=1, sort_keys=True, allow_nan=False) + '\n')
+        # In the order in which it was read: objective = kronos breaks ties by that.
+        _write(os.path.join(work, name), json.dumps(data, indent=1, allow_nan=False) + '\n')
 
 
 def _write(path: str, text: str) -> None:

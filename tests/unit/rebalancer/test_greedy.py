@@ -80,7 +80,7 @@ def small(seed):
         members = frozenset(rng.sample([*uuids, 'deleted'], rng.randint(0, min(4, len(uuids)))))
         groups.append((kind, members, rng.choice([1, 1, 2])
                        if kind is model.GroupPolicy.ANTI_AFFINITY else 1))
-    return Small(
+    return mix(rng, Small(
         hosts=hosts, takers={h for h in hosts if rng.random() < 0.97},
         weights={p: part / sum(parts) for p, part in zip(names, parts, strict=True)},
         thresholds={p: rng.choice([0.0, 0.05, 0.1, 0.25]) for p in names},
@@ -90,7 +90,16 @@ def small(seed):
         place=place, fixed={u for u in uuids if rng.random() < 0.05},
         claim={u: rng.choice([0, 1, 1, 2]) for u in uuids},
         free={h: rng.choice([0, 2, 9, 9, 9]) for h in hosts}, groups=groups,
-        budget=rng.randint(1, 5))
+        budget=rng.randint(1, 5)))
+
+
+def mix(rng, c):
+    """The cluster with its hosts and instances listed in another order than by name."""
+    def shuffled(listed):
+        return dict(rng.sample(list(listed.items()), len(listed)))
+
+    return dataclasses.replace(c, place=shuffled(c.place),
+                               scores={p: shuffled(row) for p, row in c.scores.items()})
 
 
 def allowed(c, place, free, uuid, to):
@@ -134,6 +143,9 @@ def combined(c, values):
 def brute_force(c):
     """Every move, every time: the first of the largest falls."""
     scores = {p: dict(row) for p, row in c.scores.items()}
+    # Of equal falls the first: by scores at the start, then by the order of the lists.
+    first = next(iter(scores.values()))
+    hosts = sorted(first, key=first.__getitem__, reverse=True)
     place, free, moves = dict(c.place), dict(c.free), []
     fixed = set(c.fixed)
     while len(moves) < c.budget:
@@ -141,9 +153,9 @@ def brute_force(c):
         if all(now[p] <= c.thresholds[p] for p in now):
             break
         best, chosen = base.EPSILON, None
-        for source in c.hosts:
-            for uuid in sorted(u for u in place if place[u] == source and u not in fixed):
-                for to in c.hosts:
+        for source in hosts:
+            for uuid in [u for u in place if place[u] == source and u not in fixed]:
+                for to in hosts:
                     if not allowed(c, place, free, uuid, to):
                         continue
                     after = imbalances(c, moved(c, scores, uuid, source, to))
@@ -300,9 +312,10 @@ def test_bounds_are_no_higher_than_they_need_be():
             else:
                 assert bound == pytest.approx(combined(c, now) - combined(c, after), abs=1e-12)
         for d in search._cold:
-            to = c.hosts[d]
-            sources = [h for h in c.hosts if c.hosts.index(h) not in (*search._hot, d)]
-            bounds = search._bounds_towards(np.array([c.hosts.index(h) for h in sources],
+            number = search._simulation.host_index
+            to = search._simulation.hosts[d]
+            sources = [h for h in c.hosts if number[h] not in (*search._hot, d)]
+            bounds = search._bounds_towards(np.array([number[h] for h in sources],
                                                      dtype=np.intp), d)
             for source, bound in zip(sources, bounds, strict=True):
                 after = 0.0

@@ -238,6 +238,7 @@ def executed(runner, monkeypatch):
         monkeypatch.setattr(runner, 'find_python', lambda version: f'/python{version}')
         monkeypatch.setattr(runner, 'OLDER_NOVAS', dict.fromkeys(
             runner.OLDER_NOVAS, (sys.version_info[:2],)))
+        monkeypatch.setenv('KRONOS_ANCESTOR', '/ancestor/bin')
         # Set, and so put back whatever a part makes of it.
         monkeypatch.setenv('KRONOS_TEST_EXAMPLES', '1')
         tally = runner.Tally()
@@ -304,7 +305,7 @@ def test_long_runs_what_is_marked_every_nova_and_both_tox_environments(executed,
     texts = words(executed('long'))
     assert [text.rpartition(' ')[2] for text in texts
             if text.startswith('-m tests.deploy.checkers tox -e ')] == [
-        'lower-constraints', 'sbom']
+        'lower-constraints', 'sbom', 'audit']
     for wanted in ('-m long tests', 'tests/unit/fuzz', 'tools/random_plans.py --plans 500',
                    '--concurrency 4 test_bursts', 'tests/unit tests/scenarios'):
         assert any(wanted in text for text in texts), wanted
@@ -352,3 +353,37 @@ def test_an_unanswered_audit_is_skipped_outside_a_gate_only(
     tally = runner.Tally()
     runner.audit(tally)
     assert (tally.passed, tally.failed, tally.skipped) == counted
+
+
+def test_long_runs_every_test_that_starts_the_ancestor(runner, executed):
+    (variables,) = (variables for command, variables in executed('long')
+                    if set(runner.ANCESTOR_TESTS) <= set(command))
+    assert variables['KRONOS_ANCESTOR'] == '/ancestor/bin'
+    found = {str(path.relative_to(runner.TOP)) for path in (runner.TOP / 'tests').rglob('test_*.py')
+             if 'KRONOS_ANCESTOR' in path.read_text() and path != Path(__file__).resolve()}
+    assert found == set(runner.ANCESTOR_TESTS)
+
+
+@pytest.mark.parametrize(('python', 'gate', 'status', 'counted'), [
+    (None, False, 0, (0, 0, 1)), (None, True, 0, (0, 1, 0)), ('/python', False, 1, (0, 0, 1)),
+    ('/python', True, 1, (0, 1, 0)), ('/python', False, 0, (1, 0, 0))])
+def test_ancestor_that_cannot_be_installed_is_skipped_outside_a_gate_only(
+        runner, monkeypatch, tmp_path, python, gate, status, counted):
+    commands = []
+    monkeypatch.delenv('KRONOS_ANCESTOR', raising=False)
+    monkeypatch.setattr(runner, 'TOP', tmp_path)
+    monkeypatch.setattr(runner, 'CONTINUOUS_INTEGRATION', gate)
+    monkeypatch.setattr(runner, 'find_python', lambda version: python)
+    monkeypatch.setattr(runner, 'execute', lambda command, minutes, **variables: (
+        commands.append((command, variables)), (status, ''))[1])
+    monkeypatch.setattr(runner, 'junit_counts', lambda report: (1, 0, 0))
+    monkeypatch.setattr(runner, 'junit_failures', lambda report: ())
+    tally = runner.Tally()
+    runner.try_beside_ancestor(tally)
+    assert (tally.passed, tally.failed, tally.skipped) == counted
+    if counted[0]:
+        assert commands[1][0][1:] == ['install', '-q', runner.ANCESTOR]
+        assert commands[-1][1] == {'KRONOS_ANCESTOR': str(tmp_path / '.pythons/ancestor/bin')}
+        before = len(commands)
+        runner.try_beside_ancestor(tally)
+        assert len(commands) == before + 1, 'installed once'
