@@ -14,7 +14,14 @@
 """``objective = kronos`` makes the spread moves of Kronos 0.2.0, and breaks ties as it does."""
 
 import dataclasses
+import json
 import os
+from pathlib import Path
+import random
+import re
+import subprocess
+import sys
+import uuid
 
 import pytest
 
@@ -24,6 +31,13 @@ from kronos_nova.rebalancer import simulation as sim
 from kronos_nova.rebalancer.strategies import spread
 
 BUDGET = 8
+SNAPSHOTS = 100
+TOP = Path(__file__).resolve().parents[3]
+OPTIONS = '[engine]\npolicies_file = {}\nenforce_placement_claims = false\n'
+POLICIES = f"""policies:
+- {{name: cpu, mode: spread, weight: 1.0, imbalance_query: load, vm_profile_query: use,
+   threshold: 0.05, max_migrations_per_cycle: {BUDGET}}}
+"""
 
 
 def reverse(mapping):
@@ -89,3 +103,64 @@ def test_ancestor_itself_makes_the_same_moves_in_the_same_order():
     """Up to where it moves an instance for the second time, which we never do."""
     found = planner.parity(os.path.join(os.environ['KRONOS_ANCESTOR'], 'python'), 100, 120.0)
     assert found['same'] == 100 and found['moves'] > 300, found
+
+
+def write_snapshot(directory, seed):
+    """As kronos-record of 0.2.0 writes it: usages are multiples of 1/64, and lists in any order."""
+    draw = random.Random(seed)
+    hosts = draw.sample([f'h{n}' for n in range(6)], 6)
+    instances = {host: [{
+        'uuid': str(uuid.UUID(int=draw.getrandbits(128), version=4)), 'name': f'vm-{host}-{n}',
+        'internal_name': f'{host}-{n}', 'host': host, 'flavor_vcpus': 1, 'flavor_ram_mb': 512,
+        'status': 'ACTIVE', 'flavor_disk_gb': 1, 'server_groups': []}
+        for n in range(draw.randint(2, 6))] for host in hosts}
+    usages = {one['internal_name']: draw.randint(1, 6) / 64
+              for host in hosts for one in instances[host]}
+    scores = {host: sum(usages[one['internal_name']] for one in instances[host]) for host in hosts}
+    answer = {'health': 'healthy', 'missing_labels': [], 'warnings': []}
+    for name, content in {
+            'meta': {'recorded_at': '2026-01-01T00:00:00+00:00', 'policy_names': ['cpu'],
+                     'aggregates': ['_unassigned_']},
+            'cooldowns': {}, 'nova/aggregates': {'_unassigned_': sorted(hosts)},
+            'nova/instances': {host: instances[host] for host in sorted(hosts)},
+            'nova/server_groups': [],
+            'nova/services': [{
+                'host': host, 'binary': 'nova-compute', 'state': 'up', 'status': 'enabled',
+                'zone': 'nova', 'disabled_reason': '', 'forced_down': False} for host in hosts],
+            'prometheus/imbalance_cpu': {**answer, 'query': 'load', 'series': scores},
+            'prometheus/vm_profile_cpu': {**answer, 'query': 'use', 'series': usages}}.items():
+        path = directory / f'{name}.json'
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(json.dumps(content))
+
+
+def replay(command, configuration, snapshot, pattern):
+    """The moves that a program prints: the start of a UUID, source and destination."""
+    done = subprocess.run(
+        [*command, '--config-file', configuration, snapshot], capture_output=True, text=True,
+        check=True, timeout=120, cwd='/', env={**os.environ, 'PYTHONPATH': str(TOP)})
+    return re.findall(pattern, done.stdout + done.stderr)
+
+
+@pytest.mark.timeout(1500)
+@pytest.mark.skipif('KRONOS_ANCESTOR' not in os.environ, reason='KRONOS_ANCESTOR is not set')
+def test_kronos_replay_of_both_programs_has_the_same_moves(tmp_path):
+    (tmp_path / 'policies.yaml').write_text(POLICIES)
+    theirs, ours = tmp_path / 'theirs.conf', tmp_path / 'ours.conf'
+    theirs.write_text(OPTIONS.format(tmp_path / 'policies.yaml'))
+    ours.write_text(theirs.read_text() + 'objective = kronos\n')
+    moves = 0
+    for seed in range(SNAPSHOTS):
+        snapshot = tmp_path / str(seed)
+        write_snapshot(snapshot, seed)
+        expected = replay(
+            [os.path.join(os.environ['KRONOS_ANCESTOR'], 'kronos-replay')], theirs, snapshot,
+            r'spread \S+ \((\w{8})\) (h\d) -> (h\d)')
+        found = replay(
+            [sys.executable, '-c', 'import sys; from kronos_nova.cmd import replay; '
+                                   'sys.exit(replay.main())'], ours, snapshot,
+            r'\| (\w{8})-\S{27} \| (h\d) +\| (h\d) ')
+        assert [list(move) for move in found] == planner.once(
+            [list(move) for move in expected]), seed
+        moves += len(found)
+    assert moves > 2 * SNAPSHOTS
