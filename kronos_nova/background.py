@@ -33,6 +33,8 @@ LOG = logging.getLogger(__name__)
 
 #: Part of the interval by which it varies, so that workers do not ask in step.
 JITTER = 0.1
+#: Seconds to the next work when the interval cannot be had.
+PAUSE_AFTER_ERROR = 30.0
 
 
 def jittered(interval: float) -> float:
@@ -130,7 +132,15 @@ class Refresher:
     def _run(self) -> None:
         while not self._stopped:
             self._guarded(self._work)
-            self._rest(time.monotonic() + jittered(self._interval()))
+            self._rest(time.monotonic() + self._find_pause())
+
+    def _find_pause(self) -> float:
+        """Return the seconds to the next work; an error must not end the thread."""
+        try:
+            return jittered(self._interval())
+        except Exception as e:
+            self._faults.swallow(self._name, e)
+            return PAUSE_AFTER_ERROR
 
     def _rest(self, due: float) -> None:
         """Wait until ``due``; see to whoever wakes us before."""

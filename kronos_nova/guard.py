@@ -21,6 +21,7 @@ import collections
 from collections.abc import Callable
 from collections.abc import Iterable
 import functools
+import math
 import time
 from typing import Any
 
@@ -86,13 +87,19 @@ def pass_hosts_on_error(method: Callable[[Any, list[Any], Any], list[Any]],
 
 def weigh_nothing_on_error(method: Callable[[Any, list[Any], Any], list[float]],
                            ) -> Callable[[Any, Iterable[Any], Any], list[float]]:
-    """Wrap ``weigh_objects``: every host weighs 0 when the method raises."""
+    """Wrap ``weigh_objects``: every host weighs 0 when the method raises.
+
+    Nova raises on a surplus weight, and a NaN would break its sorting: both count as errors.
+    """
     @functools.wraps(method)
     def guarded(plugin: Any, weighed: Iterable[Any], spec: Any) -> list[float]:
         weighed = list(weighed)
         name, began = type(plugin).__name__, time.monotonic()
         try:
-            return method(plugin, weighed, spec)
+            weights = method(plugin, weighed, spec)
+            if len(weights) != len(weighed) or not all(map(math.isfinite, weights)):
+                raise ValueError(f'{len(weighed)} hosts need as many finite weights')
+            return weights
         except Exception as error:
             FAULTS.swallow(name, error)
         finally:

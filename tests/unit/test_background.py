@@ -142,3 +142,21 @@ def test_faults_keep_their_kinds_apart():
             faults.swallow(where, problem)
     assert faults.counts == {'a: ValueError': 2, 'a: KeyError': 1, 'b: ValueError': 1}
     assert error.call_count == 3
+
+
+def test_an_interval_that_cannot_be_had_does_not_end_the_thread():
+    calls, intervals = [], iter([ValueError('no interval')])
+    faults = background.Faults()
+
+    def find_interval():
+        for error in intervals:
+            raise error
+        return 0.01
+
+    refresher = background.Refresher(
+        'test', find_interval, lambda: calls.append(threading.current_thread()), faults)
+    with mock.patch.object(background, 'PAUSE_AFTER_ERROR', 0.01):
+        refresher.ensure()
+        wait_for(lambda: len(calls) > 2)
+    refresher.stop()
+    assert len(set(calls)) == 1 and faults.counts == {'test: ValueError': 1}

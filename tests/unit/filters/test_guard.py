@@ -12,7 +12,9 @@
 
 """No error of our plug-ins reaches Nova, wherever it is raised and whatever the options say."""
 
+import ast
 import contextlib
+import inspect
 import math
 from pathlib import Path
 import subprocess
@@ -45,16 +47,26 @@ from tests.unit import nova_fakes
 HOME = Path(kronos_nova.__file__).parent
 #: Its wrappers are what the test is about.
 GUARD = str(HOME / 'guard.py')
+COUNTER = {(background.__file__, line) for text, first in [
+    inspect.getsourcelines(background.Faults.swallow)] for line in range(first, first + len(text))}
 REQUIRED = ('filters/base.py', 'filters/capacity.py', 'filters/placement.py',
             'weighers/headroom.py', 'weighers/optional.py', 'weighers/project.py',
             'weighers/scarcity.py', 'weighers/normalisation.py', 'boot.py', 'scoreboard.py')
+#: Functions of filters and weighers that no request runs, and why.
+NEVER = {
+    'filters/base.py': {'__init__'},  # when nova-scheduler loads it
+    'weighers/headroom.py': {'__init__', '_weigh_object', 'expected'},  # the last: weigh tune's
+    'weighers/optional.py': {'__init__', '_weigh_object'},
+    'weighers/scarcity.py': {'asked_for'}}  # needs Nova's own RequestSpec; replaced here
+#: Statements for arguments that our callers never pass: these bodies may stay unreached.
+COLD = {'if not hosts:', 'if not known:', 'if kind not in KINDS:', 'if kind == FIXED:'}
 POLICY = {'name': 'cpu', 'weight': 1.0, 'imbalance_query': 'cpu', 'boot_ceiling': 0.5}
 
 
 class Source(base.Source):
     def fetch(self, policy, *, profile=True):
         return model.PolicySamples('cpu', model.QueryResult(
-            'cpu', model.Health.HEALTHY, series={'a': 0.2, 'b': 0.9, 'c': 0.4}))
+            'cpu', model.Health.HEALTHY, series={'a': 0.2, 'b': 0.9, 'c': 0.4, 'x': 0.1}))
 
     def health(self):
         return model.Health.HEALTHY, 'fake'
@@ -75,6 +87,8 @@ def read_options(tmp_path, text=''):
     """Return a configuration with the options of nova-scheduler."""
     (tmp_path / 'nova.conf').write_text(text)
     (tmp_path / 'policies.yaml').write_text(yaml.safe_dump({'policies': [POLICY]}))
+    (tmp_path / 'rack.yaml').write_text(yaml.safe_dump(
+        {'policies': [POLICY], 'mode': 'pack', 'aggregates': ['rack']}))
     conf = cfg.ConfigOpts()
     scheduler_conf.register(conf)
     raw_cache.register(conf)
@@ -100,48 +114,76 @@ def quiet():
 def make_hosts():
     hosts = nova_fakes.hosts('a', 'b', 'c', 'unknown')
     hosts[2].instances = {'u-member': object()}
+    rack = nova_fakes.Fields(name='rack', metadata={'kronos_weight_multiplier': '2.0'})
+    strange = nova_fakes.Fields(name='strange', metadata={'kronos_weight_multiplier': 'inf'})
     for host in hosts:
-        host.aggregates = [nova_fakes.Fields(name='rack', metadata={
-            'kronos_weight_multiplier': '2.0'})]
+        host.aggregates = [strange] if host.host == 'c' else [rack]
         host.uuid = host.host
     return hosts
 
 
-def make_spec():
-    group = nova_fakes.Fields(uuid='g', policy='anti-affinity', rules={},
-                              members=['u-member', 'u-moving'])
-    return nova_fakes.spec(project_id='p', num_instances=1, instance_group=group,
-                           scheduler_hints={'different_host': 'u-moving'})
+def make_group(policy):
+    return nova_fakes.Fields(uuid='g', policy=policy, rules={},
+                             members=['u-member', 'u-moving', 'u-new'])
 
 
-def ask(plugins):
+HINTS = {'different_host': 'u-moving'}
+CELL, HOST = nova_fakes.Fields(cell='c'), nova_fakes.Fields(host='a')
+REQUESTS = {
+    'anti-affinity': {'instance_group': make_group('anti-affinity'), 'scheduler_hints': HINTS},
+    'affinity': {'instance_group': make_group('affinity')},
+    'plain': {},
+    'group at rest': {'instance_group': nova_fakes.Fields(
+        uuid='g', policy='affinity', rules={}, members=['u-member'])},
+    'many': {'num_instances': 9, 'project_id': None},
+    'move': {'requested_destination': CELL, 'scheduler_hints': HINTS},
+    'move across cells': {'ignore_hosts': ['x']},
+    'pinned': {'requested_destination': HOST}, 'forced': {'force_hosts': ['a']},
+    'rebuild': {'scheduler_hints': {'_nova_check_type': ['rebuild']}}}
+
+
+def make_spec(**fields):
+    return nova_fakes.spec(**{'project_id': 'p', 'num_instances': 1, **fields})
+
+
+def ask(plugins, request='anti-affinity'):
     """Send one request through Nova's own handlers; return what comes out."""
     filters, weighers = plugins
     hosts = make_hosts()
     passing = nova_filters.HostFilterHandler().get_filtered_objects(
-        filters, hosts, make_spec())
+        filters, hosts, make_spec(**REQUESTS[request]))
     weighed = nova_weights.HostWeightHandler().get_weighed_objects(
-        weighers, hosts, make_spec())
+        weighers, hosts, make_spec(**REQUESTS[request]))
     return passing, weighed
 
 
-def check(found):
+def check(found, may_refuse_all=False):
     passing, weighed = found
-    assert passing and {host.host for host in passing} <= {'a', 'b', 'c', 'unknown'}
+    assert passing or may_refuse_all
+    assert {host.host for host in passing} <= {'a', 'b', 'c', 'unknown'}
     assert sorted(each.obj.host for each in weighed) == ['a', 'b', 'c', 'unknown']
     assert all(math.isfinite(each.weight) for each in weighed)
 
 
 def prepare(kind):
-    """Bring the runtime into one of three states before a request."""
+    """Bring the runtime into one of the states before a request."""
     boot.close()
     if kind == 'first request':
         return
+    if kind == 'broken':
+        with mock.patch.object(boot, 'Door', autospec=True, side_effect=OSError), \
+                contextlib.suppress(boot.RuntimeUnavailable):
+            boot.door()
+        return
     door = boot.door()
     door.look(make_hosts())
+    door.scores._answered = kind == 'lost scores'
+    now = time.time()
+    if kind == 'nothing moves':
+        door.notices._newest = published.Published(frozenset({'b'}), frozenset(), (), now,
+                                                   now + 600)
     if kind == 'with scores':
-        door.scores.refresh()
-        now = time.time()
+        refresh(door)
         door.notices._newest = published.Published(
             frozenset({'b'}), frozenset({'unknown'}),
             (model.Flight('u-moving', 'b', 'unknown', 'kronos'),), now, now + 600)
@@ -150,14 +192,30 @@ def prepare(kind):
         board._until = math.inf
 
 
+def refresh(door):
+    """Run each background thread's work once, on this one, as the threads would."""
+    for refresher in (door.scores._refresher, door.notices._refresher):
+        refresher._guarded(refresher._work)
+        refresher._find_pause()
+
+
+TWO_FILES = ('policies.yaml', 'rack.yaml')
 OPTIONS = {
-    'plain': {}, 'costly': {'normalisation': 'tanh', 'weigh_request': True,
-                            'unknown_hosts': 'exclude', 'fail_closed': True}}
-STATES = ('first request', 'without scores', 'with scores')
+    'plain': {},
+    'costly': {'normalisation': 'tanh', 'weigh_request': True, 'unknown_hosts': 'exclude',
+               'fail_closed': True},
+    'two files': {'normalisation': 'min-max', 'unknown_hosts': 'penalty',
+                  'policies_file': TWO_FILES},
+    'no file for them': {'policies_file': TWO_FILES[1:], 'share_scores': True},
+    'optional weighers off': {'scarcity': 0.0, 'project': 0.0}}
+STATES = ('first request', 'broken', 'without scores', 'lost scores', 'nothing moves',
+          'with scores')
+#: What every option is asked in; the rest adds lines that these do not reach.
+MAIN = [('anti-affinity', state) for state in ('first request', 'without scores', 'with scores')]
 
 
 @contextlib.contextmanager
-def tracing(see):
+def tracing(see, but=(GUARD,)):
     """Call ``see(file, line)`` at each line of ours on this thread."""
     def local(frame, event, argument):
         if event == 'line':
@@ -166,7 +224,7 @@ def tracing(see):
 
     def enter(frame, event, argument):
         name = frame.f_code.co_filename
-        return local if name.startswith(str(HOME)) and name != GUARD else None
+        return local if name.startswith(str(HOME)) and name not in but else None
 
     before = sys.gettrace()
     sys.settrace(enter)
@@ -176,46 +234,157 @@ def tracing(see):
         sys.settrace(before)
 
 
-def find_lines(plugins, state):
+def find_lines(act, but=(GUARD,)):
     lines = {}
-    prepare(state)
-    with tracing(lambda *place: lines.setdefault(place)):
-        check(ask(plugins))
-    assert guard.FAULTS.counts == {}, 'the request itself must be healthy'
+    with tracing(lambda *place: lines.setdefault(place), but):
+        act()
     return list(lines)
 
 
-@pytest.mark.parametrize('options', OPTIONS)
-def test_an_error_at_any_line_never_reaches_nova(quiet, tmp_path, options):
-    conf = read_options(tmp_path)
-    for name, value in OPTIONS[options].items():
-        conf.set_override(name, value, 'kronos')
-    for name in ('scarcity', 'project'):
-        conf.set_override(f'kronos_{name}_weight_multiplier', 1.0, 'filter_scheduler')
-    with mock.patch.object(boot, 'CONF', conf):
-        plugins = [kind() for kind in all_filters()], [kind() for kind in all_weighers()]
-        reached, raised = set(), []
-        for state in STATES:
-            for place in find_lines(plugins, state):
-                prepare(state)
-                struck = []
+@contextlib.contextmanager
+def striking(place, but=(GUARD,)):
+    """Raise once at a line of ours."""
+    struck = []
 
-                def strike(*at, place=place, struck=struck):
-                    if at == place and not struck:
-                        struck.append(at)
-                        raise Injected
-                try:
-                    with tracing(strike):
-                        found = ask(plugins)
-                    check(found)
-                except Exception as error:
-                    raised.append((state, place, error.__class__.__name__))
-                assert struck, f'{place} was not reached again'
-                assert sum(guard.FAULTS.counts.values()) >= 1, place
-                reached.add(str(Path(place[0]).relative_to(HOME)))
+    def strike(*at):
+        if at == place and not struck:
+            struck.append(at)
+            raise Injected
+    with tracing(strike, but):
+        yield
+    assert struck, f'{place} was not reached again'
+
+
+def configure(tmp_path, name):
+    conf = read_options(tmp_path)
+    given = dict(OPTIONS[name])
+    for weigher in ('scarcity', 'project'):
+        conf.set_override(f'kronos_{weigher}_weight_multiplier', given.pop(weigher, 1.0),
+                          'filter_scheduler')
+    for option, value in given.items():
+        if option == 'policies_file':
+            value = [str(tmp_path / file) for file in value]
+        conf.set_override(option, value, 'kronos')
+    return conf
+
+
+def walk_requests(tmp_path, strike):
+    """Call ``strike`` for each line that each kind of request executes; return the lines.
+
+    :param strike: called with the plug-ins, the request, the state, a line, and whether all
+        hosts may be refused.
+    """
+    reached = set()
+    for name in OPTIONS:
+        conf = configure(tmp_path, name)
+        with mock.patch.object(boot, 'CONF', conf):
+            plugins = [kind() for kind in all_filters()], [kind() for kind in all_weighers()]
+            others = [(request, state) for request in REQUESTS for state in STATES]
+            for request, state in dict.fromkeys([*MAIN, *others]):
+                may_refuse_all = (state, name) == ('lost scores', 'costly')
+                prepare(state)
+                lines = find_lines(lambda plugins=plugins, request=request, refuse=may_refuse_all:
+                                   check(ask(plugins, request), refuse))
+                assert state == 'broken' or guard.FAULTS.counts == {}, 'it must be healthy'
+                # The counter of errors is, as the guard, what the test is about.
+                lines = [place for place in lines if place not in COUNTER]
+                if (request, state) not in MAIN or name not in ('plain', 'costly'):
+                    lines = [place for place in lines if place not in reached]
+                reached.update(lines)
+                for place in lines:
+                    strike(plugins, request, state, place, may_refuse_all)
+    return reached
+
+
+def test_an_error_at_any_line_never_reaches_nova(quiet, tmp_path):
+    raised = []
+
+    def strike(plugins, request, state, place, may_refuse_all):
+        prepare(state)
+        try:
+            with striking(place):
+                found = ask(plugins, request)
+            check(found, may_refuse_all)
+        except Exception as error:
+            raised.append((request, state, place, repr(type(error)), error.args))
+        assert sum(guard.FAULTS.counts.values()) >= 1, place
+
+    reached = walk_requests(tmp_path, strike)
     assert raised == []
-    assert reached >= set(REQUIRED) - ({'weighers/normalisation.py'} if options == 'plain'
-                                       else set())
+    assert {str(Path(file).relative_to(HOME)) for file, _ in reached} >= set(REQUIRED)
+    assert find_unreached(reached) == []
+
+
+def find_unreached(reached):
+    """Return the lines of filters and weighers that no request executed."""
+    missing = []
+    for name in REQUIRED[:-2]:
+        text = (HOME / name).read_text()
+        lines = text.splitlines()
+        for function in ast.walk(ast.parse(text)):
+            if not isinstance(function, ast.FunctionDef) or function.name in NEVER.get(name, ()):
+                continue
+            for statement in ast.walk(function):
+                place = str(HOME / name), getattr(statement, 'lineno', None)
+                # A docstring, a declaration and "try" execute nothing.
+                if (isinstance(statement, ast.stmt) and statement is not function
+                        and place not in reached
+                        and not isinstance(statement, ast.Try | ast.Global | ast.FunctionDef)
+                        and not (isinstance(statement, ast.Expr)
+                                 and isinstance(statement.value, ast.Constant))
+                        and lines[statement.lineno - 2].strip() not in COLD):
+                    missing.append(f'{name}:{statement.lineno}: {lines[statement.lineno - 1]}')
+    return sorted(set(missing))
+
+
+#: The loop around the work of a thread is what the next test is about.
+LOOP = (GUARD, background.__file__)
+BACKGROUND = {str(HOME / name) for name in ('boot.py', 'scoreboard.py')}
+
+
+def find_background_lines(tmp_path, name):
+    boot.close()
+    with mock.patch.object(boot, 'CONF', configure_background(tmp_path, name)):
+        door = boot.door()
+        door.look(make_hosts())
+        lines = find_lines(lambda: [refresh(door) for _ in range(2)], LOOP)
+        assert guard.FAULTS.counts == {}, 'the work itself must be healthy'
+    return [place for place in lines if place[0] in BACKGROUND]
+
+
+def configure_background(tmp_path, name):
+    """Have the threads read and publish records as well."""
+    conf = configure(tmp_path, name)
+    conf.set_override('directory', str(tmp_path), 'kronos_channel')
+    channel, now = published.Channel(conf), time.time()
+    channel.write(published.Published(
+        frozenset({'b'}), frozenset(), (model.Flight('u-moving', 'b', 'c', 'kronos'),),
+        now, now + 600))
+    return conf
+
+
+def test_an_error_of_a_thread_reaches_no_request_and_is_over_at_its_next_work(quiet, tmp_path):
+    reached = set()
+    for name in OPTIONS:
+        places = [place for place in find_background_lines(tmp_path, name)
+                  if place not in reached]
+        reached.update(places)
+        with mock.patch.object(boot, 'CONF', configure_background(tmp_path, name)):
+            plugins = [kind() for kind in all_filters()], [kind() for kind in all_weighers()]
+            for place in places:
+                boot.close()
+                door = boot.door()
+                door.look(make_hosts())
+                with striking(place, LOOP):
+                    refresh(door)
+                    refresh(door)
+                check(ask(plugins))
+                guard.FAULTS.clear()
+                refresh(door)
+                assert guard.FAULTS.counts == {}, place
+                assert all(card.snapshot.fresh() for card in door.scores._cards), place
+                assert door.notices.look() is not None, place
+                check(ask(plugins))
 
 
 def find_bad_values():
@@ -292,6 +461,17 @@ for kind in filters.HostFilterHandler().get_matching_classes(['kronos_nova.filte
                           check=False)
     assert done.returncode == 1
     assert f'{tmp_path}/nova.conf: [cache] enabled: ' in done.stderr.splitlines()[-1]
+
+
+@pytest.mark.parametrize('weights', [[0.0], [0.0] * 5, [math.nan] * 4, [math.inf] * 4, None])
+def test_weights_that_nova_cannot_use_count_as_an_error(quiet, tmp_path, weights):
+    with mock.patch.object(boot, 'CONF', read_options(tmp_path)):
+        plugins = [], [kind() for kind in all_weighers()]
+        with mock.patch('kronos_nova.weighers.headroom.weigh', autospec=True,
+                        return_value=weights):
+            _, weighed = ask(plugins)
+    assert [each.weight for each in weighed] == [0.0] * 4
+    assert any(kind.startswith('KronosWeigher: ') for kind in guard.FAULTS.counts)
 
 
 def test_a_runtime_that_cannot_be_built_is_not_tried_in_each_request(quiet, tmp_path):
