@@ -21,6 +21,7 @@ import sys
 import threading
 import time
 
+from oslo_cache import core
 from oslo_config import cfg
 import pytest
 
@@ -56,10 +57,16 @@ ANSWERS = {
 }
 
 
+#: What it answers to other commands.
+DONE = {b'set': b'STORED\r\n', b'delete': b'DELETED\r\n'}
+
+
 class Liar(socketserver.StreamRequestHandler):
     def handle(self):
         for line in self.rfile:
             words = line.split()
+            if words and words[0] in DONE:
+                self.wfile.write(DONE[words[0]])
             if not words or words[0] != b'get':
                 continue
             answer = ANSWERS.get(self.server.answer)
@@ -103,7 +110,8 @@ def cache_of(port, *keys, **options):
     return raw_cache.RawCache(conf)
 
 
-#: Reads once in a process of its own, in which unpickling is noticed.
+#: Reads and writes each kind of record in a process of its own, in which unpickling is noticed,
+#: with the servers in [kronos_channel], or in [cache] with each backend that oslo.cache has.
 READER = '''
 import sys
 seen = []
@@ -111,25 +119,57 @@ def hook(event, arguments):
     if event in ('pickle.find_class', 'os.system', 'subprocess.Popen'):
         seen.append((event, arguments))
 from oslo_config import cfg
-from kronos_nova import exception, published, raw_cache
-conf = cfg.ConfigOpts()
-raw_cache.register(conf)
-conf([], default_config_files=[])
-conf.set_override('servers', ['127.0.0.1:' + sys.argv[1]], 'kronos_channel')
-conf.set_override('hmac_keys', sys.argv[3:], 'kronos_channel')
-conf.set_override('timeout', 2.0, 'kronos_channel')
-channel = published.Channel(conf)
-sys.addaudithook(hook)
-for answer in range(int(sys.argv[2])):
-    for read in (channel.read, lambda: channel.read_usage('k')):
+from kronos_nova import published, raw_cache, shared, worker_records
+from kronos_nova import policy as policies
+from kronos_nova.conf import scheduler
+from tests.integration.test_raw_cache import NoAnswer, find_backends
+server, keys = '127.0.0.1:' + sys.argv[1], sys.argv[2:]
+policy = policies.Policy(name='p', weight=1.0, imbalance_query='cpu')
+for backend in (None, *find_backends()):
+    conf = cfg.ConfigOpts()
+    scheduler.register(conf)
+    raw_cache.register(conf)
+    conf([], default_config_files=[])
+    if backend is None:
+        conf.set_override('servers', [server], 'kronos_channel')
+    else:
+        for name, value in (('enabled', True), ('backend', backend),
+                            ('memcache_servers', [server])):
+            conf.set_override(name, value, 'cache')
+    conf.set_override('hmac_keys', keys, 'kronos_channel')
+    conf.set_override('timeout', 2.0, 'kronos_channel')
+    conf.set_override('timeout', 1.0, 'prometheus')
+    channel = published.Channel(conf)
+    if backend is None:
+        sys.addaudithook(hook)
+    record = worker_records.WorkerIdentity().sign()
+    for act in (channel.read, lambda: channel.read_usage('k'),
+                lambda: channel.write(published.Published()),
+                lambda: worker_records.read_record(channel.cache, 0),
+                lambda: worker_records.RecordSlot(channel.cache).write(record),
+                lambda: shared.SharedSource(conf, NoAnswer()).fetch(policy, profile=False)):
         try:
-            read()
+            found = act()
         except Exception as e:
-            print(type(e).__name__)
+            print(backend, type(e).__name__)
         else:
-            print('nothing')
+            print(backend, 'returned', found)
 assert not seen, seen
 '''
+
+
+class NoAnswer:
+    """A score source for a worker that has to ask by itself."""
+
+    def fetch(self, policy, *, profile=True):
+        raise LookupError('asked by itself')
+
+
+def find_backends():
+    """Return every backend that oslo.cache offers."""
+    option, = (option for _, options in core._opts.list_opts() for option in options
+               if option.name == 'backend')
+    return sorted(str(choice) for choice in option.type.choices)
 
 
 @pytest.mark.parametrize('keys', [(), (KEY,)])
@@ -142,13 +182,18 @@ def test_a_pickle_in_memcached_is_never_loaded(liar, answer, keys):
 
 
 @pytest.mark.parametrize('keys', [(), (KEY,)])
-def test_no_answer_of_a_forged_server_runs_code(liar, keys):
+def test_no_answer_of_a_forged_server_runs_code_with_any_backend(liar, keys):
     liar.answer = 'pickle, flags 1, protocol 2'
     done = subprocess.run(
-        [sys.executable, '-W', 'ignore', '-c', READER, str(liar.server_address[1]), '1', *keys],
+        [sys.executable, '-W', 'ignore', '-c', READER, str(liar.server_address[1]), *keys],
         capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    assert 'nothing' not in done.stdout
+    lines = done.stdout.splitlines()
+    # It has really come as far as the forged record, by [kronos_channel] and by [cache].
+    refused = {line.split()[0] for line in lines if line.endswith(' RecordRefused')}
+    assert refused == {'None', *raw_cache.MEMCACHED_BACKENDS} & {'None', *find_backends()}
+    assert {line.split()[0] for line in lines} == {'None', *find_backends()}
+    assert not any('returned' in line and not line.endswith(' None') for line in lines), lines
 
 
 def test_the_hook_of_this_test_notices_unpickling():
