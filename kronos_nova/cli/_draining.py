@@ -13,13 +13,16 @@
 """What ``kronos drain start`` does: disable a host that can be emptied."""
 
 import argparse
+from collections.abc import Callable
 import shlex
 from typing import Any
 
 from kronos_nova import exception
 from kronos_nova import model
 from kronos_nova.cli import _cloud
+from kronos_nova.cli import _database
 from kronos_nova.cli import _drain
+from kronos_nova.cli import _stores
 from kronos_nova.conf import engine as engine_conf
 from kronos_nova.rebalancer.clients import api
 from kronos_nova.rebalancer.clients import connection as connections
@@ -34,20 +37,31 @@ def start(args: argparse.Namespace) -> tuple[_drain.Answer, bool]:
 
     :returns: what the check found, and whether the host was disabled now.
     :raises KronosException: it cannot be emptied, engines would not, somebody has disabled it
-        for another reason, or Nova refused; but for a lost answer nothing is changed then.
+        for another reason, the database cannot be written, or Nova refused; but for a lost
+        answer nothing is changed then.
     """
     conf, _policies = _cloud.configuration(
         START, args.config_file, 'Drains a host.', live=True)
     options = engine_conf.options(conf)
     _drained_by_engines(options, args.reason)
     answer = _drain.answer(args)
-    return answer, _disable(args, answer, options, connections.connect(conf))
+    # Opened first: without the audit row nothing is changed.
+    store = _stores.open_store(conf, reads_only=False)
+    try:
+        return answer, _disable(
+            args, answer, options, connections.connect(conf),
+            lambda command, reason: store.audit(
+                _database.who(), command, f'host {args.host}', reason))
+    finally:
+        store.close()
 
 
 def _disable(args: argparse.Namespace, answer: _drain.Answer, options: model.Options,
-             connection: Any) -> bool:
+             connection: Any, record: Callable[[str, str], None]) -> bool:
     """False: it is disabled already for the reason.
 
+    :param record: writes an audit row of a command and a reason. The row is there before the
+        host is disabled; a second one follows when Nova refuses or does not answer.
     :raises ConfigError: something is in the way, or Nova refused.
     """
     try:
@@ -56,7 +70,12 @@ def _disable(args: argparse.Namespace, answer: _drain.Answer, options: model.Opt
             return False
         if not args.force:
             _refuse(args, answer, service, options)
-        switching.disable(connection, uuid, args.host, args.reason)
+        record('drain started', args.reason)
+        try:
+            switching.disable(connection, uuid, args.host, args.reason)
+        except api.ApiError as e:
+            record('drain failed', str(e))
+            raise
     except api.ApiError as e:
         raise exception.ConfigError(
             path='command line', field=args.host, problem=str(e).rstrip('.'),

@@ -474,6 +474,8 @@ class TestAgain(ToolsCase):
         self.assertEqual(0, done.returncode, done.stderr)
         self.assertIn('1 instances are to leave it. It takes about', done.stdout)
         self.assertEqual(('disabled', 'change-7'), self.status('host3'))
+        self.assertEqual([('drain started', 'host host3', 'change-7')], [
+            (row.command, row.target, row.reason) for row in self.store.audited(9)])
         done = self.drain('watch', 'host3', '--timeout', '0.1')
         self.assertEqual(1, done.returncode)
         self.assertIn('Host host3 is not empty yet.', done.stderr)

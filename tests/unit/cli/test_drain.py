@@ -261,26 +261,48 @@ def test_what_only_leaves_later_is_not_refused():
 
 
 def disabled_by(service, **fields):
-    """Whether it was disabled now, and how often Nova was asked to write."""
+    """Whether it was disabled now, how often Nova was asked to write, and the audit rows."""
+    rows = []
     with served.serving({'GET /os-services': [{'services': [service]}],
                          f'PUT /os-services/{UUID}': [{'service': service}]}) as nova:
         changed = _draining._disable(asked(**fields), answer(), model.Options(
-            evacuate_disabled_hosts=True), nova.connection)
-        return changed, nova.number('PUT')
+            evacuate_disabled_hosts=True), nova.connection, lambda *row: rows.append(row))
+        return changed, nova.number('PUT'), rows
 
 
 def test_a_host_that_is_disabled_already_for_the_reason_is_told_of_and_nothing_is_written():
     service = {**served.service('h1', 'disabled', 'change 7'), 'id': UUID}
-    assert disabled_by(service) == disabled_by(service, force=True) == (False, 0)
+    assert disabled_by(service) == disabled_by(service, force=True) == (False, 0, [])
     text = drain._started('h1', answer(here=3), False)
     assert text.startswith('Host h1 was disabled already for this reason, and nothing was '
                            'written; 3 instances are to leave it. kronos drain watch')
 
 
 def test_a_host_that_is_disabled_now_is_told_of():
-    assert disabled_by({**served.service('h1'), 'id': UUID}) == (True, 1)
+    assert disabled_by({**served.service('h1'), 'id': UUID}) == (
+        True, 1, [('drain started', 'change 7')])
     assert drain._started('h1', answer(here=3), True).startswith(
         'Host h1 is disabled; 3 instances are to leave it.')
+
+
+@pytest.mark.parametrize(('fails', 'expected'), [
+    (True, [('drain started', 0)]), (False, [('drain started', 0), ('drain failed', 1)])])
+def test_an_audit_row_is_there_before_the_host_is_disabled(fails, expected):
+    written = []
+    host = {**served.service('h1'), 'id': UUID}
+    forbidden = 403, {'forbidden': {'message': 'no'}}
+
+    def record(command, reason):
+        written.append((command, nova.number('PUT')))
+        if fails:
+            raise exception.StoreError(problem='is read-only', remedy='See to it.')
+
+    with served.serving({'GET /os-services': [{'services': [host]}],
+                         f'PUT /os-services/{UUID}': [forbidden]}) as nova, \
+            pytest.raises(exception.KronosException):
+        _draining._disable(asked(), answer(), model.Options(
+            evacuate_disabled_hosts=True), nova.connection, record)
+    assert written == expected and nova.number('PUT') == len(expected) - 1
 
 
 @pytest.mark.parametrize(('options', 'said'), [

@@ -438,6 +438,18 @@ def test_a_multiplier_that_is_no_number_stops_the_load(tmp_path, text):
         boot.check_options()
 
 
+@pytest.mark.parametrize(('option', 'text'), [
+    ('servers', 'memcached:eleven'), ('hmac_keys', 'short'), ('directory', '/none/of/ours')])
+def test_a_channel_that_cannot_be_opened_stops_the_load(tmp_path, option, text):
+    """These are texts to oslo.config: our own parsers refuse them."""
+    conf = read_options(tmp_path, f'[kronos_channel]\n{option} = {text}\n')
+    with mock.patch.object(boot, 'CONF', conf):
+        for kind in (*all_filters(), *all_weighers()):
+            with pytest.raises(exception.ConfigError) as caught:
+                kind()
+            assert f'nova.conf: [kronos_channel] {option}' in str(caught.value)
+
+
 def test_an_unknown_score_source_stops_the_load(tmp_path):
     conf = read_options(tmp_path, '[kronos]\nsource = prometeus\n')
     with mock.patch.object(boot, 'CONF', conf), pytest.raises(

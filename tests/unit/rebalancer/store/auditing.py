@@ -17,6 +17,7 @@ Each function takes a store with an upgraded, empty database, as in :mod:`cases`
 """
 
 from kronos_nova.rebalancer.store import decisions
+from tests.unit.rebalancer.store import asked
 from tests.unit.rebalancer.store import cases
 from tests.unit.rebalancer.store.cases import NOW
 
@@ -63,6 +64,11 @@ def what_ends_a_task_or_a_plan_is_audited_once(store):
                               ('bob@ctl1', 'cancelled', f'plan {other}', 'wrong')]
 
 
+def a_plan_that_an_operator_asks_for_is_audited(store):
+    plan_id, _ = asked.ask(store, store.seen())
+    assert written(store) == [('me@here', 'reverted', f'plan {plan_id}', 'plan x: why not')]
+
+
 def the_audit_outlives_the_plan_and_ends_by_its_own_age(store):
     plan_id, _, _ = cases.save(store)
     store.cancel_plan(plan_id, NOW, decisions.Said('bob@ctl1', 'wrong'), 1)
@@ -84,6 +90,6 @@ def what_no_other_method_writes_down_is_audited_with_the_time_of_the_database(st
 
 ALL = [
     a_breaker_s_pause_that_an_operator_ends_is_audited, a_quarantine_that_is_lifted_is_audited,
-    what_ends_a_task_or_a_plan_is_audited_once,
+    what_ends_a_task_or_a_plan_is_audited_once, a_plan_that_an_operator_asks_for_is_audited,
     the_audit_outlives_the_plan_and_ends_by_its_own_age,
     what_no_other_method_writes_down_is_audited_with_the_time_of_the_database]
