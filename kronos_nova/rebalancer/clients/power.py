@@ -27,6 +27,8 @@ Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 VERSION = '.'.join(map(str, nova_api.BASE))
 SSH_PORT = 22
+#: Addresses that a translator makes an IPv4 address from (RFC 6052).
+NAT64 = ipaddress.IPv6Network('64:ff9b::/96')
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -81,8 +83,8 @@ def find_probe_address(address: str, allowed: Sequence[Network]) -> str | None:
     """Return the address to connect to; None when the probe may not go there.
 
     A tenant chooses the addresses of an instance, so IPv6 forms that carry an IPv4 address
-    (IPv4-mapped, 6to4, Teredo) are judged by that address as well. A mapped one is connected to
-    by IPv4, as the kernel would.
+    (IPv4-mapped, 6to4, Teredo, NAT64) are judged by that address as well: it has to be in an
+    allowed network, too. A mapped one is connected to by IPv4, as the kernel would.
 
     :param allowed: the networks that an operator has opened to the probe.
     """
@@ -92,16 +94,18 @@ def find_probe_address(address: str, allowed: Sequence[Network]) -> str | None:
         return None
     if isinstance(parsed, ipaddress.IPv6Address) and parsed.ipv4_mapped is not None:
         parsed = parsed.ipv4_mapped
-    if not any(parsed in network for network in allowed):
-        return None
-    return None if any(map(_is_local, (parsed, *_find_embedded(parsed)))) else str(parsed)
+    for judged in (parsed, *_find_embedded(parsed)):
+        if _is_local(judged) or not any(judged in network for network in allowed):
+            return None
+    return str(parsed)
 
 
 def _find_embedded(address: Address) -> list[Address]:
     """IPv4 addresses that a relay would unpack from an IPv6 address."""
     if not isinstance(address, ipaddress.IPv6Address):
         return []
-    carried = (address.sixtofour, *(address.teredo or ()))
+    nat64 = (ipaddress.IPv4Address(int(address) & 0xffffffff) if address in NAT64 else None)
+    carried = (address.sixtofour, nat64, *(address.teredo or ()))
     return [ipv4 for ipv4 in carried if ipv4 is not None]
 
 

@@ -140,10 +140,20 @@ def test_ssh_probe_goes_to_allowed_networks_only(address, probed):
     assert power.find_probe_address(address, []) is None
 
 
+@pytest.mark.parametrize('address, probed', [
+    ('64:ff9b::c000:207', True), ('2002:c000:207::1', True),  # of 192.0.2.7
+    ('64:ff9b::a00:3', False), ('2002:a00:3::1', False),  # of 10.0.0.3
+    ('2001:0:a00:3::', False), ('2001:db8::1', True)])
+def test_an_address_inside_an_address_has_to_be_allowed_as_well(address, probed):
+    allowed = [ipaddress.ip_network(text) for text in ('192.0.2.0/24', '::/0')]
+    assert power.find_probe_address(address, allowed) == (address if probed else None)
+
+
 @pytest.mark.parametrize('address', [
     '127.0.0.1', '127.9.9.9', '::1', '::ffff:127.0.0.1', '::ffff:7f00:1', '2002:7f00:1::',
-    '2002:a9fe:a9fe::1', '2001:0:7f00:1::', '2001:0:102:304:0:0:80ff:fffe', '169.254.169.254',
-    'fe80::1', 'fe80::1%eth0', '0.0.0.0', '::', '::ffff:0.0.0.0', '224.0.0.1', 'ff02::1'])
+    '2002:a9fe:a9fe::1', '64:ff9b::7f00:1', '2001:0:7f00:1::', '2001:0:102:304:0:0:80ff:fffe',
+    '169.254.169.254', 'fe80::1', 'fe80::1%eth0', '0.0.0.0', '::', '::ffff:0.0.0.0', '224.0.0.1',
+    'ff02::1'])
 def test_ssh_probe_never_reaches_this_machine_whatever_is_allowed(address):
     assert power.find_probe_address(address, [
         ipaddress.ip_network('0.0.0.0/0'), ipaddress.ip_network('::/0')]) is None
