@@ -75,14 +75,15 @@ def _alone(connection: sa.Connection, outcome: Any) -> bool:
     task = tables.task
     completed = sa.and_(task.c.scope == outcome.scope,
                         task.c.state == TaskState.COMPLETED.value)
-    moved = connection.execute(sa.select(task.c.task_id).where(
-        completed, task.c.plan_id == outcome.plan_id).limit(1)).first()
+    # By the plan alone: SQLite would read all completed tasks of the scope.
+    moved = TaskState.COMPLETED.value in connection.scalars(
+        sa.select(task.c.state).where(task.c.plan_id == outcome.plan_id)).all()
     # What was made after the plan has also ended after it.
     overtaken = connection.execute(sa.select(task.c.task_id).where(
         completed, task.c.completed_at > outcome.planned_at,
         task.c.created_at > outcome.planned_at, task.c.plan_id != outcome.plan_id,
         ).limit(1)).first()
-    return moved is not None and overtaken is None
+    return moved and overtaken is None
 
 
 def _growth(connection: sa.Connection, plan_id: str, load: float | None) -> float:
