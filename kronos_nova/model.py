@@ -564,6 +564,19 @@ class PolicyReport:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
+class Packing:
+    """How densely a scope is packed.
+
+    ``hosts_in_use``: hosts that hold an instance or expect one. ``overload``: the sum, over
+    the hosts that the plan moves from or to, of what their fill exceeds the ceiling of the
+    policy that is nearest to its own, in parts of that ceiling.
+    """
+
+    hosts_in_use: int
+    overload: float
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
 class Plan:
     """What one cycle decided for one scope.
 
@@ -574,7 +587,8 @@ class Plan:
     that keep their instances, each with the reason. ``load`` is the weighted mean of
     the scores that it was made on: what an imbalance is compared with later. Of each of
     ``swaps`` both instances have a move here. ``combined_measured`` counts no move in flight,
-    ``combined_before`` counts them as done.
+    ``combined_before`` counts them as done. ``packing_before`` and ``packing_after`` are of
+    plans of mode pack that move something: what the plan found, and what it predicts.
     """
 
     scope: str
@@ -592,6 +606,8 @@ class Plan:
     undrained: tuple[Rejection, ...] = ()
     swaps: tuple[Swap, ...] = ()
     combined_measured: float | None = None
+    packing_before: Packing | None = None
+    packing_after: Packing | None = None
 
     @property
     def measured(self) -> float | None:

@@ -209,7 +209,8 @@ OPTS: list[cfg.Opt] = [
                     'cycle, before it is moved. Drains and repairs do not wait. 0: at once.'),
     cfg.IntOpt('breaker_worse_plans', default=3, min=0, max=100,
                help='After so many plans in a row that left a larger combined imbalance than '
-                    'they found the scope is paused. 0: never.'),
+                    'they found the scope is paused; with mode pack after so many that left '
+                    'more hosts in use or more overload. 0: never.'),
     cfg.FloatOpt('breaker_failure_rate', default=0.5, min=0.0, max=1.0,
                  help='When a larger part of the scope\'s migrations of the last hour failed, and '
                       'at least three, it is paused. 1: never.'),

@@ -18,6 +18,9 @@ Pure rules; the store keeps what they judge, the engine pauses the scope.
 
 from collections.abc import Sequence
 import dataclasses
+import math
+
+from kronos_nova import model
 
 #: Who has paused a scope whose breaker is open.
 NAME = 'the circuit breaker'
@@ -25,21 +28,63 @@ NAME = 'the circuit breaker'
 NOISE = 0.01
 #: Fewer failures than this are no rate.
 LEAST_FAILURES = 3
+#: The overload of the hosts that a plan packs differs by so much from one sample to the next:
+#: one of them a tenth above its ceiling.
+OVERLOAD_NOISE = 0.1
+#: Of a product with a load's growth.
+ROUNDING = 1e-9
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Outcome:
     """The combined imbalance before a plan, as it foresaw it, and as the first
-    trusted scores showed it that its last move could not change any more."""
+    trusted scores showed it that its last move could not change any more.
+
+    ``packing``: of a plan of mode pack, which is judged by it alone.
+    """
 
     plan_id: str
     before: float
     foreseen: float
     realised: float
+    packing: 'PackOutcome | None' = None
 
     @property
     def worse(self) -> bool:
+        if self.packing is not None:
+            return self.packing.worse
         return self.realised > self.before + NOISE
+
+    def __str__(self) -> str:
+        """Return the plan's id and what it found, left and foresaw."""
+        if self.packing is not None:
+            return f'{self.plan_id} {self.packing}'
+        return (f'{self.plan_id} {self.before:.3f} -> {self.realised:.3f} (foreseen '
+                f'{self.foreseen:.3f})')
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class PackOutcome:
+    """How densely a scope was packed before a plan, as the plan predicted it, and as
+    scores showed it afterwards. ``growth``: of the scope's load since the plan."""
+
+    before: model.Packing
+    foreseen: model.Packing
+    realised: model.Packing
+    growth: float = 1.0
+
+    @property
+    def worse(self) -> bool:
+        """More hosts in use, or more overload, than the plan found and predicted."""
+        hosts = max(self.before.hosts_in_use, self.foreseen.hosts_in_use)
+        overload = max(self.before.overload, self.foreseen.overload)
+        return (self.realised.hosts_in_use > math.ceil(hosts * self.growth - ROUNDING)
+                or self.realised.overload > overload + OVERLOAD_NOISE)
+
+    def __str__(self) -> str:
+        return (f'{self.before.hosts_in_use} -> {self.realised.hosts_in_use} hosts in use '
+                f'(foreseen {self.foreseen.hosts_in_use}), overload {self.before.overload:.3f} '
+                f'-> {self.realised.overload:.3f} (foreseen {self.foreseen.overload:.3f})')
 
 
 def tripped(outcomes: Sequence[Outcome], failed: int, ended: int, *, worse_plans: int,
@@ -53,10 +98,14 @@ def tripped(outcomes: Sequence[Outcome], failed: int, ended: int, *, worse_plans
     """
     last = outcomes[:worse_plans]
     if worse_plans and len(last) == worse_plans and all(o.worse for o in last):
-        told = ', '.join(f'{o.plan_id} {o.before:.3f} -> {o.realised:.3f} (foreseen '
-                         f'{o.foreseen:.3f})' for o in reversed(last))
-        return (f'{worse_plans} plans in a row left a larger combined imbalance than they found: '
-                f'{told}. See whether the profiles\' unit and capacities are right')
+        told = ', '.join(str(o) for o in reversed(last))
+        harm = ('a larger combined imbalance than they found'
+                if all(o.packing is None for o in last) else
+                'more hosts in use or more overload than they found and foresaw'
+                if all(o.packing is not None for o in last) else
+                'the scope in a worse state than they found it in')
+        return (f'{worse_plans} plans in a row left {harm}: {told}. See '
+                'whether the profiles\' unit and capacities are right')
     if failed >= LEAST_FAILURES and failed > failure_rate * ended:
         return (f'{failed} of the last {ended} migrations failed, more than breaker_failure_rate '
                 f'({failure_rate:g}). See the errors of the tasks and nova-compute\'s logs')

@@ -40,6 +40,7 @@ from kronos_nova.rebalancer import breakers
 from kronos_nova.rebalancer import configured
 from kronos_nova.rebalancer import confirming as confirmation
 from kronos_nova.rebalancer import cycle
+from kronos_nova.rebalancer import packing
 from kronos_nova.rebalancer import report
 from kronos_nova.rebalancer import tally as tallies
 from kronos_nova.rebalancer import tasks
@@ -389,11 +390,16 @@ class Engine:
             return outcome
         if outcome.settled and outcome.plan.combined_before is not None:
             came = self._store.realise(
-                lease, outcome.plan.combined_before, now, load=outcome.plan.load)
-            if came is not None:
+                lease, outcome.plan.combined_before, now, load=outcome.plan.load,
+                measured=packing.measure(outcome.cluster, outcome.scores,
+                                         outcome.request.policies))
+            if came is not None and came.packing is not None:
+                LOG.info('Scope %s: plan %s', scope, came)
+            elif came is not None:
                 LOG.info('Scope %s: plan %s found a combined imbalance of %.4f, foresaw %.4f and '
                          'left %.4f', scope, came.plan_id, came.before, came.foreseen,
                          came.realised)
+            if came is not None:
                 self._tally.judged(scope, came.worse)
         failed, ended = self._store.failures(scope, now - FAILURE_SECONDS)
         why = breakers.tripped(
@@ -407,6 +413,7 @@ class Engine:
         LOG.error('Scope %s: %s', scope, pause)
         plan = dataclasses.replace(
             outcome.plan, moves=(), swaps=(), combined_after=outcome.plan.combined_before,
+            packing_before=None, packing_after=None,
             reason=str(pause))
         return dataclasses.replace(outcome, plan=plan)
 

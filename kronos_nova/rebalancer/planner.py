@@ -21,12 +21,15 @@ from collections.abc import Collection
 from collections.abc import Sequence
 import dataclasses
 
+import numpy as np
+
 from kronos_nova import model
 from kronos_nova import policy as policies
 from kronos_nova.constraints import cluster_view
 from kronos_nova.constraints import involved
 from kronos_nova.rebalancer import gates
 from kronos_nova.rebalancer import ordering
+from kronos_nova.rebalancer import packing
 from kronos_nova.rebalancer import pairing
 from kronos_nova.rebalancer import simulation as sim
 from kronos_nova.rebalancer.simulation import arrays
@@ -95,11 +98,13 @@ def plan(request: Request, expired: Callable[[], bool] = lambda: False) -> model
     in_waves, swaps = pairing.paired(simulation, fresh, ordered.moves)
     reports, after = policy_reports(request, before, simulation.imbalances()), simulation.combined()
     known = simulation.trusted and before.comparable
+    packing_before, packing_after = before.compare_packing(simulation, in_waves)
     return model.Plan(
         scope=cluster.scope, moves=_with_scores(simulation, in_waves), swaps=swaps,
         policies=reports, combined_before=before.combined if known else None,
         combined_after=after if known else None,
         combined_measured=before.combined_measured if known else None,
+        packing_before=packing_before, packing_after=packing_after,
         rejections=dict(sorted((+Counter(rejections)).items())), held=tuple(held_back[:NAMED]),
         warnings=tuple(dict.fromkeys(simulation.warnings)),
         reason=None if ordered.moves else _reason(simulation),
@@ -145,12 +150,14 @@ def without(request: Request, plan: model.Plan, dropped: Collection[str],
     for move in kept:
         simulation.apply(move)
     reports, after = policy_reports(request, before, simulation.imbalances()), simulation.combined()
+    packing_before, packing_after = before.compare_packing(simulation, kept)
     return dataclasses.replace(
         plan, moves=_with_scores(simulation, kept),
         swaps=tuple(s for s in plan.swaps if s.first not in gone),
         policies=tuple(dataclasses.replace(new, imbalance_before=old.imbalance_before)
                        for new, old in zip(reports, plan.policies, strict=True)),
         combined_after=after if simulation.trusted and before.comparable else None,
+        packing_before=packing_before, packing_after=packing_after,
         warnings=(*plan.warnings, why), reason=plan.reason if kept else why,
         draining=plan.draining - partial)
 
@@ -400,13 +407,47 @@ class Before:
     measured: Sequence[float]
     combined_measured: float
     comparable: bool
+    levels: sim.Floats
+    in_use: sim.Bools
 
     @classmethod
     def of(cls, simulation: sim.Simulation) -> 'Before':
         """Record a simulation in which no move has been made yet."""
         measured, combined_measured = simulation.measure()
         return cls(simulation.imbalances(), simulation.combined(), measured, combined_measured,
-                   simulation.comparable())
+                   simulation.comparable(), _levels(simulation), _in_use(simulation))
+
+    def compare_packing(self, simulation: sim.Simulation, moves: Sequence[model.Move],
+                        ) -> tuple[model.Packing | None, model.Packing | None]:
+        """Return how the scope was packed before a plan of mode pack, and is after it.
+
+        :param moves: of the plan, applied to ``simulation``.
+        """
+        if simulation.mode != 'pack' or not moves or not (simulation.trusted and self.comparable):
+            return None, None
+        touched = sorted({simulation.host_index[host] for m in moves
+                          for host in (m.from_host, m.to_host)})
+
+        def pack(levels: sim.Floats, in_use: sim.Bools) -> model.Packing:
+            return model.Packing(int(in_use.sum()), packing.overload(levels[touched].tolist()))
+
+        return pack(self.levels, self.in_use), pack(_levels(simulation), _in_use(simulation))
+
+
+def _levels(simulation: sim.Simulation) -> sim.Floats:
+    """By host, the fill in parts of the ceiling, of the policy that is nearest to its own."""
+    ceilings = np.array([[packing.ceiling(policy)] for policy in simulation.policies])
+    levels: sim.Floats = (np.nan_to_num(simulation.fill) / ceilings).max(axis=0)
+    return levels
+
+
+def _in_use(simulation: sim.Simulation) -> sim.Bools:
+    """Hosts that hold an instance, or expect one that is in flight."""
+    found: sim.Bools = np.bincount(simulation.place, minlength=len(simulation.hosts)) > 0
+    expected = [simulation.host_index[f.to_host] for f in simulation.cluster.flights
+                if f.to_host in simulation.host_index]
+    found[expected] = True
+    return found
 
 
 def policy_reports(request: Request, before: Before,

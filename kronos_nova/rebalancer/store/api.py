@@ -40,6 +40,7 @@ from kronos_nova import model
 from kronos_nova.constraints import settling
 from kronos_nova.model import TaskState
 from kronos_nova.rebalancer import breakers
+from kronos_nova.rebalancer import packing
 from kronos_nova.rebalancer import timings
 from kronos_nova.rebalancer.store import agendas
 from kronos_nova.rebalancer.store import audits
@@ -755,11 +756,13 @@ class Store:
         return self._run(fenced)
 
     def realise(self, lease: Lease, combined: float, now: float, *,
-                load: float | None = None) -> breakers.Outcome | None:
+                load: float | None = None,
+                measured: packing.Measurement | None = None) -> breakers.Outcome | None:
         """Scores show all that the scope's ended plans did.
 
         :param combined: its imbalance now.
         :param load: the weighted mean of its scores now (Plan.load).
+        :param measured: of a scope in mode pack.
         :returns: what came of its newest plan, when that is known now.
         :raises LeaseLost: nothing was written.
         """
@@ -771,7 +774,7 @@ class Store:
         if waiting is None:
             return None
         return self._fenced(lease, lambda c: outcomes.realise(
-            c, lease.scope, combined, load, now))
+            c, lease.scope, combined, load, now, measured))
 
     def outcomes(self, scope: str, limit: int) -> list[breakers.Outcome]:
         """Of the scope's plans since its breaker opened last, newest first."""

@@ -23,6 +23,7 @@ from sqlalchemy.sql.elements import ColumnElement
 
 from kronos_nova.rebalancer import breakers
 from kronos_nova.rebalancer.store import leases
+from kronos_nova.rebalancer.store import outcomes
 from kronos_nova.rebalancer.store import pauses as pausing
 from kronos_nova.rebalancer.store import presence
 from kronos_nova.rebalancer.store import quarantine
@@ -87,7 +88,9 @@ def _scopes(connection: sa.Connection, now: float, busy: Collection[str]) -> dic
         sa.select(drain.c.scope, sa.func.count().label('number')).group_by(drain.c.scope))}
     # Two steps: in one, SQLite would begin with all outcomes.
     newest = sa.select(outcome.c.plan_id).where(
-        outcome.c.scope == lease.c.scope, outcome.c.realised_at.is_not(None)).order_by(
+        outcome.c.scope == lease.c.scope, outcome.c.realised_at.is_not(None),
+        # Plans of mode pack are not to lower the imbalance.
+        outcome.c.hosts_before.is_(None)).order_by(
             outcome.c.realised_at.desc(), outcome.c.planned_at.desc()).limit(1)
     judged = connection.scalars(sa.select(newest.correlate(lease).scalar_subquery())
                                 .select_from(lease)).all()
@@ -102,9 +105,7 @@ def _scopes(connection: sa.Connection, now: float, busy: Collection[str]) -> dic
             planned_at=row.planned_at, draining=draining.get(row.scope, 0),
             cycle=rows.cycle(row.cycle),
             realised_at=None if last is None else last.realised_at,
-            outcome=None if last is None else breakers.Outcome(
-                last.plan_id, last.combined_before, last.combined_foreseen,
-                last.combined_realised))
+            outcome=None if last is None else outcomes.of_row(last))
     return found
 
 

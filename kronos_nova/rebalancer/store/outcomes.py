@@ -14,7 +14,9 @@
 """What came of plans: foreseen and realised imbalance, failures of late."""
 
 from collections.abc import Iterable
+from collections.abc import Mapping
 import json
+import types
 from typing import Any
 
 import sqlalchemy as sa
@@ -22,6 +24,7 @@ import sqlalchemy as sa
 from kronos_nova import model
 from kronos_nova.model import TaskState
 from kronos_nova.rebalancer import breakers
+from kronos_nova.rebalancer import packing
 from kronos_nova.rebalancer.store import statements
 from kronos_nova.rebalancer.store import tables
 
@@ -31,38 +34,57 @@ FAILURES = ('MigrationFailed', 'MigrationTimeout', 'UnexpectedError')
 
 
 def foresee(connection: sa.Connection, plan: model.Plan, plan_id: str, now: float) -> None:
-    """Remember what a plan that is to lower the imbalance promises."""
+    """Record what a plan promises that is to lower the imbalance, or to pack hosts."""
     before, after = plan.combined_before, plan.combined_after
-    if (before is None or after is None or after >= before
-            or not any(m.phase is model.Phase.SPREAD for m in plan.moves)):
+    phases = {m.phase for m in plan.moves}
+    packs = model.Phase.PACK in phases
+    if before is None or after is None or not (
+            packs or (model.Phase.SPREAD in phases and after < before)):
         return
+    was, foreseen = plan.packing_before, plan.packing_after
+    promised: dict[str, float] = {}
+    if packs:
+        if was is None or foreseen is None:
+            return
+        promised = {
+            'hosts_before': was.hosts_in_use, 'hosts_foreseen': foreseen.hosts_in_use,
+            'overload_before': was.overload, 'overload_foreseen': foreseen.overload}
     connection.execute(sa.insert(_outcome).values(
         plan_id=plan_id, scope=plan.scope, planned_at=now, combined_before=before,
-        combined_foreseen=after))
+        combined_foreseen=after, **promised))
 
 
 def realise(connection: sa.Connection, scope: str, combined: float, load: float | None,
-            now: float) -> breakers.Outcome | None:
+            now: float, measured: packing.Measurement | None = None) -> breakers.Outcome | None:
     """The scope's newest plan has ended and scores show it: this came of it.
 
     Plans that moved nothing, and such as were overtaken before anybody could
     see what came of them, are forgotten. Where the load of the whole scope has
     grown meanwhile, what the plan found and foresaw is taken to have grown with
-    it; the plan's document keeps what it said.
+    it; the plan's document keeps what it said. A plan of mode pack is judged by what
+    ``measured`` shows of its hosts, and forgotten where that is None.
     """
     open_ = list(connection.execute(
         sa.select(_outcome)
         .where(_outcome.c.scope == scope, _outcome.c.realised_at.is_(None))
         .order_by(_outcome.c.planned_at.desc(), _outcome.c.plan_id)))
     found = None
-    if open_ and _alone(connection, open_[0]):
+    if open_ and _alone(connection, open_[0]) and (
+            open_[0].hosts_before is None or measured is not None):
         last = open_.pop(0)
-        growth = _growth(connection, last.plan_id, load)
-        found = breakers.Outcome(last.plan_id, last.combined_before * growth,
-                                 last.combined_foreseen * growth, combined)
-        connection.execute(sa.update(_outcome).where(_outcome.c.plan_id == last.plan_id).values(
-            combined_before=found.before, combined_foreseen=found.foreseen,
-            combined_realised=combined, realised_at=now))
+        document = _document(connection, last.plan_id)
+        growth = _growth(document, load)
+        columns = {
+            'combined_before': last.combined_before * growth,
+            'combined_foreseen': last.combined_foreseen * growth, 'combined_realised': combined,
+            'realised_at': now}
+        if last.hosts_before is not None and measured is not None:
+            came = measured.packing(_touched(document), last.planned_at, growth)
+            columns |= {'hosts_realised': came.hosts_in_use, 'overload_realised': came.overload,
+                        'growth': growth}
+        connection.execute(sa.update(_outcome).where(_outcome.c.plan_id == last.plan_id)
+                           .values(**columns))
+        found = of_row(types.SimpleNamespace(**{**last._mapping, **columns}))
     if open_:
         connection.execute(sa.delete(_outcome).where(
             _outcome.c.plan_id.in_([row.plan_id for row in open_])))
@@ -86,21 +108,40 @@ def _alone(connection: sa.Connection, outcome: Any) -> bool:
     return moved and overtaken is None
 
 
-def _growth(connection: sa.Connection, plan_id: str, load: float | None) -> float:
+def _document(connection: sa.Connection, plan_id: str) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(connection.scalar(
+        sa.select(tables.plan.c.document).where(tables.plan.c.plan_id == plan_id)) or '{}')
+    return found
+
+
+def _touched(document: Mapping[str, Any]) -> set[str]:
+    """Hosts that the plan moves from or to."""
+    return {move[end] for move in document.get('moves', ()) for end in ('from_host', 'to_host')}
+
+
+def _growth(document: Mapping[str, Any], load: float | None) -> float:
     """How much larger the scope's load is than when it was planned; 1 where it
     has not grown or is not known."""
-    document = connection.scalar(
-        sa.select(tables.plan.c.document).where(tables.plan.c.plan_id == plan_id))
-    then = json.loads(document or '{}').get('load')
+    then = document.get('load')
     return max(1.0, load / then) if load and then else 1.0
+
+
+def of_row(row: Any) -> breakers.Outcome:
+    """Return the outcome of a row that has been judged."""
+    packed = None
+    if row.hosts_before is not None:
+        packed = breakers.PackOutcome(
+            model.Packing(row.hosts_before, row.overload_before),
+            model.Packing(row.hosts_foreseen, row.overload_foreseen),
+            model.Packing(row.hosts_realised, row.overload_realised), row.growth)
+    return breakers.Outcome(row.plan_id, row.combined_before, row.combined_foreseen,
+                            row.combined_realised, packed)
 
 
 def realised(connection: sa.Connection, scope: str, limit: int) -> list[breakers.Outcome]:
     """Newest first, since the breaker tripped last."""
-    return [breakers.Outcome(row.plan_id, row.combined_before, row.combined_foreseen,
-                             row.combined_realised)
-            for row in connection.execute(
-                *_realised_since(scope, _tripped_at(connection, scope), limit))]
+    return [of_row(row) for row in connection.execute(
+        *_realised_since(scope, _tripped_at(connection, scope), limit))]
 
 
 @statements.once

@@ -215,6 +215,9 @@ def cycle(document: str | None) -> Cycle:
     return Cycle(policies=policies, **_known(Cycle, data))
 
 
+_PACKING = ('packing_before', 'packing_after')
+
+
 def plan_document(plan: model.Plan) -> str:
     """A plan as JSON text."""
     return json.dumps({
@@ -226,7 +229,9 @@ def plan_document(plan: model.Plan) -> str:
         'held': [dataclasses.asdict(no) for no in plan.held],
         'undrained': [dataclasses.asdict(no) for no in plan.undrained],
         'draining': sorted(plan.draining), 'truncated': plan.truncated, 'load': plan.load,
-        'swaps': [dataclasses.asdict(swap) for swap in plan.swaps]})
+        'swaps': [dataclasses.asdict(swap) for swap in plan.swaps],
+        **{name: dataclasses.asdict(found) for name in _PACKING
+           if (found := getattr(plan, name)) is not None}})
 
 
 def plan_row(row: sa.RowMapping) -> PlanRow:
@@ -242,8 +247,11 @@ def plan_row(row: sa.RowMapping) -> PlanRow:
     held, undrained = (
         tuple(model.Rejection(**_known(model.Rejection, no)) for no in data.pop(name, ()))
         for name in ('held', 'undrained'))
+    packing = {name: model.Packing(**_known(model.Packing, found)) for name in _PACKING
+               if (found := data.pop(name, None)) is not None}
     plan = model.Plan(
         scope=row['scope'], reason=row['reason'], moves=moves, held=held, undrained=undrained,
+        packing_before=packing.get('packing_before'), packing_after=packing.get('packing_after'),
         policies=tuple(model.PolicyReport(**_known(model.PolicyReport, policy))
                        for policy in data.pop('policies', ())),
         warnings=tuple(data.pop('warnings', ())),

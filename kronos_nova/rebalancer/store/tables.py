@@ -255,6 +255,15 @@ outcome = table(
     sa.Column('combined_foreseen', sa.Double, nullable=False),
     sa.Column('combined_realised', sa.Double),
     sa.Column('realised_at', sa.Double),
+    # Of plans of mode pack alone, see model.Packing.
+    sa.Column('hosts_before', sa.Integer),
+    sa.Column('hosts_foreseen', sa.Integer),
+    sa.Column('hosts_realised', sa.Integer),
+    sa.Column('overload_before', sa.Double),
+    sa.Column('overload_foreseen', sa.Double),
+    sa.Column('overload_realised', sa.Double),
+    # Of the scope's load, until that was known.
+    sa.Column('growth', sa.Double),
     sa.Index('outcome_scope_planned', 'scope', 'planned_at'),
     sa.Index('outcome_scope_realised', 'scope', 'realised_at', 'planned_at'),
 )

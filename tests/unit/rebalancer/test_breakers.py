@@ -15,6 +15,7 @@
 
 import pytest
 
+from kronos_nova import model
 from kronos_nova.rebalancer import breakers
 
 
@@ -31,6 +32,36 @@ def test_so_many_worse_plans_in_a_row_open_it_and_noise_does_not(realised, opens
                            failure_rate=0.5)
     assert (why is not None) == opens
     assert not opens or '0.500 -> 0.600 (foreseen 0.200)' in why
+
+
+def packed(hosts=4, overload=0.0, before=(5, 0.0), foreseen=(4, 0.0), growth=1.0):
+    return breakers.Outcome('p', 0.5, 0.8, 0.9, breakers.PackOutcome(
+        model.Packing(*before), model.Packing(*foreseen), model.Packing(hosts, overload), growth))
+
+
+@pytest.mark.parametrize(('outcome', 'worse'), [
+    (packed(), False), (packed(hosts=5), False), (packed(hosts=6), True),
+    (packed(hosts=6, growth=1.01), False), (packed(hosts=7, growth=1.2), True),
+    (packed(overload=0.1), False), (packed(overload=0.11), True),
+    (packed(overload=0.4, before=(5, 0.3)), False), (packed(overload=0.41, before=(5, 0.3)), True),
+    # Relief wakes a host, as foreseen.
+    (packed(hosts=6, before=(5, 0.3), foreseen=(6, 0.0)), False),
+    (packed(hosts=7, before=(5, 0.3), foreseen=(6, 0.0)), True),
+    (packed(overload=0.2, foreseen=(4, 0.2)), False)])
+def test_a_pack_plan_is_judged_by_hosts_in_use_and_overload(outcome, worse):
+    """Never by the imbalance, which packing raises."""
+    assert outcome.worse == worse
+    why = breakers.tripped([outcome] * 3, 0, 0, worse_plans=3, failure_rate=0.5)
+    assert (why is not None) == worse
+    if worse:
+        assert 'left more hosts in use or more overload than they found and foresaw: p ' in why
+        assert f'{outcome.packing.before.hosts_in_use} -> ' in why
+
+
+def test_a_row_of_bad_plans_may_be_of_both_modes():
+    why = breakers.tripped([packed(hosts=9), outcome(0.9), packed(hosts=9)], 0, 0, worse_plans=3,
+                           failure_rate=0.5)
+    assert 'left the scope in a worse state' in why and '0.500 -> 0.900' in why
 
 
 @pytest.mark.parametrize(('failed', 'ended', 'rate', 'opens'), [

@@ -666,6 +666,54 @@ def test_three_plans_that_made_it_worse_pause_the_scope(world, caplog):
     assert one.run_cycle()[0]['moves'], 'what came before is not held against it again'
 
 
+def pack_up_to(world, ceiling):
+    policy, = yaml.safe_load(world.path.read_text())['policies']
+    world.path.write_text(yaml.safe_dump({'policies': [{
+        **policy, 'mode': 'pack', 'capacity_query': 'fill', 'capacity_threshold': ceiling}]}))
+    fetch = world.source.fetch
+    world.source.fetch = lambda policy, **kw: dataclasses.replace(
+        found := fetch(policy, **kw), capacity=found.imbalance)
+
+
+def test_three_pack_plans_that_overfilled_hosts_pause_the_scope(world, caplog):
+    """Each predicts less overload; each time the full host is fuller than before."""
+    quick(world)
+    pack_up_to(world, 0.3)
+    world.source._usages = {A0: 0.04, B0: 0.01}
+    tally = tallies.Tally()
+    one = world.engine(tally=tally)
+    with caplog.at_level('INFO'):
+        for full, other in ((0.5, 0.25), (0.6, 0.15), (0.7, 0.05), (0.75, 0.0)):
+            world.source._hosts = {'a': full, 'b': other}
+            row, = one.run_cycle()
+            if full < 0.75:
+                assert [m['phase'] for m in row['moves']] == ['pack'], row
+                carried_out(world)
+    assert not row['moves'] and len(world.casts) == 3
+    assert ('paused by the circuit breaker: 3 plans in a row left more hosts in use or more '
+            'overload than they found and foresaw') in row['reason']
+    newest = world.store.outcomes(model.UNASSIGNED, 9)
+    assert newest == [], 'what came before is not held against it again'
+    assert '2 -> 2 hosts in use (foreseen 1), overload 0.667 -> 1.000 (foreseen ' in caplog.text
+    counted = {key: value for name, key, value in samples.of_tally(
+        tally.reading(), 'nova', host_scores=False) if name == 'kronos_judged_plans_total'}
+    assert counted[model.UNASSIGNED, 'worse'] == 3
+
+
+def test_pack_plans_are_not_judged_by_the_imbalance_that_they_raise(world):
+    """Load that an emptied host gives to another one is what packing is for."""
+    quick(world)
+    pack_up_to(world, 0.9)
+    world.source._usages = {A0: 0.2, B0: 0.1}
+    one = world.engine()
+    for full, other in ((0.3, 0.1), (0.35, 0.05), (0.38, 0.02), (0.4, 0.0), (0.4, 0.0)):
+        world.source._hosts = {'a': full, 'b': other}
+        row, = one.run_cycle()
+        assert [m['phase'] for m in row['moves']] == ['pack'], row
+        carried_out(world)
+    assert not world.store.pauses(world.clock())
+
+
 @pytest.mark.parametrize('why', [None, 'enough'])
 def test_a_breaker_stops_pairs_too(world, monkeypatch, why):
     """Of a policy where no single move helps."""

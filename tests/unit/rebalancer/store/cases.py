@@ -31,6 +31,7 @@ from kronos_nova import exception
 from kronos_nova import model
 from kronos_nova.model import TaskState
 from kronos_nova.rebalancer import breakers
+from kronos_nova.rebalancer import packing
 from kronos_nova.rebalancer.store import decisions
 from kronos_nova.rebalancer.store import presence
 from kronos_nova.rebalancer.store import tables
@@ -662,6 +663,56 @@ def what_came_of_a_plan_is_kept_beside_what_it_foresaw(store):
     assert [o.plan_id for o in store.outcomes('blue', 1)] == [second]
 
 
+def pack(store, now, load=None, packing=((5, 0.0), (4, 0.25))):
+    """Store a pack plan of one move from h1 to h2, which has ended; return its id."""
+    plan_id = new_id()
+    task = make_task(plan_id, not_before=now, phase=model.Phase.PACK)
+    before, after = (model.Packing(*each) for each in packing)
+    plan = model.Plan(
+        'blue', (model.Move(task.instance_uuid, 'h1', 'h2', model.Phase.PACK),),
+        combined_before=0.2, combined_after=0.6, load=load, packing_before=before,
+        packing_after=after)
+    store.save_plan(lease_of(store), plan, [task], plan_id=plan_id, now=now, dry_run=False,
+                    cooldown=0, instance_cooldown=0)
+    end(store, claim(store, now=now), TaskState.COMPLETED, now)
+    return plan_id
+
+
+def a_pack_plan_is_judged_by_hosts_in_use_and_overload(store):
+    plan_id = pack(store, NOW, load=0.4)
+    (row,) = store.plans()
+    assert row.plan.packing_before == model.Packing(5, 0.0)
+    assert row.plan.packing_after == model.Packing(4, 0.25)
+    # Overloaded are h2, to which it moved, and h9, with which it has nothing to do. The only
+    # instances of h7 came later.
+    measured = packing.Measurement(
+        {'h1': 0.5, 'h2': 1.5, 'h9': 3.0},
+        {**dict.fromkeys(('h2', 'h3', 'h4'), NOW - 60), 'h5': NOW, 'h7': NOW + 1})
+    came = store.realise(lease_of(store), 0.9, NOW + 60, load=0.3, measured=measured)
+    assert came == breakers.Outcome(plan_id, 0.2, 0.6, 0.9, breakers.PackOutcome(
+        model.Packing(5, 0.0), model.Packing(4, 0.25), model.Packing(4, 0.5)))
+    assert came.worse and store.outcomes('blue', 9) == [came]
+    second = pack(store, NOW + 100, load=0.4)
+    came = store.realise(lease_of(store), 0.9, NOW + 160, load=0.5, measured=measured)
+    assert came.packing.growth == 1.25
+    assert came.packing.realised == model.Packing(5, pytest.approx(1.5 / 1.25 - 1))
+    assert not came.worse and store.outcomes('blue', 1) == [came] and came.plan_id == second
+    assert store.realised([plan_id]) == {plan_id: 0.9}
+
+
+def a_pack_plan_is_forgotten_where_its_scope_packs_no_more(store):
+    """And a census gives no gain of a plan that was not to lower the imbalance."""
+    spread_id = spread(store, NOW)
+    store.realise(lease_of(store), 0.3, NOW + 60)
+    pack(store, NOW + 100)
+    assert store.realise(lease_of(store), 0.9, NOW + 160) is None
+    pack(store, NOW + 200)
+    assert store.realise(lease_of(store), 0.9, NOW + 260, measured=packing.Measurement(
+        {}, {})) is not None
+    assert len(store.outcomes('blue', 9)) == 2
+    assert store.census().scopes['blue'].outcome.plan_id == spread_id
+
+
 def a_plan_that_moved_nothing_or_was_overtaken_is_not_judged(store):
     spread(store, NOW, end_as=TaskState.FAILED, error_type='MigrationFailed')
     store.realise(lease_of(store), 0.9, NOW + 60)
@@ -865,6 +916,8 @@ ALL = [
     a_pause_holds_claims_until_it_ends,
     a_pause_holds_a_silent_worker_s_claim_too, a_pause_is_history_with_who_and_why,
     what_came_of_a_plan_is_kept_beside_what_it_foresaw,
+    a_pack_plan_is_judged_by_hosts_in_use_and_overload,
+    a_pack_plan_is_forgotten_where_its_scope_packs_no_more,
     a_plan_that_moved_nothing_or_was_overtaken_is_not_judged,
     load_that_grows_everywhere_is_no_harm_of_a_plan,
     a_plan_after_which_a_drain_moved_is_not_judged, a_plan_of_which_a_part_moved_is_judged,

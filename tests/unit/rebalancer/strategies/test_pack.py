@@ -13,6 +13,7 @@
 """Pack, whatever the cloud: what its arrays and its plans keep."""
 
 import dataclasses
+import math
 import random
 
 import hypothesis
@@ -20,6 +21,7 @@ import numpy as np
 import pytest
 
 from kronos_nova import model
+from kronos_nova.rebalancer import packing
 from kronos_nova.rebalancer import planner
 from kronos_nova.rebalancer import simulation as sim
 from kronos_nova.rebalancer.strategies.pack import outlook as outlooks
@@ -148,3 +150,38 @@ def test_a_relief_in_which_planning_is_cut_off_is_not_called_impossible(calls):
     left = iter(range(calls))
     plan = planner.plan(scenario.request, expired=lambda: next(left, None) is None)
     assert plan.moves or not any('over its ceiling' in text for text in plan.warnings)
+
+
+@clouds.examples(60)
+@hypothesis.given(knobs=clouds.knobs(mode='pack', clean=True))
+def test_a_plan_predicts_hosts_in_use_and_overload_as_they_are_measured_later(knobs):
+    """If its moves do what usages say: added up here move by move."""
+    request = clouds.request(knobs)
+    plan = planner.plan(request)
+    if not any(m.phase is model.Phase.PACK for m in plan.moves):
+        assert plan.packing_before is None or plan.moves
+        return
+    cluster = request.cluster
+    touched = {host for m in plan.moves for host in (m.from_host, m.to_host)}
+    measured = packing.measure(cluster, request.scores, request.policies)
+    found = measured.packing(touched, math.inf, 1.0)
+    assert found.hosts_in_use == plan.packing_before.hosts_in_use
+    assert found.overload == pytest.approx(plan.packing_before.overload)
+    policies = {}
+    for name, scores in request.scores.policies.items():
+        fill = dict(scores.fill)
+        for move in plan.moves:
+            usage = scores.usages.get(move.instance_uuid, 0.0)
+            for host, sign in ((move.from_host, -1), (move.to_host, 1)):
+                if scores.capacity.get(host) and host in fill:
+                    fill[host] += sign * usage / scores.capacity[host]
+        policies[name] = dataclasses.replace(scores, fill=fill)
+    goals = {m.instance_uuid: m.to_host for m in plan.moves}
+    later = dataclasses.replace(cluster, instances={
+        uuid: dataclasses.replace(each, host=goals.get(uuid, each.host))
+        for uuid, each in cluster.instances.items()})
+    found = packing.measure(
+        later, dataclasses.replace(request.scores, policies=policies), request.policies).packing(
+            touched, math.inf, 1.0)
+    assert found.hosts_in_use == plan.packing_after.hosts_in_use
+    assert found.overload == pytest.approx(plan.packing_after.overload, abs=1e-9)
