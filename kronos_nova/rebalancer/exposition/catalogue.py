@@ -195,7 +195,8 @@ def _all() -> tuple[Metric, ...]:
         Metric('kronos_draining_hosts', gauge, database, ('scope',),
                'Hosts that packing is emptying over several cycles.'),
         Metric('kronos_predicted_gain', gauge, database, ('scope',),
-               'By how much the last judged plan that spreads was to lower the combined imbalance.'),
+               'By how much the last judged plan that spreads was to lower the combined '
+               'imbalance.'),
         Metric('kronos_realised_gain', gauge, database, ('scope',),
                'By how much it did; negative: it made things worse.'),
         Metric('kronos_judged_timestamp_seconds', gauge, database, ('scope',),
