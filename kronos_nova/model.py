@@ -261,6 +261,10 @@ class Flight:
     scope: str | None = None
 
 
+#: Status of a service of which Nova knows the name alone, as its cell does not answer.
+UNKNOWN = 'UNKNOWN'
+
+
 @dataclasses.dataclass(frozen=True, slots=True)
 class Cluster:
     """The whole cloud at one time, and the part of it being planned.
@@ -271,6 +275,8 @@ class Cluster:
     snapshots that carry no Placement data. ``aggregate_metadata`` by the name
     of the aggregate, as in ``aggregates``. ``planned_zone``: hosts of other
     availability zones belong to no scope; None: hosts of every zone do.
+    ``unreadable_hosts`` are hosts of the scope whose cell did not answer Nova: of these
+    only the names are known, and they are not in ``hosts``.
     """
 
     hosts: Mapping[str, Host]
@@ -286,6 +292,7 @@ class Cluster:
     sharing: Mapping[str, Provider] = _empty()
     aggregate_metadata: Mapping[str, Mapping[str, str]] = _empty()
     planned_zone: str | None = None
+    unreadable_hosts: frozenset[str] = frozenset()
 
     def scoped(self, scope: str, named: Sequence[str] = ()) -> 'Cluster':
         """The same cloud with another part of it under plan.
@@ -294,10 +301,31 @@ class Cluster:
             several of them belongs to the first.
         :raises KeyError: no such aggregate.
         """
-        hosts = set(self.hosts_of(scope))
+        hosts, unreadable = set(self.hosts_of(scope)), self._unreadable_hosts_of(scope)
         for earlier in itertools.takewhile(lambda name: name != scope, named):
             hosts.difference_update(self.aggregates.get(earlier, ()))
-        return dataclasses.replace(self, scope=scope, scope_hosts=frozenset(hosts))
+            unreadable.difference_update(self.aggregates.get(earlier, ()))
+        return dataclasses.replace(self, scope=scope, scope_hosts=frozenset(hosts),
+                                   unreadable_hosts=frozenset(unreadable))
+
+    def _unreadable_hosts_of(self, scope: str) -> set[str]:
+        """Hosts that may belong to the scope and whose cell did not answer.
+
+        Their zone is that of the metadata of their aggregates; without any it may be the
+        planned one.
+        """
+        unreadable = {h for h, service in self.services.items() if service.status == UNKNOWN}
+        if scope == UNASSIGNED:
+            unreadable.difference_update(*self.aggregates.values())
+        else:
+            unreadable.intersection_update(self.aggregates.get(scope, ()))
+        return {h for h in unreadable if self.planned_zone is None
+                or self._zones_named(h) <= {self.planned_zone}}
+
+    def _zones_named(self, host: str) -> set[str]:
+        return {metadata['availability_zone'] for name, metadata
+                in self.aggregate_metadata.items()
+                if host in self.aggregates.get(name, ()) and 'availability_zone' in metadata}
 
     def shared_hosts(self, named: Sequence[str]) -> dict[str, tuple[str, ...]]:
         """Hosts that are in several of the named aggregates, with these in

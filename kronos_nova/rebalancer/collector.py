@@ -16,7 +16,8 @@ Order matters, because nothing stands still meanwhile. Migrations are read
 before servers: one that starts in between shows in its server's task_state,
 one that ends in between is still counted as under way. Services are read
 first and last: the pages of the server list silently leave out a cell that
-does not answer, the service list names it. Placement is read after the
+does not answer, the service list names it. Where all cells are named, scopes in
+other cells are planned meanwhile. Placement is read after the
 servers; its usages count whatever else has come since: also consumers that
 Nova does not know, which are a load that stays.
 """
@@ -36,6 +37,7 @@ from kronos_nova.conf import engine as engine_conf
 from kronos_nova.rebalancer.clients import allocations
 from kronos_nova.rebalancer.clients import api
 from kronos_nova.rebalancer.clients import cells
+from kronos_nova.rebalancer.clients import hypervisors as hypervisors_reading
 from kronos_nova.rebalancer.clients import nova_api
 from kronos_nova.rebalancer.clients import pins
 from kronos_nova.rebalancer.clients import placement_api
@@ -62,7 +64,10 @@ class Collector:
         self._nova = nova_api.NovaApi(connection, pins.opt_out(conf))
         self._placement = placement_api.PlacementApi(connection)
         self._trees = provider_trees.TreeReader(self._placement, remembers=True)
+        self._hypervisors = hypervisors_reading.HypervisorReader(self._nova)
         self._reported: frozenset[str] = frozenset()
+        #: By instance, the UUIDs of its server groups, while a cell does not answer.
+        self._groups_of: dict[str, tuple[str, ...]] = {}
 
     def collect(self, now: float) -> model.Cluster:
         """Everything, as of about ``now``.
@@ -86,33 +91,47 @@ class Collector:
         reads.one('Nova', versions, self._nova.negotiate)
         reads.one('Placement', versions, self._placement.negotiate)
         # First and alone: of what an unreachable cell breaks, it says why.
-        reads.one('Nova', 'compute services', self._nova.services)
-        listed = reads.start(self._nova.hypervisors)
+        first = reads.one('Nova', 'compute services', self._nova.services_of_all_cells)
+        away = any(s.status == model.UNKNOWN for s in first.values())
+        named = reads.one('Nova', 'aggregates', self._nova.aggregates) if away else {}
+        key = self._conf.engine.cell_metadata_key
+        cells.unreadable((first,), named, key)
+        listed = reads.start(self._hypervisors.read)
         aggregates = reads.start(self._nova.aggregates)
-        groups = reads.start(self._nova.server_groups)
+        groups = None if away else reads.start(self._nova.server_groups)
         migrations = reads.one(
             'Nova', 'migrations', lambda: self._nova.migrations_under_way(now))
-        servers = reads.one('Nova', 'servers', self._nova.servers)
-        services = reads.one('Nova', 'compute services', self._nova.services)
+        servers = reads.one('Nova', 'servers', lambda: self._nova.servers(skip_unknown=True))
+        services = reads.one('Nova', 'compute services', self._nova.services_of_all_cells)
         reads.each('Nova', 'servers', self._check_rights, of_two_projects(servers))
         hypervisors = reads.result(listed, 'Nova', 'hypervisors')
-        nodes, notes = planned(hypervisors, self._conf.engine.hypervisor_types, services)
-        forest = reading.again(lambda: self._forest(reads, nodes, hypervisors))
         named = reads.result(aggregates, 'Nova', 'aggregates')
-        key = self._conf.engine.cell_metadata_key
+        unreadable = cells.unreadable((first, services), named, key)
+        services = without_cells(services, unreadable)
+        nodes, notes = planned(hypervisors, self._conf.engine.hypervisor_types, services)
+        notes += cells_away(unreadable)
+        forest = reading.again(lambda: self._forest(reads, nodes, hypervisors))
         hosts = hosts_of(nodes, services, forest, cells.of_hosts(named, key, nodes))
         frozen = frozenset(changing(nodes, forest))
         notes += without_provider(hosts, frozen, self._conf.engine.enforce_placement_claims)
         notes += cells.unnamed(hosts.values(), key)
         on_hosts = {i.uuid: i for i in servers if i.host and i.status != 'DELETED'}
         flights = flights_of(migrations, on_hosts, now)
-        grouped = reads.result(groups, 'Nova', 'server groups')
+        instances = with_claims(on_hosts, hosts, forest.allocations(), {
+            f.instance_uuid for f in flights}, migrations, frozen)
+        if unreadable:
+            grouped, instances, missing = self._groups_beside_a_silent_cell(
+                reads, instances, {server.uuid for server in servers})
+            notes += missing
+        else:
+            self._groups_of.clear()
+            grouped = (reads.one('Nova', 'server groups', self._nova.server_groups)
+                       if groups is None else reads.result(groups, 'Nova', 'server groups'))
         notes += not_shown(servers)
         self._report(notes)
         return model.Cluster(
             hosts=hosts, services=services, flights=flights, taken_at=now,
-            instances=with_claims(on_hosts, hosts, forest.allocations(), {
-                f.instance_uuid for f in flights}, migrations, frozen),
+            instances=instances,
             groups=tuple(grouped), aggregates={n: a.hosts for n, a in named.items()},
             aggregate_metadata={n: a.metadata for n, a in named.items()},
             sharing=sharing_of(hosts, forest),
@@ -137,6 +156,46 @@ class Collector:
 
         return self._trees.read(reads, listing, sharing, wanted)
 
+    def _groups_beside_a_silent_cell(
+            self, reads: reading.Reading, instances: Mapping[str, model.Instance],
+            listed: Collection[str],
+            ) -> tuple[list[model.ServerGroup], dict[str, model.Instance], list[str]]:
+        """Read the groups that Nova can show; pin the members of all others, and of groups with
+        a member that Nova has not listed.
+
+        Nova does not say which groups it cannot show. Each server that is in no other group
+        is asked for its own; what one has said is remembered, for it keeps its group.
+
+        :param listed: UUIDs of all servers that Nova has listed.
+        """
+        found = reads.one('Nova', 'server groups', self._nova.readable_server_groups)
+        hidden = {uuid for group in found.groups if not group.members <= set(listed)
+                  for uuid in group.members & instances.keys()}
+        known = {uuid for group in found.groups for uuid in group.members}
+        self._groups_of = {u: g for u, g in self._groups_of.items() if u in instances}
+        if found.unreadable:
+            reads.each('Nova', 'servers', self._ask_groups,
+                       [uuid for uuid in sorted(instances)
+                        if uuid not in known and uuid not in self._groups_of])
+            hidden |= {uuid for uuid, groups in self._groups_of.items()
+                       if uuid not in known and not found.uuids.issuperset(groups)}
+        if not hidden:
+            return found.groups, dict(instances), []
+        return found.groups, {
+            uuid: dataclasses.replace(instance, pinned=instance.pinned or (
+                'group-unreadable: its server group has a member in a cell that does not answer '
+                'Nova')) if uuid in hidden else instance
+            for uuid, instance in instances.items()}, [
+                f'Nova does not show all members of some server groups while a cell does not '
+                f'answer: the {len(hidden)} members that it shows do not move.']
+
+    def _ask_groups(self, uuid: str) -> None:
+        try:
+            self._groups_of[uuid] = self._nova.server(uuid).group_uuids
+        except api.ApiError as exc:
+            if exc.status != 404:  # it is gone
+                raise
+
     def _check_rights(self, uuid: str) -> None:
         """Nova hides other projects' server groups, without an error, from
         whom it denies their servers."""
@@ -154,6 +213,31 @@ class Collector:
         self._reported = current
 
 
+def without_cells(services: Mapping[str, model.Service],
+                  unreadable: Mapping[str, str]) -> dict[str, model.Service]:
+    """Return the services, those of unreadable hosts with the status model.UNKNOWN.
+
+    :param unreadable: cells by host.
+    """
+    hidden = {host: model.Service(host=host, status=model.UNKNOWN, state=model.UNKNOWN)
+              for host in unreadable}
+    return {**services, **hidden}
+
+
+def cells_away(unreadable: Mapping[str, str]) -> list[str]:
+    """What to say of cells that do not answer, and of hosts whose cell is not named."""
+    found = []
+    for cell in sorted(set(unreadable.values())):
+        hosts = sorted(host for host, of_cell in unreadable.items() if of_cell == cell)
+        some = ', '.join(hosts[:cells.SHOWN]) + (', ...' if len(hosts) > cells.SHOWN else '')
+        found.append(
+            (f'Cell {api.printable(cell)} does not answer Nova: no scope is planned that has one '
+             f'of its {len(hosts)} hosts ({some}).') if cell else
+            (f'While a cell does not answer, no scope is planned that has one of {len(hosts)} '
+             f'hosts whose cell is not named ({some}).'))
+    return found
+
+
 def planned(hypervisors: Iterable[nova_api.Hypervisor], types: Collection[str],
             services: Mapping[str, model.Service],
             ) -> tuple[dict[str, nova_api.Hypervisor], list[str]]:
@@ -166,6 +250,8 @@ def planned(hypervisors: Iterable[nova_api.Hypervisor], types: Collection[str],
     for host, found in sorted(by_host.items()):
         if not any(h.type in types for h in found):
             LOG.debug('Host %s is not planned: hypervisor type %s', host, found[0].type)
+        elif host in services and services[host].status == model.UNKNOWN:
+            LOG.debug('Host %s is not planned: its cell does not answer', host)
         elif host not in services:
             notes.append(f'Host {host} has a hypervisor but no nova-compute service and is not '
                          'planned. Delete the left-over record or start its nova-compute.')
@@ -175,7 +261,8 @@ def planned(hypervisors: Iterable[nova_api.Hypervisor], types: Collection[str],
         else:
             nodes[host] = found[0]
     notes += [f'Host {host} has no hypervisor record yet and is not planned.'
-              for host in sorted(services.keys() - by_host.keys())]
+              for host in sorted(services.keys() - by_host.keys())
+              if services[host].status != model.UNKNOWN]
     return nodes, notes
 
 

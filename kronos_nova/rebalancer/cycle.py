@@ -98,7 +98,8 @@ def run(cluster: model.Cluster, samples: Mapping[str, model.PolicySamples],
     check(plan, request)
     timings = {'score': scored - started, 'plan': planned - scored, 'check': clock() - planned}
     hosts = cluster.scope_hosts
-    settled = (gates.imbalance_hold(cluster, scores, history, settings.options) is None
+    settled = (not cluster.unreadable_hosts
+               and gates.imbalance_hold(cluster, scores, history, settings.options) is None
                and not any(f.from_host in hosts or f.to_host in hosts for f in cluster.flights))
     return Outcome(cluster=cluster, scores=scores, plan=plan, timings=timings, settled=settled,
                    request=request)

@@ -12,6 +12,7 @@
 
 """When nothing, or only part of it, may move: each no has a sentence."""
 
+from collections.abc import Collection
 from collections.abc import Sequence
 
 from kronos_nova import model
@@ -38,6 +39,15 @@ def outage(cluster: model.Cluster, options: model.Options) -> str | None:
                 f'than max_drain_fraction ({options.max_drain_fraction:g}): enable some of them '
                 'or raise the option')
     return None
+
+
+def silent_cell(hosts: Collection[str]) -> str:
+    """Say why a scope waits some of whose hosts are in a cell that does not answer.
+
+    :param hosts: those of the scope.
+    """
+    return (f'the cell of {len(hosts)} of its hosts ({_few(sorted(hosts))}) does not answer Nova, '
+            'or is not named while another one does not: nothing of the scope moves')
 
 
 def imbalance_hold(cluster: model.Cluster, scores: model.Scores, history: model.History,

@@ -305,7 +305,7 @@ def _continuing(request: Request) -> frozenset[str]:
     wanted = request.cluster.scope_hosts
     if request.policies.mode != 'pack':
         wanted = frozenset(_ordered_drains(request))
-    return request.history.draining & wanted
+    return request.history.draining & (wanted | request.cluster.unreadable_hosts)
 
 
 def _ordered_drains(request: Request) -> list[str]:
@@ -326,6 +326,9 @@ def _reason(simulation: sim.Simulation) -> str:
 
 def scope_hold(request: Request) -> str | None:
     """Why the whole scope is left alone, or None."""
+    silent = request.cluster.unreadable_hosts
+    if silent:
+        return gates.silent_cell(silent)
     if not request.cluster.scope_hosts:
         zone = request.cluster.planned_zone
         return f'scope {request.cluster.scope} has no hosts' + (
@@ -485,4 +488,5 @@ def _still_draining(request: Request, simulation: sim.Simulation) -> frozenset[s
         wanted |= set(_ordered_drains(request))
     if not wanted:
         return frozenset()
-    return frozenset(wanted & {i.host for i in request.cluster.instances.values()})
+    return frozenset(wanted & {i.host for i in request.cluster.instances.values()}
+                     | wanted & request.cluster.unreadable_hosts)

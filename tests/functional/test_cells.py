@@ -15,16 +15,20 @@
 
 import dataclasses
 import time
-from typing import Any
+from typing import Any, cast
 
+from nova import context as nova_context
+from nova import objects
 from nova.tests import fixtures as nova_fixtures
 from oslo_utils import uuidutils
 
 from kronos_nova import constraints
 from kronos_nova import exception
 from kronos_nova import model
+from kronos_nova import policy as policies
 from kronos_nova.constraints import cluster_view
 from kronos_nova.rebalancer import collector
+from kronos_nova.rebalancer import planner
 from kronos_nova.rebalancer.executors import retry
 from kronos_nova.rebalancer.executors import worker
 from tests.functional import test_collector
@@ -157,8 +161,69 @@ class TwoCellsTestCase(test_collector.CollectorCase, test_nova_executor.Executor
         error = self.assertRaises(exception.OtherCell, self.executor.submit, task)
         self.assertIn('HTTP 400: Compute host host3 could not be found', str(error))
 
-    def test_a_cell_that_is_down_stops_every_scope(self) -> None:
+    def test_a_cell_that_is_down_stops_every_scope_while_cells_have_no_names(self) -> None:
         """Its server groups' members and its moves in flight are not known."""
         with nova_fixtures.DownCellFixture([self.cell_mappings['cell2']]):
-            self.assertRegex(str(self.not_collected()), 'host3.*its cell does not answer Nova')
+            self.assertRegex(str(self.not_collected()),
+                             'host3.*its cell does not answer Nova.*names the cells of all hosts')
         self.assertIn('mixed', self.collect().aggregates)
+
+    def holds(self, cluster: model.Cluster, scope: str) -> str | None:
+        """Say why nothing of the scope moves."""
+        return planner.scope_hold(planner.Request(
+            cluster.scoped(scope), model.Scores({}), cast(policies.PolicySet, None), (),
+            model.History(), model.Options(), budget=1))
+
+    def test_a_cell_that_is_down_stops_scopes_with_its_hosts_where_cells_are_named(self) -> None:
+        self.name_cells()
+        alone, there = self.boot(host='host1'), self.boot(host='host3')
+        grouped, whole = (self.server_group(policy, policy)['id']
+                          for policy in ('affinity', 'soft-anti-affinity'))
+        here = self.boot(host='host1', hints={'group': grouped})
+        self.add_member(grouped, there)
+        mate = self.boot(host='host2', hints={'group': whole})
+        engine = collector.Collector(self.conf, self.connection)
+        dark = nova_fixtures.DownCellFixture([self.cell_mappings['cell2']])
+        with dark:
+            self.assertRegex(str(self.not_collected()), 'hypervisors from Nova: HTTP 500',
+                             'none was read before')
+        engine.collect(time.time())
+        self.pre_flight(self.task(alone, 'host2', aggregate='near'))
+        with dark, self.assertLogs(collector.LOG.logger, 'WARNING') as logged:
+            cluster = engine.collect(time.time())
+            self.assertRegex(str(logged.output), r'Cell cell2 does not answer Nova: no scope is '
+                                                 r'planned that has one of its 2 hosts \(host3')
+            self.assertEqual({'host1', 'host2'}, cluster.hosts.keys())
+            self.assertEqual({'host1', 'host2'}, cluster.scoped('near').scope_hosts)
+            self.assertIsNone(self.holds(cluster, 'near'))
+            for scope in ('far', 'mixed'):
+                self.assertRegex(str(self.holds(cluster, scope)),
+                                 r'the cell of 2 of its hosts \(host3, host4\) does not answer')
+            self.assertEqual({whole}, {group.uuid for group in cluster.groups})
+            pinned = {uuid: cluster.instances[uuid].pinned
+                      for uuid in (alone['id'], here['id'], mate['id'])}
+            self.assertRegex(str(pinned.pop(here['id'])), '^group-unreadable: ')
+            self.assertEqual({None}, set(pinned.values()))
+            self.assertNotIn(there['id'], cluster.instances)
+
+            # An executor refuses a task that was planned before, and no other one.
+            error = self.assertRaises(exception.NovaClientError, self.pre_flight,
+                                      self.task(here, 'host2', aggregate='near'))
+            self.assertIn('in a cell that does not answer', str(error))
+            self.assertNotIsInstance(error, exception.ServiceUnavailable)
+            self.pre_flight(self.task(alone, 'host2', aggregate='near'))
+
+            # A host without a name may be in any cell.
+            self.admin_api.post_aggregate_action(
+                self.near['id'], {'remove_host': {'host': 'host2'}})
+            self.assertRegex(str(self.holds(engine.collect(time.time()), 'mixed')),
+                             'the cell of 3 of its')
+            self.admin_api.post_aggregate_action(self.near['id'], {'add_host': {'host': 'host2'}})
+        cluster = engine.collect(time.time())
+        self.assertEqual([None, None], [self.holds(cluster, s) for s in ('far', 'mixed')])
+        self.assertIsNone(cluster.instances[here['id']].pinned)
+
+    def add_member(self, group: str, server: dict[str, Any]) -> None:
+        """Make a server of another cell a member, as a scheduler without the filter does."""
+        objects.InstanceGroup.add_members(
+            nova_context.get_admin_context(), group, [server['id']])

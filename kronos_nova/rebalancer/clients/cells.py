@@ -19,6 +19,7 @@ that engines, executors and whoever adds hosts have one truth, in Nova itself.
 from collections.abc import Collection
 from collections.abc import Iterable
 from collections.abc import Mapping
+from collections.abc import Sequence
 
 from kronos_nova import model
 from kronos_nova.rebalancer.clients import api
@@ -59,6 +60,34 @@ def _contradiction(host: str, told: Mapping[str, str], key: str) -> api.ApiError
         'Nova', f'the cell of host {host}',
         f'a host is in one cell, but in metadata {key} {words}. Correct the metadata (openstack '
         'aggregate set --property), or take the host out of one of these aggregates')
+
+
+def unreadable(services: Sequence[Mapping[str, model.Service]],
+               aggregates: Mapping[str, nova_api.Aggregate], key: str) -> dict[str, str]:
+    """Return the hosts that cannot be planned as their cells do not answer, and these cells.
+
+    A host that answers and whose cell is not named may be in such a cell, and its servers may
+    be missing from the list: while a cell is away it is not planned either, with the cell ''.
+
+    :param services: as Nova listed them, one time after the other.
+    :param key: of the aggregates' metadata.
+    :raises ApiError: no cell is named of a host that does not answer.
+    """
+    listed = {host: service for found in services for host, service in found.items()}
+    silent = {host for found in services for host, service in found.items()
+              if service.status == model.UNKNOWN}
+    if not silent:
+        return {}
+    cells = of_hosts(aggregates, key, listed)
+    without = sorted(silent - cells.keys())
+    if without:
+        raise api.ApiError(
+            'Nova', f'compute service on {api.printable(without[0])}',
+            'its cell does not answer Nova. Scopes in other cells are planned meanwhile if '
+            'the metadata of aggregates names the cells of all hosts (see [engine] '
+            'cell_metadata_key)')
+    away = {cells[host] for host in silent}
+    return {host: cells.get(host, '') for host in listed if cells.get(host, '') in {*away, ''}}
 
 
 def unnamed(hosts: Iterable[model.Host], key: str) -> list[str]:

@@ -21,6 +21,7 @@ image, 2.100 for its hints to the scheduler.
 
 from collections.abc import Callable
 from collections.abc import Mapping
+from collections.abc import Sequence
 import dataclasses
 import datetime
 import re
@@ -60,6 +61,10 @@ MIGRATE = 'migrate'
 _PLAIN = re.compile(r'[A-Za-z0-9_-]+')
 _SINCE = '%Y-%m-%dT%H:%M:%SZ'
 
+#: Server groups of a page while a cell does not answer: a power of two.
+GROUP_PAGE = 64
+#: No list has so many records.
+BEYOND = 2**31 - 1
 _ATTRIBUTES = 'OS-EXT-SRV-ATTR:'
 _POLICY = 'os_compute_api:'
 
@@ -119,6 +124,16 @@ class Server:
     addresses: tuple[str, ...] = ()
 
 
+@dataclasses.dataclass(frozen=True, slots=True)
+class ReadableGroups:
+    """Server groups while a cell does not answer: those that bind their members, the UUIDs of
+    all that Nova shows, and the number of those that it cannot show."""
+
+    groups: list[model.ServerGroup]
+    uuids: frozenset[str]
+    unreadable: int
+
+
 class NovaApi:
     """Reads of Nova. Every method raises ApiError, and returns all or nothing.
 
@@ -162,6 +177,17 @@ class NovaApi:
         found = [service(r) for r in self._api.records(body, 'services', what)]
         return {s.host: s for s in found}
 
+    def services_of_all_cells(self) -> dict[str, model.Service]:
+        """List the nova-compute services by host.
+
+        Those in a cell that does not answer have the status model.UNKNOWN.
+        """
+        what = 'compute services'
+        body = self._get('/os-services', what, 'os-services:list', {'binary': 'nova-compute'})
+        found = [unreadable_service(r) if r.get('status') == model.UNKNOWN else service(r)
+                 for r in self._api.records(body, 'services', what)]
+        return {s.host: s for s in found}
+
     def hypervisors(self) -> list[Hypervisor]:
         return [hypervisor(r) for r in self._api.pages(
             '/os-hypervisors/detail', 'hypervisors', 'hypervisors',
@@ -196,15 +222,19 @@ class NovaApi:
                 tuple(sorted(record.texts('hosts'))), record.texts_by_name('metadata'))
         return out
 
-    def servers(self) -> list[model.Instance]:
-        """The servers of all projects, also those on no host."""
+    def servers(self, skip_unknown: bool = False) -> list[model.Instance]:
+        """The servers of all projects, also those on no host.
+
+        :param skip_unknown: leave out servers in cells that do not answer, else an error.
+        """
         self.negotiate()
         assert self._server_version is not None
         shared = pins.Shared()
         return [instance(r, self._opt_out, shared) for r in self._api.pages(
             '/servers/detail', 'servers', 'servers',
             _POLICY + 'servers:detail:get_all_tenants', self._server_version,
-            {'all_tenants': '1'})]
+            {'all_tenants': '1'})
+            if not (skip_unknown and r.get('status') == model.UNKNOWN)]
 
     def server(self, uuid: str) -> Server:
         """:raises ApiError: with status 404 when there is no such server.
@@ -269,6 +299,63 @@ class NovaApi:
             if not page:
                 return [group for _uuid, r in found if (group := server_group(r)) is not None]
             found.extend(page)
+
+    def readable_server_groups(self) -> ReadableGroups:
+        """List the server groups while a cell does not answer.
+
+        Nova fails a whole page for one group that has a member in such a cell. So a page that
+        fails is asked for again in two halves, down to single groups. As pages cannot
+        overlap here, the list is read twice.
+
+        :raises ApiError: with status 409 when the list changed while it was read.
+        """
+        found = self._readable_groups()
+        if [uuid for uuid, _ in found] != [uuid for uuid, _ in self._readable_groups()]:
+            raise api.ApiError('Nova', 'server groups', 'the list changed while it was read', 409)
+        return ReadableGroups(
+            [group for _, r in found if r is not None and (group := server_group(r)) is not None],
+            frozenset(uuid for uuid, _ in found if uuid is not None),
+            sum(1 for uuid, _ in found if uuid is None))
+
+    def _readable_groups(self) -> list[tuple[str | None, Mapping[str, Any] | None]]:
+        """List groups by UUID, in Nova's order; None for one that Nova cannot show."""
+        found: list[tuple[str | None, Mapping[str, Any] | None]] = []
+        while True:
+            page, ended = self._group_page(len(found), GROUP_PAGE)
+            found.extend(page)
+            if ended:
+                return found
+            if all(uuid is None for uuid, _ in page):
+                # Of a Nova that fails whatever it is asked the list would have no end.
+                self._server_group_records(BEYOND, 1)
+
+    def _server_group_records(self, offset: int, limit: int) -> Sequence[Mapping[str, Any]]:
+        what = 'server groups'
+        return self._api.records(self._get(
+            '/os-server-groups', what, 'os-server-groups:index:all_projects',
+            {'all_projects': 'true', 'offset': str(offset), 'limit': str(limit)}),
+            'server_groups', what)
+
+    def _group_page(self, offset: int, limit: int,
+                    ) -> tuple[list[tuple[str | None, Mapping[str, Any] | None]], bool]:
+        """Read one page; return its groups, and whether the list ends with it."""
+        try:
+            read = self._server_group_records(offset, limit)
+        except api.ApiError as exc:
+            if exc.status is None or exc.status < 500:
+                raise
+            if limit == 1:
+                return [(None, None)], False
+        else:
+            page: list[tuple[str | None, Mapping[str, Any] | None]] = [
+                (records.Record('Nova', 'server group', r).identity('id'), r) for r in read]
+            return page, len(page) < limit
+        half = limit // 2
+        first, ended = self._group_page(offset, half)
+        if ended:
+            return first, True
+        second, ended = self._group_page(offset + len(first), limit - half)
+        return first + second, ended
 
     def server_group(self, uuid: str) -> model.ServerGroup | None:
         """:returns: as :func:`server_group`.
@@ -398,13 +485,20 @@ def _text(version: tuple[int, ...]) -> str:
 def service(data: Mapping[str, Any]) -> model.Service:
     """:raises ApiError: it is in a cell that Nova cannot reach."""
     record = records.Record('Nova', 'compute service on', data, identity='host')
-    if data.get('status') == 'UNKNOWN':
+    if data.get('status') == model.UNKNOWN:
         raise record.bad('its cell does not answer Nova')
     return model.Service(
         host=record.text('host'), binary=record.text('binary'), status=record.text('status'),
         state=record.text('state'), forced_down=record.flag('forced_down'),
         disabled_reason=record.optional_text('disabled_reason'),
         zone=record.optional_text('zone') or '')
+
+
+def unreadable_service(data: Mapping[str, Any]) -> model.Service:
+    """Read a service in a cell that Nova cannot reach: Nova knows its name alone."""
+    record = records.Record('Nova', 'compute service on', data, identity='host')
+    return model.Service(host=record.text('host'), binary=record.text('binary'),
+                         status=model.UNKNOWN, state=model.UNKNOWN)
 
 
 def hypervisor(data: Mapping[str, Any]) -> Hypervisor:
@@ -447,7 +541,7 @@ def instance(data: Mapping[str, Any], opt_out: pins.OptOut = pins.NOWHERE,
     """
     record = records.Record('Nova', 'server', data)
     uuid, status = record.identity('id'), record.text('status')
-    if status == 'UNKNOWN':
+    if status == model.UNKNOWN:
         raise record.bad('its cell does not answer Nova')
     if not record.has(_ATTRIBUTES + 'host'):
         raise record.bad(f'its host is not shown; the user of [nova] needs a role that policy '

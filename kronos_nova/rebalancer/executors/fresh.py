@@ -30,6 +30,7 @@ from kronos_nova.rebalancer import collector
 from kronos_nova.rebalancer.clients import allocations
 from kronos_nova.rebalancer.clients import api
 from kronos_nova.rebalancer.clients import cells
+from kronos_nova.rebalancer.clients import hypervisors
 from kronos_nova.rebalancer.clients import nova_api
 from kronos_nova.rebalancer.clients import pins
 from kronos_nova.rebalancer.clients import placement_api
@@ -58,6 +59,7 @@ class FreshReader:
         self.nova = nova_api.NovaApi(connection, pins.opt_out(conf))
         self.placement = placement_api.PlacementApi(connection)
         self._trees = provider_trees.TreeReader(self.placement, allocations=False)
+        self._hypervisors = hypervisors.HypervisorReader(self.nova)
 
     def read(self, task: model.Task, now: float) -> Fresh:
         """:raises ApiError: with status 404 and ``what`` naming the server
@@ -67,15 +69,17 @@ class FreshReader:
             migrations = reads.one('Nova', 'migrations',
                                    lambda: self.nova.migrations(task.instance_uuid))
             server = reads.one('Nova', 'servers', lambda: self.nova.server(task.instance_uuid))
-            return Fresh(self._cluster(reads, task, server, migrations, now),
-                         max((m.id for m in migrations), default=0))
+            found = Fresh(self._cluster(reads, task, server, migrations, now),
+                          max((m.id for m in migrations), default=0))
+            self._hypervisors.prime(reads)
+            return found
 
     def _cluster(self, reads: reading.Reading, task: model.Task, server: nova_api.Server,
                  migrations: list[nova_api.Migration], now: float) -> model.Cluster:
         ends = sorted({task.from_host, task.to_host})
         aggregates = reads.start(self.nova.aggregates)
         by_end = reads.each('Nova', 'compute services', self.nova.services, ends)
-        listed = reads.each('Nova', 'hypervisors', self.nova.hypervisors_of, ends)
+        listed = reads.each('Nova', 'hypervisors', self._hypervisors.read_of, ends)
         services = {name: s for found in by_end.values() for name, s in found.items()}
         groups = reads.each('Nova', 'server groups', self._group, server.group_uuids)
         found_groups = tuple(g for g in groups.values() if g is not None)
@@ -145,7 +149,16 @@ class FreshReader:
         return {uuid for found in instance.scheduler_hints.values() for uuid in found}
 
     def _group(self, uuid: str) -> model.ServerGroup | None:
-        return _unless_gone(lambda: self.nova.server_group(uuid))
+        """:raises ApiError: no outage of Nova where it fails for a member in a cell that does
+        not answer: tasks in other cells go on."""
+        try:
+            return _unless_gone(lambda: self.nova.server_group(uuid))
+        except api.ApiError as exc:
+            if (exc.status is None or exc.status < 500
+                    or not hypervisors.misses_cell(self.nova)):
+                raise
+            raise api.ApiError('Nova', exc.what, 'a member of it may be in a cell that does not '
+                                                 'answer Nova') from None
 
     def _member(self, uuid: str) -> model.Instance | None:
         server = _unless_gone(lambda: self.nova.server(uuid))

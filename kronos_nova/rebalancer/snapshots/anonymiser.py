@@ -40,7 +40,7 @@ REMOVED = 'removed by anonymisation'
 
 #: What an instance's ``pinned`` may begin with, and libvirt's disabled_reason.
 _CODE = re.compile(r'(?:host-not-planned|no-provider|no-allocations|nested-allocations|'
-                   r'other-allocations|providers-changing|AUTO): ?')
+                   r'other-allocations|providers-changing|group-unreadable|AUTO): ?')
 _BY_INSTANCE = frozenset({'vm_profile', 'vm_mean', 'vm_deviation', 'vm_dirty_rate'})
 
 Rule = Callable[[Any], Any]

@@ -112,3 +112,22 @@ def test_an_instance_in_flight_has_what_its_migration_holds_for_it() -> None:
     assert found['vm'].allocations == {'u1': {'VCPU': 2}}
     assert (found['vm'].claims, found['vm'].pinned) == ({'VCPU': 2}, None)
     assert str(found['away'].pinned).startswith('host-not-planned: ')
+
+
+def test_hosts_of_a_silent_cell_belong_to_their_scopes_and_are_not_planned() -> None:
+    services = {h: model.Service(h, zone='az1') for h in 'ab'} | {
+        h: model.Service(h, status=model.UNKNOWN, state=model.UNKNOWN) for h in 'cde'}
+    cluster = model.Cluster(
+        hosts={h: model.Host(h) for h in 'ab'}, instances={}, services=services,
+        aggregates={'near': ('a',), 'far': ('c', 'd'), 'both': ('a', 'c')},
+        aggregate_metadata={'far': {'availability_zone': 'az2'}})
+
+    def unreadable(scope: str, *named: str) -> set[str]:
+        return set(cluster.scoped(scope, named).unreadable_hosts)
+    assert unreadable('near') == set() and unreadable('far') == {'c', 'd'}
+    assert unreadable('both') == {'c'} and unreadable('both', 'far', 'both') == set()
+    assert unreadable(model.UNASSIGNED) == {'e'}
+    cluster = dataclasses.replace(cluster, planned_zone='az1')
+    assert unreadable('far') == set() and unreadable(model.UNASSIGNED) == {'e'}
+    nodes, notes = collector.planned([hypervisor(h) for h in 'abc'], ['QEMU'], services)
+    assert list(nodes) == ['a', 'b'] and notes == []

@@ -22,6 +22,7 @@ import pytest
 
 from kronos_nova import model
 from kronos_nova import policy
+from kronos_nova.rebalancer import cycle
 from kronos_nova.rebalancer import planner
 from kronos_nova.rebalancer import simulation as sim
 from kronos_nova.rebalancer.strategies import base
@@ -51,6 +52,23 @@ def test_a_plan_with_moves_has_no_reason_and_reports_a_fall():
     assert all(p.threshold < p.imbalance_before for p in plan.policies)
     assert sum(m.improvement for m in plan.moves) == pytest.approx(
         plan.combined_before - plan.combined_after)
+
+
+@pytest.mark.parametrize('mode', ['spread', 'pack'])
+def test_a_scope_with_hosts_that_cannot_be_read_waits_and_keeps_its_drains(mode):
+    r = clouds.request(clouds.Knobs(seed=SEED, hosts=4, instances=16, budget=3, mode=mode))
+    away = {h: model.Service(h, status=model.UNKNOWN) for h in ('away1', 'away2')}
+    cluster = dataclasses.replace(
+        r.cluster, services={**r.cluster.services, **away},
+        unreadable_hosts=frozenset({'away1', 'away2'}))
+    r = dataclasses.replace(r, cluster=cluster, history=dataclasses.replace(
+        r.history, draining=frozenset({'away1', 'elsewhere'})))
+    plan = planner.plan(r)
+    assert not plan.moves and plan.draining == {'away1'}
+    assert plan.reason == (
+        'the cell of 2 of its hosts (away1, away2) does not answer Nova, or is not named while '
+        'another one does not: nothing of the scope moves')
+    cycle.check(plan, r)
 
 
 def combined_after(r, moves):

@@ -61,3 +61,25 @@ def test_hosts_without_a_cell_are_named_where_others_have_one() -> None:
     note, = cells.unnamed([*reversed(missing), named], KEY)
     assert 'not of 6 (b, c, d, e, f, ...)' in note and KEY in note
     assert '(b):' in cells.unnamed([missing[0], named], KEY)[0]
+
+
+def services(silent: str) -> dict[str, model.Service]:
+    return {host: model.Service(host, status=model.UNKNOWN if host in silent else 'enabled')
+            for host in 'abcd'}
+
+
+@pytest.mark.parametrize(('first', 'last', 'expected'), [
+    ('', '', {}), ('a', '', {'a': 'cell1', 'b': 'cell1', 'd': ''}),
+    ('', 'c', {'c': 'cell2', 'd': ''}),
+    ('a', 'c', {'a': 'cell1', 'b': 'cell1', 'c': 'cell2', 'd': ''})])
+def test_a_cell_is_away_with_all_its_hosts_and_those_of_no_named_cell(
+        first: str, last: str, expected: dict[str, str]) -> None:
+    """Whether it was away before servers were read or after."""
+    assert cells.unreadable((services(first), services(last)), AGGREGATES, KEY) == expected
+
+
+def test_a_silent_host_whose_cell_is_not_named_is_an_error_with_a_remedy() -> None:
+    for aggregates, silent, name in ((AGGREGATES, 'd', 'd'), ({}, 'ca', 'a')):
+        with pytest.raises(api.ApiError, match=f'service on {name}: its cell does not answer.*'
+                                               'cell_metadata_key'):
+            cells.unreadable((services(silent),), aggregates, KEY)

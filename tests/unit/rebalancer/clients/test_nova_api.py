@@ -212,3 +212,68 @@ def test_a_server_that_is_denied_is_not_taken_for_deleted(nova: answers.Answers)
     with pytest.raises(api.ApiError) as caught:
         nova_api.NovaApi(nova).server('vm')
     assert caught.value.status == 404
+
+
+class GroupPages:
+    """Nova's list of server groups, where a page fails that has one of the hidden groups."""
+
+    def __init__(self, count: int, hidden: set[int], fails: bool = False) -> None:
+        self.groups, self.hidden, self.fails = list(range(count)), hidden, fails
+        self.asked = 0
+
+    def read(self, path: str, what: str, policy: str, params: dict[str, str]) -> dict[str, Any]:
+        self.asked += 1
+        offset, limit = int(params['offset']), int(params['limit'])
+        page = self.groups[offset:offset + limit]
+        if self.fails or self.hidden.intersection(page):
+            raise api.ApiError('Nova', what, 'HTTP 500', 500)
+        return {'server_groups': [
+            group(f'g{number}', policy='legacy' if number == 3 else 'affinity')
+            for number in page]}
+
+
+def read_groups(nova: answers.Answers, monkeypatch: pytest.MonkeyPatch,
+                pages: GroupPages) -> nova_api.ReadableGroups:
+    reader = nova_api.NovaApi(nova)
+    monkeypatch.setattr(reader, '_get', pages.read)
+    return reader.readable_server_groups()
+
+
+@pytest.mark.parametrize('count', [0, 1, 2, 63, 64, 65, 200])
+@pytest.mark.parametrize('hidden', [set(), {0}, {0, 1}, {62, 63, 64}, {199}, {5, 70, 131}])
+def test_groups_without_a_member_in_a_silent_cell_are_read_all_the_same(
+        nova: answers.Answers, monkeypatch: pytest.MonkeyPatch, count: int,
+        hidden: set[int]) -> None:
+    pages = GroupPages(count, hidden)
+    found = read_groups(nova, monkeypatch, pages)
+    shown = [number for number in range(count) if number not in hidden]
+    assert found.uuids == {f'g{number}' for number in shown}
+    assert [g.uuid for g in found.groups] == [f'g{n}' for n in shown if n != 3]
+    assert found.unreadable == count - len(shown)
+    assert pages.asked <= 2 * (count / 64 + 1 + 13 * len(hidden))
+
+
+def test_a_page_of_hidden_groups_alone_does_not_end_the_list(
+        nova: answers.Answers, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = read_groups(nova, monkeypatch, GroupPages(130, set(range(128))))
+    assert found.unreadable == 128 and found.uuids == {'g128', 'g129'}
+
+
+def test_a_nova_that_fails_whatever_it_is_asked_is_not_asked_for_ever(
+        nova: answers.Answers, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(api.ApiError, match='HTTP 500'):
+        read_groups(nova, monkeypatch, GroupPages(5, set(), fails=True))
+
+
+def test_a_list_of_groups_that_changes_while_it_is_read_is_refused(
+        nova: answers.Answers, monkeypatch: pytest.MonkeyPatch) -> None:
+    pages = GroupPages(70, {69})
+    read = pages.read
+
+    def shrink(*arguments: Any) -> dict[str, Any]:
+        found = read(*arguments)
+        pages.groups = pages.groups[1:]
+        return found
+    monkeypatch.setattr(pages, 'read', shrink)
+    with pytest.raises(api.ApiError, match='the list changed while it was read'):
+        read_groups(nova, monkeypatch, pages)

@@ -1,0 +1,83 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""Hypervisors, also while a cell does not answer.
+
+Nova then fails every list of hypervisors: it asks its cells one after the other. What a
+hypervisor is does not change, so the last good answer serves meanwhile.
+"""
+
+from kronos_nova import model
+from kronos_nova.rebalancer.clients import api
+from kronos_nova.rebalancer.clients import nova_api
+from kronos_nova.rebalancer.clients import reading
+
+
+class HypervisorReader:
+    """Reads hypervisors and remembers them."""
+
+    def __init__(self, nova: nova_api.NovaApi) -> None:
+        self._nova = nova
+        self._by_host: dict[str, list[nova_api.Hypervisor]] = {}
+        self._primed = False
+
+    def read(self) -> list[nova_api.Hypervisor]:
+        """:raises ApiError: also while a cell does not answer and none was read before."""
+        try:
+            found = self._nova.hypervisors()
+        except api.ApiError as exc:
+            if not self._by_host or not self._misses_cell(exc):
+                raise
+            return [h for of_host in self._by_host.values() for h in of_host]
+        self._remember(found)
+        return found
+
+    def read_of(self, host: str) -> list[nova_api.Hypervisor]:
+        """:raises ApiError: also while a cell does not answer and none of the host was read."""
+        try:
+            found = self._nova.hypervisors_of(host)
+        except api.ApiError as exc:
+            if host not in self._by_host or not self._misses_cell(exc):
+                raise
+            return self._by_host[host]
+        self._by_host[host] = found
+        return found
+
+    def prime(self, reads: reading.Reading) -> None:
+        """Begin to read all, once, so that none is missing later. Does not wait."""
+        if not self._primed:
+            reads.start(self._try_all)
+
+    def _try_all(self) -> None:
+        try:
+            self._remember(self._nova.hypervisors())
+        except api.ApiError:
+            return  # the next read tries it again
+        self._primed = True
+
+    def _remember(self, found: list[nova_api.Hypervisor]) -> None:
+        by_host: dict[str, list[nova_api.Hypervisor]] = {}
+        for hypervisor in found:
+            by_host.setdefault(hypervisor.host, []).append(hypervisor)
+        self._by_host = by_host
+
+    def _misses_cell(self, error: api.ApiError) -> bool:
+        return error.status is not None and error.status >= 500 and misses_cell(self._nova)
+
+
+def misses_cell(nova: nova_api.NovaApi) -> bool:
+    """Return whether a cell does not answer Nova; False also where Nova itself does not."""
+    try:
+        found = nova.services_of_all_cells()
+    except api.ApiError:
+        return False
+    return any(service.status == model.UNKNOWN for service in found.values())

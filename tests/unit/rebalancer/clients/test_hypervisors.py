@@ -1,0 +1,78 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""What is known of hypervisors while a cell does not answer."""
+
+import pytest
+
+from kronos_nova import model
+from kronos_nova.rebalancer.clients import api
+from kronos_nova.rebalancer.clients import hypervisors
+from kronos_nova.rebalancer.clients import nova_api
+
+ONE, TWO = (nova_api.Hypervisor(h, f'{h}.example.org', h, 'QEMU') for h in ('host1', 'host2'))
+
+
+class Nova:
+    status: int | None = None
+    silent = True
+
+    def hypervisors(self) -> list[nova_api.Hypervisor]:
+        if self.status is not None:
+            raise api.ApiError('Nova', 'hypervisors', 'it fails', self.status)
+        return [ONE, TWO]
+
+    def hypervisors_of(self, host: str) -> list[nova_api.Hypervisor]:
+        return [h for h in self.hypervisors() if h.host == host]
+
+    def services_of_all_cells(self) -> dict[str, model.Service]:
+        return {'host9': model.Service('host9', status=model.UNKNOWN if self.silent else 'enabled')}
+
+
+@pytest.fixture
+def nova() -> Nova:
+    return Nova()
+
+
+@pytest.fixture
+def reader(nova: Nova) -> hypervisors.HypervisorReader:
+    return hypervisors.HypervisorReader(nova)  # type: ignore[arg-type]
+
+
+def test_a_silent_cell_leaves_what_was_read_before(
+        nova: Nova, reader: hypervisors.HypervisorReader) -> None:
+    assert reader.read_of('host2') == [TWO]
+    nova.status = 500
+    assert reader.read_of('host2') == reader.read() == [TWO]
+    with pytest.raises(api.ApiError):
+        reader.read_of('host1')
+    nova.status = None
+    assert reader.read() == [ONE, TWO]
+    nova.status = 500
+    assert reader.read() == [ONE, TWO] and reader.read_of('host1') == [ONE]
+
+
+@pytest.mark.parametrize(('status', 'silent'), [(500, False), (403, True), (404, True)])
+def test_every_other_failure_of_nova_stays_one(
+        nova: Nova, reader: hypervisors.HypervisorReader, status: int, silent: bool) -> None:
+    reader.read()
+    nova.status, nova.silent = status, silent
+    for read in (reader.read, lambda: reader.read_of('host1')):
+        with pytest.raises(api.ApiError):
+            read()
+
+
+def test_nothing_is_made_up_where_nothing_was_read(
+        nova: Nova, reader: hypervisors.HypervisorReader) -> None:
+    nova.status = 500
+    with pytest.raises(api.ApiError):
+        reader.read()
