@@ -115,7 +115,8 @@ def imbalances_after(r, moves):
 @hypothesis.settings(max_examples=150, deadline=None)
 @hypothesis.given(clouds.knobs(mode='spread'))
 def test_spread_may_choose_each_alternate_and_its_improvement_is_the_gain_over_staying(knobs):
-    r = clouds.request(knobs)
+    # As planning begins: of the hosts that were being emptied, those that still are.
+    r = planner.begun(clouds.request(knobs))
     plan = planner.plan(r)
     for move in plan.moves:
         if not move.alternate_improvements:
