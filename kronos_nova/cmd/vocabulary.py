@@ -33,6 +33,7 @@ from typing import Any
 from oslo_config import cfg
 from oslo_log import log as logging
 
+from kronos_nova.conf import nova as nova_conf
 from kronos_nova.conf import opts
 
 LOG = logging.getLogger(__name__)
@@ -124,6 +125,10 @@ class Vocabulary:
     def _option(self, group: str, name: str) -> Iterator[str]:
         known, plain = self.ours[group], name.replace('-', '_')
         found = known.get(plain)
+        if group == nova_conf.GROUP.name and plain in nova_conf.IGNORED:
+            yield (f'[{group}] {name} is an option of keystoneauth that has no effect here. '
+                   'Remove it.')
+            return
         if found == (group, plain) or plain in self.theirs.get(group, ()):
             return
         if found is not None:

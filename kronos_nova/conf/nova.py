@@ -20,6 +20,10 @@ from oslo_config import types
 #: Seconds per request where [nova] timeout is not set; keystoneauth's own
 #: default is to wait for ever.
 REQUEST_TIMEOUT = 60
+#: Options of keystoneauth's adapters that nothing reads here.
+IGNORED = frozenset({'version', 'max_version', 'connect_retry_delay', 'status_code_retry_delay',
+                     'retriable_status_codes'})
+
 
 class Interface(types.String):
     """An endpoint's interface, also as keystoneauth's older name: ``internalURL``."""
@@ -46,6 +50,21 @@ OPTS: list[cfg.Opt] = [
                 item_type=Interface(),
                 help='The same as a list, the preferred one first, as keystoneauth calls it. Where '
                      'it is set, interface is not looked at. Kronos 0.2.0 read it without effect.'),
+    cfg.StrOpt('service_type',
+               help='Type of the compute API in the catalogue, where it is not compute.'),
+    cfg.StrOpt('service_name',
+               help='Name of the compute API in the catalogue, where it has several of its type.'),
+    cfg.StrOpt('min_version', regex=r'2(\.\d+)?',
+               help='The oldest version of the compute API that will do, such as 2.1, where the '
+                    'catalogue has an endpoint for each. The microversion is agreed on apart from '
+                    'it.'),
+    cfg.IntOpt('connect_retries', default=0, min=0, max=10,
+               help='So often a read is repeated when no connection to Nova or Placement comes '
+                    'about, after 0.5, 1, 2... seconds. What changes something is never repeated '
+                    'so.'),
+    cfg.IntOpt('status_code_retries', default=0, min=0, max=10,
+               help='So often a read is repeated that Nova or Placement answers with 503, in the '
+                    'same way.'),
     cfg.IntOpt('collect_timeout', default=120, min=5,
                help='Seconds in which everything a planning cycle reads from Nova and Placement '
                     'must have been read. A cycle that takes longer is given up and moves '

@@ -515,9 +515,23 @@ class Engine:
         if result.success:
             LOG.info('Instance %s: moved from %s to %s in %.0f s', result.instance_uuid,
                      result.from_host, result.to_host, result.duration_seconds)
+            return
+        allowed = self._max_retries(result)
+        if result.retry_count < allowed:
+            LOG.debug('Instance %s: the move from %s to %s failed (%s): %s; retry %d of %d follows',
+                      result.instance_uuid, result.from_host, result.to_host, result.error_type,
+                      result.error, result.retry_count + 1, allowed)
         else:
             LOG.info('Instance %s: the move from %s to %s failed (%s): %s', result.instance_uuid,
                      result.from_host, result.to_host, result.error_type, result.error)
+
+    def _max_retries(self, result: model.Result) -> int:
+        """Return the retries that the task of a result is allowed."""
+        try:
+            row = self._store.task(result.task_id)
+        except exception.StoreError:
+            row = None
+        return int(self._conf.executor.max_retries) if row is None else row.task.max_retries
 
     def _failed(self, scope: str, error: exception.KronosException) -> dict[str, Any]:
         if isinstance(error, exception.ScopeTaken):

@@ -212,7 +212,8 @@ class Api:
 
     def get(self, path: str, what: str, policy: str, version: str,
             params: Mapping[str, Any] | None = None) -> dict[str, Any]:
-        """The JSON object at a path.
+        """The JSON object at a path; repeated as [nova] connect_retries and
+        status_code_retries say.
 
         :param policy: the rule an administrator must grant for it.
         :raises ApiError: anything else than 200 with an object.
@@ -221,7 +222,6 @@ class Api:
         try:
             response = self.proxy.get(
                 path, params=dict(params or {}), microversion=version, raise_exc=False,
-                connect_retries=0, status_code_retries=0,
                 headers={'Accept': 'application/json'})
         except (ks_exceptions.ClientException, sdk_exceptions.SDKException) as exc:
             raise self._failed(what, exc) from None

@@ -38,7 +38,14 @@ def connect(conf: cfg.ConfigOpts) -> sdk.Connection:
             remedy='Give auth_type, auth_url and the credentials of a service user')
     session = loading.load_session_from_conf_options(
         conf, 'nova', auth=auth, timeout=conf.nova.timeout or nova_conf.REQUEST_TIMEOUT)
+    named = {'compute_service_type': conf.nova.service_type,
+             'compute_service_name': conf.nova.service_name,
+             # Nova has had one major version since: one of at least this.
+             'compute_api_version': conf.nova.min_version}
     return sdk.Connection(
+        **{name: value for name, value in named.items() if value},
+        connect_retries=conf.nova.connect_retries,
+        status_code_retries=conf.nova.status_code_retries,
         session=session, region_name=conf.nova.region_name,
         interface=conf.nova.valid_interfaces or conf.nova.interface,
         compute_endpoint_override=conf.nova.endpoint_override,

@@ -25,6 +25,7 @@ import pytest
 
 from kronos_nova.cmd import upgrades
 from kronos_nova.conf import engine
+from kronos_nova.conf import nova as nova_conf
 from kronos_nova.conf import policies
 from kronos_nova.conf import scheduler
 from kronos_nova.rebalancer.store import api
@@ -339,7 +340,17 @@ def test_how_keystoneauth_asks_for_a_service_is_no_near_miss(options):
     """min_version is as near to our tls_min_version as a typing error would be."""
     names = [o.dest for o in loading.get_adapter_conf_options(include_deprecated=True)]
     assert {'min_version', 'interface'} <= set(names)
-    assert options('[nova]\n' + ''.join(f'{name} = x\n' for name in names)) == ''
+    used = set(names) - nova_conf.IGNORED
+    assert options('[nova]\n' + ''.join(f'{name} = x\n' for name in used)) == ''
+
+
+def test_what_keystoneauth_offers_and_has_no_effect_is_named(options):
+    """Each option of its adapters is one of ours, or is said to be ignored."""
+    names = {o.dest for o in loading.get_adapter_conf_options(include_deprecated=True)}
+    assert names - {o.dest for o in nova_conf.OPTS} == nova_conf.IGNORED
+    for name in nova_conf.IGNORED:
+        assert options(f'[nova]\n{name} = x\n') == (
+            f'[nova] {name} is an option of keystoneauth that has no effect here. Remove it.')
 
 
 def test_an_old_name_in_a_group_of_others_does_not_make_that_group_ours(monkeypatch, options):

@@ -642,6 +642,34 @@ def carried_out(world, state=model.TaskState.COMPLETED, error_type=None):
     world.clock.now += 3600
 
 
+@pytest.mark.parametrize(('retries', 'level', 'said'), [
+    (0, 'DEBUG', '; retry 1 of 3 follows'), (2, 'DEBUG', '; retry 3 of 3 follows'),
+    (3, 'INFO', ': no room')])
+def test_a_failure_that_is_tried_again_is_for_debugging_alone(world, caplog, retries, level, said):
+    one = world.engine()
+    one.run_cycle()
+    task = world.casts[-1]
+    result = model.Result(task.task_id, task.plan_id, task.aggregate, task.instance_uuid,
+                          task.from_host, task.to_host, success=False, retry_count=retries,
+                          error_type='MigrationFailed', error='no room')
+    with caplog.at_level('DEBUG'):
+        caplog.clear()
+        one.on_result('migration.failed', result)
+    record, = [r for r in caplog.records if 'the move from a to b failed' in r.message]
+    assert record.levelname == level and record.message.endswith(said)
+
+
+def test_how_often_a_task_is_tried_again_is_the_tasks_own_affair(world):
+    one = world.engine()
+    one.run_cycle()
+    task = world.casts[-1]
+    world.conf.set_override('max_retries', 7, 'executor')
+    result = model.Result(task.task_id, task.plan_id, task.aggregate, task.instance_uuid,
+                          task.from_host, task.to_host, success=False)
+    assert one._max_retries(result) == task.max_retries == 3
+    assert one._max_retries(dataclasses.replace(result, task_id='gone')) == 7
+
+
 def quick(world):
     for name in ('cooldown', 'instance_cooldown', 'settle_seconds'):
         world.conf.set_override(name, 0, 'engine')

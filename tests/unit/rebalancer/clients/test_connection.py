@@ -10,13 +10,16 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
+from keystoneauth1 import session
 from oslo_config import cfg
 import pytest
 
 from kronos_nova import exception
 from kronos_nova.conf import nova
 from kronos_nova.conf import opts
+from kronos_nova.rebalancer.clients import api
 from kronos_nova.rebalancer.clients import connection
+from tests.unit.rebalancer.clients import served
 
 
 def conf(tmp_path: object, text: str) -> cfg.ConfigOpts:
@@ -74,3 +77,62 @@ def test_no_way_to_log_in_is_one_clear_error(tmp_path: object, text: str) -> Non
     with pytest.raises(exception.ConfigError, match=r'\[nova\]: auth_type: ') as caught:
         connection.connect(conf(tmp_path, text))
     assert '\n' not in str(caught.value)
+
+
+VERSIONS = {'versions': [{
+    'id': 'v2.1', 'status': 'CURRENT', 'version': '2.96', 'min_version': '2.1', 'updated': '',
+    'links': [{'rel': 'self', 'href': ''}]}]}
+SERVICES = '/os-services'
+
+
+def served_by(tmp_path: object, nova: served.Served, more: str) -> api.Api:
+    url = nova.connection.compute.endpoint_override
+    return api.Api(connection.connect(conf(
+        tmp_path, f'[nova]\nauth_type = none\nendpoint_override = {url}\n'
+                  f'min_version = 2.1\n{more}')), 'Nova', 'compute')
+
+
+@pytest.mark.parametrize(('retries', 'expected'), [(0, 1), (1, 2), (2, 3)])
+def test_reads_are_repeated_as_often_as_asked_for(
+        tmp_path: object, monkeypatch: pytest.MonkeyPatch, retries: int, expected: int) -> None:
+    monkeypatch.setattr(session.time, 'sleep', lambda seconds: None)
+    with served.serving({f'GET {SERVICES}': [(503, {}), (503, {}), {'services': []}],
+                         f'PUT {SERVICES}': [(503, {})], 'GET /': [VERSIONS]}) as nova:
+        found = served_by(tmp_path, nova, f'status_code_retries = {retries}\n')
+        try:
+            found.get(SERVICES, 'services', 'p', '2.72')
+        except api.ApiError as exc:
+            assert exc.status == 503 and retries < 2
+        else:
+            assert retries == 2
+        asked = [path for method, path, *_ in nova.asked if method == 'GET'].count(SERVICES)
+        assert asked == expected
+        assert found.put(SERVICES, 'a service', '2.72', {}).status_code == 503
+        assert nova.number('PUT') == 1, 'what changes something is never repeated'
+
+
+def test_connections_are_tried_as_often_as_asked_for(
+        tmp_path: object, monkeypatch: pytest.MonkeyPatch) -> None:
+    pauses: list[float] = []
+    monkeypatch.setattr(session.time, 'sleep', pauses.append)
+    with served.serving({f'GET {SERVICES}': [None, None, {'services': []}],
+                         'GET /': [VERSIONS]}) as nova:
+        found = served_by(tmp_path, nova, 'connect_retries = 2\n')
+        assert found.get(SERVICES, 'services', 'p', '2.72') == {'services': []}
+        assert len(pauses) == 2
+
+
+def test_the_service_is_found_by_its_type_and_name(tmp_path: object) -> None:
+    found = connection.connect(conf(tmp_path, '''
+[nova]
+auth_type = none
+endpoint_override = http://127.0.0.1:6/v2.1
+service_type = compute-north
+service_name = nova-north
+min_version = 2.1
+'''))
+    assert found.config.get_service_type('compute') == 'compute-north'
+    assert found.config.get_service_name('compute') == 'nova-north'
+    assert found.config.get_service_type('placement') == 'placement'
+    assert found.config.get_service_name('placement') is None
+    assert found.config.get_api_version('compute') == '2.1'
