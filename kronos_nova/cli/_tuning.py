@@ -50,7 +50,8 @@ def run(args: argparse.Namespace, debug: bool,
     # The later one has the log.
     nova = configure(args.nova_conf, debug)
     others = settings.parse(nova, args.settings)
-    sets = simulation.policy_sets([args.policies or conf.engine.policies_file])
+    of_aggregates = dict(_of_aggregate(text) for text in args.aggregate)
+    sets = simulation.policy_sets(args.policies or [conf.engine.policies_file])
     policy_set = next(iter(sets.values()))
     sign = -1.0 if policy_set.mode == 'pack' else 1.0
     multipliers = list(dict.fromkeys([0.0, *(wanted or (sign * m for m in SPREAD))]))
@@ -60,18 +61,20 @@ def run(args: argparse.Namespace, debug: bool,
     taken: settings.Taken = []
     try:
         trace = simulation.read_trace(args, conf, list(sets.values()), bar)
-        candidate = simulation.candidates_of(
-            conf, sets, trace, live=args.trace is None and args.snapshot is None)[0]
-        if not candidate.scopes:
+        candidates = simulation.candidates_of(
+            conf, sets, trace, live=args.trace is None and args.snapshot is None)
+        candidate = dataclasses.replace(candidates[0], others=tuple(candidates[1:]))
+        scopes = tuple(dict.fromkeys(s for each in candidates for s in each.scopes))
+        if not scopes:
             raise exception.ConfigError(
                 path='kronos.conf', field='[engine] aggregates',
                 problem='none of the planned scopes has a host in this cloud',
                 remedy='Name another aggregate or set include_unassigned_hosts.')
-        past = pasts.build(trace, [policy_set], candidate.scopes)
+        past = pasts.build(trace, list(sets.values()), scopes)
         taken = settings.apply(nova, others)
         tuner = tuning.Tuner(
-            past, policy_set, nova, None if args.without_moves else candidate, assumptions,
-            dataclasses.replace(asked, scopes=candidate.scopes), bar.show)
+            past, list(sets.values()), nova, None if args.without_moves else candidate, assumptions,
+            dataclasses.replace(asked, scopes=scopes), bar.show, of_aggregates)
         trials = [tuner.history(), *tuner.run(multipliers)]
     finally:
         settings.restore(nova, taken)
@@ -121,16 +124,26 @@ def _cell(value: Any) -> Any:
     return value
 
 
-def _multiplier(text: str) -> float:
+def _multiplier(text: str, option: str = '--multiplier') -> float:
     try:
         found = float(text)
     except ValueError:
         found = math.nan
     if not math.isfinite(found):
         raise exception.ConfigError(
-            path='the command line', field='--multiplier', problem=f'{text!r} is no number',
+            path='the command line', field=option, problem=f'{text!r} is no number',
             remedy='Give such as 2 or -0.5.')
     return found + 0.0
+
+
+def _of_aggregate(text: str) -> tuple[str, float]:
+    """Return the name and the multiplier of ``--aggregate NAME=X``."""
+    name, sign, value = text.rpartition('=')
+    if not sign or not name:
+        raise exception.ConfigError(
+            path='the command line', field='--aggregate', problem=f'{text!r} is not NAME=X',
+            remedy='Give such as gpu=-2.')
+    return name, _multiplier(value, '--aggregate')
 
 
 def _say(text: str) -> None:

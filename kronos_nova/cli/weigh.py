@@ -87,7 +87,8 @@ class Tune(_command.Command, lister.Lister):
     nova.conf enables them, and ours with each multiplier; the load of each
     instance is what it was. Shown are the overload and the spread that
     follow when nobody moves anything, and the moves that the rebalancer
-    makes later. Nothing is changed anywhere. The first row is history.
+    makes later. If nova.conf enables KronosCapacityFilter, boot_ceiling is
+    kept as well. Nothing is changed anywhere. The first row is history.
     """
 
     examples = ('--from -7d --config-file /etc/kronos/kronos.conf',
@@ -104,8 +105,12 @@ class Tune(_command.Command, lister.Lister):
         add('--nova-conf', action='append', default=[], metavar='FILE',
             help='nova.conf: the weighers and their multipliers; repeatable. Default: where '
                  'nova-scheduler looks for it, else Nova\'s defaults.')
-        add('--policies', metavar='FILE',
-            help='The policy file. Default: [engine] policies_file.')
+        add('--policies', action='append', default=[], metavar='FILE',
+            help='A policy file, as in [kronos] policies_file; repeatable, each with aggregates of '
+                 'its own. Default: [engine] policies_file.')
+        add('--aggregate', action='append', default=[], metavar='NAME=X',
+            help='As if metadata kronos_weight_multiplier of the aggregate were X, in every trial '
+                 'but that of 0; repeatable. Other metadata are as recorded.')
         add('--multiplier', action='append', default=[], metavar='M',
             help='A kronos_weight_multiplier to try; repeatable. 0, which is Nova alone, is '
                  'always tried. Default: 0.5, 1, 2, 4, 8, 16; negative ones with mode: pack.')

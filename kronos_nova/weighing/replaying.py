@@ -13,6 +13,7 @@
 
 """Boots of the past, placed by Nova's weighers and ours in simulated time."""
 
+from collections.abc import Mapping
 from collections.abc import Sequence
 import dataclasses
 from typing import Any
@@ -22,6 +23,7 @@ from nova.scheduler import host_manager
 from nova.scheduler import weights
 from oslo_config import cfg
 
+from kronos_nova import bindings
 from kronos_nova import boot
 from kronos_nova import constraints
 from kronos_nova import depletion
@@ -44,23 +46,31 @@ SOFT = (model.GroupPolicy.SOFT_AFFINITY, model.GroupPolicy.SOFT_ANTI_AFFINITY)
 class ReplayDoor(boot.Door):
     """Answers weighers from simulated samples; starts no thread.
 
-    :param path: the policy file, for queries by host name.
+    :param files: by path, policies for queries by host name.
     """
 
-    def __init__(self, conf: cfg.ConfigOpts, path: str) -> None:
+    def __init__(self, conf: cfg.ConfigOpts,
+                 files: Mapping[str, policies.PolicySet]) -> None:
         super().__init__(conf)
         self._now = 0.0
         self._samples: dict[str, model.PolicySamples] = {}
         self._ledger = depletion.Ledger()
-        self._card = scorecard.Scorecard(conf, path, clock=lambda: self._now)
+        self._cards = {path: scorecard.Scorecard(conf, path, clock=lambda: self._now)
+                       for path in files}
+        self._bindings = bindings.Bindings(files)
 
-    def scrape(self, hosts: list[Any], samples: dict[str, model.PolicySamples],
+    def scrape(self, hosts: list[Any], samples: Mapping[str, dict[str, model.PolicySamples]],
                at: float) -> None:
-        """These are the newest samples, of this time; so is the allocation."""
-        self._now, self._samples = at, samples
+        """Take the newest samples, and the allocation, of this time.
+
+        :param samples: of each policy, by the path of its file.
+        """
+        self._now = at
         self._ledger.note(hosts, at, at)
-        self._card.refresh(lambda: self)  # type: ignore[arg-type,return-value]
-        self._card.show(self._ledger.tracks())
+        for path, card in self._cards.items():
+            self._samples = samples[path]
+            card.refresh(lambda: self)  # type: ignore[arg-type,return-value]
+            card.show(self._ledger.tracks())
 
     def advance(self, now: float) -> None:
         """Requests come at this time."""
@@ -72,10 +82,15 @@ class ReplayDoor(boot.Door):
 
     def look(self, hosts: list[Any]) -> list[scoreboard.Group]:
         self._ledger.note(hosts, self._now, self._now)
-        snapshot = self._card.snapshot
-        if snapshot.reason is not None:
-            return [scoreboard.Group(hosts, None, snapshot.reason)]
-        return [scoreboard.Group(hosts, snapshot)]
+        found = []
+        for index, some in self._bindings.split(hosts):
+            if index is None:
+                found.append(scoreboard.Group(some, None))
+                continue
+            snapshot = self._cards[self._bindings.paths[index]].snapshot
+            found.append(scoreboard.Group(some, snapshot) if snapshot.reason is None else
+                         scoreboard.Group(some, None, snapshot.reason))
+        return found
 
 
 @dataclasses.dataclass(slots=True)
@@ -96,15 +111,28 @@ class Boots:
     and is in the same aggregates and of the same hypervisor type as the host
     that it came to in history.
 
+    :param files: policies by the path of their file.
     :param weighers: objects of weigher classes, as nova.conf enables them.
     :param door: which has been given to :func:`boot.use`.
+    :param metadata: of each aggregate; default: as recorded.
+    :param ceiling: KronosCapacityFilter, where nova.conf enables it.
     """
 
-    def __init__(self, past: pasts.Past, policy_set: policies.PolicySet,
-                 weighers: Sequence[Any], door: ReplayDoor) -> None:
+    def __init__(self, past: pasts.Past, files: Mapping[str, policies.PolicySet],
+                 weighers: Sequence[Any], door: ReplayDoor,
+                 metadata: Mapping[str, Mapping[str, str]] | None = None,
+                 ceiling: Any = None) -> None:
         self._past = past
-        self._policies = worlds.runnable(policy_set)
-        self._numbers = journey.numbers(past, policy_set)
+        self._files = {path: (worlds.runnable(policy_set), journey.numbers(past, policy_set))
+                       for path, policy_set in files.items()}
+        self._ceiling = ceiling
+        cluster = past.cluster
+        known = cluster.aggregate_metadata if metadata is None else metadata
+        #: One object each: weighers remember them by identity.
+        self._aggregates = [
+            objects.Aggregate(id=number, name=name, hosts=list(hosts),
+                              metadata=dict(known.get(name, {})))
+            for number, (name, hosts) in enumerate(sorted(cluster.aggregates.items()), 1)]
         self._weighers = list(weighers)
         self._door = door
         self._handler = weights.HostWeightHandler()
@@ -120,7 +148,8 @@ class Boots:
         """Samples are those of the time before."""
         at = self._past.window.at(k - 1)
         self._states = [self._state(world, h) for h in range(len(self._past.hosts))]
-        samples = world.samples(self._policies, self._numbers, k - 1, at)
+        samples = {path: world.samples(policy_set, numbers, k - 1, at)
+                   for path, (policy_set, numbers) in self._files.items()}
         self._door.scrape(self._states, samples, at)
         self._door.advance(self._past.window.at(k))
 
@@ -135,8 +164,13 @@ class Boots:
             return home
         for h in legal:
             self._fill(self._states[h], world, h)
-        weighed = self._handler.get_weighed_objects(
-            self._weighers, [self._states[h] for h in legal], self._spec(known))
+        spec, states = self._spec(known), [self._states[h] for h in legal]
+        if self._ceiling is not None:
+            states = list(self._ceiling.filter_all(states, spec))
+        if not states:
+            self.count.without_room += 1
+            return home
+        weighed = self._handler.get_weighed_objects(self._weighers, states, spec)
         chosen = self._states.index(weighed[0].obj)
         self.count.elsewhere += chosen != home
         return chosen
@@ -167,6 +201,7 @@ class Boots:
         host = self._past.cluster.hosts[name]
         state = host_manager.HostState(name, host.hypervisor_hostname or name, '')
         state.hypervisor_hostname = host.hypervisor_hostname
+        state.aggregates = [each for each in self._aggregates if name in each.hosts]
         for ratio, resource_class in (('cpu', 'VCPU'), ('ram', 'MEMORY_MB'), ('disk', 'DISK_GB')):
             inventory = next((p.inventories[resource_class] for p in host.tree
                               if resource_class in p.inventories), None)

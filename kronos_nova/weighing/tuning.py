@@ -14,6 +14,7 @@
 """Several multipliers before the same past: who overloads, who must be moved later."""
 
 from collections.abc import Callable
+from collections.abc import Mapping
 from collections.abc import Sequence
 import dataclasses
 import math
@@ -28,6 +29,7 @@ import yaml
 from kronos_nova import boot
 from kronos_nova import exception
 from kronos_nova import policy as policies
+from kronos_nova.filters import capacity
 from kronos_nova.rebalancer.timetravel import journey
 from kronos_nova.rebalancer.timetravel import past as pasts
 from kronos_nova.rebalancer.timetravel import review
@@ -86,22 +88,40 @@ def weighers(conf: cfg.ConfigOpts) -> list[Any]:
     return [kind() for kind in found]
 
 
+def ceiling_filter(conf: cfg.ConfigOpts) -> Any:
+    """Return the filter that keeps boot_ceiling, None where nova.conf does not enable it."""
+    name = capacity.KronosCapacityFilter.__name__
+    if name not in conf.filter_scheduler.enabled_filters:
+        return None
+    return capacity.KronosCapacityFilter()
+
+
 class Tuner:
     """Runs trials over one past.
 
+    :param policy_sets: one of each policy file, in the order of [kronos] policies_file.
     :param conf: Nova's global configuration, which weighers read.
+    :param of_aggregates: kronos_weight_multiplier by the name of an aggregate, as if its
+        metadata said so.
     :param candidate: the rebalancer's; None leaves it out.
     """
 
-    def __init__(self, past: pasts.Past, policy_set: policies.PolicySet, conf: cfg.ConfigOpts,
-                 candidate: journey.Candidate | None, assumptions: journey.Assumptions,
-                 question: review.Question, progress: Progress) -> None:
+    def __init__(self, past: pasts.Past, policy_sets: Sequence[policies.PolicySet],
+                 conf: cfg.ConfigOpts, candidate: journey.Candidate | None,
+                 assumptions: journey.Assumptions, question: review.Question, progress: Progress,
+                 of_aggregates: Mapping[str, float] | None = None) -> None:
+        unknown = sorted((of_aggregates or {}).keys() - past.cluster.aggregates.keys())
+        if unknown:
+            raise exception.ConfigError(
+                path='the command line', field='--aggregate',
+                problem=f'the cloud has no aggregate {unknown[0]}', remedy='Correct the name.')
         if not np.isfinite(past.usage).any():
             raise exception.HistoryError(
                 what='vm_profile_query', problem='no policy says what instances use, so that '
                 'their load cannot be placed elsewhere', remedy='Set it in the policy file.')
         self._past = past
-        self._policies = policy_set
+        self._policies = list(policy_sets)
+        self._of_aggregates = of_aggregates or {}
         self._conf = conf
         self._candidate = candidate
         self._assumptions = assumptions
@@ -114,24 +134,41 @@ class Tuner:
 
     def run(self, multipliers: Sequence[float]) -> list[Trial]:
         """A trial of each."""
-        with tempfile.NamedTemporaryFile('w', suffix='.yaml', prefix='kronos-tune-') as f:
-            yaml.safe_dump(worlds.runnable(self._policies).model_dump(
-                mode='json', exclude_unset=True), f)
-            f.flush()
-            return [self._one(multiplier, f.name) for multiplier in multipliers]
+        with tempfile.TemporaryDirectory(prefix='kronos-tune-') as directory:
+            files = {}
+            for number, policy_set in enumerate(self._policies):
+                path = f'{directory}/{number}.yaml'
+                with open(path, 'w') as f:
+                    yaml.safe_dump(worlds.runnable(policy_set).model_dump(
+                        mode='json', exclude_unset=True), f)
+                files[path] = policy_set
+            return [self._one(multiplier, files) for multiplier in multipliers]
 
-    def _one(self, multiplier: float, path: str) -> Trial:
+    def _metadata(self, multiplier: float) -> dict[str, dict[str, str]]:
+        """Return the metadata of the aggregates; under 0, which is Nova alone, without ours."""
+        found = {name: dict(self._past.cluster.aggregate_metadata.get(name, {}))
+                 for name in self._past.cluster.aggregates}
+        for name, own in self._of_aggregates.items():
+            found[name][headroom.OPTION] = repr(own)
+        if multiplier == 0:
+            for metadata in found.values():
+                metadata.pop(headroom.OPTION, None)
+        return found
+
+    def _one(self, multiplier: float, files: Mapping[str, policies.PolicySet]) -> Trial:
         # Samples of a replay show what is there: nothing has to settle. Boots
         # come one after the other: none is unseen.
         taken = settings.apply(self._conf, [
             ('filter_scheduler', headroom.OPTION, repr(multiplier)),
             ('kronos', 'settle_seconds', '0'), ('kronos', 'concurrent_boots', '1'),
-            ('kronos', 'policies_file', path)])
+            *(('kronos', 'policies_file', path) for path in files)])
 
         def placer() -> replaying.Boots:
-            door = replaying.ReplayDoor(self._conf, path)
+            door = replaying.ReplayDoor(self._conf, files)
             boot.use(door)
-            return replaying.Boots(self._past, self._policies, weighers(self._conf), door)
+            return replaying.Boots(
+                self._past, files, weighers(self._conf), door, self._metadata(multiplier),
+                ceiling_filter(self._conf) if multiplier else None)
 
         try:
             return self._trial(multiplier, f'multiplier {multiplier:g}', placer)

@@ -38,11 +38,30 @@ NUMBER = re.compile(r'\d+(?:\.\d+)?')
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Candidate:
-    """A policy file under trial; ``scopes`` are those it plans."""
+    """A policy file under trial; ``scopes`` are those it plans.
+
+    ``others``: policy files of other scopes, whose engines run beside this one.
+    """
 
     name: str
     settings: cycle.Settings
     scopes: tuple[str, ...]
+    others: 'tuple[Candidate, ...]' = ()
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Engine:
+    """What the engine of one policy file plans by."""
+
+    settings: cycle.Settings
+    measures: Mapping[str, int]
+    scopes: tuple[str, ...]
+
+    @classmethod
+    def of(cls, past: pasts.Past, candidate: Candidate) -> '_Engine':
+        chosen = candidate.settings.policies
+        return cls(dataclasses.replace(candidate.settings, policies=worlds.runnable(chosen)),
+                   numbers(past, chosen), candidate.scopes)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -124,16 +143,16 @@ class _Traveller:
         self._past = past
         self._candidate = candidate
         self._assumptions = assumptions
-        self._policies = worlds.runnable(candidate.settings.policies)
-        self._settings = dataclasses.replace(candidate.settings, policies=self._policies)
-        self._measures = numbers(past, candidate.settings.policies)
+        self._engines = [_Engine.of(past, each) for each in (candidate, *candidate.others)]
+        self._scopes = tuple(dict.fromkeys(s for e in self._engines for s in e.scopes))
         self._world = worlds.World(past, assumptions.lag, boots)
         self._carrier = carrying.Carrier(assumptions.limits)
         self._instance_until: dict[str, float] = {}
         self._scope_until: dict[str, float] = {}
         self._draining: dict[str, frozenset[str]] = {}
         self._completed: list[tuple[model.Move, float]] = []
-        self._remembered = settling.remembered(self._policies.window)
+        self._remembered = settling.remembered(
+            max(e.settings.policies.window for e in self._engines))
         self._ids = itertools.count()
         self._cycles = 0
         self._idle: Counter[str] = Counter()
@@ -170,24 +189,28 @@ class _Traveller:
         self._instance_until[uuid] = max(until, self._instance_until.get(uuid, until))
 
     def _plan(self, k: int, now: float) -> None:
-        """A cycle of the engine: every scope on one reading of the cloud."""
-        samples = self._world.samples(self._policies, self._measures, k, now)
-        for scope in self._candidate.scopes:
+        """A cycle of each engine: every scope on one reading of the cloud."""
+        for engine in self._engines:
+            self._plan_scopes(engine, k, now)
+
+    def _plan_scopes(self, engine: _Engine, k: int, now: float) -> None:
+        samples = self._world.samples(engine.settings.policies, engine.measures, k, now)
+        for scope in engine.scopes:
             live = self._carrier.live
             flights = tuple(model.Flight(t.instance_uuid, t.from_host, t.to_host, 'task',
                                          t.alternates, t.aggregate)
                             for t in live)
-            cluster = self._world.cluster(now, flights).scoped(scope, self._candidate.scopes)
+            cluster = self._world.cluster(now, flights).scoped(scope, self._scopes)
             busy = cycle.busy(flights, cluster)
             self._cycles += 1
             try:
-                outcome = cycle.run(cluster, samples, self._history(scope, now), self._settings,
+                outcome = cycle.run(cluster, samples, self._history(scope, now), engine.settings,
                                     now=now, clock=_no_clock, busy=busy)
             except exception.PlanRefused:
                 self._idle['the checker refused the plan'] += 1
                 continue
             self._rejections.update(outcome.plan.rejections)
-            self._keep(outcome.plan, cluster, now)
+            self._keep(engine, outcome.plan, cluster, now)
 
     def _history(self, scope: str, now: float) -> model.History:
         return model.History(
@@ -195,13 +218,13 @@ class _Traveller:
             scope_cooling=max(0.0, self._scope_until.get(scope, now) - now),
             draining=self._draining.get(scope, frozenset()), completed=tuple(self._completed))
 
-    def _keep(self, plan: model.Plan, cluster: model.Cluster, now: float) -> None:
+    def _keep(self, engine: _Engine, plan: model.Plan, cluster: model.Cluster, now: float) -> None:
         self._draining[plan.scope] = plan.draining
         if not plan.moves:
             self._idle[NUMBER.sub('N', plan.reason or 'no reason')] += 1
             return
         rows = tasks.from_plan(
-            plan, cluster, tuple(p.name for p in self._policies.enabled),
+            plan, cluster, tuple(p.name for p in engine.settings.policies.enabled),
             plan_id=f'{next(self._ids):09}', now=now, stagger_seconds=self._assumptions.stagger,
             max_retries=0, new_id=lambda: f'{next(self._ids):09}',
             cooldown=self._assumptions.cooldown)

@@ -80,6 +80,9 @@ def test_errors_are_one_line():
     for arguments, words in (
             (('--multiplier', 'x'), ('--multiplier',)),
             (('--multiplier', 'nan'), ('--multiplier',)),
+            (('--aggregate', 'gpu'), ('--aggregate', 'NAME=X')),
+            (('--aggregate', 'gpu=much'), ('--aggregate', 'much')),
+            (('--aggregate', 'nowhere=2'), ('--aggregate', 'no aggregate nowhere')),
             (('--set', 'x=1'), ('--set', 'kronos_weight_multiplier')),
             (('--nova-conf', '/nowhere.conf'), ('/nowhere.conf',)),
             (('--policies', '/nowhere.yaml'), ('/nowhere.yaml',)),

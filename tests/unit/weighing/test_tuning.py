@@ -26,6 +26,7 @@ from kronos_nova import model
 from kronos_nova.rebalancer.timetravel import journey
 from kronos_nova.rebalancer.timetravel import past as pasts
 from kronos_nova.rebalancer.timetravel import review
+from kronos_nova.rebalancer.timetravel import world as worlds
 from kronos_nova.weighing import replaying
 from kronos_nova.weighing import tuning
 from tests.unit.rebalancer.timetravel import made
@@ -61,14 +62,14 @@ def past(used=None, places=None, change=None, scopes=made.SCOPES, **cloud):
     return pasts.build(trace, [made.policy_set()], scopes)
 
 
-def tuner(found, *, moves=False, policies=None):
+def tuner(found, *, moves=False, policies=None, others=(), of_aggregates=None):
     chosen = policies or made.policy_set()
     candidate = journey.Candidate('x', made.settings(chosen), made.SCOPES) if moves else None
-    return tuning.Tuner(found, chosen, CONF, candidate, journey.Assumptions(interval=made.STEP),
-                        QUESTION, lambda what, part: None)
+    return tuning.Tuner(found, [chosen, *others], CONF, candidate, journey.Assumptions(interval=made.STEP),
+                        QUESTION, lambda what, part: None, of_aggregates)
 
 
-def places_of(found, multiplier, names=('e', 'f', 'g')):
+def places_of(found, multiplier, names=('e', 'f', 'g'), **tuned):
     """Where instances boot under a multiplier, by replay of the placement alone."""
     seen = {}
 
@@ -81,7 +82,7 @@ def places_of(found, multiplier, names=('e', 'f', 'g')):
     original = replaying.Boots
     replaying.Boots = Watched
     try:
-        tuner(found).run([multiplier])
+        tuner(found, **tuned).run([multiplier])
     finally:
         replaying.Boots = original
     return tuple(seen[name] for name in names)
@@ -132,9 +133,9 @@ def test_multiplier_0_is_nova_without_us():
         def look(self, hosts):
             raise AssertionError('Nova asked us')
 
-    boots = replaying.Boots(found, made.policy_set(),
+    boots = replaying.Boots(found, {'unused': made.policy_set()},
                             [kind() for kind in nova_weights.all_weighers()],
-                            Deaf(CONF, 'unused'))
+                            Deaf(CONF, {}))
     nova = journey.unmoved(found, lambda k: None, boots)
     assert review.minutes(review.overloaded(nova.score, 0.8).any(axis=0), made.STEP) == \
         ours.overload
@@ -160,6 +161,83 @@ def test_only_hosts_that_may_take_it():
 
     found = past(change=aggregate, scopes=('ssd', 'hdd'))
     assert set(places_of(found, 8.0)) == {'h3'}
+
+
+def in_racks(metadata=None):
+    """All hosts are in one aggregate with these metadata."""
+    def change(cluster):
+        return dataclasses.replace(
+            cluster, aggregates={'all': ('h1', 'h2', 'h3')},
+            aggregate_metadata={'all': metadata or {}})
+    return past(change=change, scopes=('all',))
+
+
+def test_the_metadata_of_aggregates_give_their_hosts_a_multiplier_of_their_own():
+    """As nova-scheduler has it: over the option, and recorded or asked for."""
+    busy, idle = ('h1', 'h1', 'h1'), places_of(in_racks(), 8.0)
+    assert 'h1' not in idle
+    recorded = in_racks({'kronos_weight_multiplier': '-8.0'})
+    assert places_of(recorded, 8.0) == busy
+    assert places_of(in_racks(), 8.0, of_aggregates={'all': -8.0}) == busy
+    assert places_of(recorded, 8.0, of_aggregates={'all': 8.0}) == idle
+    # Nova's weighers have theirs there, too; ours has none where Nova is alone.
+    other = in_racks({'kronos_weight_multiplier': '8', 'cpu_weight_multiplier': '-1000'})
+    assert places_of(other, 0.0)[0] != 'h1'
+    assert places_of(in_racks(), 0.0, of_aggregates={'all': 8.0}) == busy
+
+
+def test_an_aggregate_that_is_not_there_is_refused():
+    with pytest.raises(exception.ConfigError, match='no aggregate racks'):
+        tuner(in_racks(), of_aggregates={'racks': 1.0})
+
+
+@pytest.mark.parametrize(('enabled', 'ceiling', 'expected'), [
+    (True, 0.4, {'h2', 'h3'}), (True, 1.0, {'h1'}), (False, 0.4, {'h1'})])
+def test_boot_ceilings_hold_where_nova_conf_enables_the_filter(enabled, ceiling, expected):
+    """A negative multiplier puts all on h1, which shows 0.5."""
+    if enabled:
+        CONF.set_override('enabled_filters', ['KronosCapacityFilter'], 'filter_scheduler')
+    try:
+        found = set(places_of(past(), -8.0, policies=made.policy_set(boot_ceiling=ceiling)))
+    finally:
+        CONF.clear_override('enabled_filters', 'filter_scheduler')
+    assert found <= expected
+
+
+def bound(name, **fields):
+    """A policy file for one aggregate."""
+    return made.policy_set(**fields).model_copy(update={'aggregates': (name,)})
+
+
+def test_each_policy_file_scores_the_hosts_of_its_aggregates():
+    """With no file for h2 and h3, ours says nothing of them; with two, each of its own."""
+    def change(cluster):
+        return dataclasses.replace(cluster, aggregates={'left': ('h1',), 'right': ('h2', 'h3')})
+    found = past(change=change, scopes=('left', 'right'))
+    door = replaying.ReplayDoor(CONF, {'one': bound('left'), 'two': bound('right')})
+    boots = replaying.Boots(found, {'one': bound('left'), 'two': bound('right')}, [], door)
+    states = [boots._state(worlds.World(found, 0.0), h) for h in range(3)]
+    groups = door.look(states)
+    assert [[s.host for s in group.hosts] for group in groups] == [['h1'], ['h2', 'h3']]
+    lonely = replaying.ReplayDoor(CONF, {'one': bound('left')})
+    assert [(len(g.hosts), g.snapshot) for g in lonely.look(states)][1] == (2, None)
+    trials = tuner(found, policies=bound('left'), others=[bound('right')]).run([8.0])
+    assert trials[0].count.booted == 3
+
+
+def test_engines_of_several_files_move_side_by_side():
+    def change(cluster):
+        return dataclasses.replace(cluster, aggregates={'left': ('h1', 'h2'), 'right': ('h3',)})
+    found = past(change=change, scopes=('left', 'right'))
+    one = journey.Candidate('one', made.settings(bound('left')), ('left',))
+    two = journey.Candidate('two', made.settings(bound('right')), ('right',))
+
+    def cycles(candidate):
+        return journey.travel(found, candidate, journey.Assumptions(interval=made.STEP),
+                              lambda k: None)
+    alone, both = cycles(one), cycles(dataclasses.replace(one, others=(two,)))
+    assert alone.moved and both.moved == alone.moved and both.cycles == 2 * alone.cycles
+    assert cycles(dataclasses.replace(two, others=(one,))).moved == alone.moved
 
 
 def test_server_groups_keep_their_rules():
