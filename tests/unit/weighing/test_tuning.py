@@ -65,8 +65,9 @@ def past(used=None, places=None, change=None, scopes=made.SCOPES, **cloud):
 def tuner(found, *, moves=False, policies=None, others=(), of_aggregates=None):
     chosen = policies or made.policy_set()
     candidate = journey.Candidate('x', made.settings(chosen), made.SCOPES) if moves else None
-    return tuning.Tuner(found, [chosen, *others], CONF, candidate, journey.Assumptions(interval=made.STEP),
-                        QUESTION, lambda what, part: None, of_aggregates)
+    return tuning.Tuner(
+        found, [chosen, *others], CONF, candidate, journey.Assumptions(interval=made.STEP),
+        QUESTION, lambda what, part: None, of_aggregates)
 
 
 def places_of(found, multiplier, names=('e', 'f', 'g'), **tuned):
