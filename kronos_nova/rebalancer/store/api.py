@@ -370,7 +370,8 @@ class Store:
 
     def newest_plans(self) -> dict[str, PlanRow]:
         """Scope -> its newest plan, also of a dry run."""
-        return {row.plan.scope: row for row in self._plans(plans.newest())}
+        return {row.plan.scope: row for row in self._read(
+            lambda c: [rows.plan_row(found) for found in plans.newest(c)])}
 
     def _plans(self, query: sa.Select[Any]) -> list[PlanRow]:
         return self._read(lambda c: [

@@ -354,8 +354,22 @@ def purge_lapsed(connection: sa.Connection, table: sa.Table, limit: float) -> bo
     return statements.delete_oldest(connection, table.c.until, limit)
 
 
-def newest() -> sa.Select[Any]:
-    """The newest plan of each scope.
+def newest(connection: sa.Connection) -> Sequence[sa.RowMapping]:
+    """Return the newest plan of each scope, by two queries.
+
+    In one, MariaDB would look for the newest time of its scope for every plan.
+    """
+    plan = tables.plan
+    times = connection.execute(_newest_times()).all()
+    if not times:
+        return []
+    return connection.execute(sa.select(plan).where(sa.or_(*(
+        sa.and_(plan.c.scope == row.scope, plan.c.created_at == row.created_at)
+        for row in times))).order_by(plan.c.plan_id)).mappings().all()
+
+
+def _newest_times() -> sa.Select[Any]:
+    """When the newest plan of each scope was made.
 
     Goes from scope to scope in the index: MAX() of each group would read all of it.
     """
@@ -366,5 +380,5 @@ def newest() -> sa.Select[Any]:
                   .correlate(scopes).scalar_subquery()).where(scopes.c.scope.is_not(None)))
     last = (sa.select(sa.func.max(more.c.created_at)).where(more.c.scope == scopes.c.scope)
             .correlate(scopes).scalar_subquery())
-    return (sa.select(plan).join(scopes, plan.c.scope == scopes.c.scope)
-            .where(plan.c.created_at == last).order_by(plan.c.plan_id))
+    return (sa.select(scopes.c.scope, last.label('created_at'))
+            .where(scopes.c.scope.is_not(None)))
