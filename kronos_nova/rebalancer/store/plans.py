@@ -355,30 +355,31 @@ def purge_lapsed(connection: sa.Connection, table: sa.Table, limit: float) -> bo
 
 
 def newest(connection: sa.Connection) -> Sequence[sa.RowMapping]:
-    """Return the newest plan of each scope, by two queries.
+    """Return the newest plan of each scope.
 
-    In one, MariaDB would look for the newest time of its scope for every plan.
+    Goes from scope to scope in the index, by queries with constants: MAX() of each group would
+    read all plans, and so does MariaDB where a column of another table bounds MIN() or MAX().
     """
     plan = tables.plan
-    times = connection.execute(_newest_times()).all()
+    times: dict[str, float] = {}
+    scope = connection.scalar(sa.select(sa.func.min(plan.c.scope)))
+    while scope is not None:
+        times[scope] = connection.scalar(*_newest_of(scope))
+        scope = connection.scalar(*_next_scope(scope))
     if not times:
         return []
     return connection.execute(sa.select(plan).where(sa.or_(*(
-        sa.and_(plan.c.scope == row.scope, plan.c.created_at == row.created_at)
-        for row in times))).order_by(plan.c.plan_id)).mappings().all()
+        sa.and_(plan.c.scope == scope, plan.c.created_at == at)
+        for scope, at in times.items()))).order_by(plan.c.plan_id)).mappings().all()
 
 
-def _newest_times() -> sa.Select[Any]:
-    """When the newest plan of each scope was made.
+@statements.once
+def _newest_of(scope: str) -> sa.Select[Any]:
+    plan = tables.plan
+    return sa.select(sa.func.max(plan.c.created_at)).where(plan.c.scope == scope)
 
-    Goes from scope to scope in the index: MAX() of each group would read all of it.
-    """
-    plan, more = tables.plan, tables.plan.alias()
-    scopes = sa.select(sa.func.min(plan.c.scope).label('scope')).cte('scopes', recursive=True)
-    scopes = scopes.union_all(
-        sa.select(sa.select(sa.func.min(more.c.scope)).where(more.c.scope > scopes.c.scope)
-                  .correlate(scopes).scalar_subquery()).where(scopes.c.scope.is_not(None)))
-    last = (sa.select(sa.func.max(more.c.created_at)).where(more.c.scope == scopes.c.scope)
-            .correlate(scopes).scalar_subquery())
-    return (sa.select(scopes.c.scope, last.label('created_at'))
-            .where(scopes.c.scope.is_not(None)))
+
+@statements.once
+def _next_scope(scope: str) -> sa.Select[Any]:
+    plan = tables.plan
+    return sa.select(sa.func.min(plan.c.scope)).where(plan.c.scope > scope)
