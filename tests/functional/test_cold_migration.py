@@ -333,13 +333,10 @@ class AbortTestCase(WorkerCase):
         self.assertFalse(self.executor.abort(task, str(row.marker)), 'it is over')
 
 
-class AbortErrorTestCase(AbortTestCase):
+class RaisedAborts(fixtures.Fixture):
     """As on libvirt: the job's error is raised again after the rollback of an abort."""
 
-    status, left_in = 'error', 'ERROR'
-
-    def setUp(self) -> None:
-        super().setUp()
+    def _setUp(self) -> None:
         real = fake.FakeLiveMigrateDriver.live_migration
 
         def live_migration(driver: Any, *args: Any, **kw: Any) -> None:
@@ -350,6 +347,125 @@ class AbortErrorTestCase(AbortTestCase):
             'nova.virt.fake.FakeLiveMigrateDriver.live_migration', live_migration))
 
 
+class AbortErrorTestCase(AbortTestCase):
+    """Nova writes ERROR after the abort."""
+
+    status, left_in = 'error', 'ERROR'
+
+    def setUp(self) -> None:
+        super().setUp()
+        self.useFixture(RaisedAborts())
+
+
 class ResetStateTestCase(AbortErrorTestCase):
     left_in = 'ACTIVE'
     settings = dataclasses.replace(AbortTestCase.settings, reset_state_after_abort=True)
+
+
+class RunningCase(WorkerCase):
+    """Live migrations run until a test ends them."""
+
+    compute_driver = 'fake.FakeLiveMigrateDriver'
+
+    def running(self, server: dict[str, Any]) -> dict[str, Any]:
+        found: dict[str, Any] = self.wait_for(
+            lambda: next((m for m in self.migrations(server) if m['status'] == 'running'), None),
+            'a running migration')
+        return found
+
+    def broken(self, server: dict[str, Any]) -> None:
+        """Nova records no fault of an abort."""
+        self.wait_for(lambda: self.admin_api.get_server(server['id'])['status'] == 'ERROR',
+                      'ERROR after an abort')
+
+    def wait_for_status(self, migration: dict[str, Any], status: str) -> None:
+        self.wait_for(lambda: any(
+            m['uuid'] == migration['uuid'] and m['status'] == status
+            for m in self.migrations({'id': migration['instance_uuid']})), f'status {status}')
+
+
+class OperatorAbortTestCase(RunningCase):
+
+    def test_abort_by_an_operator_cancels_the_task_and_quarantines_nothing(self) -> None:
+        self.useFixture(RaisedAborts())
+        server = self.drained(None, 'ACTIVE')
+        task = self.task(server, method=model.Method.LIVE)
+        self.save(task)
+        self.new_worker(self.executor, 'w1').run_once(self.now)
+        running = self.running(server)
+        self.admin_api.api_delete(f'/servers/{server["id"]}/migrations/{running["id"]}')
+        self.broken(server)
+        self.now += 61
+        successor = self.new_worker(self.executor, 'w2')
+        self.assertIs(TaskState.CANCELLED, self.ended(successor, task))
+        row = self.store.task(task.task_id)
+        assert row is not None
+        self.assertIn('aborted in Nova, by an operator', str(row.error))
+        self.assertIn(f'openstack server set --state active {server["id"]}', str(row.error))
+        self.assertEqual([], self.store.quarantines(self.now))
+
+    def test_successor_knows_our_own_abort(self) -> None:
+        """Nova keeps that it was asked for, and no event says why the migration failed."""
+        self.useFixture(RaisedAborts())
+        self.settings = dataclasses.replace(self.settings, abort_at_deadline=True)
+        server = self.drained(None, 'ACTIVE')
+        task = self.task(server, method=model.Method.LIVE)
+        self.save(task)
+        first = self.new_worker(self.executor, 'w1')
+        first.run_once(self.now)
+        self.running(server)
+        self.now += 600 + 2 * 800
+        first.run_once(self.now)
+        self.broken(server)
+        self.now += 61
+        self.assertIs(TaskState.FAILED, self.ended(self.new_worker(self.executor, 'w2'), task))
+        row = self.store.task(task.task_id)
+        assert row is not None
+        self.assertEqual('MigrationTimeout', row.error_type)
+        self.assertIn('our own abort', str(row.error))
+
+
+class LateRequestTestCase(RunningCase):
+    hosts = ('host1', 'host2', 'host3')
+
+    def test_late_request_is_aborted_wherever_the_instance_is_by_then(self) -> None:
+        """Nova carries it out from host3, since the request names no source."""
+        server = self.drained(None, 'ACTIVE')
+        task = dataclasses.replace(
+            self.task(server, method=model.Method.LIVE), max_retries=0)
+        self.save(task)
+        late = nova.NovaExecutor(self.conf, self.connection)
+        real = late.submit
+
+        def submit(*args: Any) -> str | None:
+            """Stand still while another executor ends the task and an operator moves on."""
+            other = self.new_worker(self.executor, 'w2')
+            for _ in range(2):
+                self.now += 61
+                other.run_once(self.now)
+            self.assertIs(TaskState.FAILED, self.state(task))
+            self.admin_api.post_server_action(
+                server['id'], {'os-migrateLive': {'host': 'host3', 'block_migration': 'auto'}})
+            by_hand = self.running(server)
+            self.admin_api.api_post(
+                f'/servers/{server["id"]}/migrations/{by_hand["id"]}/action',
+                {'force_complete': None})
+            self.wait_for_status(by_hand, 'completed')
+            self._wait_for_server_parameter(server, {'OS-EXT-STS:task_state': None})
+            return real(*args)
+
+        first = self.new_worker(late, 'w1')
+        with mock.patch.object(late, 'submit', submit):
+            first.run_once(self.now)
+        stray = self.running(server)
+        self.assertEqual(('host3', 'host2'), (stray['source_compute'], stray['dest_compute']))
+        first.run_once(self.now)
+        self.wait_for_status(stray, 'cancelled')
+        self._wait_for_server_parameter(server, {'OS-EXT-STS:task_state': None})
+        self.assertEqual('host3', self.host_of(server))
+        for _ in range(2):
+            first.run_once(self.now)
+            self.now += 31
+        before = len(self.nova_api.door.requests)
+        first.run_once(self.now)
+        self.assertEqual(before, len(self.nova_api.door.requests), 'its end was seen')

@@ -57,6 +57,8 @@ LIVE_MIGRATION = 'live-migration'
 MIGRATION = 'migration'
 #: The action that asks for a cold migration.
 MIGRATE = 'migrate'
+#: The action that aborts a live migration.
+ABORT = 'live_migration_cancel'
 #: A name that means the same as a regular expression.
 _PLAIN = re.compile(r'[A-Za-z0-9_-]+')
 _SINCE = '%Y-%m-%dT%H:%M:%SZ'

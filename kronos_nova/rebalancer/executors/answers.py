@@ -70,6 +70,27 @@ def asked_by_another(nova: nova_api.NovaApi, uuid: str, action: str) -> str | No
     return None
 
 
+def was_aborted(nova: nova_api.NovaApi, uuid: str) -> bool:
+    """Return whether an abort was asked for since the newest live migration of the instance.
+    False also where Nova does not let us read actions.
+
+    Nova ends a running migration that was aborted as it ends one that failed: ``error``, the
+    instance in ERROR, and no event that says why.
+    Source: nova.compute.api, live_migrate_abort; nova.compute.manager, _do_live_migration.
+
+    :raises ApiError: it cannot be known now.
+    """
+    try:
+        actions = nova.actions(uuid)
+    except api.ApiError as exc:
+        if exc.status in (401, 403, 404):
+            return False
+        raise
+    newest = (found.get('action') for found in actions)
+    return next((action == nova_api.ABORT for action in newest
+                 if action in (nova_api.ABORT, nova_api.LIVE_MIGRATION)), False)
+
+
 def server(nova: nova_api.NovaApi, task: model.Task) -> model.Instance | None:
     """The instance, None when it is gone.
 

@@ -19,6 +19,7 @@ request is sent. So a successor can go on after a crash.
 
 import abc
 from collections.abc import Callable
+from collections.abc import Collection
 from collections.abc import Mapping
 import dataclasses
 import enum
@@ -58,8 +59,9 @@ class Progress:
     far it has come (one of timings.NOVAS), None where that is not told. ``version``: differs
     when Nova has changed anything about the migration; None where that is not known.
 
-    ``place``: the host of an instance that is ``broken``. ``patience`` of ``CANCELLED``: so
-    many seconds Nova may still put the instance into ERROR.
+    ``place``: the host of an instance that is ``broken``, and ``aborted``: an operator or we
+    aborted its migration. ``patience`` of ``CANCELLED``: so many seconds Nova may
+    still put the instance into ERROR.
 
     Of ``LEFT``: the task ends as ``ending`` when this lasts for ``patience`` seconds;
     ``held`` names what Placement still holds of it."""
@@ -76,6 +78,7 @@ class Progress:
     patience: float = 0.0
     held: str | None = None
     place: str | None = None
+    aborted: bool = False
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -159,6 +162,16 @@ class Executor(abc.ABC):
         :param reference: what it named, or what :meth:`submit` gave.
         """
         return marker
+
+    def trace_late_request(self, task: model.Task, marker: str,
+                           known: Collection[str]) -> model.Task:
+        """Return the task with the source from which Nova carries out its late request: where
+        the instance was when the request came.
+
+        :param known: UUIDs of migrations that belong to tasks.
+        :raises NovaClientError: could not be read.
+        """
+        return task
 
     def confirm(self, task: model.Task, marker: str) -> None:
         """Accept what look() found ``UNCONFIRMED``; it may come twice. Only

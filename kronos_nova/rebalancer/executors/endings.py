@@ -109,7 +109,24 @@ def is_own_abort(row: rows.TaskRow, progress: base.Progress, accepted: bool) -> 
     :param accepted: this executor asked for the abort, and Nova accepted it.
     """
     return (progress.broken and progress.place == row.task.from_host
-            and (accepted or _ABORTED.search(progress.detail) is not None))
+            and (accepted or progress.aborted
+                 or _ABORTED.search(progress.detail) is not None))
+
+
+def is_foreign_abort(row: rows.TaskRow, progress: base.Progress) -> bool:
+    """Return whether Nova put the instance into ERROR because an operator aborted its
+    migration; what is not our own abort (:func:`is_own_abort`) is an operator's."""
+    return progress.broken and progress.aborted and progress.place == row.task.from_host
+
+
+def describe_foreign_abort(row: rows.TaskRow, progress: base.Progress) -> str:
+    """Return why a task was cancelled whose migration an operator aborted, and the remedy."""
+    return (f'Its migration was aborted in Nova, by an operator. Nova put the instance into '
+            f'ERROR, and the guest runs on {progress.place}. {_find_remedy(row)}')
+
+
+def _find_remedy(row: rows.TaskRow) -> str:
+    return f'Make it active again: openstack server set --state active {row.task.instance_uuid}'
 
 
 def build_abort_error(row: rows.TaskRow, progress: base.Progress,
@@ -124,8 +141,7 @@ def build_abort_error(row: rows.TaskRow, progress: base.Progress,
         problem += f'; the guest runs on {progress.place}, and its state was reset to active'
     elif progress.broken:
         problem += (f'. This was our own abort: Nova put the instance into ERROR, and the guest '
-                    f'runs on {progress.place}. Make it active again: openstack server set '
-                    f'--state active {uuid}')
+                    f'runs on {progress.place}. {_find_remedy(row)}')
     return exception.MigrationTimeout(instance_uuid=uuid, problem=problem)
 
 

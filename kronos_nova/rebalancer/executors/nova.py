@@ -13,6 +13,7 @@
 """Migration through Nova's API: live here, cold in :mod:`cold`."""
 
 from collections.abc import Callable
+from collections.abc import Collection
 from collections.abc import Mapping
 import dataclasses
 import json
@@ -363,7 +364,9 @@ class NovaExecutor(base.Executor):
                 'copies-disk')
         found = answers.failed(task, migration, details)
         if server.status == answers.ERROR:
-            return dataclasses.replace(found, broken=True, place=server.host)
+            return dataclasses.replace(
+                found, broken=True, place=server.host,
+                aborted=answers.was_aborted(self._nova, task.instance_uuid))
         if settling.superseded(migration, migrations):
             return answers.told(found, details)
         held = settling.left(self._nova, self._reader.placement, task, migration)
@@ -383,6 +386,21 @@ class NovaExecutor(base.Executor):
             return answers.measured(self._nova, task, reference)
         except api.ApiError as exc:
             raise answers.unread(task, exc) from None
+
+    def trace_late_request(self, task: model.Task, marker: str,
+                           known: Collection[str]) -> model.Task:
+        after = answers.newest_before(task, marker)
+        kind = nova_api.MIGRATION if task.method.cold else nova_api.LIVE_MIGRATION
+        try:
+            migrations = self._nova.migrations(task.instance_uuid)
+        except api.ApiError as exc:
+            raise answers.unread(task, exc) from None
+        newest = max((m for m in migrations if m.id > after and m.type == kind
+                      and m.to_host in (None, task.to_host) and m.uuid not in known),
+                     key=lambda m: (not m.ended, m.to_host is not None, m.id), default=None)
+        if newest is None or newest.from_host is None:
+            return task
+        return dataclasses.replace(task, from_host=newest.from_host)
 
     def confirm(self, task: model.Task, marker: str) -> None:
         self._cold.confirm(task)

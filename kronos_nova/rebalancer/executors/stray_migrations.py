@@ -18,9 +18,12 @@ source, so Nova carries out the late request from wherever the instance is by th
 sent it aborts it.
 """
 
+import dataclasses
+
 from oslo_log import log as logging
 
 from kronos_nova import exception
+from kronos_nova import model
 from kronos_nova.model import TaskState
 from kronos_nova.rebalancer.executors import base
 from kronos_nova.rebalancer.store import api
@@ -30,95 +33,173 @@ LOG = logging.getLogger(__name__)
 
 #: States in which the executor that holds the task watches the migration.
 _WATCHED = (TaskState.SUBMITTING, TaskState.SUBMITTED, TaskState.UNKNOWN)
+#: So many tasks of an instance, the newest, may own a migration.
+_NEWEST_TASKS = 20
+
+
+@dataclasses.dataclass(slots=True)
+class _Request:
+    """A request whose task was lost. ``row``: as it was when it was asked for;
+    ``ends_since``: when a look first found that its migration is under way no more."""
+
+    row: rows.TaskRow
+    since: float
+    has_been_told: bool = False
+    has_been_aborted: bool = False
+    ends_since: float | None = None
 
 
 class StrayMigrations:
     """Those of one executor, until they have ended.
 
     :param seconds: a request without a migration for so long has begun none.
+    :param resets_state: make an instance active again that Nova puts into ERROR because its
+        late migration was aborted.
     """
 
-    def __init__(self, store: api.Store, driver: base.Executor, seconds: float) -> None:
+    def __init__(self, store: api.Store, driver: base.Executor, seconds: float,
+                 resets_state: bool = False) -> None:
         self._store = store
         self._driver = driver
         self._seconds = seconds
-        self._since: dict[str, tuple[rows.TaskRow, float]] = {}
-        self._aborted: set[str] = set()
+        self._resets_state = resets_state
+        self._requests: dict[str, _Request] = {}
 
     def examine(self, row: rows.TaskRow, now: float) -> bool:
         """Read a task again that was lost during its request; True: what Nova may have begun
         is to be aborted.
 
         :param row: as it was when it was asked for, with its marker.
+        :raises StoreError: the database is away.
         """
-        current = self._find_unwanted(row)
-        if current is None:
-            return False
-        LOG.error('Instance %s: task %s: the request to migrate it to %s came too late: the task '
-                  '%s meanwhile. Its migration is aborted, if Nova has begun it.',
-                  row.task.instance_uuid, row.task.task_id, row.task.to_host, current)
-        self._since[row.task.task_id] = row, now
-        return True
+        self.remember(row, now)
+        return self._is_unwanted(row.task.task_id)
+
+    def remember(self, row: rows.TaskRow, now: float) -> None:
+        """Have :meth:`pursue` examine the task: the database could not be read."""
+        self._requests[row.task.task_id] = _Request(row, now)
 
     def pursue(self, now: float) -> None:
-        """Look at each and abort it, until it has ended."""
-        for task_id, (row, since) in list(self._since.items()):
-            if self._find_unwanted(row) is None or self._has_ended(row, since, now):
-                del self._since[task_id]
-                self._aborted.discard(task_id)
+        """Look at each and abort it, until it has ended.
+
+        :raises StoreError: the database is away.
+        """
+        for task_id, request in list(self._requests.items()):
+            if self._is_unwanted(task_id) and self._has_ended(request, now):
+                del self._requests[task_id]
+
+    def close(self, now: float) -> None:
+        """Look at each for the last time, and name those that an operator has to abort.
+
+        :raises StoreError: the database is away.
+        """
+        try:
+            self.pursue(now)
+        finally:
+            for task in (request.row.task for request in self._requests.values()
+                         if request.has_been_told and not request.has_been_aborted):
+                LOG.error('Instance %s: task %s: this executor stops before it could abort a late '
+                          'migration to %s. See openstack server migration list --server %s, and '
+                          'abort it.', task.instance_uuid, task.task_id, task.to_host,
+                          task.instance_uuid)
+
+    def _is_unwanted(self, task_id: str) -> bool:
+        """Forget a request that another executor watches; log the others, once."""
+        request = self._requests[task_id]
+        became = self._find_unwanted(request.row)
+        if became is None:
+            del self._requests[task_id]
+            return False
+        if not request.has_been_told:
+            task, request.has_been_told = request.row.task, True
+            LOG.error('Instance %s: task %s: the request to migrate it to %s came too late: the '
+                      'task %s meanwhile. Its migration is aborted, if Nova has begun it.',
+                      task.instance_uuid, task.task_id, task.to_host, became)
+        return True
 
     def _find_unwanted(self, row: rows.TaskRow) -> str | None:
-        """Tell what became of the task, a verb phrase; None: another executor watches the
-        same move."""
+        """Tell what became of the task, a verb phrase; None: an executor watches the
+        same move, for this task or for another one."""
         current = self._store.task(row.task.task_id)
+        for other in self._store.tasks_of_instance(row.task.instance_uuid, _NEWEST_TASKS):
+            if other.task.state in _WATCHED and other.task.to_host == row.task.to_host:
+                return None
         if current is None:
             return 'was deleted'
         if current.task.state in _WATCHED:
-            if current.task.to_host == row.task.to_host:
-                return None
             return f'went on to {current.task.to_host}'
         return f'became {current.task.state}'
 
-    def _has_ended(self, row: rows.TaskRow, since: float, now: float) -> bool:
-        task, marker = row.task, row.marker or ''
+    def _has_ended(self, request: _Request, now: float) -> bool:
+        task, marker = request.row.task, request.row.marker or ''
         try:
+            known = self._find_known(request.row)
+            # Nova carries the request out from wherever the instance is by now.
+            task = self._driver.trace_late_request(task, marker, known)
             progress = self._driver.look(task, marker)
             if progress.stage is base.Stage.ABSENT:
-                return now - since > self._seconds
+                return now - request.since > self._seconds
+            if progress.reference in known:
+                return True
             if progress.stage in (base.Stage.WAITING, base.Stage.RUNNING):
-                self._abort(row)
+                self._abort(request, task, progress)
                 return False
+            if request.ends_since is None:
+                request.ends_since = now
+            if now - request.ends_since < self._find_patience(progress):
+                return False
+            self._tell_end(task, progress)
         except exception.MigrationError as e:
             LOG.warning('Task %s: its late migration: %s It is tried again.', task.task_id,
                         exception.sentence(e))
             return False
-        if progress.reference in self._find_known(row):
-            return True
+        except exception.StoreError:
+            raise
+        except Exception:
+            LOG.exception('Instance %s: task %s: unexpected error; please report it. Its late '
+                          'migration to %s is not watched any more: look at the migrations of the '
+                          'instance.', task.instance_uuid, task.task_id, task.to_host)
+        return True
+
+    def _find_patience(self, progress: base.Progress) -> float:
+        """How long what a look found may still change."""
+        if progress.stage.terminal or progress.stage is base.Stage.UNCONFIRMED:
+            return progress.patience
+        return progress.patience or self._seconds
+
+    def _tell_end(self, task: model.Task, progress: base.Progress) -> None:
         if progress.stage is base.Stage.COMPLETED:
             LOG.error('Instance %s: task %s: its late migration %s has moved it to %s before it '
                       'could be aborted. Look where the instance belongs.', task.instance_uuid,
                       task.task_id, progress.reference, task.to_host)
         elif progress.stage is base.Stage.UNCONFIRMED:
             LOG.error('Instance %s: task %s: its late cold migration %s waits on %s and cannot be '
-                      'aborted. Revert it: openstack server resize revert %s', task.instance_uuid,
-                      task.task_id, progress.reference, task.to_host, task.instance_uuid)
+                      'aborted. Revert it: openstack server resize revert %s',
+                      task.instance_uuid, task.task_id, progress.reference, task.to_host,
+                      task.instance_uuid)
+        elif progress.broken and not (self._resets_state and self._driver.reset_state(task)):
+            LOG.error('Instance %s: task %s: Nova put it into ERROR when its late migration %s was '
+                      'aborted, and the guest runs on %s. Make it active again: openstack server '
+                      'set --state active %s', task.instance_uuid, task.task_id, progress.reference,
+                      progress.place or task.from_host, task.instance_uuid)
         else:
             LOG.warning('Instance %s: task %s: its late migration %s has ended: %s',
                         task.instance_uuid, task.task_id, progress.reference,
                         progress.detail or progress.stage)
-        return True
 
-    def _find_known(self, row: rows.TaskRow) -> set[str | None]:
-        """Migrations that the task itself tells of."""
-        current = self._store.task(row.task.task_id)
-        if current is None:
-            return {None}
-        return {None, current.reference, *(a.migration_uuid for a in current.attempts)}
+    def _find_known(self, row: rows.TaskRow) -> set[str]:
+        """Migrations that the instance's tasks tell of."""
+        known: set[str | None] = set()
+        for each in self._store.tasks_of_instance(row.task.instance_uuid, _NEWEST_TASKS):
+            known |= {each.reference, *(a.migration_uuid for a in each.attempts)}
+        return {uuid for uuid in known if uuid is not None}
 
-    def _abort(self, row: rows.TaskRow) -> None:
-        task = row.task
-        if task.task_id in self._aborted or not self._driver.abort(task, row.marker or ''):
+    def _abort(self, request: _Request, task: model.Task, progress: base.Progress) -> None:
+        marker = self._driver.bind_marker(request.row.marker or '', progress.reference)
+        if request.has_been_aborted or progress.reference is None:
             return
-        self._aborted.add(task.task_id)
+        if not self._driver.abort(task, marker):
+            return
+        request.has_been_aborted = True
         LOG.warning('Instance %s: task %s: its late migration to %s is being aborted',
                     task.instance_uuid, task.task_id, task.to_host)

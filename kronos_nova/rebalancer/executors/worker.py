@@ -128,7 +128,8 @@ class Worker:
         #: Renews the claims; :meth:`run` starts its thread.
         self.keeper = claim_keeper.ClaimKeeper(
             store, self.name, settings.claim_seconds, clock, monotonic)
-        self._strays = stray_migrations.StrayMigrations(store, driver, settings.absent_seconds)
+        self._strays = stray_migrations.StrayMigrations(
+            store, driver, settings.absent_seconds, settings.reset_state_after_abort)
         self._monotonic = monotonic
         self._services = service_breakers.ServiceBreakers(store, announce, settings.retry_backoff)
         self._stopping = threading.Event()
@@ -187,6 +188,10 @@ class Worker:
         except exception.StoreError as e:
             LOG.warning('Executor %s: its claims are not given back and run out after %g s: %s',
                         self.name, self._settings.claim_seconds, e)
+        try:
+            self._strays.close(self._clock())
+        except exception.StoreError as e:
+            LOG.warning('Executor %s: %s', self.name, e)
 
     def _say(self, there: bool) -> None:
         """In the database, from time to time; for those who look."""
@@ -435,7 +440,7 @@ class Worker:
                 raise exception.HeldUp(
                     instance_uuid=task.instance_uuid,
                     problem='this executor stood still before it could ask for the migration')
-            reference = self._driver.submit(task, may_send)
+            reference: str | None = self._driver.submit(task, may_send)
         except exception.AmbiguousSubmit as e:
             problem = e
         except exception.MigrationError as e:
@@ -446,16 +451,22 @@ class Worker:
             LOG.info('Instance %s: %s migration from %s to %s requested (%s, task %s, request '
                      '%s)', task.instance_uuid, task.method, task.from_host, task.to_host,
                      task.phase, task.task_id, reference)
-            self._services.record_success(service_breakers.WATCHING, self._clock())
-            kept = self._mark(row, TaskState.SUBMITTED, [TaskState.SUBMITTING],
-                              reference=reference)
         if problem is not None:
             LOG.warning('Task %s: %s', task.task_id, problem)
-            kept = self._mark(row, TaskState.UNKNOWN, [TaskState.SUBMITTING], error=str(problem),
-                              error_type=getattr(problem, 'wire_type', None))
-        if not kept:
-            self._strays.examine(row, self._clock())
-        return None
+            fields = {'error': str(problem), 'error_type': getattr(problem, 'wire_type', None)}
+            return self._keep_request(row, TaskState.UNKNOWN, **fields)
+        self._keep_request(row, TaskState.SUBMITTED, reference=reference)
+        return self._services.record_success(service_breakers.WATCHING, self._clock())
+
+    def _keep_request(self, row: rows.TaskRow, state: TaskState, **fields: str | None) -> None:
+        """Commit that Nova was asked. While the database is away nothing tells whether the
+        task is still ours: that is read again when it is back."""
+        try:
+            if not self._mark(row, state, [TaskState.SUBMITTING], **fields):
+                self._strays.examine(row, self._clock())
+        except exception.StoreError:
+            self._strays.remember(row, self._clock())
+            raise
 
     def _mark(self, row: rows.TaskRow, state: TaskState, states: list[TaskState],
               **fields: str | float | None) -> bool:
@@ -501,6 +512,9 @@ class Worker:
             case base.Stage.FAILED if row.error == ABORTING and endings.is_own_abort(
                     row, progress, task.task_id in self._aborted):
                 self._end_aborted(row, progress)
+            case base.Stage.FAILED if endings.is_foreign_abort(row, progress):
+                self._outcomes.end(row, TaskState.CANCELLED, outcomes.CANCELLED_TYPE,
+                                   endings.describe_foreign_abort(row, progress))
             case base.Stage.FAILED:
                 self._outcomes.failed(row, _why(row, progress))
             case base.Stage.CANCELLED if row.error == ABORTING:

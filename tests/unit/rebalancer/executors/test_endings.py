@@ -234,3 +234,28 @@ def test_successor_knows_an_abort_by_what_libvirt_says(bench):
     bench.driver.answers['look'] = [broken('h1', CANCELED)]
     bench.passes(1)
     assert bench.row().error_type == 'MigrationTimeout'
+
+
+@pytest.mark.parametrize('accepted', [False, True])
+def test_abort_that_nova_has_recorded_is_known_without_its_text(bench, accepted):
+    aborting(bench)
+    if not accepted:
+        bench.worker = bench.new_worker('w1', bench.worker._settings)
+    bench.driver.answers['look'] = [dataclasses.replace(broken('h1'), aborted=True)]
+    bench.passes(1)
+    assert bench.row().error_type == 'MigrationTimeout' and 'our own abort' in bench.row().error
+
+
+@pytest.mark.parametrize('place', ['h1', 'h2'])
+def test_abort_by_an_operator_quarantines_nothing_where_the_guest_runs_on(bench, place):
+    bench.driver.answers['look'] = [dataclasses.replace(broken(place), aborted=True)]
+    bench.plan()
+    bench.passes(2)
+    row = bench.row()
+    if place == 'h2':
+        assert row.error_type == exception.InstanceInError.wire_type
+        return
+    assert (row.task.state, row.error_type) == (TaskState.CANCELLED, 'MigrationCancelled')
+    assert 'openstack server set --state active' in row.error and 'runs on h1' in row.error
+    assert bench.store.quarantines(bench.now) == []
+    assert [event for event, _ in bench.told] == ['migration.failed']

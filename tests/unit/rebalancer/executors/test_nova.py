@@ -148,6 +148,55 @@ def test_abort_is_believed_once_the_events_of_its_action_have_ended(
         assert (found.stage, found.patience) == (base.Stage.CANCELLED, patience)
 
 
+@pytest.mark.parametrize(('actions', 'aborted'), [
+    (['live_migration_cancel', 'live-migration'], True),
+    (['reboot', 'live_migration_cancel', 'live-migration'], True),
+    (['live-migration', 'live_migration_cancel', 'live-migration'], False),
+    (['live-migration'], False), ([], False), (None, False)])
+def test_abort_is_known_by_the_actions_of_the_instance(
+        cloud: answers.Answers, actions: list[str] | None, aborted: bool) -> None:
+    path = '/servers/vm/os-instance-actions'
+    cloud.answers[path] = [answers.Response({}, 403) if actions is None else {
+        'instanceActions': [{'action': a, 'request_id': f'r{n}', 'message': None}
+                            for n, a in enumerate(actions)]}]
+    for number in range(3):
+        cloud.answers[f'{path}/r{number}'] = [{'instanceAction': {'events': []}}]
+    found = novas.look(cloud, [[answers.migration(6, status='error')]],
+                       answers.server('vm', status='ERROR'))
+    assert (found.broken, found.aborted) == (True, aborted)
+
+
+def test_whether_it_was_aborted_is_asked_again_when_nova_does_not_answer(
+        cloud: answers.Answers) -> None:
+    cloud.answers['/servers/vm/os-instance-actions'] = [answers.Response({}, 503)]
+    with pytest.raises(exception.ServiceUnavailable):
+        novas.look(cloud, [[answers.migration(6, status='error')]],
+                   answers.server('vm', status='ERROR'))
+
+
+@pytest.mark.parametrize(('migrations', 'source'), [
+    ([], 'host1'),
+    ([answers.migration(5, source_compute='host3')], 'host1'),
+    ([answers.migration(6, source_compute='host3')], 'host3'),
+    ([answers.migration(6, source_compute='host3', dest_compute='host4')], 'host1'),
+    ([answers.migration(6, source_compute='host3', dest_compute=None)], 'host3'),
+    ([answers.migration(6, source_compute='host3', migration_type='migration')], 'host1'),
+    ([answers.migration(6, source_compute='host3', uuid='known')], 'host1'),
+    ([answers.migration(6, source_compute='host3'),
+      answers.migration(7, source_compute='host4', dest_compute=None, status='error')], 'host3')])
+def test_late_request_is_traced_to_the_host_that_it_left(
+        cloud: answers.Answers, migrations: list[dict[str, Any]], source: str) -> None:
+    cloud.answers['/os-migrations'] = [{'migrations': migrations}]
+    found = novas.driver(cloud).trace_late_request(novas.TASK, novas.MARKER, {'known'})
+    assert found == dataclasses.replace(novas.TASK, from_host=source)
+
+
+def test_late_request_is_traced_again_when_nova_does_not_answer(cloud: answers.Answers) -> None:
+    cloud.answers['/os-migrations'] = [answers.Response({}, 503)]
+    with pytest.raises(exception.ServiceUnavailable):
+        novas.driver(cloud).trace_late_request(novas.TASK, novas.MARKER, ())
+
+
 def reset(cloud: answers.Answers, answer: Any = None, **fields: Any) -> bool:
     cloud.answers['/servers/vm'] = [{'server': answers.server('vm', **{
         'status': 'ERROR', 'OS-EXT-STS:power_state': 1, **fields})}]

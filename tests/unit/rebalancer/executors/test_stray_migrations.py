@@ -12,9 +12,12 @@
 
 """A request for a migration that comes too late: not sent, or its migration is aborted."""
 
+import dataclasses
+
 import pytest
 
 from kronos_nova import exception
+from kronos_nova import model
 from kronos_nova.model import TaskState
 from kronos_nova.rebalancer.executors import base
 from tests.unit.rebalancer.executors import benches
@@ -162,3 +165,123 @@ def test_a_request_whose_time_has_passed_is_told_to_the_driver(bench):
     bench.plan(cases.make_task)
     bench.passes()
     assert told == [True, False]
+
+
+def late(bench, **fields):
+    """A late request of a task that has failed meanwhile."""
+    stand_still(bench, 8)
+    bench.plan(lambda p, s: cases.make_task(p, s, max_retries=0, **fields))
+    bench.passes()
+    assert bench.state is TaskState.FAILED
+
+
+def test_late_migration_is_looked_for_wherever_it_comes_from(bench):
+    traced = []
+
+    def trace(task, marker, known):
+        traced.append((marker, known))
+        return dataclasses.replace(task, from_host='h7')
+    bench.driver.trace_late_request = trace
+    real, looked = bench.driver.look, []
+
+    def look(task, marker):
+        looked.append(task.from_host)
+        return real(task, marker)
+    late(bench)
+    bench.driver.look = look
+    bench.passes(2)
+    assert traced == [('marker', set())] * 2 and looked == ['h7'] * 2
+
+
+def test_late_migration_is_aborted_although_the_database_was_away_after_the_request(bench, caplog):
+    real = bench.store.mark
+
+    def mark(*args, **fields):
+        if args[3] is TaskState.SUBMITTED and args[1] == 'w1':
+            bench.store.mark = real
+            raise exception.StoreError(problem='gone', remedy='none')
+        return real(*args, **fields)
+    bench.store.mark = mark
+    stand_still(bench, 8)
+    bench.plan(lambda p, s: cases.make_task(p, s, max_retries=0))
+    with pytest.raises(exception.StoreError):
+        bench.passes()
+    assert bench.steps('abort') == []
+    bench.passes(2)
+    assert bench.steps('abort') == ['h2']
+    assert caplog.text.count('came too late: the task became failed meanwhile') == 1
+
+
+def test_database_that_was_away_leaves_an_own_task_to_its_executor(bench):
+    real = bench.store.mark
+
+    def mark(*args, **fields):
+        if args[3] is TaskState.SUBMITTED:
+            bench.store.mark = real
+            raise exception.StoreError(problem='gone', remedy='none')
+        return real(*args, **fields)
+    bench.store.mark = mark
+    bench.driver.answers['look'] = [base.Stage.RUNNING, base.Stage.COMPLETED]
+    bench.plan(cases.make_task)
+    with pytest.raises(exception.StoreError):
+        bench.passes()
+    bench.now += 10
+    bench.passes(3)
+    assert bench.state is TaskState.COMPLETED and bench.steps('abort') == []
+
+
+def test_migration_that_a_task_tells_of_is_not_aborted(bench):
+    late(bench)
+    attempt = model.Attempt(to_host='h2', started_at=0.0, ended_at=1.0, error_type=None, error=None,
+                            migration_uuid=REFERENCE)
+    row = dataclasses.replace(bench.row(), attempts=(attempt,))
+    bench.store.tasks_of_instance = lambda uuid, limit: [row]
+    bench.passes(3)
+    assert bench.steps('abort') == []
+
+
+def test_migration_that_another_task_watches_is_not_aborted(bench):
+    late(bench)
+    row = dataclasses.replace(bench.row(), task=dataclasses.replace(
+        bench.row().task, task_id='another', state=TaskState.SUBMITTED))
+    bench.store.tasks_of_instance = lambda uuid, limit: [row]
+    bench.passes(3)
+    assert bench.steps('abort') == []
+
+
+def test_defect_of_a_driver_does_not_end_the_passes_of_an_executor(bench, caplog):
+    late(bench)
+    bench.driver.answers['look'] = [KeyError('id')]
+    bench.passes(3)
+    assert caplog.text.count('is not watched any more') == 1
+
+
+@pytest.mark.parametrize('reset', [False, True])
+def test_instance_that_the_abort_left_in_error_is_reset_or_told_of(bench, reset, caplog):
+    bench.worker = bench.new_worker('w1', dataclasses.replace(
+        benches.SETTINGS, reset_state_after_abort=reset))
+    bench.driver.reset_state = lambda task: True
+    late(bench)
+    bench.passes()
+    bench.driver.answers['look'] = [base.Progress(
+        base.Stage.CANCELLED, 'aborted', REFERENCE, patience=30.0), base.Progress(
+        base.Stage.FAILED, 'error', REFERENCE, broken=True, aborted=True, place='h1')]
+    bench.passes(2)
+    assert ('openstack server set --state active' in caplog.text) is not reset
+    assert ('has ended: error' in caplog.text) is reset
+
+
+def test_contradiction_is_no_end_of_a_late_migration_before_it_has_lasted(bench, caplog):
+    late(bench)
+    bench.driver.answers['look'] = [
+        base.Progress(base.Stage.LEFT, 'Nova left it', REFERENCE, patience=300.0),
+        base.Progress(base.Stage.RUNNING, 'running', REFERENCE)]
+    bench.passes(2)
+    assert bench.steps('abort') == ['h2'] and 'has ended' not in caplog.text
+
+
+def test_executor_that_stops_names_what_it_could_not_abort(bench, caplog):
+    late(bench)
+    bench.driver.answers['abort'] = [False]
+    bench.worker.close()
+    assert 'this executor stops before it could abort a late migration to h2' in caplog.text
