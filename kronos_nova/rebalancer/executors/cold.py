@@ -116,7 +116,8 @@ class ColdMigration:
             return base.Progress(base.Stage.ABSENT, 'Nova carries out another migration of it, '
                                                     f'{foreign[-1].uuid}')
         if server.task_state == collector.RESIZE_PREP:
-            return base.Progress(base.Stage.WAITING, 'accepted, not yet recorded')
+            return base.Progress(base.Stage.WAITING, 'accepted, not yet recorded',
+                                 version='not recorded')
         return base.Progress(base.Stage.ABSENT, 'Nova has no migration of ours')
 
     def _finished(self, task: model.Task, migration: nova_api.Migration) -> base.Progress:

@@ -29,8 +29,8 @@ another host, none  anything                     ``cancelled``: others moved it
 either end          SOFT_DELETED, DELETED        ``cancelled``
 ==================  ===========================  ==================================
 
-The same holds for a record that is ``completed`` while the server is still migrating on
-the destination. A server that stays in the task state of a migration keeps its task; the
+The same holds for a record that is over while the server is still migrating on the
+destination. A server that stays in the task state of a migration keeps its task; the
 record then does not change, and an operator ends the task (``kronos task resolve``).
 
 Source: nova.compute.manager, _init_instance and _reset_live_migration (32 to 34).
@@ -66,8 +66,8 @@ def judge_record(task: model.Task, migration: nova_api.Migration,
                  server: model.Instance) -> base.Progress:
     """Return what becomes of the task when this contradiction lasts.
 
-    :param migration: a record of ours that is not over, or that is ``completed`` too early.
-    :param server: has no task state of a migration, unless the record is ``completed``.
+    :param migration: a record of ours that is not over, or that is over too early.
+    :param server: has no task state of a migration, unless the record is over.
     """
     ending, broken = _judge_place(task, server), server.status == ERROR
     where = f'the instance is {server.status} on {server.host or "no host"}'

@@ -276,15 +276,21 @@ class NovaExecutor(base.Executor):
     def _find_ours(self, migrations: list[nova_api.Migration], task: model.Task, after: int,
                    known: str | None) -> nova_api.Migration | None:
         """Our live migration. Until a look has found it, who asked tells it from one that an
-        operator began by hand between the same hosts."""
+        operator began by hand between the same hosts: Nova names the user of the newest."""
         found = answers.ours(migrations, task, after, reference=known)
-        if found is None or known is not None:
+        if found is None or known is not None or any(
+                m.id > found.id and m.type == nova_api.LIVE_MIGRATION for m in migrations):
             return found
-        before = answers.ours([m for m in migrations if m.id < found.id], task, after)
-        if (found.ended and before is None) or answers.asked_by_another(
-                self._nova, task.instance_uuid, nova_api.LIVE_MIGRATION) is None:
+        try:
+            other = answers.asked_by_another(
+                self._nova, task.instance_uuid, nova_api.LIVE_MIGRATION)
+        except api.ApiError:
+            if not found.ended:
+                raise
+            other = None  # Its end does not wait for who asked.
+        if other is None:
             return found
-        return before
+        return answers.ours([m for m in migrations if m.id < found.id], task, after)
 
     def _look(self, task: model.Task, after: int, known: str | None) -> base.Progress:
         migrations = self._nova.migrations(task.instance_uuid)
@@ -296,11 +302,13 @@ class NovaExecutor(base.Executor):
             migrations = self._nova.migrations(task.instance_uuid)
             migration = self._find_ours(migrations, task, after, known)
         if migration is None:
-            return self._absent(migrations, server, after)
+            return self._find_foreign(migrations, task, server, after) or self._absent(
+                migrations, server, after)
         reference = migration.uuid
         match migration.status:
-            case 'completed' if server is not None and server.host == task.to_host and (
-                    server.task_state == collector.MIGRATING):
+            case 'completed' | 'failed' | 'error' if (
+                    server is not None and server.host == task.to_host
+                    and server.task_state == collector.MIGRATING):
                 return endings.judge_record(task, migration, server)
             case 'completed':
                 return base.Progress(base.Stage.COMPLETED, reference=reference)
@@ -328,6 +336,20 @@ class NovaExecutor(base.Executor):
         """How long Nova may still write ERROR after it wrote ``cancelled``."""
         told = answers.said(self._nova, task.instance_uuid, nova_api.LIVE_MIGRATION)
         return endings.PATIENCE if told is None else endings.ERROR_PATIENCE
+
+    @staticmethod
+    def _find_foreign(migrations: list[nova_api.Migration], task: model.Task,
+                      server: model.Instance | None, after: int) -> base.Progress | None:
+        """The end of a task whose move an operator has made by hand; None: no operator
+        has."""
+        found = answers.ours(migrations, task, after)
+        if (found is None or found.status != 'completed' or server is None
+                or endings.judge_record(task, found, server).ending is not base.Stage.COMPLETED):
+            return None
+        return base.Progress(
+            base.Stage.LEFT, f'an operator has moved it to {task.to_host} by migration '
+                             f'{found.uuid}, and Nova has no migration of ours',
+            ending=base.Stage.COMPLETED)
 
     @staticmethod
     def _absent(migrations: list[nova_api.Migration], server: model.Instance | None,

@@ -39,8 +39,10 @@ ALL = (NOVA, PLACEMENT, KEYSTONE)
 WATCHING = (NOVA, KEYSTONE)
 #: So many failures in a row open a breaker: one request may fail for what it asks about.
 FAILURES = 2
-#: A failure within so many seconds of the one before belongs to the same outage.
+#: A failure within so many seconds of the one before belongs to the same outage; where an open
+#: breaker waits for longer, a failure of the next three requests does.
 SAME_OUTAGE = 600.0
+_TRIES = 3
 
 #: Publishes an event of a scope: (event, scope, payload).
 Announce = Callable[[str, str, dict[str, Any]], object]
@@ -66,6 +68,7 @@ class ServiceBreakers:
         self._store = store
         self._announce = announce
         self._seconds = seconds
+        self._same_outage = max(SAME_OUTAGE, _TRIES * seconds)
         self._breakers = {name: _Breaker() for name in ALL}
 
     def record_failure(self, error: exception.ServiceUnavailable, task: model.Task,
@@ -84,7 +87,7 @@ class ServiceBreakers:
                         'use up no retry. It is tried every %.0f s.', service, breaker.reason,
                         self._seconds)
         breaker.until = now + self._seconds
-        if self._store.record_outage(service, now, SAME_OUTAGE, breaker.reason):
+        if self._store.record_outage(service, now, self._same_outage, breaker.reason):
             self._tell(service, breaker.reason, task.aggregate, now)
 
     def record_success(self, services: Collection[str], now: float) -> None:

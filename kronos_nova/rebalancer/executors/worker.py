@@ -382,6 +382,10 @@ class Worker:
         """End an attempt, or have the task wait until a service works again."""
         if isinstance(error, exception.ServiceUnavailable):
             self._services.record_failure(error, row.task, self._clock())
+        elif error.kwargs.get('rule') == retry.GONE or isinstance(
+                error, exception.MigrationFailed | exception.InstanceRefused):
+            # Placement was not asked.
+            self._services.record_success(service_breakers.WATCHING, self._clock())
         elif isinstance(error, exception.PreFlightError | exception.PlacementRejected):
             self._services.record_success(service_breakers.ALL, self._clock())
         self._outcomes.failed(row, error)

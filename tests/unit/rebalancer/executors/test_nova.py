@@ -96,6 +96,28 @@ def test_migration_by_hand_between_the_same_hosts_is_not_ours(cloud: answers.Ans
     assert novas.look(cloud, [[answers.migration(7)]], MIGRATING).stage is base.Stage.ABSENT
 
 
+@pytest.mark.parametrize(('migrations', 'host', 'expected'), [
+    ([answers.migration(7, status='completed')], 'host2',
+     (base.Stage.LEFT, None, base.Stage.COMPLETED)),
+    ([answers.migration(7, status='completed')], 'host3', (base.Stage.ABSENT, None, None)),
+    ([answers.migration(7, status='error', dest_compute=None)], 'host1',
+     (base.Stage.ABSENT, None, None)),
+    # The newest action belongs to the newest migration, and says nothing of ours.
+    ([answers.migration(8, status='completed', dest_compute='host3'),
+      answers.migration(7, status='completed')], 'host3', (base.Stage.COMPLETED, 'm7', None)),
+    ([answers.migration(8, status='completed', dest_compute='host3'),
+      answers.migration(7, status='queued')], 'host3',
+     (base.Stage.LEFT, 'm7', base.Stage.CANCELLED))])
+def test_migration_by_hand_that_is_over_before_a_look_is_not_ours(
+        cloud: answers.Answers, migrations: list[dict[str, Any]], host: str,
+        expected: tuple[Any, ...]) -> None:
+    cloud.user = 'kronos'
+    cloud.answers['/servers/vm/os-instance-actions'] = [{'instanceActions': [
+        {'action': 'live-migration', 'request_id': 'r', 'user_id': 'admin'}]}]
+    found = novas.look(cloud, [migrations], answers.server('vm', host))
+    assert (found.stage, found.reference, found.ending) == expected
+
+
 @pytest.mark.parametrize(('marker', 'reference'), [
     ('no JSON', '29a03a48-e18a-4f82-9f8d-9f1c5686a6a5'),
     ('[]', '58675458-a2c7-4ce7-a9c7-d38fb6e93075'),

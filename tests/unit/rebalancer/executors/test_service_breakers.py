@@ -12,6 +12,8 @@
 
 """An outage of Nova, Placement or Keystone: tasks wait, one executor announces it."""
 
+import dataclasses
+
 import pytest
 
 from kronos_nova import exception
@@ -128,6 +130,38 @@ def test_a_task_past_its_deadline_is_known_to_be_late_during_an_outage(bench):
     bench.now = bench.row().task.deadline
     bench.passes(2)
     assert bench.state is TaskState.UNKNOWN
+
+
+def test_breaker_that_waits_long_announces_one_outage_once(bench):
+    bench.worker = bench.new_worker('w1', dataclasses.replace(
+        benches.SETTINGS, retry_backoff=1200.0))
+    bench.driver.answers['pre_flight'] = [down()]
+    bench.plan(cases.make_task)
+    bench.passes(80, seconds=60)
+    assert len(bench.steps('pre_flight')) > 3
+    assert [event for event, *_ in bench.announced] == ['service.unavailable']
+
+
+def test_instance_that_is_gone_says_nothing_of_placement(bench):
+    """Only Nova was asked about it, so the outage of Placement goes on and is announced once."""
+    bench.plan(*[lambda p, s, n=n: cases.make_task(p, s, from_host=f'a{n}', to_host=f'b{n}')
+                 for n in range(3)])
+    gone = exception.PreFlightError(
+        instance_uuid='i', rule='no-such-instance', problem='it was deleted')
+    bench.driver.answers['pre_flight'] = [
+        *[down('Placement')] * 2, gone, down('Placement')]
+    bench.passes(60)
+    assert [event for event, *_ in bench.announced] == ['service.unavailable']
+
+
+@pytest.mark.parametrize('kind', [exception.MigrationFailed, exception.InstanceRefused])
+def test_refusal_by_nova_closes_its_breaker(bench, kind):
+    bench.driver.answers |= {'pre_flight': [down(), down(), 'marker'],
+                             'submit': [benches.error(kind)]}
+    bench.plan(lambda p, s: cases.make_task(p, s, max_retries=0))
+    bench.passes(12)
+    assert bench.state is TaskState.FAILED
+    assert [q for q in bench.store.quarantines(bench.now) if q.kind == 'service'] == []
 
 
 def test_a_clock_that_was_set_back_does_not_keep_a_breaker_open(bench):
