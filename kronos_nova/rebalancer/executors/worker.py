@@ -228,8 +228,8 @@ class Worker:
         return self._clock()
 
     def _has_clock_jumped(self) -> bool:
-        """Whether nothing may end by the clock: the database's has just jumped."""
-        return self._database_clock is not None and self._database_clock.jump is not None
+        """Whether nothing may end by the clock: the database's may have just jumped."""
+        return self._database_clock is not None and not self._database_clock.may_end()
 
     def _find_hold(self, now: float) -> str | None:
         """Return why no migration may begin, whatever the database says."""
@@ -400,6 +400,7 @@ class Worker:
     def _ask(self, row: rows.TaskRow, marker: str) -> None:
         """Nova, under a committed ``submitting``."""
         task = row.task
+        self.keeper.note_step()
         try:
             self._driver.log_in(task)
         except exception.MigrationError as e:

@@ -30,7 +30,8 @@ LOG = logging.getLogger(__name__)
 READ_SECONDS = 5.0
 #: Clocks that differ by more (seconds) are wrong: nothing begins.
 SKEW_SECONDS = 30.0
-#: A jump of the database's clock that has lasted for so long (seconds) is believed.
+#: A jump of the database's clock that has lasted for so long (seconds) is believed, and so is
+#: that clock where this machine's differs: which of the two is wrong is not known before.
 JUMP_SECONDS = 300.0
 
 
@@ -50,6 +51,8 @@ class DatabaseClock:
         self._read_at = float('-inf')
         self._jump: float | None = None
         self._jumped_at = 0.0
+        #: Since when this machine's clock differs, in monotonic time; None: it does not.
+        self._differs_since: float | None = None
 
     def __call__(self) -> float:
         """Return the time; before the first reading that of this machine."""
@@ -59,6 +62,12 @@ class DatabaseClock:
     def jump(self) -> float | None:
         """Seconds by which the database's clock has jumped, not believed yet; None: none."""
         return self._jump
+
+    def may_end(self) -> bool:
+        """Return whether work may be cancelled or aborted by this time."""
+        return self._jump is None and (
+            self._differs_since is None
+            or self._monotonic() - self._differs_since >= JUMP_SECONDS)
 
     def synchronise(self) -> bool:
         """Read the database's clock, unless that was done a moment ago.
@@ -72,7 +81,15 @@ class DatabaseClock:
             return False
         now = self._read()
         after = self._read_at = self._monotonic()
-        base = now - (before + after) / 2
+        has_jumped = self._follow(now - (before + after) / 2, after)
+        if abs(self._wall() - self()) <= SKEW_SECONDS:
+            self._differs_since = None
+        elif self._differs_since is None:
+            self._differs_since = self._jumped_at if has_jumped else after
+        return has_jumped
+
+    def _follow(self, base: float, after: float) -> bool:
+        """Take a reading over, or hold it back as a jump."""
         ahead = 0.0 if self._base is None else base - self._base
         if abs(ahead) <= SKEW_SECONDS:
             self._base, self._jump = base, None

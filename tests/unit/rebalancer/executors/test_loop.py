@@ -421,6 +421,9 @@ def test_what_was_not_begun_in_time_by_the_database_ends_by_any_executor(bench):
     clocks.machine = -86400.0
     bench.now += rows.BEGIN_WITHIN + 1
     clocks.passes()
+    assert bench.state is TaskState.QUEUED, 'which clock is wrong is not known yet'
+    bench.now += database_clock.JUMP_SECONDS
+    clocks.passes()
     assert (bench.state, bench.row().error_type) == (TaskState.CANCELLED, 'TaskExpired')
 
 
@@ -435,6 +438,18 @@ def test_a_jump_of_the_databases_clock_cancels_nothing_before_it_has_lasted(benc
     bench.now += database_clock.JUMP_SECONDS
     clocks.passes()
     assert bench.state is TaskState.CANCELLED
+
+
+def test_executor_that_starts_while_the_databases_clock_is_wrong_cancels_nothing(bench):
+    bench.plan()
+    clocks = Clocks(bench)
+    clocks.database, clocks.machine = 86400.0, -86400.0  # another machine's
+    clocks.passes()
+    assert bench.state is TaskState.QUEUED
+    clocks.database = clocks.machine = 0.0
+    bench.now += database_clock.READ_SECONDS
+    clocks.passes()
+    assert bench.state is TaskState.QUEUED
 
 
 @pytest.mark.parametrize('state', [TaskState.CLAIMED, TaskState.SUBMITTED, TaskState.UNKNOWN])

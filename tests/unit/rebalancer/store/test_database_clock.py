@@ -119,8 +119,32 @@ def test_a_jump_of_the_database_is_believed_when_it_lasts(times, seconds, caplog
     times.advance(1)
     assert times.synchronise() is True
     assert times.clock() == times.database and times.clock.jump is None
-    assert times.clock.find_problem() is None
+    assert times.clock.find_problem() is None and times.clock.may_end()
     assert f'jumped by {seconds:+d} s' in caplog.text
+
+
+@pytest.mark.parametrize('clock', ['database', 'wall'])
+def test_clocks_that_differ_at_a_start_end_nothing_before_that_has_lasted(clock):
+    """A process that starts while the database's clock is wrong has seen no jump."""
+    times = Times()
+    setattr(times, clock, cases.NOW + 3600)
+    times.clock.synchronise()
+    assert times.clock.jump is None and not times.clock.may_end()
+    times.advance(JUMP - 1)
+    assert not times.synchronise() and times.clock.may_end()
+    assert times.clock.find_problem() is not None, 'nothing begins'
+
+
+def test_clocks_that_agree_again_count_anew(times):
+    times.wall += 3600
+    times.synchronise()
+    times.advance(JUMP - 10)
+    times.wall -= 3600
+    times.synchronise()
+    assert times.clock.may_end()
+    times.wall += 3600
+    times.synchronise()
+    assert not times.clock.may_end()
 
 
 def test_a_jump_that_is_taken_back_leaves_no_trace(times):
