@@ -250,7 +250,8 @@ class Flight:
     ``to_host`` is None until the scheduler has chosen. The instance counts
     at both ends, and at the ``alternates`` where a task may end instead.
     ``scope``: of the plan that a task is from; None for anybody else's, and where
-    it is not known (an old snapshot).
+    it is not known (an old snapshot). ``slotless``: Nova has long not changed the migration
+    of this task, which uses up no budget any more.
     """
 
     instance_uuid: str
@@ -259,6 +260,7 @@ class Flight:
     source: str = 'nova'
     alternates: tuple[str, ...] = ()
     scope: str | None = None
+    slotless: bool = False
 
 
 #: Status of a service of which Nova knows the name alone, as its cell does not answer.

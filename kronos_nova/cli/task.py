@@ -189,7 +189,8 @@ class CancelTask(_database.DatabaseCommand):
                     path='command line', field=uuid, problem=(
                         'there is no such task' if row is None else f'it is {row.task.state}'),
                     remedy='kronos task list shows what is not over. What Nova has been asked '
-                           'for is aborted there: openstack server migration abort')
+                           'for is aborted there: openstack server migration abort. When Nova '
+                           'refuses that, kronos task show has the next step')
             for task in ended:
                 sys.stdout.write(f'Task {task.task_id} of instance {task.instance_uuid} is '
                                  'cancelled.\n')

@@ -120,7 +120,7 @@ def busy(flights: Iterable[model.Flight], cluster: model.Cluster) -> int:
     """How many of these use up the budget of the cluster's scope: tasks of its plans, also
     when their hosts have gone to another scope since, and those off a host that it has now.
     """
-    return sum(1 for f in flights if f.source == 'task' and (
+    return sum(1 for f in flights if f.source == 'task' and not f.slotless and (
         f.scope == cluster.scope or f.from_host in cluster.scope_hosts))
 
 

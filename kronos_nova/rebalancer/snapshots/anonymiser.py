@@ -126,7 +126,7 @@ class _Anonymiser:
                 disabled_reason=_reason, forced_down=_same)),
             schema.MIGRATIONS: _each(_record(
                 instance_uuid=ident, from_host=host, to_host=_maybe(host), source=_same,
-                alternates=_each(host), scope=_maybe(scope))),
+                alternates=_each(host), scope=_maybe(scope), slotless=_same)),
             schema.PROVIDERS: _mapping(host, _maybe(_record(
                 **provider, nested=_each(_record(**provider)), sharing=_each(ident)))),
             schema.SHARING: _each(_record(**provider)),

@@ -161,7 +161,7 @@ class _Reader:
     def _flights(self) -> tuple[model.Flight, ...]:
         return tuple(
             model.Flight(r.instance_uuid, r.from_host, r.to_host, r.source, tuple(r.alternates),
-                         r.scope)
+                         r.scope, r.slotless)
             for r in self._optional(schema.MIGRATIONS, list[schema.Migration], []))
 
     def _with_claims(self, instances: dict[str, model.Instance]) -> dict[str, model.Instance]:

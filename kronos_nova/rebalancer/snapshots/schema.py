@@ -114,6 +114,7 @@ class Migration(_Record):
     source: Literal['nova', 'task'] = 'nova'
     alternates: list[Name] = []
     scope: Name | None = None
+    slotless: bool = False
 
 
 class Inventory(_Record):

@@ -436,9 +436,11 @@ class Store:
         """Every live task of the cloud, as a move that may be under way; and what swaps that
         are not over keep free."""
         def step(connection: sa.Connection) -> tuple[model.Flight, ...]:
+            now = float(connection.scalar(sa.select(self._now())) or 0.0)
             return swaps.held(connection, [
                 model.Flight(row.task.instance_uuid, row.task.from_host, row.task.to_host,
-                             'task', row.task.alternates, row.task.aggregate)
+                             'task', row.task.alternates, row.task.aggregate,
+                             rows.has_lost_slots(row.doubt, row.doubt_since, now))
                 for row in tasks.in_states(connection, states, None, None)])
         return self._read(step)
 

@@ -996,6 +996,7 @@ def test_a_task_uses_up_the_budget_of_its_scope_when_its_host_has_gone_to_anothe
 
 @pytest.mark.parametrize(('flight', 'counts'), [
     (model.Flight(A0, 'a', 'b', 'task', (), 'rack'), True),
+    (model.Flight(A0, 'a', 'b', 'task', (), 'rack', slotless=True), False),
     (model.Flight(A0, 'a', 'b', 'task', (), 'other'), True),
     (model.Flight(A0, 'a', 'b', 'task'), True),
     (model.Flight(A0, 'z', 'b', 'task', (), 'rack'), True),

@@ -105,6 +105,8 @@ def test_no_slot_is_held_for_ever_by_a_record_that_does_not_change(bench):
     row = bench.row()
     assert doubts.said(row) == doubts.UNCHANGED and not row.task.state.terminal
     assert bench.driver.known.slotless == {row.task.instance_uuid}
+    assert {f.instance_uuid: f.slotless for f in bench.store.flights()} == {
+        row.task.instance_uuid: True, other.instance_uuid: False}, 'it uses up no budget'
     assert [f.instance_uuid for f in bench.driver.known.flights] == [row.task.instance_uuid], (
         'both hosts are still charged')
     said = decisions.Said('me@here', 'lost')
