@@ -15,6 +15,8 @@
 import collections
 from typing import Any, TYPE_CHECKING
 
+import oslo_messaging
+
 from kronos_nova import exception
 from kronos_nova import model
 from kronos_nova.rebalancer import messages
@@ -39,13 +41,20 @@ class Broker:
         self.told: collections.Counter[tuple[str, str, int]] = collections.Counter()
 
     def cast(self, task: model.Task) -> None:
-        self._send('wake', messages.to_wire(task))
+        if not self.run.outage.meet_broker():
+            self._send('wake', messages.to_wire(task))
 
     def announce(self, event: str, scope: str, payload: dict[str, Any]) -> None:
+        self._deliver()
         self.run.outage.announced(payload['service'])
         self.run.judge_told()
 
+    def _deliver(self) -> None:
+        if self.run.outage.meet_broker():
+            raise oslo_messaging.MessageDeliveryFailure('the broker is away')
+
     def notify(self, event: str, result: model.Result) -> None:
+        self._deliver()
         self.told[result.task_id, event, result.retry_count] += 1
         self.run.judge_told()
         self._send(event, messages.to_payload(result))

@@ -24,8 +24,9 @@ MEMORY_MB = 16384
 #: What an instance uses, in cores.
 LOADS = 0.3, 3.0
 #: Nova's statuses of a migration that is over.
-ENDED = frozenset({'completed', 'failed', 'error', 'cancelled', 'confirmed', 'reverted'})
-LIVE, COLD, RESIZE = 'live-migration', 'migration', 'resize'
+ENDED = frozenset({'completed', 'failed', 'error', 'cancelled', 'confirmed', 'reverted',
+                   'done'})
+LIVE, COLD, RESIZE, EVACUATION = 'live-migration', 'migration', 'resize', 'evacuation'
 #: So many seconds after a live migration Nova's scheduler learns what has gone.
 SYNC = 15.0
 
@@ -84,6 +85,14 @@ class Migration:
     type: str = LIVE
     #: The instance's status before a cold migration or resize.
     before: str = 'ACTIVE'
+    #: The task whose executor stood still in its request, which came too late.
+    late: str = ''
+    #: Nova goes on with it, and will for ever.
+    endless: bool = False
+    #: Nova works on it no more, and does not say so.
+    left: bool = False
+    #: Nova has accepted an abort by us.
+    aborted: bool = False
 
     @property
     def ended(self) -> bool:
@@ -159,7 +168,7 @@ class Cloud:
                 '_unassigned_': [h for h in self.hosts if h not in inside]}
 
     def active(self) -> list[Migration]:
-        return [m for m in self.migrations if not m.ended]
+        return [m for m in self.migrations if not m.ended and not m.left]
 
     def ours(self) -> list[Migration]:
         return [m for m in self.active() if m.task_id]

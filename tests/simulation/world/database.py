@@ -31,6 +31,7 @@ import sqlalchemy.event
 from kronos_nova.rebalancer.store import api
 from kronos_nova.rebalancer.store import database
 from tests.fixtures import stores
+from tests.simulation.world import outages
 from tests.simulation.world import settings
 
 if TYPE_CHECKING:
@@ -164,6 +165,12 @@ class Store(api.Store):
         process, run = self._process, self._world
         process.may_freeze()
         step = self._overlapped(step, begin)
+        outage = run.outage.meet_database(process)
+        if outage in (outages.HANGS, outages.FAILS_OVER):
+            return super()._run(_refuse, begin=begin)
+        if outage and begin:
+            return super()._run(lambda c: _with_pragma(c, step, 'query_only', 'ON', 'OFF'),
+                                begin=begin)
         if not run.faults.active:
             found = super()._run(step, begin=begin)
         elif begin:
@@ -178,9 +185,7 @@ class Store(api.Store):
         if not self._world.faults.hit('database is away'):
             return step
 
-        def lost(connection: sa.Connection) -> Any:
-            raise _lost()
-        return lost
+        return _refuse
 
     def _write(self, step: Callable[[sa.Connection], Any]) -> Any:
         process, run, hit = self._process, self._world, self._world.faults.hit
@@ -218,6 +223,10 @@ class Store(api.Store):
                 raise _lost()
         process.may_freeze()
         return found
+
+
+def _refuse(_connection: sa.Connection) -> Any:
+    raise _lost()
 
 
 def _with_pragma(connection: sa.Connection, step: Callable[[sa.Connection], Any], name: str,

@@ -21,6 +21,14 @@ import random
 
 from tests.simulation.world import outages
 
+#: As a fault in ``only``, for runs whose executors abort at the deadline.
+ABORTS = 'executors abort at the deadline'
+#: The statuses in which Nova can leave a live migration when its nova-compute is killed, its
+#: host never returns or an administrator resets the state of its instance.
+LEFT = ('accepted', 'queued', 'preparing', 'running', 'post-migrating')
+#: What users and operators do to an instance that is to move or moves.
+MID_MOVE = ('user resizes', 'user rebuilds', 'user shelves', 'user deletes',
+            'operator evacuates')
 #: Fault -> chance each time that it could happen.
 FAULTS = {
     # A process is gone: nothing after it runs. Drawn at each transaction that writes.
@@ -71,6 +79,9 @@ FAULTS = {
     'POST gets 400': 0.1,
     'POST gets 403': 0.1,
     'POST gets 409': 0.1,
+    # An executor stands still for minutes while its request is under way.
+    'executor freezes before its POST arrives': 0.5,
+    'executor freezes after its POST arrived': 0.4,
     # The confirmation of a cold migration.
     'confirmation gets 409': 0.4,
     'confirmation is lost on its way back': 0.4,
@@ -86,6 +97,14 @@ FAULTS = {
     'migration is refused for what the instance is': 0.06,
     'migration leaves its allocations for a while': 0.5,
     'migration leaves its allocations': 0.1,
+    # A migration of which nothing comes any more. Drawn at each of ours.
+    'Nova loses a request that it accepted': 0.15,
+    'migration never ends': 0.25,
+    **{f'Nova leaves a migration in {status}': 0.2 for status in LEFT},
+    # The abort of a live migration. Drawn at each.
+    'abort puts the instance into ERROR': 0.5,
+    'abort has no effect': 0.3,
+    'abort gets 409': 0.2,
     # Prometheus. Drawn at each cycle's questions.
     'Prometheus is down': 0.3,
     'Prometheus gives stale samples': 0.3,
@@ -122,6 +141,8 @@ FAULTS = {
     'operator confirms a cold migration': 0.3,
     'operator reverts a cold migration': 0.3,
     'host goes down': 0.01,
+    # Actions on an instance that has a task. Drawn at each step in which there is one.
+    **{f'{action} an instance in mid-move': 0.15 for action in MID_MOVE},
 }
 
 #: A run has each fault with this chance.
@@ -132,10 +153,41 @@ PRESENT_OF = {'instance is stopped from the beginning': 0.5, 'confirmation gets 
               'executor crashes before a confirmation': 0.5,
               'executor crashes after a confirmation': 0.5,
               'operator confirms a cold migration': 0.5,
-              'operator reverts a cold migration': 0.5}
+              'operator reverts a cold migration': 0.5,
+              'abort puts the instance into ERROR': 0.5, 'abort has no effect': 0.5,
+              'abort gets 409': 0.5}
 
 #: Drawn from a chance of their own: what else happens does not depend on them.
 APART = ('clock of an executor steps far', 'clock of an executor drifts')
+#: Drawn from a chance for each by itself.
+ALONE = frozenset({
+    'executor freezes before its POST arrives', 'executor freezes after its POST arrived',
+    'Nova loses a request that it accepted', 'migration never ends',
+    'abort puts the instance into ERROR', 'abort has no effect', 'abort gets 409',
+    *(f'Nova leaves a migration in {status}' for status in LEFT),
+    *(f'{action} an instance in mid-move' for action in MID_MOVE)})
+
+#: Faults that can happen at a request for a migration or after it only: a run has one or two.
+#: Some of them need others.
+AT_REQUESTS: dict[str, tuple[str, ...]] = {
+    name: () for name in FAULTS
+    if name.startswith(('POST ', 'migration ', 'Nova leaves ', 'executor freezes before',
+                        'executor freezes after'))
+    or name in ('executor crashes before a POST', 'executor crashes after a POST',
+                'Nova loses a request that it accepted')}
+AT_REQUESTS |= {
+    'migration leaves its allocations': ('migration fails',),
+    'migration leaves its allocations for a while': ('migration fails',)}
+AT_REQUESTS |= {name: (ABORTS, 'migration never ends')
+                for name in FAULTS if name.startswith('abort ')}
+#: Faults of cold migrations: a run of stopped instances and a drain has two of them.
+OF_COLD = ('confirmation gets 409', 'confirmation is lost on its way back',
+           'executor crashes before a confirmation', 'executor crashes after a confirmation',
+           'operator confirms a cold migration', 'operator reverts a cold migration')
+STOPPED = 'instance is stopped from the beginning'
+#: A run is one of stopped instances, or has more faults at its requests, with this chance; then
+#: these faults strike with the other.
+COLD, REQUESTS, OFTEN = 0.2, 0.7, 0.5
 
 
 class Faults:
@@ -145,21 +197,40 @@ class Faults:
                  only: frozenset[str] | None = None, seed: int = 0) -> None:
         self._rng = rng
         self.apart = random.Random(f'apart {seed}')
+        self._alone = {name: random.Random(f'{name} {seed}') for name in ALONE}
         self._counts = counts
         self.present = only if only is not None else frozenset(
             name for name in FAULTS
             if self._chance(name).random() < PRESENT_OF.get(name, PRESENT))
+        #: Chances of this run that differ from those of the table.
+        self._often: dict[str, float] = {}
+        #: Its instances are stopped, and a host is to be drained.
+        self.cold = False
         if only is None:
             self.present |= outages.draw(random.Random(f'outages {seed}'))
+            self._crowd(random.Random(f'crowd {seed}'))
         self.active = True
 
+    def _crowd(self, rng: random.Random) -> None:
+        """Give the run more of what few runs can have."""
+        self.cold = rng.random() < COLD
+        if self.cold:
+            chosen = [STOPPED, *rng.sample(OF_COLD, 2)]
+        elif rng.random() < REQUESTS:
+            chosen = rng.sample(sorted(AT_REQUESTS), rng.choice([1, 2]))
+            chosen += [other for name in chosen for other in AT_REQUESTS[name]]
+        else:
+            chosen = []
+        self.present |= set(chosen)
+        self._often = dict.fromkeys(chosen, OFTEN)
+
     def _chance(self, name: str) -> random.Random:
-        return self.apart if name in APART else self._rng
+        return self._alone.get(name) or (self.apart if name in APART else self._rng)
 
     def hit(self, name: str) -> bool:
         """Whether it happens now."""
         if self.active and name in self.present and (
-                self._chance(name).random() < FAULTS[name]):
+                self._chance(name).random() < self._often.get(name, FAULTS[name])):
             self._counts[name] += 1
             return True
         return False

@@ -445,6 +445,17 @@ def error_is_left_alone(run: 'runs.Run') -> Found:
     return None
 
 
+def own_abort_is_forgiven(run: 'runs.Run') -> Found:
+    """No instance is quarantined for ever for an abort of ours."""
+    for migration in run.cloud.migrations:
+        uuid = migration.instance_uuid
+        if migration.aborted and migration.task_id and records.forever(run.raw, uuid) and not any(
+                m.instance_uuid == uuid and (m.end == 'ERROR' or m.left)
+                for m in run.cloud.migrations):
+            return f'instance {uuid} is quarantined for ever after our abort of {migration.uuid}'
+    return None
+
+
 def every_attempt_is_listed(run: 'runs.Run') -> Found:
     """Each migration that Nova began for a task is an attempt of it."""
     for migration in run.cloud.migrations:
@@ -485,12 +496,33 @@ def both_or_neither(run: 'runs.Run') -> Found:
     return None
 
 
+def no_slot_is_held_for_ever(run: 'runs.Run') -> Found:
+    """A record that Nova does not change holds a slot for an hour at most."""
+    hang = {task.task_id for task, _since in run.standstills.stuck()}
+    for task in run.tasks.values():
+        if task.state not in TERMINAL and task.task_id not in hang:
+            return (f'task {task.task_id} of {task.instance} stays {task.state} beside what Nova '
+                    f'left: {task.error}')
+    return None
+
+
+def late_requests_are_said(run: 'runs.Run') -> Found:
+    """An executor that stood still in its request says that the request came too late."""
+    for late in run.standstills.late:
+        if late.process.name == late.name and not run.was_said_late(late.task_id):
+            return (f'the request of task {late.task_id} of {late.instance} came too late, and '
+                    f'{late.name} does not say so')
+    return None
+
+
 def ordered_work_is_kept(run: 'runs.Run') -> Found:
     """No task is cancelled as too old: a run without an outage is shorter than that takes."""
     if run.outage.service:
         return None
+    waited = run.standstills.since > float('-inf')  # for a slot, for up to an hour
     found = run.raw.execute(
-        "SELECT task_id FROM task WHERE error LIKE 'It was not begun in time%'").fetchone()
+        "SELECT task_id FROM task WHERE error LIKE 'It was not begun in time%' "
+        "AND NOT (? AND phase IN ('spread', 'pack'))", (waited,)).fetchone()
     return f'task {found[0]} was cancelled before its time' if found else None
 
 
@@ -512,7 +544,8 @@ def ordered_work_is_not_lost(run: 'runs.Run') -> Found:
 
 AT_END: tuple[Callable[['runs.Run'], Found], ...] = (
     every_task_ends, table_tells_the_truth, error_is_left_alone, every_attempt_is_listed,
-    every_hook_is_ended, both_or_neither, ordered_work_is_kept, ordered_work_is_not_lost)
+    every_hook_is_ended, both_or_neither, ordered_work_is_kept, ordered_work_is_not_lost,
+    own_abort_is_forgiven, late_requests_are_said)
 
 #: Judged where they can be seen; see Run.judge.
 ELSEWHERE = ('messages_change_nothing', 'no_defect')
@@ -521,7 +554,8 @@ ELSEWHERE = ('messages_change_nothing', 'no_defect')
 def names() -> list[str]:
     return [f.__name__ for f in (
         *AFTER_COMMIT, *AFTER_PLAN, *AT_REQUEST, *AT_HOOK, *AT_ACCEPTANCE,
-        told_once, destination_is_legal, once_moved, *AT_END)] + list(ELSEWHERE)
+        told_once, destination_is_legal, once_moved, no_slot_is_held_for_ever,
+        *AT_END)] + list(ELSEWHERE)
 
 
 def _over(run: 'runs.Run', flying: list[tuple[str, str, str]], what: str) -> Found:

@@ -25,6 +25,7 @@ from keystoneauth1 import exceptions as ks_exceptions
 from urllib3 import exceptions as urllib3_exceptions
 
 from tests.simulation.world import cloud
+from tests.simulation.world import standstills
 
 if TYPE_CHECKING:
     from tests.simulation.world import processes
@@ -206,7 +207,7 @@ class Compute(_Proxy):
         return Response({'instanceActions': [
             {'action': {cloud.COLD: 'migrate', cloud.RESIZE: 'resize'}.get(kind, kind),
              'request_id': f'req-{kind}', 'message': 'Error',
-             'user_id': 'kronos' if m.task_id else 'operator'}
+             'user_id': 'kronos' if m.task_id or m.late else 'operator'}
             for kind, m in sorted(asked.items(), key=lambda e: -e[1].id)]})
 
     def _action(self, params: dict[str, Any], uuid: str, request: str) -> Response:
@@ -231,15 +232,30 @@ class Compute(_Proxy):
 
     def request(self, path: str, method: str, json: dict[str, Any] | None = None,
                 **_rest: Any) -> Response:
-        """os-migrateLive, migrate and confirmResize, and what a network makes of them; nothing
-        is aborted by this world's configuration."""
-        assert method == 'POST' and json is not None, (method, path)
+        """os-migrateLive, migrate, confirmResize, os-resetState and the abort of a live
+        migration, and what a network makes of them."""
         uuid = path.split('/')[2]
+        if method == 'DELETE':
+            return self._abort(uuid, int(path.split('/')[4]))
+        assert method == 'POST' and json is not None, (method, path)
         [action] = json
         if action == 'confirmResize':
             return self._confirm(uuid)
+        if action == 'os-resetState':
+            self.cloud.instances[uuid].status = json[action]['state'].upper()
+            self.run.counts['states reset after an abort'] += 1
+            return Response(None, 202)
         return self._migrate(uuid, json[action]['host'],
                              cloud.COLD if action == 'migrate' else cloud.LIVE)
+
+    def _abort(self, uuid: str, number: int) -> Response:
+        status = self.run.outage.meet('Nova', self.process)
+        if status is None:
+            status, said = self.run.standstills.abort(uuid, number)
+            if status < 300:
+                return Response(None, status)
+            return error(status, said)
+        return error(status)
 
     def _confirm(self, uuid: str) -> Response:
         hit = self.run.faults.hit
@@ -276,7 +292,10 @@ class Compute(_Proxy):
         if hit('POST arrives late'):
             run.nova.later(uuid, host, kind)
             raise ks_exceptions.ConnectTimeout('no answer')
-        response = run.nova.migrate(uuid, host, kind)
+        task = run.task_of(uuid)
+        run.standstills.freeze(process, standstills.BEFORE)
+        response = run.nova.migrate(uuid, host, kind, task, process)
+        run.standstills.freeze(process, standstills.AFTER)
         if hit('executor crashes after a POST'):
             process.crash()
         if hit('POST is lost on its way back'):
@@ -350,8 +369,14 @@ class Nova:
     def waits(self) -> bool:
         return bool(self._late)
 
-    def migrate(self, uuid: str, host: str, kind: str) -> Response:
-        return self._accept(uuid, host, self.run.task_of(uuid), kind)
+    def migrate(self, uuid: str, host: str, kind: str, task: tuple[str, str, int],
+                process: 'processes.Process') -> Response:
+        """:param task: whose request it was when it was sent, see Run.task_of."""
+        late = self.run.standstills.is_late(task, host)
+        response = self._accept(uuid, host, ('', '', 0) if late else task, kind)
+        if late and response.status_code == 202:
+            self.run.standstills.note_late(task[0], process, self.cloud.migrations[-1])
+        return response
 
     def _accept(self, uuid: str, host: str, task: tuple[str, str, int], kind: str) -> Response:
         """202 says no more than that the request is understood."""
@@ -364,6 +389,8 @@ class Nova:
         assert instance.host is not None
         task_id, scope, known = task
         instance.task_state = 'migrating' if kind == cloud.LIVE else 'resize_prep'
+        if self.run.standstills.loses(instance, task):
+            return Response(None, 202)
         self.cloud.migrations.append(cloud.Migration(
             len(self.cloud.migrations) + 1, self.cloud.uuid(), uuid, instance.host, host,
             task_id, scope, known, ends_at=self.run.now + self.run.rng.uniform(0, 3),
@@ -450,6 +477,8 @@ class Nova:
         migration.status, migration.before = 'running', instance.status
         if migration.type != cloud.LIVE:
             migration.status, instance.task_state = 'migrating', 'resize_migrating'
+        if self.run.standstills.strike(migration, instance):
+            return
         hit = self.run.faults.hit
         for name, end in (('migration fails', 'failed'), ('migration is cancelled', 'cancelled'),
                           ('migration ends with the instance in ERROR', 'ERROR'),

@@ -10,7 +10,7 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""Nova, Placement or Keystone does not work for an hour, and tokens expire.
+"""A service does not work for an hour, and tokens expire.
 
 An outage draws of its own chance: what else happens in a run does not hang on it.
 """
@@ -35,10 +35,18 @@ OUTAGES = {
     f'{service} {what} for an hour': (service, kind)
     for service in ('Nova', 'Placement', 'Keystone')
     for what, kind in (('answers 503', 503), ('answers 401', 401), ('hangs', None))}
+#: What the database does meanwhile, by the name of the fault.
+HANGS, FAILS_OVER, READ_ONLY = (
+    f'database {what} for an hour' for what in ('hangs', 'fails over', 'is read-only'))
+BROKER = 'broker is away for an hour'
+OUTAGES |= dict.fromkeys((HANGS, FAILS_OVER, READ_ONLY), ('database', None))
+OUTAGES[BROKER] = 'broker', None
+#: A daemon waits so long for a database that says nothing.
+DATABASE_TIMEOUT = 20.0
 EXPIRED = 'Keystone lets tokens expire'
 NAMES = (*OUTAGES, EXPIRED)
 #: A run has one of the outages with this chance, and expiring tokens with the other.
-PRESENT, EXPIRING = 0.03, 0.1
+PRESENT, EXPIRING = 0.4, 0.1
 
 
 def draw(rng: random.Random) -> frozenset[str]:
@@ -60,6 +68,29 @@ class Outage:
         self.ends = self.begins + SECONDS if present else float('-inf')
         self._tokens: dict[str, float] = {}
         self._told: list[tuple[float, str]] = []
+        self._met = False
+
+    def meet_database(self, process: 'processes.Process') -> str:
+        """Return what the database does now, one of the faults; empty: it works."""
+        if self.service != 'database' or not self.lasts:
+            return ''
+        self._count()
+        if self._name == HANGS:
+            process.wait(DATABASE_TIMEOUT)
+        return self._name
+
+    def meet_broker(self) -> bool:
+        """Return whether the broker is away."""
+        if self.service != 'broker' or not self.lasts:
+            return False
+        self._count()
+        return True
+
+    def _count(self) -> None:
+        """Count an outage once, and each request that met one."""
+        self._run.counts[self._name] += not self._met
+        self._met = True
+        self._run.counts['requests that met an outage'] += 1
 
     @property
     def lasts(self) -> bool:
@@ -69,7 +100,7 @@ class Outage:
         """Fail as the service does now; return the status that it answers, None: it works."""
         if not self.lasts or service != self.service:
             return None
-        self._run.counts[self._name] += 1
+        self._count()
         if self._kind is None:
             process.wait(TIMEOUT)
             raise ks_exceptions.ConnectTimeout('no answer')

@@ -12,10 +12,13 @@
 
 """What operators and users do while the rebalancer works."""
 
+import random
 from typing import TYPE_CHECKING
 
 from kronos_nova import exception
 from tests.simulation.world import cloud
+from tests.simulation.world import invariants
+from tests.simulation.world import records
 from tests.simulation.world import settings
 
 if TYPE_CHECKING:
@@ -28,6 +31,8 @@ class People:
         self._up_again: dict[str, float] = {}
         #: When what a user asked for ends, the instance's status then, and its host.
         self._ends: dict[str, tuple[float, str, str | None]] = {}
+        #: Of its own chance: what else happens does not hang on it.
+        self.mid_move = random.Random(f'mid-move {run.seed}')
         self._day_ends = run.now + 60 if days else float('inf')
 
     def act(self) -> None:
@@ -67,6 +72,52 @@ class People:
                 except exception.StoreError:
                     self.run.counts['commands that the database refused'] += 1
                 self.cloud.changed()
+        self._interfere()
+
+    def _interfere(self) -> None:
+        """Act on an instance that is to move or moves, as far as Nova lets us."""
+        name = 'operator evacuates an instance in mid-move'
+        for instance, task in self._in_mid_move():
+            hosts = self._evacuation_hosts(instance) if instance.host == task.from_host else []
+            if hosts and self.run.faults.hit(name):
+                self._evacuate(instance, self.mid_move.choice(hosts))
+                self.run.counts[f'evacuated from {task.state}'] += 1
+                self.cloud.changed()
+                break
+        for fault, action in (('user resizes', self._resize), ('user rebuilds', self._rebuild),
+                              ('user shelves', self._shelve)):
+            idle = [i for i, _task in self._in_mid_move()
+                    if i.status == 'ACTIVE' and i.task_state is None]
+            if idle and self.run.faults.hit(f'{fault} an instance in mid-move'):
+                action(self.mid_move.choice(idle))
+                self.cloud.changed()
+        moving = [i.uuid for i, _task in self._in_mid_move()]
+        if len(self.cloud.instances) > 2 and moving and self.run.faults.hit(
+                'user deletes an instance in mid-move'):
+            self._delete(self.mid_move.choice(moving))
+            self.cloud.changed()
+
+    def _in_mid_move(self) -> list[tuple[cloud.Instance, records.Task]]:
+        return [(self.cloud.instances[t.instance], t) for t in self.run.tasks.values()
+                if t.state not in invariants.TERMINAL and t.instance in self.cloud.instances]
+
+    def _evacuation_hosts(self, instance: cloud.Instance) -> list[str]:
+        return [] if instance.status not in ('ACTIVE', 'SHUTOFF') else [
+            h for h in self.cloud.hosts
+            if h != instance.host and self.cloud.wrong(instance, h) is None]
+
+    def _evacuate(self, instance: cloud.Instance, to_host: str) -> None:
+        """Its host has died; the record of what it carried out stays as it is."""
+        assert instance.host is not None
+        if self.cloud.hosts[instance.host].up:
+            self._down(instance.host)
+        for migration in self.cloud.active():
+            if migration.instance_uuid == instance.uuid:
+                self.run.standstills.end(migration, instance)
+        self.cloud.migrations.append(cloud.Migration(
+            len(self.cloud.migrations) + 1, self.cloud.uuid(), instance.uuid, instance.host,
+            to_host, '', '', 0, status='done', changed_at=self.run.now, type=cloud.EVACUATION))
+        instance.host, instance.task_state = to_host, None
 
     def _next_day(self) -> None:
         """No fault: there is other load, and mostly another host to drain."""
@@ -91,6 +142,13 @@ class People:
 
     def _disable(self) -> None:
         host = self.cloud.hosts[self.rng.choice(list(self.cloud.hosts))]
+        host.enabled, host.reason = False, 'maintenance'
+
+    def drain_one(self) -> None:
+        """Disable the host that has most instances."""
+        names = sorted(self.cloud.hosts, key=lambda name: sum(
+            i.host == name for i in self.cloud.instances.values()))
+        host = self.cloud.hosts[names[-1]]
         host.enabled, host.reason = False, 'maintenance'
 
     def enable(self) -> None:
@@ -125,9 +183,10 @@ class People:
     def _break(self) -> None:
         self.run.write_policies(self.rng.randrange(len(self.run.engines)), 'policies: [')
 
-    def _delete(self) -> None:
+    def _delete(self, uuid: str | None = None) -> None:
         if len(self.cloud.instances) > 2:
-            uuid = self.rng.choice(list(self.cloud.instances))
+            if uuid is None:
+                uuid = self.rng.choice(list(self.cloud.instances))
             del self.cloud.instances[uuid]
             for migration in self.cloud.active():
                 if migration.instance_uuid == uuid:
@@ -143,8 +202,8 @@ class People:
         if instance is not None:
             instance.status = 'SHUTOFF'
 
-    def _resize(self) -> None:
-        self._ask_for(cloud.RESIZE, self._idle())
+    def _resize(self, instance: cloud.Instance | None = None) -> None:
+        self._ask_for(cloud.RESIZE, instance or self._idle())
 
     def _migrate_stopped(self) -> None:
         self._ask_for(cloud.COLD, self.cloud.one(
@@ -157,15 +216,15 @@ class People:
         if instance is not None and hosts:
             self.run.nova.by_operator(instance.uuid, self.rng.choice(hosts), kind)
 
-    def _rebuild(self) -> None:
-        instance = self._idle()
+    def _rebuild(self, instance: cloud.Instance | None = None) -> None:
+        instance = instance or self._idle()
         if instance is not None:
             instance.status, instance.task_state = 'REBUILD', 'rebuilding'
             self._later(instance, 'ACTIVE', instance.host)
 
-    def _shelve(self) -> None:
+    def _shelve(self, instance: cloud.Instance | None = None) -> None:
         """It leaves its host; some time later it is on one again."""
-        instance = self._idle()
+        instance = instance or self._idle()
         if instance is not None:
             instance.task_state = 'shelving'
             self._later(instance, 'SHELVED_OFFLOADED', None)
@@ -195,7 +254,8 @@ class People:
         return [m for m in self.cloud.ours() if m.status == 'finished'
                 and m.instance_uuid in self.cloud.instances]
 
-    def _down(self) -> None:
-        name = self.rng.choice(list(self.cloud.hosts))
+    def _down(self, name: str | None = None) -> None:
+        chance = self.rng if name is None else self.mid_move
+        name = name or self.rng.choice(list(self.cloud.hosts))
         self.cloud.hosts[name].up = False
-        self._up_again[name] = self.run.now + self.rng.uniform(30, 120)
+        self._up_again[name] = self.run.now + chance.uniform(30, 120)

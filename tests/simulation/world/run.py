@@ -39,6 +39,7 @@ from tests.simulation.world import people
 from tests.simulation.world import processes
 from tests.simulation.world import records
 from tests.simulation.world import settings
+from tests.simulation.world import standstills
 
 #: Seconds of troubles, and seconds within which the last task must then end: less
 #: than a task is kept that nobody begins.
@@ -111,7 +112,7 @@ class Run:
         self.confs = [settings.conf(n) for n in range(2)]
         objective = self.rng.choice(['kronos', 'kronos', 'balanced'])
         #: Of its own chance, as caps.
-        self.cold_migrates = random.Random(f'cold {seed}').random() < 0.8
+        self.cold_migrates = self.faults.cold or random.Random(f'cold {seed}').random() < 0.8
         # Of its own chance: what else happens does not hang on it.
         caps = random.Random(f'caps {seed}').choice([
             (2, 3, 1, 1), (1, 3, 2, 2), (2, 1, 2, 2), (2, 3, 2, 1), (2, 3, 1, 2)])
@@ -125,8 +126,11 @@ class Run:
         self.nova = nova.Nova(self)
         self.broker = broker.Broker(self)
         self.people = people.People(self, days)
+        if self.faults.cold:
+            self.people.drain_one()
         self.approver = approval.Approver(self, only)
         self.hooks = hooks.Hooks(self, only)
+        self.standstills = standstills.Standstills(self, only)
         self.current: processes.Process | None = None
         self.engines = [processes.EngineProcess(self, n) for n in range(engines)]
         self.executors = [processes.ExecutorProcess(self, n)
@@ -168,13 +172,20 @@ class Run:
             self._clean_up()
             while self.now < self.outage.ends and not self._over():
                 self.step(quiet=True)
-            end = self.now + QUIET
-            while self.now < end and not self._over():
-                self.step(quiet=True)
+            self._wait(self.now + QUIET)
+            if self.standstills.since > float('-inf'):
+                self._wait(self.standstills.since + standstills.SLOT + QUIET)
+                self._judge_by(invariants.no_slot_is_held_for_ever)
+                self.standstills.resolve()
+                self._wait(self.now + QUIET)
             for rule in invariants.AT_END:
                 self._judge_by(rule)
             self._raise()
         return self
+
+    def _wait(self, end: float) -> None:
+        while self.now < end and not (self._over() or self.standstills.last()):
+            self.step(quiet=True)
 
     def go_on(self, seconds: float) -> None:
         """Some more time, without an end."""
@@ -194,7 +205,8 @@ class Run:
             executor.put_clock_right()
 
     def _over(self) -> bool:
-        return not (self.nova.waits or self.cloud.active() or self.live
+        return not (self.nova.waits or self.standstills.waits or self.live
+                    or any(not m.endless for m in self.cloud.active())
                     or records.owed(self.raw) or any(
                         state in swaps.OPEN for _, state, _ in records.swaps(self.raw)))
 
@@ -203,6 +215,7 @@ class Run:
         wait = min([p.due for p in self._free()], default=self.now) - self.now
         self.now += max(self.rng.uniform(0.5, 4), min(wait, 8.0))
         self.nova.advance()
+        self.standstills.advance()
         self.broker.advance()
         if not quiet:
             self.people.act()
@@ -224,10 +237,14 @@ class Run:
             process.inside = False
             self.current = before
 
+    def can_stand_still(self) -> bool:
+        """Return whether others can go on meanwhile."""
+        return len(self._free()) >= 3
+
     def stand_still(self, process: processes.Process, seconds: float,
                     meanwhile: Callable[[], None] = lambda: None) -> None:
         """The process does; the others go on."""
-        if len(self._free()) < 3:
+        if not self.can_stand_still():
             return
         began, end = self.now, self.now + seconds
         self.current = None
@@ -388,12 +405,17 @@ class Run:
         """How migrations ended that others asked for, of the same instance between
         the same hosts: Nova does not tell whose one is when the answer to ours was
         lost."""
-        return {'failed' if m.status == 'error' else m.status for m in self.cloud.migrations
+        said = {'error': 'failed', 'confirmed': 'completed', 'done': 'completed'}
+        return {said.get(m.status, m.status) for m in self.cloud.migrations
                 if m.instance_uuid == task.instance and m.task_id != task.task_id
                 and (m.from_host, m.to_host) == (task.from_host, task.to_host)}
 
     def said(self, *words: str) -> bool:
         return any(word in text for text in self._log.texts for word in words)
+
+    def was_said_late(self, task_id: str) -> bool:
+        """Return whether an operator can read that a request of a task came too late."""
+        return any('came too late' in text and task_id in text for text in self._log.texts)
 
     @contextlib.contextmanager
     def _listening(self) -> Iterator[None]:
