@@ -43,6 +43,7 @@ from kronos_nova.rebalancer import masks
 from kronos_nova.rebalancer.clients import api as clients_api
 from kronos_nova.rebalancer.clients import nova_api
 from kronos_nova.rebalancer.executors import base
+from kronos_nova.rebalancer.executors import endings
 from kronos_nova.rebalancer.executors import faults as faults_of
 from kronos_nova.rebalancer.executors import fresh
 from kronos_nova.rebalancer.executors import hooking
@@ -50,6 +51,7 @@ from kronos_nova.rebalancer.executors import nova as nova_executor
 from kronos_nova.rebalancer.executors import outcomes
 from kronos_nova.rebalancer.executors import retry
 from kronos_nova.rebalancer.executors import settling
+from kronos_nova.rebalancer.executors import stray_migrations
 from kronos_nova.rebalancer.executors import unlearnt
 from kronos_nova.rebalancer.executors import worker
 from kronos_nova.rebalancer.store import agendas
@@ -71,6 +73,7 @@ from kronos_nova.sources import prometheus
 from tests.simulation.world import approval
 from tests.simulation.world import faults
 from tests.simulation.world import hooks
+from tests.simulation.world import standstills
 
 Patch = pytest.MonkeyPatch
 BUGS: dict[str, 'Bug'] = {}
@@ -597,6 +600,46 @@ def wrong_clock(patch: Patch) -> None:
     patch.setattr(database_clock.DatabaseClock, 'find_problem', lambda self: None)
 
 
+# What Nova leaves, requests that come too late, and aborts.
+
+@bug('migration never ends')
+def slot_for_ever(patch: Patch) -> None:
+    """A record that does not change holds its slot for ever."""
+    patch.setattr(rows, 'has_lost_slots', lambda *args: False)
+
+
+@bug(*(f'Nova leaves a migration in {status}' for status in faults.LEFT))
+def left_for_ever(patch: Patch) -> None:
+    """A record that Nova left behind is watched for ever."""
+    patch.setattr(endings, 'PATIENCE', float('inf'))
+    patch.setattr(endings, 'BUSY_PATIENCE', float('inf'))
+
+
+@bug(standstills.BEFORE)
+def late_and_silent(patch: Patch) -> None:
+    """A request that came too late is not looked after."""
+    patch.setattr(stray_migrations.StrayMigrations, 'examine', lambda *args: False)
+
+
+@bug(faults.ABORTS, 'migration never ends', 'abort puts the instance into ERROR')
+def own_abort_is_not_known(patch: Patch) -> None:
+    """ERROR after our own abort is taken for a fault of the instance."""
+    patch.setattr(endings, 'is_own_abort', lambda *args: False)
+
+
+@bug('executor freezes beyond its claim', 'executor crashes after a commit')
+def told_by_both(patch: Patch) -> None:
+    """An executor announces an end that another one has written."""
+    real = outcomes.Outcomes.lost
+
+    def lost(self: Any, task: Any) -> None:
+        real(self, task)
+        row = self._store.task(task.task_id)
+        if row is not None and row.task.state.terminal:
+            self.cancelled(row.task, self._clock())
+    patch.setattr(outcomes.Outcomes, 'lost', lost)
+
+
 #: Bug -> (a seed that catches it, the invariant that is broken first).
 CAUGHT: dict[str, tuple[int, str]] = {
     'The fence is dropped': (16, 'fenced'),
@@ -662,4 +705,10 @@ CAUGHT: dict[str, tuple[int, str]] = {
     'An executor begins with a wrong clock': (0, 'right_clock'),
     'An outage uses up retries': (1, 'ordered_work_is_not_lost'),
     'Each failure of a service is announced': (1, 'told_once'),
+    'A record that does not change holds its slot for ever': (4, 'no_slot_is_held_for_ever'),
+    'A record that Nova left behind is watched for ever': (0, 'no_slot_is_held_for_ever'),
+    'A request that came too late is not looked after': (0, 'late_requests_are_said'),
+    'ERROR after our own abort is taken for a fault of the instance': (
+        14, 'own_abort_is_forgiven'),
+    'An executor announces an end that another one has written': (2, 'told_once'),
 }

@@ -38,6 +38,8 @@ IN_FLIGHT = ('claimed', 'submitting', 'submitted', 'unknown')
 IMBALANCE = ('spread', 'pack')
 #: An executor whose clock is wrong by more begins nothing (seconds).
 WRONG_CLOCK = 30.0
+#: A record that has not changed for so long (seconds) may have lost its slot.
+OLD = 2900.0
 #: Between two clocks.
 SKEW = 2 * processes.WRONG
 #: The states that may follow one.
@@ -175,8 +177,10 @@ def plan_is_legal(run: 'runs.Run') -> Found:
 
 
 def slots(run: 'runs.Run') -> Found:
-    """Whatever may be under way holds a slot of every cap."""
-    flying = [t for t in run.tasks.values() if t.state in IN_FLIGHT]
+    """Whatever may be under way holds a slot of every cap; after an hour a record that does not
+    change may hold none."""
+    old = {task.task_id for task, since in run.standstills.stuck() if since < run.now - OLD}
+    flying = [t for t in run.tasks.values() if t.state in IN_FLIGHT and t.task_id not in old]
     return _over(run, [(t.scope, t.from_host, t.to_host) for t in flying], 'tasks')
 
 
@@ -428,7 +432,7 @@ def table_tells_the_truth(run: 'runs.Run') -> Found:
     for task in run.tasks.values():
         moved = run.moves[task.task_id] == 1
         if (task.state == 'completed') != moved and task.instance in run.cloud.instances and (
-                task.state != 'failed' or not run.disturbed(
+                task.state not in ('failed', 'cancelled') or not run.disturbed(
                     task, 'table_tells_the_truth')) and (
                 ENDED.get(task.state) not in run.mistakable(task)):
             return f'task {task.task_id} {task.state} ({task.error}), but moved: {moved}'
@@ -498,12 +502,10 @@ def both_or_neither(run: 'runs.Run') -> Found:
 
 def no_slot_is_held_for_ever(run: 'runs.Run') -> Found:
     """A record that Nova does not change holds a slot for an hour at most."""
-    hang = {task.task_id for task, _since in run.standstills.stuck()}
-    for task in run.tasks.values():
-        if task.state not in TERMINAL and task.task_id not in hang:
-            return (f'task {task.task_id} of {task.instance} stays {task.state} beside what Nova '
-                    f'left: {task.error}')
-    return None
+    task = run.standstills.find_held()
+    return None if task is None else (
+        f'task {task.task_id} of {task.instance} stays {task.state} beside what Nova left: '
+        f'{task.error}')
 
 
 def late_requests_are_said(run: 'runs.Run') -> Found:

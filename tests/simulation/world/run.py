@@ -408,7 +408,9 @@ class Run:
         said = {'error': 'failed', 'confirmed': 'completed', 'done': 'completed'}
         return {said.get(m.status, m.status) for m in self.cloud.migrations
                 if m.instance_uuid == task.instance and m.task_id != task.task_id
-                and (m.from_host, m.to_host) == (task.from_host, task.to_host)}
+                and m.to_host == task.to_host and (
+                    m.from_host == task.from_host or m.status in (
+                        'completed', 'confirmed', 'done'))}
 
     def said(self, *words: str) -> bool:
         return any(word in text for text in self._log.texts for word in words)

@@ -188,10 +188,17 @@ class Standstills:
 
     def last(self) -> bool:
         """Whether nothing else is to come: all that is live hangs."""
-        stuck = {task.task_id for task, _since in self.stuck()}
-        return bool(stuck) and all(
-            t.task_id in stuck for t in self.run.tasks.values()
-            if t.state not in invariants.TERMINAL)
+        return bool(self.stuck()) and self.find_held() is None
+
+    def find_held(self) -> 'records.Task | None':
+        """Return a live task that neither hangs nor requires one that does."""
+        stuck = [task for task, _since in self.stuck()]
+        hang = {task.task_id for task in stuck}
+        behind = {(task.plan_id, task.instance) for task in stuck}
+        return next((t for t in self.run.tasks.values()
+                     if t.state not in invariants.TERMINAL and t.task_id not in hang
+                     and not (t.state in ('pending', 'queued') and any(
+                         (t.plan_id, required) in behind for required in t.requires))), None)
 
     @property
     def since(self) -> float:

@@ -134,6 +134,12 @@ def test_what_is_said_of_a_cold_migration(cloud: answers.Answers, migrations: An
     assert dataclasses.replace(found, version=None) == expected
 
 
+def test_a_request_that_nova_never_records_keeps_one_version(cloud: answers.Answers) -> None:
+    found = [progress(cloud, [[]], novas.stopped('RESIZE', 'resize_prep')) for _ in range(2)]
+    assert found[0].version is not None, 'its slot would be held for ever'
+    assert found[0].version == found[1].version
+
+
 def test_migrations_are_read_again_only_where_nova_does_not_say_that_it_resizes(
         cloud: answers.Answers) -> None:
     twice = [[], [novas.cold(status='migrating')]]
