@@ -274,7 +274,8 @@ class ExecutorProcess(Process):
         # Whoever has nothing to wait for looks less often: an idle look costs as
         # much as a busy one, and is the same every time.
         self.poll_at = self.run.now + self.run.rng.uniform(
-            *((8, 14) if self.run.live else (25, 50)))
+            *((8, 14) if self.run.live and not self.run.idle else (25, 38)
+              if self.run.live else (25, 50)))
         try:
             if self.worker.run_once(self.worker.read_clock()):
                 self.poll_at = self.run.now

@@ -132,6 +132,8 @@ class Run:
         self.hooks = hooks.Hooks(self, only)
         self.standstills = standstills.Standstills(self, only)
         self.current: processes.Process | None = None
+        #: An hour passes in which nothing else goes wrong: there are fewer looks at it.
+        self.idle = False
         self.engines = [processes.EngineProcess(self, n) for n in range(engines)]
         self.executors = [processes.ExecutorProcess(self, n)
                           for n in range(self.rng.choice([2, 2, 3]))]
@@ -170,10 +172,15 @@ class Run:
                 self.step()
             self.faults.active = False
             self._clean_up()
+            self.idle = True
             while self.now < self.outage.ends and not self._over():
                 self.step(quiet=True)
+            self.idle = False
             self._wait(self.now + QUIET)
             if self.standstills.since > float('-inf'):
+                self.idle = True
+                self._wait(self.standstills.since + standstills.SLOT)
+                self.idle = False
                 self._wait(self.standstills.since + standstills.SLOT + QUIET)
                 self._judge_by(invariants.no_slot_is_held_for_ever)
                 self.standstills.resolve()
@@ -213,7 +220,7 @@ class Run:
     def step(self, quiet: bool = False) -> None:
         """A few seconds, in which whoever's turn has come acts."""
         wait = min([p.due for p in self._free()], default=self.now) - self.now
-        self.now += max(self.rng.uniform(0.5, 4), min(wait, 8.0))
+        self.now += max(self.rng.uniform(0.5, 4), min(wait, 30.0 if self.idle else 8.0))
         self.nova.advance()
         self.standstills.advance()
         self.broker.advance()
