@@ -364,6 +364,8 @@ class MigfraTestCase(Case):
                 self._wait_for_state_change(one, action.wanted)
         self.assertEqual([other['id']], [
             i.uuid for i in compute.servers_named(other['name']) if i.uuid == other['id']])
+        self.assertEqual({server['id']}, {
+            uuid for uuid in compute.servers_on(self.host_of(server)) if uuid == server['id']})
         self.assert_only_what_is_named(MIGFRA)
         self.assertEqual(set(), (grants(NOVA_FILE, MIGFRA) | grants(PLACEMENT_FILE, MIGFRA))
                          - {rule for rule, ok in self.decisions if ok}, 'every right is used')

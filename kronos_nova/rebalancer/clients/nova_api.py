@@ -22,6 +22,7 @@ image, 2.100 for its hints to the scheduler.
 from collections.abc import Callable
 from collections.abc import Mapping
 from collections.abc import Sequence
+import contextlib
 import dataclasses
 import datetime
 import re
@@ -272,6 +273,25 @@ class NovaApi:
             '/servers/detail', 'servers', 'servers',
             _POLICY + 'servers:detail:get_all_tenants', self._server_version,
             {'all_tenants': '1', **narrowed}) if r.get('name') == name]
+
+    def servers_on(self, host: str) -> dict[str, Server]:
+        """Return the servers of all projects on a host by UUID, without their groups.
+
+        Leave out a record that cannot be read, such as one of a cell that does not answer: a
+        look at that server alone says why.
+        """
+        self.negotiate()
+        assert self._server_version is not None
+        found: dict[str, Server] = {}
+        for data in self._api.pages(
+                '/servers/detail', 'servers', f'servers on {api.printable(host)}',
+                _POLICY + 'servers:detail:get_all_tenants', self._server_version,
+                {'all_tenants': '1', 'host': host}):
+            if data.get(_ATTRIBUTES + 'host') == host:
+                with contextlib.suppress(api.ApiError):
+                    read = instance(data, self._opt_out)
+                    found[read.uuid] = Server(read, (), _addresses(data.get('addresses')))
+        return found
 
     def _listed(self, uuid: str) -> bool:
         return any(r.get('id') == uuid for r in self._api.pages(

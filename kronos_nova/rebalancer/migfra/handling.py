@@ -54,6 +54,12 @@ class Handler(Protocol):
     name: str
     kinds: frozenset[protocol.Kind]
 
+    def begin_pass(self, due: Sequence[requests.Request]) -> None:
+        """Read what the steps of a pass need; an error is kept for the step that meets it."""
+
+    def end_pass(self) -> None:
+        """Wait for what the steps of the pass have begun."""
+
     def step(self, request: requests.Request, now: float) -> Ended | None:
         """Go on with a request as far as it goes now; None: look again later.
 

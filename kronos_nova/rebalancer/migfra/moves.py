@@ -98,6 +98,12 @@ class MoveHandler:
         self._note = note
         self._repin = repin
 
+    def begin_pass(self, due: Sequence[requests.Request]) -> None:
+        return None
+
+    def end_pass(self) -> None:
+        return None
+
     def step(self, request: requests.Request, now: float) -> handling.Ended | None:
         task = handling.task(request)
         assert isinstance(task, protocol.MigrateVm | protocol.EvacuateNode)

@@ -15,6 +15,7 @@
 from collections.abc import Mapping
 from collections.abc import Sequence
 import threading
+import types
 from typing import Any
 import uuid as uuid_lib
 
@@ -77,18 +78,19 @@ class Hosts:
             return self._found.get(host)
 
 
-def server(nova: nova_api.NovaApi, name: str, projects: frozenset[str] | None,
-           host: str) -> nova_api.Server:
+def server(nova: nova_api.NovaApi, name: str, projects: frozenset[str] | None, host: str,
+           here: Mapping[str, nova_api.Server] = types.MappingProxyType({})) -> nova_api.Server:
     """The one that is meant: by its UUID, else by a name that is its alone.
 
     :param projects: whose it may be; None: anybody's. Of others' nothing is told, not even
         that they are there.
     :param host: where it has to be.
+    :param here: servers by UUID that a list has shown a moment ago; Nova is not asked for them.
     :raises NotMeant: none is, or several may be.
     :raises ApiError: it is not known.
     """
-    found = _by_uuid(nova, name) if uuidutils.is_uuid_like(name) else None
-    found = found or _by_name(nova, name, projects)
+    found = _by_uuid(nova, name, here) if uuidutils.is_uuid_like(name) else None
+    found = found or _by_name(nova, name, projects, here)
     if found is None or (projects is not None and found.instance.project_id not in projects):
         raise NotMeant(problem='there is no such server in a project that may be asked for')
     if found.instance.host != host:
@@ -97,21 +99,25 @@ def server(nova: nova_api.NovaApi, name: str, projects: frozenset[str] | None,
     return found
 
 
-def _by_uuid(nova: nova_api.NovaApi, uuid: str) -> nova_api.Server | None:
+def _by_uuid(nova: nova_api.NovaApi, uuid: str,
+             here: Mapping[str, nova_api.Server]) -> nova_api.Server | None:
+    uuid = str(uuid_lib.UUID(uuid))
+    if uuid in here:
+        return here[uuid]
     try:
-        return nova.server(str(uuid_lib.UUID(uuid)))
+        return nova.server(uuid)
     except api.ApiError as e:
         if e.status == 404:
             return None
         raise
 
 
-def _by_name(nova: nova_api.NovaApi, name: str,
-             projects: frozenset[str] | None) -> nova_api.Server | None:
+def _by_name(nova: nova_api.NovaApi, name: str, projects: frozenset[str] | None,
+             here: Mapping[str, nova_api.Server]) -> nova_api.Server | None:
     found = [i for i in nova.servers_named(name) if projects is None or i.project_id in projects]
     if len(found) > 1:
         raise NotMeant(problem=f'{len(found)} servers bear the name; give the UUID of one')
-    return _by_uuid(nova, found[0].uuid) if found else None
+    return _by_uuid(nova, found[0].uuid, here) if found else None
 
 
 def devices(instance: model.Instance, aliases: Mapping[str, tuple[int, int]],

@@ -13,6 +13,7 @@
 """repin vm: virtual processors of a running server onto those of its host."""
 
 from collections.abc import Callable
+from collections.abc import Sequence
 import re
 from typing import Any
 
@@ -58,6 +59,12 @@ class PinHandler:
         self._nova = nova
         self._hosts = hosts
         self._repin = repin
+
+    def begin_pass(self, due: Sequence[requests.Request]) -> None:
+        return None
+
+    def end_pass(self) -> None:
+        return None
 
     def step(self, request: requests.Request, now: float) -> handling.Ended | None:
         task = handling.task(request)

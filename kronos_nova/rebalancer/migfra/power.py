@@ -12,12 +12,19 @@
 
 """start, stop, suspend and resume vm: each server of the list on its own.
 
-What was asked of Nova is noted before it is asked. All four may be asked twice: a server that
-is what it is to be is not asked again, and Nova refuses what does not fit its status.
+The handler lists the servers of a host once in a pass, for all requests of that host, and looks
+names up and asks Nova for actions in a small pool of threads. It notes what it is about to ask of
+Nova before it asks. All four actions may be asked twice: a server that is what it is to be is not
+asked again, and Nova refuses what does not fit its status.
 """
 
 from collections.abc import Callable
-from typing import Any
+from collections.abc import Iterable
+from collections.abc import Sequence
+from concurrent import futures
+import contextlib
+import dataclasses
+from typing import Any, TypeVar
 
 from oslo_config import cfg
 from oslo_log import log as logging
@@ -40,10 +47,25 @@ ACTIONS = {Kind.START: power.START, Kind.STOP: power.STOP, Kind.SUSPEND: power.P
            Kind.RESUME: power.UNPAUSE}
 #: Nova is asked again when nothing has come of it for so many seconds.
 AGAIN_SECONDS = 30.0
+#: Requests to Nova at a time.
+THREADS = 8
+
+T = TypeVar('T')
+#: Host, name or UUID of a server, and the projects that may be asked for.
+_Key = tuple[str, str, frozenset[str] | None]
 
 
 class Failed(Exception):
     """What is asked for one server cannot be had; the text says why."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Asked:
+    """An action that a thread asks of Nova."""
+
+    request_id: str
+    index: int
+    outcome: 'futures.Future[bool]'
 
 
 class PowerHandler:
@@ -71,35 +93,110 @@ class PowerHandler:
                 problem='ssh_probe is true and no network is named',
                 remedy='Name the networks of the instances, or set ssh_probe = false.')
         self._probes = probes.Probes(answers or power.answers_ssh)
+        self._pool = futures.ThreadPoolExecutor(
+            THREADS, thread_name_prefix='kronos-migfra-servers')
+        #: What Nova has said in this pass.
+        self._found: dict[_Key, nova_api.Server | Exception] = {}
+        #: By UUID what Nova was asked for in this pass: what was read before does not show it.
+        self._asked: dict[str, _Asked] = {}
+        #: By request and place in its list why Nova did not take an action in the last pass.
+        self._refusals: dict[tuple[str, int], Exception] = {}
+
+    def begin_pass(self, due: Sequence[requests.Request]) -> None:
+        """List the hosts of the requests, each once, and look up the servers that they name."""
+        wanted: dict[_Key, None] = {}
+        for request in due:
+            # The step of a request that cannot be understood says so, and ends it alone.
+            with contextlib.suppress(Exception):
+                wanted.update(dict.fromkeys(self._keys(request)))
+        self._found = self._read(wanted)
+        known = {request.request_id for request in due}
+        self._refusals = {key: error for key, error in self._refusals.items() if key[0] in known}
+
+    def end_pass(self) -> None:
+        """Wait until Nova has answered each action, so that the next pass reads what follows."""
+        for uuid, asked in self._asked.items():
+            try:
+                if asked.outcome.result():
+                    LOG.info('Request %s: Nova has taken the action for instance %s',
+                             asked.request_id, uuid)
+            except Exception as e:  # The next step of the request judges it.
+                self._refusals[asked.request_id, asked.index] = e
+        self._asked.clear()
+        self._found.clear()
 
     def rest(self) -> None:
         return None
 
     def close(self) -> None:
+        self._pool.shutdown(wait=False, cancel_futures=True)
         self._probes.close()
+
+    def _keys(self, request: requests.Request) -> list[_Key]:
+        """Return the servers that a request needs to know of."""
+        task = handling.task(request)
+        projects = handling.permitted(self._conf.allow or (), self._hosts, request, task)
+        items = _items(task)
+        return [(request.host, name, projects)
+                for item, known in zip(items, _known(request, items), strict=True)
+                if 'done' not in known and (name := known.get('uuid') or item.vm_name)]
+
+    def _read(self, keys: Iterable[_Key]) -> dict[_Key, nova_api.Server | Exception]:
+        keys = list(keys)
+        hosts = sorted({host for host, _name, _projects in keys})
+        lists = dict(zip(hosts, self._each(self._nova.servers_on, hosts), strict=True))
+
+        def find(key: _Key) -> nova_api.Server:
+            host, name, projects = key
+            here = lists[host]
+            if isinstance(here, Exception):
+                raise here
+            return names.server(self._nova, name, projects, host, here)
+
+        return dict(zip(keys, self._each(find, keys), strict=True))
+
+    def _each(self, read: Callable[[Any], T], keys: Iterable[Any]) -> list[T | Exception]:
+        """Read each in the pool; an error stands in place of the result."""
+        def guarded(key: Any) -> T | Exception:
+            try:
+                return read(key)
+            except Exception as e:
+                return e
+
+        return list(self._pool.map(guarded, keys))
+
+    def _server(self, key: _Key) -> nova_api.Server:
+        if key not in self._found:
+            self._found |= self._read([key])
+        found = self._found[key]
+        if isinstance(found, Exception):
+            raise found
+        return found
 
     def step(self, request: requests.Request, now: float) -> handling.Ended | None:
         task = handling.task(request)
         kind = Kind(task.task)
-        assert isinstance(task, protocol.ServersTask)
-        items = list(task.vm_configurations if isinstance(task, protocol.StartVm)
-                     else task.list)
+        items = _items(task)
         projects = handling.permitted(self._conf.allow or (), self._hosts, request, task)
-        progress = {'items': request.progress.get('items') or [{} for _ in items]}
-        for item, known in zip(items, progress['items'], strict=True):
+        progress = {'items': _known(request, items)}
+        before = repr(progress)
+        asks: list[tuple[int, str]] = []
+        for index, (item, known) in enumerate(zip(items, progress['items'], strict=True)):
             if 'done' in known:
                 continue
             try:
-                done = self._item(request, task, item, known, progress, projects, now)
+                uuid = self._item(request, task, index, item, known, projects, now)
             except (Failed, names.NotMeant, power.PowerRefused) as e:
                 known['done'] = str(e)
             except api.ApiError as e:
                 self._late(request, known, str(e), now)
             else:
-                if done:
-                    known['done'] = ''
-            if 'done' in known:
-                self._note(request, progress)
+                if uuid is not None:
+                    asks.append((index, uuid))
+        if repr(progress) != before:
+            self._note(request, progress)
+        for index, uuid in asks:
+            self._ask(request, index, uuid, ACTIONS[kind])
         if not all('done' in known for known in progress['items']):
             return None
         found = [replies.One(self._named(item),
@@ -107,6 +204,13 @@ class PowerHandler:
                  for item, known in zip(items, progress['items'], strict=True)]
         return handling.Ended(replies.of_list(kind, task.id, self._conf.scheduler,
                                               found), any(one.failed for one in found))
+
+    def _ask(self, request: requests.Request, index: int, uuid: str,
+             action: power.Action) -> None:
+        """Have a thread ask Nova; :meth:`end_pass` waits for the answer."""
+        if uuid not in self._asked:  # one server may stand in a list twice
+            self._asked[uuid] = _Asked(request.request_id, index, self._pool.submit(
+                power.ask, self._nova, uuid, action))
 
     @staticmethod
     def _named(item: Any) -> str:
@@ -118,47 +222,51 @@ class PowerHandler:
         if now - known.get('since', request.received_at) > self._conf.start_seconds:
             known['done'] = f'{why}; it was waited for {self._conf.start_seconds} s'
 
-    def _item(self, request: requests.Request, task: protocol.Task, item: Any,
-              known: dict[str, Any], progress: dict[str, Any], projects: frozenset[str] | None,
-              now: float) -> bool:
-        """:returns: whether it is as it is to be."""
+    def _item(self, request: requests.Request, task: protocol.Task, index: int, item: Any,
+              known: dict[str, Any], projects: frozenset[str] | None, now: float) -> str | None:
+        """Judge one server; write into ``known`` what is known and whether it is done.
+
+        :returns: its UUID when Nova is to be asked for the action.
+        """
         kind = Kind(task.task)
         action = ACTIONS[kind]
         if 'uuid' not in known:
             self._refuse(task, item)
-        found = names.server(self._nova, known.get('uuid') or item.vm_name, projects,
-                             request.host)
+        error = self._refusals.pop((request.request_id, index), None)
+        if error is not None:
+            raise error
+        found = self._server((request.host, known.get('uuid') or item.vm_name, projects))
         instance = found.instance
         if 'uuid' not in known:
             if kind is Kind.START:
                 self._fits(item, found)
             known.update(uuid=instance.uuid, since=now)
-            self._note(request, progress)
+        if instance.uuid in self._asked:
+            return None
         if self._busy(instance.uuid):
             # It may be paused for the time of a migration, and is not to stay so.
             self._late(request, known, 'it is being migrated', now)
-            return False
+            return None
         if instance.status == action.wanted and instance.task_state is None:
             reached = kind is not Kind.START or self._reached(found)
-            if reached is False:
+            if reached:
+                known['done'] = ''
+            elif reached is False:
                 self._late(request, known, 'it is ACTIVE, but its SSH does not answer at '
                                            + ', '.join(found.addresses), now)
-            return bool(reached)
+            return None
         if instance.task_state is None and instance.status not in action.admitted:
             raise Failed(f'it is {instance.status}: {kind} is for servers that are '
                          f'{" or ".join(sorted(action.admitted))}')
         if instance.locked:
             raise Failed('it is locked by its owner or an administrator')
-        if instance.task_state is None and now - known.get(
-                'asked', float('-inf')) > AGAIN_SECONDS:
+        ask = instance.task_state is None and now - known.get(
+            'asked', float('-inf')) > AGAIN_SECONDS
+        if ask:
             known['asked'] = now
-            self._note(request, progress)
-            power.ask(self._nova, instance.uuid, action)
-            LOG.info('Request %s: instance %s: %s asked of Nova', request.request_id,
-                     instance.uuid, action.name)
         self._late(request, known, f'it is {instance.status}'
                    + (f' ({instance.task_state})' if instance.task_state else ''), now)
-        return False
+        return instance.uuid if ask and 'done' not in known else None
 
     @staticmethod
     def _refuse(task: protocol.Task, item: Any) -> None:
@@ -204,3 +312,14 @@ class PowerHandler:
             address, self._conf.ssh_probe_networks)) is not None]
         return not addresses or self._probes.reached(found.instance.uuid, addresses)
 
+
+def _items(task: protocol.Task) -> list[Any]:
+    """Return what a task says of each of its servers."""
+    assert isinstance(task, protocol.ServersTask)
+    return list(task.vm_configurations if isinstance(task, protocol.StartVm) else task.list)
+
+
+def _known(request: requests.Request, items: Sequence[Any]) -> list[dict[str, Any]]:
+    """Return what is known of each server, by its place in the list."""
+    found: list[dict[str, Any]] = request.progress.get('items') or [{} for _ in items]
+    return found

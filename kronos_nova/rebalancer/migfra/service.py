@@ -214,10 +214,12 @@ class Lane:
 
     def _pass(self) -> int:
         mine = self._kept.claim(self.worker, frozenset(self._handler.kinds))
+        due = [request for request in mine if self._ticks() >= self._waits.get(
+            request.request_id, (float('-inf'), 0.0))[0]]
         errors: list[Exception] = []
-        for request in mine:
-            until, _seconds = self._waits.get(request.request_id, (float('-inf'), 0.0))
-            if self._ticks() >= until:
+        self._handler.begin_pass(due)
+        try:
+            for request in due:
                 try:
                     self._go_on(request, self._clock())
                 except Exception as e:
@@ -225,6 +227,8 @@ class Lane:
                     # written: the requests behind it go on.
                     LOG.warning('Request %s: %s', request.request_id, masking.masked(str(e)))
                     errors.append(e)
+        finally:
+            self._handler.end_pass()
         if not mine:
             self._handler.rest()
         for memory in (self._defects, self._waits):

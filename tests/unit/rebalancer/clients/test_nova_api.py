@@ -171,6 +171,17 @@ def test_a_group_deleted_between_two_pages_hides_no_other(nova: answers.Answers)
     assert caught.value.status in api.PASSING
 
 
+def test_servers_on_a_host_leave_out_others_and_unreadable_records(nova: answers.Answers) -> None:
+    """A Nova that ignores the filter, and stubs of a cell that does not answer."""
+    nova.answers['/servers/detail'] = [{'servers': [
+        answers.server('a') | {'addresses': {'net': [{'addr': '192.0.2.7'}]}},
+        answers.server('b', host='host2'), answers.server('c', host=None),
+        {'id': 'd', 'status': 'UNKNOWN'}, answers.server('e', locked=None)]}]
+    found = nova_api.NovaApi(nova).servers_on('host1')
+    assert {uuid: server.addresses for uuid, server in found.items()} == {'a': ('192.0.2.7',)}
+    assert nova.asked[-1][1] == {'all_tenants': '1', 'host': 'host1'}
+
+
 def test_servers_are_read_without_pinned_zones_where_there_are_none() -> None:
     nova = answers.Answers(maximum='2.90')
     data = answers.server('a')

@@ -143,9 +143,10 @@ class Nova:
     def __init__(self, addresses):
         self._addresses = addresses
 
-    def server(self, uuid):
-        return nova_api.Server(model.Instance(uuid, 'node1', project_id='p'), (),
-                               addresses=(self._addresses[uuid],))
+    def servers_on(self, host):
+        return {uuid: nova_api.Server(model.Instance(uuid, host, project_id='p'), (),
+                                      addresses=(address,))
+                for uuid, address in self._addresses.items()}
 
 
 UUIDS = [f'00000000-0000-4000-8000-{n:012}' for n in range(30)]

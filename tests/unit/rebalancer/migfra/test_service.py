@@ -78,6 +78,13 @@ class Handler:
     def __init__(self, *answers):
         self.answers = list(answers)
         self.asked = []
+        self.passes = []
+
+    def begin_pass(self, due):
+        self.passes.append([request.request_id for request in due])
+
+    def end_pass(self):
+        self.passes.append('end')
 
     def step(self, request, now):
         self.asked.append(request.request_id)
