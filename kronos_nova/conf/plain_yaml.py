@@ -35,8 +35,20 @@ class PlainYamlError(Exception):
         self.remedy = remedy
 
 
-class Hexadecimal(int):
+class Integer(int):
+    """A whole number, and ``spelling``, the text that YAML has read it from."""
+
+    spelling: str
+
+
+class Hexadecimal(Integer):
     """A number that was written with 0x."""
+
+
+class Float(float):
+    """A number, and ``spelling``, the text that YAML has read it from."""
+
+    spelling: str
 
 
 class _Loader(yaml.SafeLoader):
@@ -64,15 +76,29 @@ _Loader.add_constructor(yaml.resolver.BaseResolver.DEFAULT_MAPPING_TAG, _mapping
 
 
 class _Spelling(_Loader):
-    """Also tells how numbers were written."""
+    """Also tells how numbers were written; a date is text."""
 
 
-def _integer(loader: _Spelling, node: yaml.ScalarNode) -> int:
-    found = loader.construct_yaml_int(node)
-    return Hexadecimal(found) if node.value.lstrip('+-').startswith('0x') else found
+def _integer(loader: _Spelling, node: yaml.ScalarNode) -> Integer:
+    kind = Hexadecimal if node.value.lstrip('+-').startswith('0x') else Integer
+    found = kind(loader.construct_yaml_int(node))
+    found.spelling = node.value
+    return found
+
+
+def _float(loader: _Spelling, node: yaml.ScalarNode) -> Float:
+    found = Float(loader.construct_yaml_float(node))
+    found.spelling = node.value
+    return found
+
+
+def _date(loader: _Spelling, node: yaml.ScalarNode) -> str:
+    return str(node.value)
 
 
 _Spelling.add_constructor('tag:yaml.org,2002:int', _integer)
+_Spelling.add_constructor('tag:yaml.org,2002:float', _float)
+_Spelling.add_constructor('tag:yaml.org,2002:timestamp', _date)
 
 
 class LinedMapping(dict[Any, Any]):
@@ -186,7 +212,8 @@ def load(text: str, *, depth: int, nodes: int, spelling: bool = False) -> Any:
 
     :param depth: of nesting, at most.
     :param nodes: keys, values and collections, at most.
-    :param spelling: numbers that were written with 0x are :class:`Hexadecimal`.
+    :param spelling: numbers are :class:`Integer`, :class:`Hexadecimal` with 0x, or
+        :class:`Float`, and dates are text.
     :raises PlainYamlError: it is none of ours.
     """
     loader: _Loader | None = None

@@ -20,6 +20,8 @@ and Swap_with, of all released versions.
 from collections.abc import Callable
 from typing import Any
 
+from kronos_nova.conf import plain_yaml
+
 #: Fields that say how migfra works inside; Nova has its own ways.
 IGNORED = frozenset({'concurrent-execution', 'driver', 'transport'})
 #: Items of lists repeat fields of the whole task.
@@ -116,8 +118,8 @@ def _clean(data: dict[Any, Any], path: str, note: Callable[[str], None]) -> dict
 
 
 def _text(value: Any) -> Any:
-    """Names that look like a number are text."""
-    return str(int(value)) if isinstance(value, int) and not isinstance(value, bool) else value
+    """Return a name that YAML reads as a number as it was written: 010 is not 8."""
+    return value.spelling if isinstance(value, plain_yaml.Integer | plain_yaml.Float) else value
 
 
 def _processes(value: Any, path: str) -> Any:

@@ -281,6 +281,8 @@ def parse(payload: bytes, host: str, dialect: Dialect = Dialect.STRICT,
             data = fast_lib.adapt(data, note)
         except fast_lib.Unsupported as e:
             raise Refused(e.field, e.problem, *said) from None
+        if said[0] is not None:
+            data['id'] = said[0]
     if known is None:
         raise Refused('task', f'must be one of {", ".join(_KINDS)}', *said)
     if (field := _decimal_device(data)) is not None:
@@ -303,11 +305,16 @@ def parse(payload: bytes, host: str, dialect: Dialect = Dialect.STRICT,
 
 
 def read_id(value: object) -> str | int | None:
-    """Return an id as a result may repeat it; None for any other value."""
+    """Return an id as a result may repeat it; None for any other value.
+
+    A number that is not written in plain decimals is repeated as the text that it was.
+    """
+    if isinstance(value, plain_yaml.Integer | plain_yaml.Float):
+        plain = (isinstance(value, plain_yaml.Integer) and abs(value) <= ID_NUMBER
+                 and str(value) == value.spelling)
+        value = int(value) if plain else value.spelling
     if type(value) is int:
         return value if abs(value) <= ID_NUMBER else None
-    if isinstance(value, plain_yaml.Hexadecimal):
-        return int(value) if value <= ID_NUMBER else None
     if isinstance(value, str) and 0 < len(value) <= ID_LENGTH and value.isprintable():
         return value
     return None
@@ -352,7 +359,8 @@ def _decimal_device(data: dict[str, Any]) -> str | None:
         devices = machine.get('pci-ids') if isinstance(machine, dict) else None
         for place, device in enumerate(devices if isinstance(devices, list) else ()):
             for name, value in device.items() if isinstance(device, dict) else ():
-                if type(value) is int:
+                if isinstance(value, int) and not isinstance(
+                        value, bool | plain_yaml.Hexadecimal):
                     return _plain(f'vm-configurations.{number}.pci-ids.{place}.{name}')
     return None
 

@@ -117,6 +117,21 @@ def test_the_strict_dialect_refuses_what_the_protocol_does_not_have(text, fields
         read(text, Dialect.STRICT)
 
 
+@pytest.mark.parametrize('name', [
+    '010', '0x1F', '1_000', '12:30', '1.10', '1e3', '-0', '0b11', '2026-11-24', '7.', '0o7',
+    '2026-11-24 10:00:00'])
+def test_a_name_that_looks_like_a_number_is_the_text_that_was_written(name):
+    """010 is not the server 8."""
+    found, _ = read(f'task: migrate vm\nvm-name: {name}\ndestination: {name.partition(" ")[0]}\n'
+                    f'id: {name}\nparameter: {{swap-with: {{vm-name: {name}}}}}\n')
+    assert (found.vm_name, found.parameter.swap_with.vm_name, found.id) == (name, name, name)
+    assert found.destination == name.partition(' ')[0]
+    found, _ = read(f'task: stop vm\nlist: [{{vm-name: {name}}}]\n')
+    assert found.list[0].vm_name == name
+    found, _ = read(f'task: evacuate node\ndestinations:\n- {name.partition(" ")[0]}\n')
+    assert found.destinations == (name.partition(' ')[0],)
+
+
 def test_what_is_ignored_is_noted():
     _, notes = read('task: migrate vm\nvm-name: a\ndestination: b\ndriver: qemu\n'
                     'concurrent-execution: true\nparameter: {transport: rdma}\n')

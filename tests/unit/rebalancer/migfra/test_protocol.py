@@ -163,7 +163,7 @@ def test_what_a_stop_says_once_holds_for_all_of_its_list():
     ('retry-counter: 3', 'retry-counter: -1', 'parameter.retry-counter', 'greater than or equal'),
     ('retry-counter: 3', 'retry-counter: 3.0', 'parameter.retry-counter', 'valid integer'),
     ('retry-counter: 3', 'retry-counter: 101', 'parameter.retry-counter', 'less than or equal'),
-    ('retry-counter: 3', 'retry-counter: 2026-01-01', 'message', 'no text, number, list or truth'),
+    ('retry-counter: 3', 'retry-counter: 2026-01-01', 'parameter.retry-counter', 'valid integer'),
     ('migration-type: live', 'migration-type: hot', 'parameter.migration-type',
      "should be 'live', 'warm' or 'offline'"),
     ('pscom-hook-procs: 2', 'pscom-hook-procs: many', 'parameter.pscom-hook-procs', 'integer'),
@@ -195,8 +195,11 @@ def test_a_refusal_bears_what_could_be_read():
 
 
 @pytest.mark.parametrize('written, said', [
-    ('"<b>"', '<b>'), ('42', 42), ('0x10', 16), ('-3', -3), ('"a b"', 'a b'), ('[1]', None),
-    ('true', None), ('1.5', None), ('"a\\nb"', None), ('9' * 30, None), ('a' * 300, None)])
+    ('"<b>"', '<b>'), ('42', 42), ('0x10', '0x10'), ('010', '010'), ('1_0', '1_0'),
+    ('12:30', '12:30'), ('2026-11-24', '2026-11-24'), ('-3', -3), ('"a b"', 'a b'),
+    ('0x' + 'f' * 250, '0x' + 'f' * 250), ('[1]', None), ('true', None), ('1.5', '1.5'),
+    ('1.50', '1.50'), ('"a\\nb"', None), ('9' * 30, '9' * 30), ('0x' + 'f' * 5000, None),
+    ('0' + '7' * 5000, None), ('a' * 300, None)])
 def test_a_refusal_repeats_an_id_that_is_a_number_or_printable(written, said):
     with pytest.raises(protocol.Refused) as caught:
         parse(f'id: {written}\ntask: stop vm\n')
