@@ -446,6 +446,10 @@ class Service:
             return
         served, foreign = [], []
         for host in found:
+            if host in self._aliases and host not in self._named:
+                # Its topic would be that of the host with this alias.
+                foreign.append(host)
+                continue
             try:
                 protocol.host_name(self._named.get(host, host))
                 served.append(host)
@@ -455,7 +459,8 @@ class Service:
         if topics == self._topics:
             return
         if foreign:
-            LOG.warning('%d hosts have names that no topic can bear, and are not served: %s',
+            LOG.warning('%d hosts have names that no topic can bear, or that are in [migfra] '
+                        'host_aliases the alias of another host. They are not served: %s',
                         len(foreign), api.printable(', '.join(sorted(foreign)[:5])))
         LOG.info('Tasks of %d hosts are heard', len(topics))
         self._topics = topics

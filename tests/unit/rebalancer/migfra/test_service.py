@@ -219,6 +219,21 @@ def test_hosts_are_served_under_their_aliases(store):
         ('fast/migfra/n2/result', 'host: the task came on the topic of n2')]
 
 
+def test_a_host_whose_name_is_the_alias_of_another_is_not_served(store, caplog):
+    """Both would have one topic, and a task for one would be done on the other."""
+    world = World(store, DONE)
+    world.set('host_aliases', ['node2=node1'])
+    world.service = world.made('one')
+    with caplog.at_level(logging.WARNING):
+        world.run()
+    assert world.broker.topics == [['fast/migfra/node2/task']]
+    assert 'node2' in caplog.text and 'host_aliases' in caplog.text
+    world.set('host_aliases', ['node2=node1', 'node1=node2'])
+    world.service = world.made('one')
+    world.run()
+    assert world.broker.topics == [['fast/migfra/node1/task', 'fast/migfra/node2/task']]
+
+
 @pytest.mark.parametrize('aliases', [['n1'], ['=node1'], ['n1='], ['a/b=node1'], ['a+=node1'],
                                      ['n1=node1', 'n1=node2'], ['n1=node1', 'n2=node1']])
 def test_an_alias_that_cannot_be_used_stops_the_start(store, aliases):
