@@ -47,6 +47,8 @@ OTHER_PYTHONS = ('3.12', '3.13')
 #: Two thirds of the time on other Pythons, as each starts processes. test_packaging.py
 #: imports each of our commands there; `tools/test long` and a gate's jobs run these as well.
 COMMAND_TESTS = ('tests/unit/cmd', 'tests/unit/cli', 'tests/unit/tools')
+#: Series of kolla-ansible before the one of deploy-constraints.txt: 2026.1 and 2025.1.
+OLDER_KOLLAS = ('22', '20')
 #: Series of Nova before the one of constraints.txt -> the Pythons that it declares.
 OLDER_NOVAS = {'32': ((3, 11), (3, 12)), '33': ((3, 11), (3, 12))}
 #: What holds our plug-ins and rules to Nova's own classes, as far as older ones have them;
@@ -335,6 +337,14 @@ def deploy(tally: Tally) -> None:
     pytest(tally, '-n', '2', '--dist', 'loadfile', 'tests/deploy', name='deploy')
 
 
+def deploy_older(tally: Tally) -> None:
+    """Render and check the role with older series of kolla-ansible."""
+    for series in OLDER_KOLLAS:
+        pytest(tally, '-n', '2', '--dist', 'loadfile',
+               *(f'tests/deploy/test_kolla_{name}.py' for name in ('ansible', 'plain', 'actions')),
+               name=f'long-kolla{series}', KRONOS_KOLLA=series)
+
+
 def pythons(tally: Tally, whole: bool = False) -> None:
     """unit tests and scenarios on the other supported Python versions that are here"""
     found = other_pythons()
@@ -440,6 +450,7 @@ def long(tally: Tally) -> None:
     stestr(tally, 'test_bursts', name='long-functional', minutes=60)
     older(tally, *WHOLE, name='long-nova', minutes=60)
     try_beside_ancestor(tally)
+    deploy_older(tally)
     pythons(tally, whole=True)
     for environment in ('lower-constraints', 'sbom'):
         check(tally, f'tox -e {environment}', [

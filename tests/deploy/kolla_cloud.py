@@ -38,7 +38,8 @@ POLICIES = '# {{ no Jinja }}\npolicies:\n- {name: cpu, weight: 1.0, imbalance_qu
 #: passwords. The rest needs a cloud, a registry or somebody who looks.
 SECTIONS = ('Install', 'Build the images', 'Tell kolla-ansible', 'Rights', 'Policies',
             'Metrics, alerts, dashboard')
-TYPED = r'\w+=|ls |mkdir -p /etc/|cp |tail |kolla-genpwd$'
+TYPED = r'\w+=|ls |mkdir -p /etc/|cp |tail |kolla-genpwd$' + (
+    '|ln -sf ' if kolla_env.SERIES == '20' else '')
 
 TLS = {'kolla_enable_tls_internal': True, 'kolla_copy_ca_into_containers': True,
        'rabbitmq_enable_tls': True, 'openstack_cacert': '/etc/ssl/certs/ca-certificates.crt'}

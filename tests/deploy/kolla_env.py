@@ -13,7 +13,8 @@
 """The environment that kolla and kolla-ansible run in, with kronos-nova in it.
 
 They need Python 3.12, and versions of their own of much that Nova needs, too: so
-they are installed into ``.deploy-venv`` of the checkout (160 MB, once).
+they are installed into ``.deploy-venv`` of the checkout (160 MB, once). ``KRONOS_KOLLA=22``
+or ``20`` names an older kolla-ansible, in ``.pythons/kolla-SERIES``.
 """
 
 import fcntl
@@ -29,8 +30,11 @@ import sys
 from tests import ci
 
 TOP = Path(__file__).resolve().parents[2]
-HOME = TOP / '.deploy-venv'
-PINS = TOP / 'tools/deploy-constraints.txt'
+NEWEST = '23'
+SERIES = os.environ.get('KRONOS_KOLLA', NEWEST)
+HOME = TOP / ('.deploy-venv' if SERIES == NEWEST else f'.pythons/kolla-{SERIES}')
+PINS = TOP / ('tools/deploy-constraints.txt' if SERIES == NEWEST
+              else f'tools/kolla-{SERIES}-constraints.txt')
 PYTHON = '3.12'
 SHARE = HOME / 'share'
 #: kolla-ansible's own playbooks and roles, and ours beside them.
@@ -68,6 +72,13 @@ def prepared() -> Path:
     return _made(str(python))
 
 
+def find_base_image() -> Path:
+    """Return kolla's files for its base image; until kolla 22 they are in ``share``."""
+    packages = HOME / f'lib/python{PYTHON}/site-packages'
+    found = [top / 'kolla/docker/base' for top in (packages, SHARE)]
+    return next(path for path in found if path.exists())
+
+
 def _python() -> str | None:
     """As tools/run_tests.py finds other Pythons."""
     spec = importlib.util.spec_from_file_location('run_tests', TOP / 'tools/run_tests.py')
@@ -90,6 +101,7 @@ def _made(python: str) -> Path:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not stamp.exists() or stamp.read_text() != wanted:
             shutil.rmtree(HOME, ignore_errors=True)
+            HOME.parent.mkdir(exist_ok=True)
             subprocess.run([python, '-m', 'venv', str(HOME)], check=True)
             _pip('--no-deps', '--no-compile', '-r', str(PINS))
             stamp.write_text(wanted)
