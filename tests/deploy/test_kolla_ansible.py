@@ -312,8 +312,14 @@ def test_kolla_sets_up_a_container_by_config_json(cloud, daemon, tmp_path):
     assert (tmp_path / 'run_command').read_text() == (
         f'{daemon} --config-file /etc/kronos/kronos.conf')
     assert owner(tmp_path / 'etc/kronos/kronos.conf') == (42900, 42900, 0o600)
-    assert owner(tmp_path / 'var/log/kolla/kronos') == (42900, 42400, 0o2775)
-    assert owner(tmp_path / 'var/lib/kronos/tmp') == (42900, 42900, 0o700)
+    made = {'var/log/kolla/kronos': (42900, 42400, 0o2775),
+            'var/lib/kronos/tmp': (42900, 42900, 0o700)}
+    if kolla_env.SERIES == '20':
+        # Its set_configs.py knows no directories: the image makes them when it starts.
+        extend = kolla_env.TOP / 'deploy/kolla/docker/kronos/kronos-base/extend_start.sh'
+        assert all(f' /{directory}\n' in extend.read_text() for directory in made)
+    else:
+        assert {directory: owner(tmp_path / directory) for directory in made} == made
     assert (tmp_path / 'var/lib/kolla/share/ca-certificates/root.crt').exists()
 
 
