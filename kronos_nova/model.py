@@ -475,6 +475,21 @@ class Scores:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
+class ScoreChange:
+    """The scores of both hosts under one policy, before and after a move of a plan.
+
+    The moves before it in the plan's order, and all moves under way, count as done. None: the
+    host is frozen under the policy.
+    """
+
+    policy: str
+    from_before: float | None
+    from_after: float | None
+    to_before: float | None
+    to_after: float | None
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
 class Move:
     """One instance, one source, one destination.
 
@@ -482,7 +497,9 @@ class Move:
     0. ``requires`` are instance UUIDs of this plan whose moves must have
     completed before. ``alternate_improvements``: of each of ``alternates``, the
     combined imbalance of the plan without the move less that of the plan with the
-    alternate; empty where scores are not trusted.
+    alternate; empty where scores are not trusted. ``gain``: the combined imbalance of the
+    plan without this move alone less that of the plan; None where scores are not trusted.
+    ``changes`` in the order of the policies; empty where scores are not trusted.
     """
 
     instance_uuid: str
@@ -494,6 +511,8 @@ class Move:
     requires: tuple[str, ...] = ()
     alternates: tuple[str, ...] = ()
     alternate_improvements: tuple[float, ...] = ()
+    gain: float | None = None
+    changes: tuple[ScoreChange, ...] = ()
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -14,6 +14,7 @@
 
 from collections import Counter
 from collections.abc import Sequence
+import dataclasses
 from typing import Any
 
 from kronos_nova import model
@@ -49,6 +50,16 @@ def measured(reports: Sequence[model.PolicyReport], nested: bool) -> Any:
             + ('' if p.imbalance_after == p.measured else
                f', planned {_tool.shown(p.imbalance_after)}'))
         + _age(p) for p in reports)
+
+
+def effects(move: model.Move) -> dict[str, Any]:
+    """Return what a move does to its hosts, as :mod:`move_effects` reads it."""
+    from kronos_nova.cmd import _tool
+
+    return {'from_host': _tool.shown(move.from_host), 'to_host': _tool.shown(move.to_host),
+            'gain': move.gain,
+            'changes': [{**dataclasses.asdict(change), 'policy': _tool.shown(change.policy)}
+                        for change in move.changes]}
 
 
 def _age(report: model.PolicyReport) -> str:

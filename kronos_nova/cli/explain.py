@@ -58,10 +58,7 @@ def _planned(found: Any) -> Iterator[tuple[str, str, str]]:
         yield f'policy {report.name}', 'then', report.reason or (
             f'imbalance {report.imbalance_before:.4f} to {report.imbalance_after:.4f} by the whole '
             f'plan (threshold {report.threshold:g})')
-    if plan.combined_before is not None:
-        yield 'improvement', f'{task.improvement:.4f}', (
-            f'of the combined imbalance, which the whole plan lowers from '
-            f'{plan.combined_before:.4f} to {plan.combined_after:.4f}')
+    yield from _effects(task, plan)
     for number, host in enumerate(task.alternates):
         known = task.alternate_improvements
         yield f'alternate {host}', (f'{known[number]:.4f}' if number < len(known) else ''), (
@@ -73,6 +70,27 @@ def _planned(found: Any) -> Iterator[tuple[str, str, str]]:
             f'to {attempt.to_host} at {moments.shown(attempt.ended_at)}'
             + (f': {attempt.error}' if attempt.error else ''))
     yield 'state', str(task.state), found.row.error or ''
+
+
+def _effects(task: Any, plan: Any) -> Iterator[tuple[str, str, str]]:
+    """What the move does to its hosts, and to the imbalance."""
+    from kronos_nova.cli import _plans
+    from kronos_nova.rebalancer import move_effects
+
+    if plan.combined_before is None:
+        return
+    whole = (f'of the combined imbalance, which the whole plan lowers from '
+             f'{plan.combined_before:.4f} to {plan.combined_after:.4f}')
+    move = next((_plans.effects(m) for m in plan.moves
+                 if m.instance_uuid == task.instance_uuid and m.to_host == task.to_host
+                 and m.gain is not None), None)
+    if move is None:  # an alternate, or a plan of an earlier release
+        yield 'improvement', f'{task.improvement:.4f}', whole
+        return
+    hosts = move_effects.describe_hosts(move)
+    if hosts:
+        yield 'hosts', 'by the move', hosts
+    yield 'gain', f'{move["gain"]:.4f}', f'{whole}: so much is lost without this move alone'
 
 
 _WHY = {

@@ -83,8 +83,8 @@ def _shown(row: Any, tasks: Sequence[Any], realised: float | None, decisions: Se
     if not nested:
         moves = '\n'.join(
             f'{m["instance_uuid"]} {m["from_host"]} to {m["to_host"]}: {m["phase"]}, wave '
-            f'{m["wave"]}, improvement {m["improvement"]:.4f}'
-            + (f', task {m["task_id"]} {m["state"]}' if m['task_id'] else '') for m in moves)
+            f'{m["wave"]}' + (f', task {m["task_id"]} {m["state"]}' if m['task_id'] else '')
+            + _effects(m) for m in moves)
         rejections = ', '.join(f'{rule} {number}' for rule, number in rejections.items())
     return (
         'Plan', 'Scope', 'Created at', 'Dry run', 'Reason', 'Imbalance before',
@@ -101,6 +101,14 @@ def _shown(row: Any, tasks: Sequence[Any], realised: float | None, decisions: Se
             '{tasks} {verb} by {decided_by} at {decided_at}'.format_map(said)
             + (f': {said["reason"]}' if said['reason'] else '')
             for said in map(_said, decisions)), _swaps(plan, swaps, nested))
+
+
+def _effects(move: Any) -> str:
+    """What the move does to its hosts and to the imbalance, on a line below it."""
+    from kronos_nova.rebalancer import move_effects
+
+    found = move_effects.describe_effects(move)
+    return f'\n    {found}' if found else ''
 
 
 def _swaps(plan: Any, swaps: Sequence[Any], nested: bool) -> Any:
@@ -127,12 +135,12 @@ def _said(decision: Any) -> dict[str, Any]:
 
 def _move(move: Any, task: Any) -> dict[str, Any]:
     """What was decided, and how far it has come; a dry run has no tasks."""
+    from kronos_nova.cli import _plans
     from kronos_nova.cmd import _tool
 
     return {
-        'instance_uuid': move.instance_uuid, 'from_host': _tool.shown(move.from_host),
-        'to_host': _tool.shown(move.to_host), 'phase': str(move.phase), 'wave': move.wave,
-        'improvement': move.improvement, 'requires': list(move.requires),
+        **_plans.effects(move), 'instance_uuid': move.instance_uuid, 'phase': str(move.phase),
+        'wave': move.wave, 'improvement': move.improvement, 'requires': list(move.requires),
         'alternates': [_tool.shown(host) for host in move.alternates],
         'task_id': None if task is None else task.task.task_id,
         'state': None if task is None else str(task.task.state)}

@@ -90,6 +90,7 @@ def _ends(move: Mapping[str, Any]) -> tuple[str, str]:
 def _text(row: Mapping[str, Any]) -> str:
     """One scope for people."""
     from kronos_nova.cmd import _tool
+    from kronos_nova.rebalancer import move_effects
 
     parts = [f'Scope {_tool.shown(row["name"])}: {row["hosts"]} hosts, '
              f'{row["instances"]} instances']
@@ -103,9 +104,9 @@ def _text(row: Mapping[str, Any]) -> str:
                      f'{row["combined_after"]:.4f}')
     if row['moves']:
         parts.append(_tool.table(
-            ('Wave', 'Instance', 'From', 'To', 'Phase', 'Improvement', 'Alternates'),
-            [(m['wave'], m['instance_uuid'], *_ends(m), m['phase'], m['improvement'],
-              _alternates(m)) for m in row['moves']]))
+            ('Wave', 'Instance', 'From', 'To', 'Phase', 'Effect', 'Alternates'),
+            [(m['wave'], m['instance_uuid'], *_ends(m), m['phase'],
+              move_effects.describe_effects(m), _alternates(m)) for m in row['moves']]))
     else:
         parts.append(f'No moves: {_tool.shown(row["reason"])}')
     if row['rejections']:

@@ -172,7 +172,7 @@ def _with_scores(simulation: sim.Simulation,
     if not simulation.trusted:
         return tuple(moves)
     found = []
-    for move in moves:
+    for move in describe_effects(simulation, moves):
         scores: dict[str, float] = {}
         if move.alternates:
             gains = _alternate_gains(simulation, move, move.alternates)
@@ -185,6 +185,46 @@ def _with_scores(simulation: sim.Simulation,
             move, alternates=tuple(best),
             alternate_improvements=tuple(scores[host] for host in best)))
     return tuple(found)
+
+
+def describe_effects(simulation: sim.Simulation,
+                     moves: Sequence[model.Move]) -> tuple[model.Move, ...]:
+    """Return the moves with the gain of each, and with the scores of its hosts.
+
+    :param moves: in the plan's order; applied to ``simulation``, which is left as it was.
+    """
+    if not simulation.trusted:
+        return tuple(moves)
+    whole = simulation.combined()
+    gains = []
+    for move in moves:
+        simulation.undo(move)
+        # The last bits say nothing.
+        gains.append(round(simulation.combined() - whole, 12))
+        simulation.apply(move)
+    for move in reversed(moves):
+        simulation.undo(move)
+    found = []
+    for move, gain in zip(moves, gains, strict=True):
+        before = _ends(simulation, move)
+        simulation.apply(move)
+        after = _ends(simulation, move)
+        found.append(dataclasses.replace(move, gain=gain, changes=tuple(
+            model.ScoreChange(policy.name, first[0], last[0], first[1], last[1])
+            for policy, first, last in zip(simulation.policies, before, after, strict=True))))
+    return tuple(found)
+
+
+def _ends(simulation: sim.Simulation,
+          move: model.Move) -> list[tuple[float | None, float | None]]:
+    """Return the scores of source and destination, by policy."""
+    def score(number: int, name: str, host: str) -> float | None:
+        if simulation.view.level(name, host) is None:
+            return None
+        return float(simulation.score[number, simulation.host_index[host]])
+
+    return [(score(n, policy.name, move.from_host), score(n, policy.name, move.to_host))
+            for n, policy in enumerate(simulation.policies)]
 
 
 def _alternate_gains(simulation: sim.Simulation, move: model.Move,

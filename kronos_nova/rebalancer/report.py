@@ -18,6 +18,7 @@ what kronos-replay prints and ``kronos-engine --once`` shows.
 
 from collections import Counter
 from collections.abc import Mapping
+import dataclasses
 from typing import Any
 
 from kronos_nova import model
@@ -100,6 +101,8 @@ def move(m: model.Move, cluster: model.Cluster) -> dict[str, Any]:
         'requires': list(m.requires),
         'alternates': list(m.alternates),
         'alternate_improvements': list(m.alternate_improvements),
+        'gain': m.gain,
+        'changes': [dataclasses.asdict(change) for change in m.changes],
         'method': str(statuses.method(cluster.instances[m.instance_uuid].status)),
     }
 

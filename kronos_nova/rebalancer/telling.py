@@ -29,6 +29,7 @@ from kronos_nova import model
 from kronos_nova import policy as policies
 from kronos_nova.rebalancer import cycle
 from kronos_nova.rebalancer import messages
+from kronos_nova.rebalancer import move_effects
 from kronos_nova.rebalancer import report
 from kronos_nova.rebalancer import usages
 from kronos_nova.rebalancer.store import api as store_api
@@ -69,10 +70,11 @@ class Log:
     def decided(self, row: Mapping[str, Any]) -> None:
         """The decisions, one line each, keyed by UUID."""
         for move in row['moves']:
-            LOG.info('Instance %s: %s from %s to %s (%swave %d, improvement %.4f%s)',
+            effects = move_effects.describe_effects(move)
+            LOG.info('Instance %s: %s from %s to %s (%swave %d%s%s)',
                      move['instance_uuid'], move['phase'], move['from_host'], move['to_host'],
                      'cold, ' if move['method'] == 'cold' else '', move['wave'],
-                     move['improvement'],
+                     f'; {effects}' if effects else '',
                      '' if move['from_zone'] == move['to_zone'] else
                      f', zone {move["from_zone"]} to {move["to_zone"]}')
         for policy in row['policies']:

@@ -103,7 +103,9 @@ class State:
         before = self._before
         known = simulation.trusted and before.comparable
         found = model.Plan(
-            scope=request.cluster.scope, moves=tuple(moves), swaps=tuple(swaps),
+            scope=request.cluster.scope, swaps=tuple(swaps),
+            # A swap may park its first instance: then the simulation is ahead of the moves.
+            moves=tuple(moves) if swaps else planner.describe_effects(simulation, moves),
             policies=planner.policy_reports(request, before, simulation.imbalances()),
             combined_before=before.combined if known else None,
             combined_after=simulation.combined() if known else None,

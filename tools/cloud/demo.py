@@ -19,6 +19,7 @@ import pathlib
 import time
 from typing import Any
 
+from kronos_nova.rebalancer import move_effects
 from tools.cloud import config
 from tools.cloud import down
 from tools.cloud import errors
@@ -199,9 +200,9 @@ class Demo:
             raise errors.ServiceDied(f'the engine planned no move: {report["reason"]}')
         self._progress.say('\nPlan')
         self._progress.say(tables.table(
-            ('instance', 'from', 'to', 'phase', 'wave', 'improvement'),
+            ('instance', 'from', 'to', 'phase', 'wave', 'effect'),
             [(m['instance_uuid'], m['from_host'], m['to_host'], m['phase'], m['wave'],
-              f'{m["improvement"]:.3f}') for m in moves]) + '\n')
+              move_effects.describe_effects(m)) for m in moves]) + '\n')
         return report
 
     def _migrate(self, moves: list[dict[str, Any]], old: set[str]) -> None:

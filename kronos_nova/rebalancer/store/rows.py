@@ -241,6 +241,8 @@ def plan_row(row: sa.RowMapping) -> PlanRow:
     moves = tuple(
         model.Move(**_known(model.Move, {
             **move, 'phase': model.Phase(move['phase']),
+            'changes': tuple(model.ScoreChange(**_known(model.ScoreChange, change))
+                             for change in move.get('changes', ())),
             **{name: tuple(move.get(name, ()))
                for name in ('requires', 'alternates', 'alternate_improvements')}}))
         for move in data.pop('moves'))

@@ -133,6 +133,32 @@ def test_spread_may_choose_each_alternate_and_its_improvement_is_the_gain_over_s
                 assert simulation.group_change(instead)[1] <= 0
 
 
+@hypothesis.settings(max_examples=100, deadline=None)
+@hypothesis.given(clouds.knobs(mode='spread'))
+def test_gain_is_lost_without_the_move_and_changes_follow_the_plan(knobs):
+    r = clouds.request(knobs)
+    plan = planner.plan(r)
+    whole, _, simulation = imbalances_after(r, plan.moves)
+    if not simulation.trusted:
+        assert all(m.gain is None and not m.changes for m in plan.moves)
+        return
+    last = {}
+    for move in plan.moves:
+        others, _, _ = imbalances_after(r, [m for m in plan.moves if m is not move])
+        assert move.gain == pytest.approx(others - whole, abs=1e-9)
+        assert [c.policy for c in move.changes] == [p.name for p in r.policies.enabled]
+        for c in move.changes:
+            for host, before, after in ((move.from_host, c.from_before, c.from_after),
+                                        (move.to_host, c.to_before, c.to_after)):
+                if before is not None:
+                    assert before == pytest.approx(last.get((c.policy, host), before), abs=1e-9)
+                    last[c.policy, host] = after
+    for (name, host), score in last.items():
+        number = [p.name for p in r.policies.enabled].index(name)
+        assert score == pytest.approx(
+            simulation.score[number, simulation.host_index[host]], abs=1e-9)
+
+
 def test_without_trusted_scores_nothing_is_said_of_what_alternates_bring():
     r = request(options=model.Options(evacuate_disabled_hosts=True, max_drain_fraction=1.0))
     cluster = dataclasses.replace(r.cluster, services={
