@@ -96,12 +96,15 @@ def _of_cloud(conf: cfg.ConfigOpts,
     policy_set = policy_files.load(conf.engine.policies_file)
     settings = configured.settings(conf, policy_set)
     past: dict[str, tuple[values.Point, ...]] = {}
+    waiting: dict[str, dict[str, str]] = {}
+    waiting_sections: dict[str, list[values.Section]] = {}
 
     def also(store: Any, scopes: Sequence[str]) -> None:
         for scope in scopes:
             plans = store.plans(PLANS, scope)
             past[scope] = stored.points(plans, _realised(store, plans),
                                         dropped=_dropped(store, plans))
+            waiting[scope], waiting_sections[scope] = _read_waiting(conf, store, scope)
 
     if args.snapshot:
         seen = _cloud.recorded(conf, policy_set, args.snapshot)
@@ -134,8 +137,24 @@ def _of_cloud(conf: cfg.ConfigOpts,
         sections.append(found.section(
             outcome, policy_set, stagger=conf.executor.stagger_seconds, planned=planned,
             warnings=seen.warnings, past=past.get(scope, ()),
-            no_points=ONE_TIME if args.snapshot else ''))
+            no_points=ONE_TIME if args.snapshot else '', waiting=waiting.get(scope, {})))
+        sections += waiting_sections.get(scope, ())
     return source, seen.now, tuple(sections)
+
+
+def _read_waiting(conf: cfg.ConfigOpts, store: Any,
+                  scope: str) -> tuple[dict[str, str], list[values.Section]]:
+    """Return the plan of each instance whose move waits for approval, and a section a plan."""
+    found, sections = {}, []
+    for waits in store.waiting(store.now(), scope):
+        row, tasks = store.plan(waits.plan_id), store.tasks_of([waits.plan_id])
+        if row is None:
+            continue
+        found.update({t.task.instance_uuid: waits.plan_id for t in tasks
+                      if t.task.state is model.TaskState.PENDING})
+        sections.append(stored.section(row, tasks, realised=None, past=(), now=time.time(),
+                                       stagger=conf.executor.stagger_seconds))
+    return found, sections
 
 
 def _pass(cluster: model.Cluster, seen: _cloud.Seen, settings: cycle.Settings) -> cycle.Outcome:

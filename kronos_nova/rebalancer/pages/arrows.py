@@ -12,6 +12,7 @@
 
 """Moves as arrows, from the hosts that give on the left to those that take on the right."""
 
+from collections import Counter
 from collections.abc import Mapping
 from collections.abc import Sequence
 import dataclasses
@@ -23,8 +24,31 @@ from kronos_nova.rebalancer.pages import words
 STEP, TOP, NAMES, WIDTH = 26, 30, 250, 920
 #: Widest arrow, and the longest name in characters.
 WIDEST, LONGEST = 9.0, 30
+#: With more arrows than these no eye follows one: a table of hosts stands in their place.
+MOST_DRAWN = 24
 #: Arrows beyond these are in the table only.
 MOST = 400
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Giver:
+    """A host that gives; ``takers`` with the number of moves to each, most first."""
+
+    name: str
+    moves: int
+    takers: tuple[tuple[str, int], ...]
+
+
+def group_by_source(moves: Sequence[values.MoveLine],
+                    lines: Sequence[values.HostLine] = ()) -> tuple[Giver, ...]:
+    """Return the hosts that give, hottest first where scores are known, else by moves."""
+    loads = {line.name: line.load.before or 0.0 for line in lines}
+    takers: dict[str, Counter[str]] = {}
+    for move in moves:
+        takers.setdefault(move.from_host, Counter())[move.to_host] += 1
+    found = [Giver(name, count.total(), tuple(sorted(
+        count.items(), key=lambda one: (-one[1], one[0])))) for name, count in takers.items()]
+    return tuple(sorted(found, key=lambda one: (-loads.get(one.name, 0.0), -one.moves, one.name)))
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

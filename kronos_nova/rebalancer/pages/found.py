@@ -24,19 +24,22 @@ from kronos_nova.rebalancer import planner
 from kronos_nova.rebalancer import simulation as sim
 from kronos_nova.rebalancer.pages import unseen
 from kronos_nova.rebalancer.pages import values
+from kronos_nova.rebalancer.pages import words
 
 
 def section(outcome: cycle.Outcome, policy_set: policies.PolicySet, *, stagger: float,
             planned: Mapping[str, str], warnings: Sequence[str] = (),
-            past: Sequence[values.Point] = (), no_points: str = '') -> values.Section:
+            past: Sequence[values.Point] = (), no_points: str = '',
+            waiting: Mapping[str, str] | None = None) -> values.Section:
     """One scope.
 
     :param stagger: seconds between the begins of two moves of a wave.
     :param planned: the scope of each host that is planned anywhere.
     :param warnings: of what was read, before those of the plan.
     :param past: the scope's stored plans, in any order.
+    :param waiting: the plan of each instance whose move waits for approval.
     """
-    cluster, plan = outcome.cluster, outcome.plan
+    cluster, plan, waiting = outcome.cluster, outcome.plan, waiting or {}
     lines = _lines(outcome)
     here = values.Point(outcome.request.now, plan.measured, plan.combined_after,
                         moves=len(plan.moves), shown=True, policies=imbalances(plan))
@@ -49,7 +52,19 @@ def section(outcome: cycle.Outcome, policy_set: policies.PolicySet, *, stagger: 
                            (m.instance_uuid for m in plan.moves)}, stagger),
         points=(*past, here), no_points=no_points, reason=plan.reason,
         refusals=refusals(plan), held=tuple(no.detail for no in plan.held),
-        gaps=unseen.of_outcome(outcome, policy_set, planned, warnings))
+        gaps=unseen.of_outcome(outcome, policy_set, planned, warnings, waiting),
+        waiting=len(waiting), no_moves=_describe_no_moves(outcome, waiting))
+
+
+def _describe_no_moves(outcome: cycle.Outcome, waiting: Mapping[str, str]) -> str:
+    """Say why no move is new while others wait or are under way."""
+    if waiting:
+        number = words.count(len(waiting), 'move')
+        return (f'None is new: {number} of plan {", ".join(sorted(set(waiting.values())))} '
+                f'{"waits" if len(waiting) == 1 else "wait"} for approval, see below.')
+    under_way = len(outcome.cluster.flights)
+    return 'None.' if not under_way else (
+        f'None is new: {words.count(under_way, "migration")} under way in the cloud.')
 
 
 def moves(plan: model.Plan, names: Mapping[str, str],
@@ -65,7 +80,9 @@ def moves(plan: model.Plan, names: Mapping[str, str],
             to_host=move.to_host, phase=str(move.phase), wave=move.wave,
             improvement=move.improvement, begins=in_wave[move.wave] * stagger,
             requires=tuple(sorted(numbers[u] for u in move.requires if u in numbers)),
-            alternates=move.alternates))
+            alternates=move.alternates, gain=move.gain, changes=tuple(
+                values.Change(c.policy, values.Level(c.from_before, c.from_after),
+                              values.Level(c.to_before, c.to_after)) for c in move.changes)))
         in_wave[move.wave] += 1
     return tuple(found)
 

@@ -59,6 +59,7 @@ class View:
     strips: tuple[Strip, ...]
     squares: tuple[int, int]
     arrows: arrows.Drawing
+    givers: tuple[arrows.Giver, ...]
     timeline: timeline.Drawing
     curves: tuple[curve.Curve, ...]
     bars: scale.Scale
@@ -87,6 +88,7 @@ def _view(section: values.Section) -> View:
     return View(
         section, summary.sentences(section), heat.arranged(ranking), tuple(strips),
         heat.size(len(ranking)), arrows.draw(section.moves, section.lines),
+        arrows.group_by_source(section.moves, section.lines),
         timeline.draw(section), curve.draw(section),
         scale.Scale(0.0, scale.ceiling(max(known, default=0.0)), 6.0, 174.0))
 
@@ -99,6 +101,7 @@ def _environment() -> jinja2.Environment:
     helpers: dict[str, Any] = {
         'band': heat.band, 'bands': heat.BANDS, 'clipped': words.clipped, 'count': words.count,
         'fine': words.fine, 'label': arrows.label, 'meaning': meanings.of, 'moment': words.moment,
+        'most_arrows': arrows.MOST_DRAWN,
         'named': NAMED, 'number': words.number, 'offset': words.offset, 'stamp': words.stamp}
     found.globals.update(helpers)
     return found

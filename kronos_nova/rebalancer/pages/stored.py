@@ -12,6 +12,7 @@
 
 """A section of a stored plan: what the database has of it and of its tasks."""
 
+from collections import Counter
 from collections.abc import Collection
 from collections.abc import Mapping
 from collections.abc import Sequence
@@ -23,9 +24,13 @@ from kronos_nova.rebalancer.pages import unseen
 from kronos_nova.rebalancer.pages import values
 from kronos_nova.rebalancer.store import rows
 
-NO_SCORES = ('Scores by host are not stored with a plan, so it is not known what each host had. '
-             'A snapshot has them: kronos-record writes one, and kronos report --snapshot shows '
-             'it.')
+NO_SCORES = ('Of hosts a plan stores the scores of those that give or take, as planning expected '
+             'them. A snapshot has all: kronos-record writes one, and kronos report --snapshot '
+             'shows it.')
+#: Of a plan of an earlier release, or of one without trusted scores.
+UNKNOWN_SCORES = ('This plan has no scores of hosts: an earlier release made it, it has no moves, '
+                  'or scores were not trusted. A snapshot has them: kronos-record writes one, and '
+                  'kronos report --snapshot shows it.')
 
 
 def section(row: rows.PlanRow, tasks: Sequence[rows.TaskRow], *, realised: float | None,
@@ -41,16 +46,39 @@ def section(row: rows.PlanRow, tasks: Sequence[rows.TaskRow], *, realised: float
     names = {t.task.instance_uuid: t.task.instance_name for t in tasks}
     of = {t.task.instance_uuid: t for t in tasks}
     moves = found.moves(plan, names, stagger)
+    lines = _host_lines(plan)
     return values.Section(
         scope=plan.scope, at=row.created_at, plan_id=row.plan_id, dry_run=row.dry_run,
         policies=found.policy_lines(plan, {}), before=plan.measured,
-        after=plan.combined_after, realised=realised, no_lines=NO_SCORES,
+        after=plan.combined_after, realised=realised, lines=lines, no_lines=NO_SCORES if lines else UNKNOWN_SCORES,
         decisions=tuple(decisions),
         moves=tuple(_with_task(move, of[move.uuid]) if move.uuid in of else move
                     for move in moves),
         started=row.created_at if tasks else None, seen=now, points=tuple(past),
         refusals=found.refusals(plan), held=tuple(no.detail for no in plan.held),
-        gaps=(values.Gap(NO_SCORES), *unseen.of_plan(plan)), reason=plan.reason)
+        gaps=(values.Gap(NO_SCORES if lines else UNKNOWN_SCORES), *unseen.of_plan(plan)), reason=plan.reason)
+
+
+def _host_lines(plan: model.Plan) -> tuple[values.HostLine, ...]:
+    """The hosts that give or take, with their scores before the first move and after the last.
+
+    A plan stores no weights, so the sum of the scores is not known.
+    """
+    scores: dict[str, dict[str, values.Level]] = {}
+    for move in plan.moves:
+        for change in move.changes:
+            for host, before, after in (
+                    (move.from_host, change.from_before, change.from_after),
+                    (move.to_host, change.to_before, change.to_after)):
+                of = scores.setdefault(host, {})
+                first = of.get(change.policy)
+                of[change.policy] = values.Level(before if first is None else first.before, after)
+    unknown = values.Level(None, None)
+    gives = Counter(m.from_host for m in plan.moves)
+    takes = Counter(m.to_host for m in plan.moves)
+    return tuple(values.HostLine(
+        host, tuple(of.get(p.name, unknown) for p in plan.policies), unknown,
+        gives=gives[host], takes=takes[host]) for host, of in sorted(scores.items()))
 
 
 def point(row: rows.PlanRow, realised: float | None, shown: bool = False,

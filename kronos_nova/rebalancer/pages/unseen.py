@@ -12,6 +12,7 @@
 
 """What was not looked at, not believed or not tried, and why."""
 
+from collections.abc import Collection
 from collections.abc import Iterator
 from collections.abc import Mapping
 from collections.abc import Sequence
@@ -43,15 +44,17 @@ def of_plan(plan: model.Plan, warnings: Sequence[str] = ()) -> tuple[values.Gap,
 
 
 def of_outcome(outcome: cycle.Outcome, policy_set: policies.PolicySet,
-               planned: Mapping[str, str], warnings: Sequence[str]) -> tuple[values.Gap, ...]:
+               planned: Mapping[str, str], warnings: Sequence[str],
+               waiting: Collection[str] = ()) -> tuple[values.Gap, ...]:
     """The same, and what of the cloud and its metrics was not looked at.
 
     :param planned: the scope of each host that is planned anywhere.
+    :param waiting: instances whose moves wait for approval: none of these is under way.
     """
     told = [f'{name}: {text}' for name, known in sorted(outcome.scores.policies.items())
             for text in known.warnings]
     return (*of_plan(outcome.plan, [*warnings, *told]),
-            *_metrics(outcome, policy_set), *_cloud(outcome, planned))
+            *_metrics(outcome, policy_set), *_cloud(outcome, planned, waiting))
 
 
 def _metrics(outcome: cycle.Outcome, policy_set: policies.PolicySet) -> Iterator[values.Gap]:
@@ -75,7 +78,8 @@ def _metrics(outcome: cycle.Outcome, policy_set: policies.PolicySet) -> Iterator
                          'balance.', tuple(lacking))
 
 
-def _cloud(outcome: cycle.Outcome, planned: Mapping[str, str]) -> Iterator[values.Gap]:
+def _cloud(outcome: cycle.Outcome, planned: Mapping[str, str],
+           waiting: Collection[str]) -> Iterator[values.Gap]:
     cluster = outcome.cluster
     idle = [f'{host}: {said}' for host in sorted(cluster.scope_hosts)
             if (said := _unavailable(cluster.services.get(host)))]
@@ -88,8 +92,13 @@ def _cloud(outcome: cycle.Outcome, planned: Mapping[str, str]) -> Iterator[value
     if outside:
         yield values.Gap('Hosts of no planned scope: nothing is moved from or to them.',
                          tuple(outside))
-    if cluster.flights:
-        yield values.Gap(f'{words.count(len(cluster.flights), "migration")} under way in the '
+    under_way = sum(flight.instance_uuid not in waiting for flight in cluster.flights)
+    if waiting:
+        yield values.Gap(f'{words.count(len(waiting), "move")} that '
+                         f'{"waits" if len(waiting) == 1 else "wait"} for approval: those '
+                         'instances stay as they are.')
+    if under_way:
+        yield values.Gap(f'{words.count(under_way, "migration")} under way in the '
                          'cloud: those instances stay as they are.')
     if not cluster.placement_known:
         yield values.Gap('Placement was not recorded: claims are not judged.')

@@ -65,8 +65,19 @@ class Span:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
+class Change:
+    """The scores of a move's source and destination under one policy."""
+
+    policy: str
+    source: Level
+    destination: Level
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
 class MoveLine:
     """A move: ``number`` counts from 1, ``requires`` are such numbers.
+
+    ``gain``: the combined imbalance of the plan without this move alone, less that of the plan.
 
     ``begins``: seconds after its wave's begin before which it does not begin, or, with a
     task, such a time. ``state`` is the task's.
@@ -87,6 +98,8 @@ class MoveLine:
     state: str | None = None
     spans: tuple[Span, ...] = ()
     error: str | None = None
+    gain: float | None = None
+    changes: tuple[Change, ...] = ()
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -124,7 +137,9 @@ class Gap:
 class Section:
     """One scope. ``failed``: why there is no plan at all.
 
-    ``hosts`` and ``instances`` count the scope. ``no_lines`` says why ``lines`` is empty,
+    ``hosts`` and ``instances`` count the scope. ``no_lines`` says why ``lines`` is empty, or
+    which hosts it lacks; ``no_moves`` why there are none. ``waiting``: moves of earlier plans
+    that wait for approval.
     ``no_points`` what is lacking of ``points``. ``decisions`` are what operators said.
     ``started`` is when tasks were written; None: there are none, and times are those planned.
     """
@@ -142,6 +157,8 @@ class Section:
     realised: float | None = None
     lines: tuple[HostLine, ...] = ()
     no_lines: str = ''
+    no_moves: str = 'None.'
+    waiting: int = 0
     moves: tuple[MoveLine, ...] = ()
     started: float | None = None
     seen: float = 0.0

@@ -14,11 +14,14 @@
 
 import json
 from pathlib import Path
+import re
 import shutil
 
 import pytest
 
 from kronos_nova import model
+from kronos_nova.rebalancer.pages import page
+from kronos_nova.rebalancer.pages import values
 from kronos_nova.rebalancer.store import api
 from kronos_nova.rebalancer.store import decisions
 from tests import commands
@@ -172,7 +175,7 @@ def test_a_stored_plan_is_shown_with_what_became_of_each_move(store, of_plan):
     assert 'Tasks: 1 c' in found.text and 'completed on h3' in found.text
     assert 'MigrationFailed: no CPU' in found.text
     assert 'no-room 3' in found.text and 'beware' in found.text
-    assert 'Scores by host are not stored with a plan' in found.text
+    assert 'This plan has no scores of hosts' in found.text
     kinds = [a.get('class') for a in found.of('rect')]
     assert kinds.count('failed') == 1 and kinds.count('done') == 1
     assert first.task_id in found.text and tasks[1].instance_uuid in found.text
@@ -218,3 +221,42 @@ def test_a_plan_that_is_not_there_is_said_and_no_database_is_made(store, of_plan
     done = of_plan('--plan', 'nobody')
     assert done.returncode == 1 and 'does not exist' in done.stderr
     assert not (tmp_path / 'kronos.sqlite').exists()
+
+
+def test_stored_plan_has_hosts_that_give_or_take_before_and_after(store, of_plan):
+    one, other = cases.make_task('p', from_host='h1', to_host='h2'), cases.make_task(
+        'p', from_host='h2', to_host='h3')
+    plan = model.Plan('blue', (
+        model.Move(one.instance_uuid, 'h1', 'h2', one.phase, gain=0.25, changes=(
+            model.ScoreChange('cpu', 0.91, 0.52, 0.13, 0.44),)),
+        model.Move(other.instance_uuid, 'h2', 'h3', other.phase, gain=0.125, changes=(
+            model.ScoreChange('cpu', 0.44, 0.31, 0.07, 0.26),))),
+        policies=(model.PolicyReport('cpu', 0.84, 0.26, 0.15),), combined_before=0.84,
+        combined_after=0.26)
+    plan_id = cases.new_id()
+    store.save_plan(None, plan, [], plan_id=plan_id, now=NOW, dry_run=True, cooldown=0,
+                    instance_cooldown=0)
+    text = parsed.parse(of_plan('--plan', plan_id).stdout).text
+    # As text: host, moves, cpu before and after the whole plan.
+    for host, before, after in (('h1', '0.91', '0.52'), ('h2', '0.13', '0.31'),
+                                ('h3', '0.07', '0.26')):
+        assert re.search(rf'{host} .{{0,40}}{before} . {after}', text), (host, text)
+    assert 'A snapshot has all' in text
+
+
+def test_plan_that_waits_is_read_with_its_moves(store):
+    from oslo_config import cfg
+
+    from kronos_nova.cli import _report
+    from kronos_nova.conf import opts
+
+    conf = cfg.ConfigOpts()
+    opts.register(conf)
+    conf([])
+    now = store.now()
+    plan_id, tasks = saved(store, now, state=model.TaskState.PENDING)
+    waiting, sections = _report._read_waiting(conf, store, 'blue')
+    assert waiting == {t.instance_uuid: plan_id for t in tasks}
+    assert [s.plan_id for s in sections] == [plan_id] and len(sections[0].moves) == 2
+    assert 'plan that waits for approval' in parsed.parse(page.render(values.Report(
+        'x', now, now, '1', tuple(sections)))).text

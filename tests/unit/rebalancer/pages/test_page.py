@@ -14,6 +14,7 @@
 
 import base64
 from collections import Counter
+import dataclasses
 import hashlib
 import re
 
@@ -223,3 +224,64 @@ def test_whatever_the_names_are_the_page_has_the_same_elements(texts):
 def _counted(found):
     """Hosts that nothing is known of stand in the order of their names: not the order."""
     return Counter((tag, *sorted(attributes)) for tag, attributes in found.elements)
+
+
+def many_moves(number):
+    return tuple(values.MoveLine(
+        n, made.UUID.format(n), f'from {n}', f'to {n % 7}', 'spread', n // 40, 0.01, 0.0,
+        gain=0.0125, changes=(values.Change('cpu', values.Level(0.5, 0.38),
+                                            values.Level(0.1, 0.22)),))
+        for n in range(1, number + 1))
+
+
+def only(section):
+    return parsed.parse(page.render(values.Report('x', made.NOW, made.NOW, '1', (section,))))
+
+
+@pytest.mark.parametrize('moves, drawn', [(24, True), (25, False), (100, False)])
+def test_many_arrows_become_a_table_by_source(moves, drawn):
+    found = only(dataclasses.replace(made.of_cloud(), moves=many_moves(moves)))
+    labels = [a.get('aria-label') for _, a in found.elements]
+    assert ('Moves as arrows' in labels) is drawn
+    assert ('Moves by host, table' in labels) is not drawn
+
+
+def test_move_shows_scores_of_both_hosts_its_gain_and_its_wave_from_zero():
+    found = only(dataclasses.replace(made.of_cloud(), moves=many_moves(1)))
+    assert '0.50 \N{RIGHTWARDS ARROW} 0.38' in found.text
+    assert '0.10 \N{RIGHTWARDS ARROW} 0.22' in found.text and '0.0125' in found.text
+    text = page.render(values.Report('x', made.NOW, made.NOW, '1', (
+        dataclasses.replace(made.of_cloud(), moves=many_moves(1)),)))
+    assert '<td class="n" data-label="Wave">0</td>' in text
+    assert '<td class="n" data-label="Wave">1</td>' not in text
+
+
+def test_small_heat_map_has_a_legend_of_all_bands():
+    found = only(made.of_cloud())
+    assert 'Colours of scores' in found.text
+    assert sum(re.fullmatch(r'h\d', a.get('class') or '') is not None and tag == 'span'
+               for tag, a in found.elements) == heat.BANDS
+
+
+def test_host_names_do_not_wrap_and_state_comes_early():
+    found = only(made.of_plan())
+    style = page._style()
+    assert '.host, .state { white-space: nowrap; }' in style
+    assert found.text.index('State') < found.text.index('Instance From')
+    assert not [tag for tag, a in found.elements if (a.get('class') or '') == 'name'
+                and a.get('data-label') in ('From', 'To')]
+
+
+def test_every_cell_of_a_card_has_a_label():
+    text = page.render(made.report())
+    for table in re.findall(r'<table class="cards">.*?</table>', text, re.S):
+        body = table.partition('<tbody>')[2]
+        assert body and not re.search(r'<td(?![^>]*data-label=)', body)
+
+
+def test_scope_without_new_moves_names_those_that_wait():
+    found = only(dataclasses.replace(
+        made.of_cloud(), moves=(), waiting=3,
+        no_moves='None is new: 3 moves of plan p wait for approval, see below.'))
+    assert 'None is new: 3 moves of plan p wait' in found.text and 'None.' not in found.text
+    assert 'Waiting for approval 3' in found.text
