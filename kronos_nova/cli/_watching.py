@@ -16,6 +16,7 @@ import argparse
 from collections.abc import Callable
 import dataclasses
 import functools
+import re
 import time
 from typing import Any
 
@@ -23,6 +24,7 @@ from kronos_nova import exception
 from kronos_nova import model
 from kronos_nova.cli import _cloud
 from kronos_nova.conf import engine as engine_conf
+from kronos_nova.rebalancer import collector
 from kronos_nova.rebalancer import configured
 from kronos_nova.rebalancer import gates
 from kronos_nova.rebalancer.clients import api
@@ -39,6 +41,8 @@ WATCH = 'kronos drain watch'
 PATIENCE = 300.0
 #: Seconds between two looks meanwhile, at most.
 BLIND_INTERVAL = 30.0
+#: Reasons of the newest plan that are said at once, at most.
+REASONS = 5
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -158,10 +162,12 @@ def look(conf: Any, scopes: list[str], store: store_api.Store, connection: Any, 
     service = _of(services, host)
     # Nova-compute has its part until the last task from or to it is over.
     busy = any(host in (f.from_host, f.to_host, *f.alternates) for f in store.flights())
-    return Look(
-        _rows(here, store.tasks_from(host, since)), len(here), busy, service.enabled,
-        host in store.draining(),
-        '; '.join(_holds(conf, store, host, _cluster(conf, scopes, store, nova, services, host))))
+    cluster = _cluster(conf, scopes, store, nova, services, host)
+    holds = _holds(conf, store, host, cluster)
+    if not holds and not busy and here and cluster is not None:
+        holds = _planned_reasons(store, cluster.scope, host, here, since)
+    return Look(_rows(here, store.tasks_from(host, since)), len(here), busy, service.enabled,
+                host in store.draining(), '; '.join(holds))
 
 
 def _of(services: dict[str, model.Service], host: str) -> model.Service:
@@ -181,7 +187,9 @@ def _cluster(conf: Any, scopes: list[str], store: store_api.Store, nova: nova_ap
     scope = next((name for name in named if name in of), model.UNASSIGNED)
     if scope == model.UNASSIGNED and (of or scope not in planned):
         return None
-    return model.Cluster({name: model.Host(name) for name in services}, {}, services,
+    # Engines plan no host of another hypervisor type, and do not count it as disabled.
+    nodes, _notes = collector.planned(nova.hypervisors(), conf.engine.hypervisor_types, services)
+    return model.Cluster({name: model.Host(name) for name in nodes}, {}, services,
                          aggregates=aggregates,
                          planned_zone=engine_conf.planned_zone(conf)).scoped(scope, named)
 
@@ -202,6 +210,25 @@ def _holds(conf: Any, store: store_api.Store, host: str,
             engine_conf.frozen(conf, now), *store.waiting(now, scope),
             gates.outage(cluster, options), _unplanned(store, scope, options)]
     return [str(why) for why in held if why is not None]
+
+
+def _planned_reasons(store: store_api.Store, scope: str, host: str, here: list[str],
+                     since: float) -> list[str]:
+    """Why the last cycle of the scope left the host's instances where they are.
+
+    :param since: the reason of a cycle before says nothing of this drain.
+    """
+    plans, seen = store.plans(1, scope), store.census().scopes.get(scope)
+    names = {host, *here}
+    said = [no.detail for row in plans for no in (*row.plan.undrained, *row.plan.held)
+            if row.created_at >= since
+            and not names.isdisjoint(re.findall(r'[^\s,:;()]+', no.detail))]
+    if said:
+        return list(dict.fromkeys(said))[:REASONS]
+    last = None if seen is None else seen.cycle
+    if last is None or last.at is None or last.at < since or last.moves or not last.reason:
+        return []
+    return [last.reason]
 
 
 def _unplanned(store: store_api.Store, scope: str, options: model.Options) -> str | None:

@@ -161,7 +161,8 @@ class WatchDrain(_command.Table):
     """Look at a host until it is empty, and say what became of each instance.
 
     On standard error it says why nothing begins: a pause, a plan that waits for approval, an
-    outage, a dry run, or that no engine plans it. It bears with a Nova or a database that does
+    outage, a dry run, that no engine plans it, or what the newest plan says of the host and its
+    instances. It bears with a Nova or a database that does
     not answer for five minutes. The exit status is 1 when the host is not empty after --timeout
     seconds, and at once when it is enabled again.
     """
@@ -176,8 +177,9 @@ class WatchDrain(_command.Table):
                             help='Between two looks; 10 unless told.')
         parser.add_argument('--timeout', type=_seconds, default=float(86400), metavar='SECONDS',
                             help='Stop after so long; a day unless told.')
-        parser.add_argument('--since', type=_seconds, default=3600.0, metavar='SECONDS',
-                            help='Tell of tasks that ended so long before; an hour unless told.')
+        parser.add_argument('--since', type=_seconds, default=0.0, metavar='SECONDS',
+                            help='List also tasks that ended so many seconds before, as of an '
+                                 'earlier drain; none unless given.')
         return parser
 
     def rows(self, args: argparse.Namespace) -> Iterable[_command.Row]:

@@ -165,14 +165,22 @@ def aggregates(**hosts):
                             for n, (name, found) in enumerate(hosts.items())]}]
 
 
+def hypervisor(host, ironic):
+    return {'id': cases.new_id(), 'hypervisor_hostname': host, 'state': 'up', 'status': 'enabled',
+            'hypervisor_type': 'ironic' if host in ironic else 'QEMU', 'servers': [],
+            'service': {'host': host, 'id': cases.new_id(), 'disabled_reason': None}}
+
+
 def seen(conf, store, *services, left=('vm',), scopes=('blue', '_unassigned_'), host='h1',
-         in_aggregates=None, leased=('blue', '_unassigned_')):
+         in_aggregates=None, leased=('blue', '_unassigned_'), ironic=()):
     """A look at h1, a host of blue unless told, that an engine plans."""
     for scope in leased:
         store.acquire_lease(scope, 'engine', 30, 'hash')
     with served.serving({
             'GET /os-services': [{'services': list(found)} for found in services],
             'GET /servers/detail': [{'servers': [{'id': uuid} for uuid in left]}],
+            'GET /os-hypervisors/detail': [{'hypervisors': [
+                hypervisor(one['host'], ironic) for one in services[-1]]}],
             'GET /os-aggregates': aggregates(**(in_aggregates or {'blue': ['h1']}))}) as nova:
         return functools.partial(_watching.look, conf, list(scopes), store, nova.connection)(
             host, 0.0)
@@ -264,6 +272,29 @@ def test_an_outage_of_its_scope_holds_and_no_other(conf, store, services, said):
     elsewhere = {'red': of, 'blue': ['h1', *(f'n{n}' for n in range(4))]}
     news = [served.service(f'n{n}') for n in range(4)]
     assert seen(conf, store, [DISABLED, *services, *news], in_aggregates=elsewhere).holds == ''
+
+
+def test_disabled_hosts_of_another_hypervisor_type_are_no_outage(conf, store):
+    services = [DISABLED, *others(('disabled',), ('disabled',), ('enabled',))]
+    here = {'blue': [found['host'] for found in services]}
+    assert 'max_drain_fraction' in seen(conf, store, services, in_aggregates=here).holds
+    assert seen(conf, store, services, in_aggregates=here, ironic=('o0', 'o1')).holds == ''
+
+
+@pytest.mark.parametrize(('plan', 'said'), [
+    ({'undrained': (model.Rejection('x', 'host h1 is not drained: the budget is used up'),
+                    model.Rejection('x', 'host h10 is not drained: another reason'))},
+     'host h1 is not drained: the budget is used up'),
+    ({'held': (model.Rejection('no-room', 'instance vm: no host has room'),)},
+     'instance vm: no host has room'),
+    ({'reason': 'the scope cools down'}, 'the scope cools down')])
+def test_newest_plan_says_why_instances_stay(conf, store, plan, said):
+    lease = cases.lease_of(store)
+    store.save_plan(lease, model.Plan('blue', (), **{'reason': 'r', **plan}), [],
+                    plan_id=cases.new_id(), now=store.now(), dry_run=False, cooldown=0,
+                    instance_cooldown=0)
+    assert seen(conf, store, [DISABLED], leased=('_unassigned_',)).holds in (
+        said, f'{said}; no engine plans scope blue: is kronos-engine running?')
 
 
 def test_hosts_of_an_earlier_scope_do_not_count_for_an_outage(conf, store):
