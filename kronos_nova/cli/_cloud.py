@@ -18,6 +18,8 @@ from collections.abc import Sequence
 import dataclasses
 import difflib
 import os
+import sys
+import threading
 from typing import Any
 
 from oslo_config import cfg
@@ -38,6 +40,9 @@ from kronos_nova.rebalancer import replay
 from kronos_nova.rebalancer.snapshots import reader
 from kronos_nova.rebalancer.snapshots import schema
 from kronos_nova.sources import snapshot as snapshot_source
+
+#: Seconds after which a command says that it still reads.
+NOTICE_AFTER = 3.0
 
 Seen = looking.Seen
 request = looking.request
@@ -153,11 +158,17 @@ def live(conf: cfg.ConfigOpts, policy_set: policy.PolicySet, *, undecided: bool 
     configured.scopes(conf, policy_set)
     store = _stores.open_store(conf, reads_only=not writes)
     collector, source = _wiring.collector(conf), _wiring.source(conf)
+    notice = threading.Timer(NOTICE_AFTER, sys.stderr.write, [
+        'Still reading Nova, Placement and metrics; a server that does not answer is asked again '
+        'for a while.\n'])
+    notice.daemon = True
+    notice.start()
     try:
         before(store)
         return looking.look(conf, policy_set, store, collector, source, undecided=undecided,
                             also=also)
     finally:
+        notice.cancel()
         source.close()
         store.close()
 

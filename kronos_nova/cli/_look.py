@@ -34,8 +34,18 @@ class Seen:
     tasks: Sequence[Any] = ()
 
 
-def hosts(args: argparse.Namespace) -> list[tuple[str, list[portraits.HostPortrait]]]:
-    """By scope.
+@dataclasses.dataclass(frozen=True, slots=True)
+class ScopeHosts:
+    """The hosts of a scope; ``untrusted`` has ``policy: reason`` of scores that planning
+    ignores."""
+
+    scope: str
+    hosts: Sequence[portraits.HostPortrait]
+    untrusted: tuple[str, ...] = ()
+
+
+def hosts(args: argparse.Namespace) -> list[ScopeHosts]:
+    """Read the hosts of each scope.
 
     :raises KronosException: something cannot be read, or is not there.
     """
@@ -44,8 +54,9 @@ def hosts(args: argparse.Namespace) -> list[tuple[str, list[portraits.HostPortra
     seen = (_cloud.recorded(conf, policy_set, args.snapshot) if args.snapshot
             else _cloud.live(conf, policy_set))
     clusters = _cloud.wanted(seen, args.scope)
-    return [(cluster.scope, portraits.hosts(_cloud.request(conf, policy_set, seen, cluster)))
-            for cluster in clusters]
+    requests = [_cloud.request(conf, policy_set, seen, cluster) for cluster in clusters]
+    return [ScopeHosts(asked.cluster.scope, portraits.hosts(asked), asked.scores.untrusted)
+            for asked in requests]
 
 
 def instance(args: argparse.Namespace) -> Seen:

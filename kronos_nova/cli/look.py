@@ -14,6 +14,7 @@
 
 import argparse
 from collections.abc import Iterable
+import sys
 from typing import Any
 
 from cliff import show
@@ -24,7 +25,8 @@ from kronos_nova.cli import _command
 class ListHosts(_command.Table):
     """Hosts with their scores by policy, the part that no instance explains, and their state.
 
-    Reads the cloud as a planning cycle does, or a snapshot.
+    Reads the cloud as a planning cycle does, or a snapshot. Standard error has why scores are
+    missing or not trusted; the exit status is 1 then.
     """
 
     columns = ('Host', 'Scope', 'State', 'Instances', 'Policies')
@@ -41,10 +43,15 @@ class ListHosts(_command.Table):
         from kronos_nova.cmd import _tool
 
         nested = _command.nested(args)
-        for scope, found in _look.hosts(args):
-            for host in found:
+        for found in _look.hosts(args):
+            for reason in found.untrusted:
+                self.status = 1
+                sys.stderr.write(_tool.shown(
+                    f'kronos host list: scope {found.scope}: scores are not trusted: {reason}')
+                    + '\n')
+            for host in found.hosts:
                 state = [_tool.shown(text) for text in host.state]
-                yield (_tool.shown(host.name), _tool.shown(scope),
+                yield (_tool.shown(host.name), _tool.shown(found.scope),
                        state if nested else ', '.join(state), host.instances,
                        _loads(host.loads, nested))
 

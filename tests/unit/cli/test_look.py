@@ -14,11 +14,16 @@
 
 import json
 from pathlib import Path
+import threading
+import types
 
 import pytest
 
 from kronos_nova import model
+from kronos_nova.cli import _cloud
+from kronos_nova.cli import _look
 from kronos_nova.cli import look
+from kronos_nova.cmd import _wiring
 from kronos_nova.rebalancer import portraits
 from tests import commands
 
@@ -49,6 +54,49 @@ def test_each_host_has_its_scope_state_and_load():
         'fast-storage'}
     table = ask('host', 'list').stdout
     assert 'cpu: 1.0000, base 0.0000, explained 109 %' in table
+
+
+def list_no_hosts(monkeypatch, *untrusted):
+    monkeypatch.setattr(_look, 'hosts', lambda args: [_look.ScopeHosts('blue', (), untrusted)])
+    command = look.ListHosts(None, None)
+    args = command.get_parser('kronos host list').parse_args([])
+    assert list(command.rows(args)) == []
+    return command.status
+
+
+def test_untrusted_scores_are_explained_and_change_the_exit_status(monkeypatch, capsys):
+    assert list_no_hosts(monkeypatch, 'cpu: Prometheus cannot be reached') == 1
+    assert capsys.readouterr().err == ('kronos host list: scope blue: scores are not trusted: '
+                                       'cpu: Prometheus cannot be reached\n')
+
+
+def test_trusted_scores_leave_the_exit_status_alone(monkeypatch, capsys):
+    assert list_no_hosts(monkeypatch) == 0
+    assert capsys.readouterr().err == ''
+
+
+@pytest.mark.parametrize('slow', [True, False])
+def test_command_that_reads_for_long_says_so(monkeypatch, slow):
+    said, written = threading.Event(), []
+
+    def write(text):
+        written.append(text)
+        said.set()
+
+    def read(*args, **kw):
+        assert not slow or said.wait(60)
+        return 'seen'
+
+    closes = types.SimpleNamespace(close=lambda: None)
+    monkeypatch.setattr(_cloud.sys, 'stderr', types.SimpleNamespace(write=write))
+    monkeypatch.setattr(_cloud, 'NOTICE_AFTER', 0.01 if slow else 3600.0)
+    monkeypatch.setattr(_cloud.configured, 'scopes', lambda *args: [])
+    monkeypatch.setattr(_cloud._stores, 'open_store', lambda *args, **kw: closes)
+    monkeypatch.setattr(_wiring, 'collector', lambda conf: None)
+    monkeypatch.setattr(_wiring, 'source', lambda conf: closes)
+    monkeypatch.setattr(_cloud.looking, 'look', read)
+    assert _cloud.live(None, None) == 'seen'
+    assert [text.startswith('Still reading') for text in written] == [True] * slow
 
 
 def test_an_instance_has_its_shares_and_what_holds_it():
