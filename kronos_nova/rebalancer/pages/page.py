@@ -58,8 +58,8 @@ class View:
     heat: heat.Map
     strips: tuple[Strip, ...]
     squares: tuple[int, int]
-    arrows: arrows.Drawing
     givers: tuple[arrows.Giver, ...]
+    arrows: arrows.Drawing
     timeline: timeline.Drawing
     curves: tuple[curve.Curve, ...]
     bars: scale.Scale
@@ -87,8 +87,8 @@ def _view(section: values.Section) -> View:
              if v is not None]
     return View(
         section, summary.sentences(section), heat.arranged(ranking), tuple(strips),
-        heat.size(len(ranking)), arrows.draw(section.moves, section.lines),
-        arrows.group_by_source(section.moves, section.lines),
+        heat.size(len(ranking)), arrows.group_by_source(section.moves, section.lines),
+        arrows.draw(section.moves, section.lines),
         timeline.draw(section), curve.draw(section),
         scale.Scale(0.0, scale.ceiling(max(known, default=0.0)), 6.0, 174.0))
 

@@ -47,16 +47,17 @@ def section(row: rows.PlanRow, tasks: Sequence[rows.TaskRow], *, realised: float
     of = {t.task.instance_uuid: t for t in tasks}
     moves = found.moves(plan, names, stagger)
     lines = _host_lines(plan)
+    no_lines = NO_SCORES if lines else UNKNOWN_SCORES
     return values.Section(
         scope=plan.scope, at=row.created_at, plan_id=row.plan_id, dry_run=row.dry_run,
         policies=found.policy_lines(plan, {}), before=plan.measured,
-        after=plan.combined_after, realised=realised, lines=lines, no_lines=NO_SCORES if lines else UNKNOWN_SCORES,
+        after=plan.combined_after, realised=realised, lines=lines, no_lines=no_lines,
         decisions=tuple(decisions),
         moves=tuple(_with_task(move, of[move.uuid]) if move.uuid in of else move
                     for move in moves),
         started=row.created_at if tasks else None, seen=now, points=tuple(past),
         refusals=found.refusals(plan), held=tuple(no.detail for no in plan.held),
-        gaps=(values.Gap(NO_SCORES if lines else UNKNOWN_SCORES), *unseen.of_plan(plan)), reason=plan.reason)
+        gaps=(values.Gap(no_lines), *unseen.of_plan(plan)), reason=plan.reason)
 
 
 def _host_lines(plan: model.Plan) -> tuple[values.HostLine, ...]:
