@@ -78,6 +78,8 @@ class Cloud(answers.Answers):
             case ['os-migrations']:
                 return {'migrations': self.migrations.get(params['instance_uuid'], [])}
             case ['os-services']:
+                if 'host' not in params:
+                    return {'services': []}  # no cell is away
                 return {'services': [{
                     'host': params['host'], 'binary': 'nova-compute', 'status': 'enabled',
                     'state': 'up', 'forced_down': False, 'disabled_reason': None, 'zone': 'az1'}]}
