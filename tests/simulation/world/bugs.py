@@ -20,6 +20,7 @@ from collections.abc import Callable
 import dataclasses
 import functools
 import json
+import sys
 import types
 from typing import Any
 import weakref
@@ -621,6 +622,18 @@ def late_and_silent(patch: Patch) -> None:
     patch.setattr(stray_migrations.StrayMigrations, 'examine', lambda *args: False)
 
 
+@bug(standstills.BEFORE, 'database is read-only', 'database fails over within a transaction')
+def late_and_forgotten(patch: Patch) -> None:
+    """A request that came too late is forgotten when the database fails."""
+    real = stray_migrations.StrayMigrations.remember
+
+    def remember(self: Any, row: Any, now: float) -> None:
+        if sys.exception() is None:
+            real(self, row, now)
+    patch.setattr(stray_migrations.StrayMigrations, 'remember', remember)
+    patch.setitem(faults.FAULTS, 'database is read-only', 0.15)
+
+
 @bug(faults.ABORTS, 'migration never ends', 'abort puts the instance into ERROR')
 def own_abort_is_not_known(patch: Patch) -> None:
     """ERROR after our own abort is taken for a fault of the instance."""
@@ -708,6 +721,8 @@ CAUGHT: dict[str, tuple[int, str]] = {
     'A record that does not change holds its slot for ever': (4, 'no_slot_is_held_for_ever'),
     'A record that Nova left behind is watched for ever': (0, 'no_slot_is_held_for_ever'),
     'A request that came too late is not looked after': (0, 'late_requests_are_said'),
+    'A request that came too late is forgotten when the database fails': (
+        9, 'late_requests_are_said'),
     'ERROR after our own abort is taken for a fault of the instance': (
         14, 'own_abort_is_forgiven'),
     'An executor announces an end that another one has written': (2, 'told_once'),

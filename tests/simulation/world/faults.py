@@ -142,7 +142,7 @@ FAULTS = {
     'operator reverts a cold migration': 0.3,
     'host goes down': 0.01,
     # Actions on an instance that has a task. Drawn at each step in which there is one.
-    **{f'{action} an instance in mid-move': 0.15 for action in MID_MOVE},
+    **{f'{action} an instance in mid-move': 0.05 for action in MID_MOVE},
 }
 
 #: A run has each fault with this chance.
@@ -167,7 +167,7 @@ ALONE = frozenset({
     *(f'Nova leaves a migration in {status}' for status in LEFT),
     *(f'{action} an instance in mid-move' for action in MID_MOVE)})
 
-#: Faults that can happen at a request for a migration or after it only: a run has one or two.
+#: Faults that can happen at a request for a migration or after it only: a run has three or four.
 #: Some of them need others.
 AT_REQUESTS: dict[str, tuple[str, ...]] = {
     name: () for name in FAULTS
@@ -187,7 +187,7 @@ OF_COLD = ('confirmation gets 409', 'confirmation is lost on its way back',
 STOPPED = 'instance is stopped from the beginning'
 #: A run is one of stopped instances, or has more faults at its requests, with this chance; then
 #: these faults strike with the other.
-COLD, REQUESTS, OFTEN = 0.2, 0.7, 0.5
+COLD, REQUESTS, OFTEN = 0.2, 0.9, 0.6
 
 
 class Faults:
@@ -205,7 +205,7 @@ class Faults:
         #: Chances of this run that differ from those of the table.
         self._often: dict[str, float] = {}
         #: Its instances are stopped, and a host is to be drained.
-        self.cold = False
+        self.cold = self.crowded = False
         if only is None:
             self.present |= outages.draw(random.Random(f'outages {seed}'))
             self._crowd(random.Random(f'crowd {seed}'))
@@ -215,14 +215,20 @@ class Faults:
         """Give the run more of what few runs can have."""
         self.cold = rng.random() < COLD
         if self.cold:
+            # Few of them come to be confirmed when much else happens.
             chosen = [STOPPED, *rng.sample(OF_COLD, 2)]
+            self.present = frozenset(name for name in self.present if not name.startswith(
+                ('user ', 'operator ', 'migration ', 'Nova leaves ', 'POST ')))
         elif rng.random() < REQUESTS:
-            chosen = rng.sample(sorted(AT_REQUESTS), rng.choice([1, 2]))
+            chosen = rng.sample(sorted(AT_REQUESTS), rng.choice([3, 4]))
             chosen += [other for name in chosen for other in AT_REQUESTS[name]]
         else:
             chosen = []
         self.present |= set(chosen)
-        self._often = dict.fromkeys(chosen, OFTEN)
+        self._often = {name: 0.15 if name.startswith('operator') else OFTEN for name in chosen}
+        if self.cold:
+            self._often[STOPPED] = 0.9
+        self.crowded = bool(chosen)
 
     def _chance(self, name: str) -> random.Random:
         return self._alone.get(name) or (self.apart if name in APART else self._rng)

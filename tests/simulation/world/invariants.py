@@ -22,6 +22,7 @@ import re
 from typing import TYPE_CHECKING
 
 from kronos_nova.model import TaskState
+from kronos_nova.rebalancer import tasks
 from kronos_nova.rebalancer.hooks import base
 from kronos_nova.rebalancer.store import swaps
 from tests.simulation.world import cloud
@@ -518,14 +519,13 @@ def late_requests_are_said(run: 'runs.Run') -> Found:
 
 
 def ordered_work_is_kept(run: 'runs.Run') -> Found:
-    """No task is cancelled as too old: a run without an outage is shorter than that takes."""
-    if run.outage.service:
-        return None
-    waited = run.standstills.since > float('-inf')  # for a slot, for up to an hour
-    found = run.raw.execute(
-        "SELECT task_id FROM task WHERE error LIKE 'It was not begun in time%' "
-        "AND NOT (? AND phase IN ('spread', 'pack'))", (waited,)).fetchone()
-    return f'task {found[0]} was cancelled before its time' if found else None
+    """No task is cancelled as too old before its time."""
+    for task_id, in run.raw.execute(
+            "SELECT task_id FROM task WHERE error LIKE 'It was not begun in time%'"):
+        waited = run.ended[task_id] - run.made[task_id]
+        if run.tasks[task_id].phase not in IMBALANCE or waited < tasks.MIN_WAIT - SKEW:
+            return f'task {task_id} was cancelled before its time, after {waited:.0f} s'
+    return None
 
 
 #: What a request says that a service did not answer, or did not work.

@@ -64,7 +64,7 @@ class Outage:
         present = sorted(run.faults.present & OUTAGES.keys())
         self._name = rng.choice(present) if present else ''
         self.service, self._kind = OUTAGES.get(self._name, ('', None))
-        self.begins = run.now + rng.uniform(5, 60) if present else float('inf')
+        self.begins = run.now + rng.uniform(20, 90) if present else float('inf')
         self.ends = self.begins + SECONDS if present else float('-inf')
         self._tokens: dict[str, float] = {}
         self._told: list[tuple[float, str]] = []

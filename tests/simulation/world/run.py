@@ -44,6 +44,8 @@ from tests.simulation.world import standstills
 #: Seconds of troubles, and seconds within which the last task must then end: less
 #: than a task is kept that nobody begins.
 TROUBLED = 120.0
+#: And in runs with more faults at their requests.
+TROUBLED_LONG = 300.0
 QUIET = 900.0
 #: The number of the people's connection to the database; processes have smaller ones.
 PEOPLE = 9
@@ -125,7 +127,7 @@ class Run:
             self.write_policies(number, settings.POLICIES[2])
         self.nova = nova.Nova(self)
         self.broker = broker.Broker(self)
-        self.people = people.People(self, days)
+        self.people = people.People(self, days and not self.faults.cold)
         if self.faults.cold:
             self.people.drain_one()
         self.approver = approval.Approver(self, only)
@@ -142,6 +144,7 @@ class Run:
         self.steps: dict[str, tuple[str | None, str]] = {}
         #: When a task came into the database.
         self.made: dict[str, float] = {}
+        self.ended: dict[str, float] = {}
         self.attempts: dict[str, list[dict[str, Any]]] = {}
         self.new_plans: list[records.Plan] = []
         self.writer: processes.Process | approval.Approver | None = None
@@ -167,7 +170,7 @@ class Run:
     def go(self) -> 'Run':
         """:raises Broken: an invariant does not hold."""
         with patches.around(self), self._listening(), _without_gc():
-            end = self.now + TROUBLED
+            end = self.now + (TROUBLED_LONG if self.faults.crowded else TROUBLED)
             while self.now < end:
                 self.step()
             self.faults.active = False
@@ -340,6 +343,8 @@ class Run:
             self.made.setdefault(task_id, self.now)
             self.counts[f'{after} tasks'] += 1
             self.approver.saw(task_id, _before, after)
+            if after in invariants.TERMINAL:
+                self.ended.setdefault(task_id, self.now)
             if after in invariants.TERMINAL and _before not in (
                     'pending', 'queued', 'claimed'):
                 self.touched[self.tasks[task_id].instance] = self.now - process.stood

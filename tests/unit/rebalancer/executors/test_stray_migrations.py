@@ -62,6 +62,25 @@ def test_a_late_migration_of_a_task_that_has_ended_is_aborted(bench, answer, cap
     assert [event for event, _ in bench.told] == ['migration.failed']
 
 
+def test_a_late_migration_is_aborted_after_a_database_that_failed(bench, monkeypatch, caplog):
+    stand_still(bench, 8)
+    bench.plan(lambda p, s: cases.make_task(p, s, max_retries=0))
+    real = bench.store.mark
+
+    def mark(task_id, worker, states, state, *args, **fields):
+        if state is TaskState.SUBMITTED:
+            raise exception.StoreError(problem='is read-only', remedy='')
+        return real(task_id, worker, states, state, *args, **fields)
+    monkeypatch.setattr(bench.store, 'mark', mark)
+    with pytest.raises(exception.StoreError):
+        bench.passes()
+    assert bench.steps('abort') == []
+    monkeypatch.undo()
+    bench.passes(2)
+    assert bench.steps('abort') == ['h2']
+    assert caplog.text.count('came too late: the task became failed meanwhile') == 1
+
+
 def test_a_late_migration_is_aborted_when_the_task_goes_on_elsewhere(bench, caplog):
     stand_still(bench, 1)
     bench.plan(lambda p, s: cases.make_task(p, s, alternates=('h3',), max_retries=3))
