@@ -76,21 +76,16 @@ class Pins:
             return ''.join(part if n % 2 else self._value(part)
                            for n, part in enumerate(re.split(r'([\s,:]+)', value)))
         key = key.removeprefix(f'{aggregates.SCOPE}:')
-        operator = next(iter(value.split()), '')
-        if operator in _INSIDE:
-            matched = sorted(self._values_of(key, (
-                known for known in self._recorded.get(key, ())
-                if extra_specs_ops.matches(known, value))))
-            return ' '.join(f'<or> {known}' for known in matched or [self._names.identifier(value)])
         if key in image_properties.SPELLINGS:
             return value
+        operator = next(iter(value.split()), '')
+        if operator in _INSIDE:
+            matched = sorted(self._value(known) for known in self._recorded.get(key, ())
+                             if extra_specs_ops.matches(known, value))
+            return ' '.join(f'<or> {known}' for known in matched or [self._names.identifier(value)])
         if operator in _OPERATORS:
             return ''.join(self._value(word) for word in re.split(r'(\s+)', value))
         return self._value(value)
-
-    def _values_of(self, key: str, values: Iterable[str]) -> Iterable[str]:
-        """Recorded values of the key as :meth:`metadata` has them."""
-        return values if key in image_properties.SPELLINGS else map(self._value, values)
 
     def _shared(self, key: str) -> str:
         """A key by which flavors, images and aggregates are compared."""

@@ -247,6 +247,7 @@ flavor_keys = st.sampled_from([*KEYS, *(f'{aggregates.SCOPE}:{key}' for key in K
 
 @hypothesis.settings(max_examples=600, deadline=None)
 @hypothesis.example({'os_type': 's== fast'}, {'os_type': 'fast'})
+@hypothesis.example({'hw_architecture': 's< fast'}, {'hw_architecture': 'big one'})
 @hypothesis.given(st.dictionaries(flavor_keys, requirements, max_size=3), st.dictionaries(
     st.sampled_from(KEYS), st.lists(values, min_size=1, max_size=3).map(', '.join), max_size=4))
 def test_a_flavor_fits_an_aggregate_or_not_as_before(extra_specs, metadata):
