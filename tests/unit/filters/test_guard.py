@@ -47,6 +47,9 @@ from tests.unit import nova_fakes
 HOME = Path(kronos_nova.__file__).parent
 #: Its wrappers are what the test is about.
 GUARD = str(HOME / 'guard.py')
+#: Formats log records, in processes whose logging another test has set up. logging catches its
+#: errors.
+MASKING = str(HOME / 'conf/masking.py')
 COUNTER = {(background.__file__, line) for text, first in [
     inspect.getsourcelines(background.Faults.swallow)] for line in range(first, first + len(text))}
 REQUIRED = ('filters/base.py', 'filters/capacity.py', 'filters/placement.py',
@@ -215,7 +218,7 @@ MAIN = [('anti-affinity', state) for state in ('first request', 'without scores'
 
 
 @contextlib.contextmanager
-def tracing(see, but=(GUARD,)):
+def tracing(see, but=(GUARD, MASKING)):
     """Call ``see(file, line)`` at each line of ours on this thread."""
     def local(frame, event, argument):
         if event == 'line':
@@ -234,7 +237,7 @@ def tracing(see, but=(GUARD,)):
         sys.settrace(before)
 
 
-def find_lines(act, but=(GUARD,)):
+def find_lines(act, but=(GUARD, MASKING)):
     lines = {}
     with tracing(lambda *place: lines.setdefault(place), but):
         act()
@@ -242,7 +245,7 @@ def find_lines(act, but=(GUARD,)):
 
 
 @contextlib.contextmanager
-def striking(place, but=(GUARD,)):
+def striking(place, but=(GUARD, MASKING)):
     """Raise once at a line of ours."""
     struck = []
 
@@ -338,7 +341,7 @@ def find_unreached(reached):
 
 
 #: The loop around the work of a thread is what the next test is about.
-LOOP = (GUARD, background.__file__)
+LOOP = (GUARD, MASKING, background.__file__)
 BACKGROUND = {str(HOME / name) for name in ('boot.py', 'scoreboard.py')}
 
 
