@@ -167,7 +167,7 @@ ALONE = frozenset({
     *(f'Nova leaves a migration in {status}' for status in LEFT),
     *(f'{action} an instance in mid-move' for action in MID_MOVE)})
 
-#: Faults that can happen at a request for a migration or after it only: a run has three or four.
+#: Faults that can happen at a request for a migration or after it only: a run has up to four.
 #: Some of them need others.
 AT_REQUESTS: dict[str, tuple[str, ...]] = {
     name: () for name in FAULTS
@@ -188,6 +188,19 @@ STOPPED = 'instance is stopped from the beginning'
 #: A run is one of stopped instances, or has more faults at its requests, with this chance; then
 #: these faults strike with the other.
 COLD, REQUESTS, OFTEN = 0.2, 0.9, 0.6
+
+
+def _weigh(name: str) -> int:
+    """Return a larger number for what needs other faults, or what others leave no room for."""
+    if name in ('migration leaves its allocations', 'abort puts the instance into ERROR'):
+        return 9
+    if AT_REQUESTS[name] or name.startswith('Nova leaves '):
+        return 4
+    if name in ('executor crashes after a POST', 'POST arrives late', 'POST gets 409',
+                'migration ends in error after the instance had moved',
+                'migration ends with the instance in ERROR', 'POST is lost on its way back'):
+        return 3
+    return 1
 
 
 class Faults:
@@ -220,7 +233,8 @@ class Faults:
             self.present = frozenset(name for name in self.present if not name.startswith(
                 ('user ', 'operator ', 'migration ', 'Nova leaves ', 'POST ')))
         elif rng.random() < REQUESTS:
-            chosen = rng.sample(sorted(AT_REQUESTS), rng.choice([3, 4]))
+            weighed = [name for name in sorted(AT_REQUESTS) for _ in range(_weigh(name))]
+            chosen = sorted(set(rng.sample(weighed, 4)))
             chosen += [other for name in chosen for other in AT_REQUESTS[name]]
         else:
             chosen = []

@@ -46,12 +46,16 @@ DATABASE_TIMEOUT = 20.0
 EXPIRED = 'Keystone lets tokens expire'
 NAMES = (*OUTAGES, EXPIRED)
 #: A run has one of the outages with this chance, and expiring tokens with the other.
-PRESENT, EXPIRING = 0.4, 0.1
+PRESENT, EXPIRING = 0.6, 0.1
 
 
 def draw(rng: random.Random) -> frozenset[str]:
     """Return the outage of a run, if it has any, and whether its tokens expire."""
-    found = {rng.choice(list(OUTAGES))} if rng.random() < PRESENT else set()
+    found = set(rng.choices(list(OUTAGES), [
+        # Few runs have a message left to send, or a pre-flight to make, by then.
+        2 if name == BROKER or name.startswith('Placement') else 1 for name in OUTAGES]))
+    if rng.random() >= PRESENT:
+        found.clear()
     return frozenset(found | ({EXPIRED} if rng.random() < EXPIRING else set()))
 
 
@@ -64,7 +68,9 @@ class Outage:
         present = sorted(run.faults.present & OUTAGES.keys())
         self._name = rng.choice(present) if present else ''
         self.service, self._kind = OUTAGES.get(self._name, ('', None))
-        self.begins = run.now + rng.uniform(20, 90) if present else float('inf')
+        # After the first requests, and while there are others to come.
+        begins = rng.uniform(*((90, 250) if run.faults.crowded else (20, 90)))
+        self.begins = run.now + begins if present else float('inf')
         self.ends = self.begins + SECONDS if present else float('-inf')
         self._tokens: dict[str, float] = {}
         self._told: list[tuple[float, str]] = []

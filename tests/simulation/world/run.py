@@ -181,10 +181,12 @@ class Run:
             self.idle = False
             self._wait(self.now + QUIET)
             if self.standstills.since > float('-inf'):
+                # Nobody sees during an outage that a record does not change.
+                end = max(self.standstills.since, self.outage.ends) + standstills.SLOT
                 self.idle = True
-                self._wait(self.standstills.since + standstills.SLOT)
+                self._wait(end)
                 self.idle = False
-                self._wait(self.standstills.since + standstills.SLOT + QUIET)
+                self._wait(end + QUIET)
                 self._judge_by(invariants.no_slot_is_held_for_ever)
                 self.standstills.resolve()
                 self._wait(self.now + QUIET)

@@ -181,7 +181,7 @@ class Standstills:
     def stuck(self) -> list[tuple['records.Task', float]]:
         """Live tasks whose migration never ends, and since when nothing has changed."""
         found = {m.task_id: m.changed_at for m in self.run.cloud.migrations
-                 if m.endless and m.task_id}
+                 if m.endless and not m.ended and m.task_id}
         found.update(self.lost.values())
         return [(task, found[task.task_id]) for task in self.run.tasks.values()
                 if task.task_id in found and task.state not in invariants.TERMINAL]
