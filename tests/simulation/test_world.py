@@ -68,20 +68,32 @@ def test_what_was_found_once_does_not_come_back(seed, only):
     runs.Run(seed, only=only).go()
 
 
-FAMILIES = sorted({name.split()[0] for name in faults.FAULTS})
+def _family(name):
+    words = name.split()
+    return ' '.join(words[:2] if words[-1] == 'confirmation' or words[1] == 'leaves'
+                    or words[-1] == 'migration' and words[0] == 'operator' else words[:1])
+
+
+FAMILIES = sorted({_family(name) for name in faults.FAULTS})
+#: What a family cannot strike without.
+NEEDED = {'abort': {faults.ABORTS, 'migration never ends'},
+          'migration leaves': {'migration fails'}} | {
+    family: {faults.DRAIN, faults.STOPPED}
+    for family in ('confirmation', 'executor crashes', 'operator confirms', 'operator reverts')}
 
 
 @pytest.mark.parametrize('family', FAMILIES)
 def test_each_fault_really_happens(family, monkeypatch):
     """All of a kind at once, in a few runs, and none else."""
-    wanted = frozenset(name for name in faults.FAULTS if name.split()[0] == family)
+    wanted = frozenset(name for name in faults.FAULTS if _family(name) == family)
     for name in wanted:
         monkeypatch.setitem(faults.FAULTS, name, min(0.2, 2 * faults.FAULTS[name]))
+    needed = NEEDED.get(family, set())
     seen = collections.Counter()
     for seed in range(60):
-        seen.update(runs.Run(seed, only=wanted).go().counts)
+        seen.update(runs.Run(seed, only=wanted | needed).go().counts)
         if all(seen[name] for name in wanted):
-            assert wanted.issuperset(set(seen).intersection(faults.FAULTS))
+            assert set(seen).intersection(faults.FAULTS) <= wanted | needed
             return
     raise AssertionError(f'never: {[name for name in wanted if not seen[name]]}')
 

@@ -185,6 +185,8 @@ OF_COLD = ('confirmation gets 409', 'confirmation is lost on its way back',
            'executor crashes before a confirmation', 'executor crashes after a confirmation',
            'operator confirms a cold migration', 'operator reverts a cold migration')
 STOPPED = 'instance is stopped from the beginning'
+#: As a fault in ``only``, for runs of stopped instances and a drain.
+DRAIN = 'stopped instances are drained'
 #: A run is one of stopped instances, or has more faults at its requests, with this chance; then
 #: these faults strike with the other.
 COLD, REQUESTS, OFTEN = 0.2, 0.9, 0.6
@@ -219,6 +221,8 @@ class Faults:
         self._often: dict[str, float] = {}
         #: Its instances are stopped, and a host is to be drained.
         self.cold = self.crowded = False
+        if DRAIN in self.present:
+            self.cold, self._often = True, {STOPPED: 0.9}
         if only is None:
             self.present |= outages.draw(random.Random(f'outages {seed}'))
             self._crowd(random.Random(f'crowd {seed}'))

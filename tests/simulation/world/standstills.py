@@ -85,8 +85,8 @@ class Standstills:
     def is_late(self, task: tuple[str, str, int], host: str) -> bool:
         """Whether no executor watches the move that a request asks for, or it has been made."""
         found = self.run.tasks.get(task[0])
-        return found is None or bool(self.run.moves[task[0]]) or found.to_host != host or found.state not in (
-            'submitting', 'submitted', 'unknown')
+        return (found is None or bool(self.run.moves[task[0]]) or found.to_host != host
+                or found.state not in ('submitting', 'submitted', 'unknown'))
 
     def note_late(self, task_id: str, process: 'processes.Process',
                   migration: cloud.Migration) -> None:
