@@ -241,7 +241,8 @@ class Cloud:
             return None
         for m in self.migrations:
             # The source of a resize or cold migration tells it when that is confirmed.
-            if (m.type == LIVE and m.from_host == to_host and m.ended and m.instance_uuid != instance.uuid
+            if (m.type == LIVE and m.from_host == to_host and m.ended
+                    and m.instance_uuid != instance.uuid
                     and m.instance_uuid in self.groups[instance.group][1]
                     and m.instance_uuid in self.instances
                     and self.instances[m.instance_uuid].host != to_host
