@@ -13,6 +13,7 @@
 """The database as commands open it."""
 
 import os
+import sys
 from typing import Any
 
 
@@ -31,6 +32,7 @@ def open_store(conf: Any, *, reads_only: bool) -> Any:
     path = database.sqlite_file(conf.database.connection)
     empty = reads_only and path is not None and not os.path.exists(path)
     if empty:
+        _note_missing(conf, path)
         # Steps of the schema are no news for an operator.
         logging.getLogger('alembic').logger.setLevel(logging.WARNING)
         conf.set_override('connection', 'sqlite://', 'database')
@@ -45,3 +47,15 @@ def open_store(conf: Any, *, reads_only: bool) -> Any:
         store.close()
         raise
     return store
+
+
+def _note_missing(conf: Any, path: str) -> None:
+    """Say that an empty table comes from a database that is not there."""
+    from kronos_nova.cmd import _tool
+
+    if not conf.config_file and not conf.config_dir:
+        sys.stderr.write('No configuration file was found: name one by --config-file, or write '
+                         '/etc/kronos/kronos.conf.\n')
+    sys.stderr.write(_tool.shown(
+        f'The database file {path} does not exist, and is shown as an empty database. The first '
+        'daemon makes it; if one runs, correct [database] connection.') + '\n')

@@ -494,9 +494,27 @@ def test_a_plan_is_approved_by_its_moves_and_tells_who_said_so(run, store):
 @pytest.mark.parametrize('command', [('status',), ('plan', 'list'), ('task', 'list')])
 def test_missing_sqlite_file_is_an_empty_database_for_readers(run, tmp_path, command):
     status, out, error = run(*command, '-f', 'json')
-    assert (status, error) == (0, '')
+    assert status == 0
+    assert error.splitlines() == [
+        f'The database file {tmp_path}/kronos.sqlite does not exist, and is shown as an empty '
+        'database. The first daemon makes it; if one runs, correct [database] connection.']
     assert all(row['Moves'] is None for row in json.loads(out))
     assert not (tmp_path / 'kronos.sqlite').exists()
+
+
+def test_command_without_configuration_says_so(tmp_path, capsys):
+    from oslo_config import cfg
+
+    from kronos_nova.cli import _stores
+    from kronos_nova.conf import opts
+
+    conf = cfg.ConfigOpts()
+    opts.register(conf)
+    conf([], default_config_files=[], default_config_dirs=[])
+    conf.set_override('connection', f'sqlite:///{tmp_path}/none.sqlite', 'database')
+    _stores.open_store(conf, reads_only=True).close()
+    assert capsys.readouterr().err.startswith(
+        'No configuration file was found: name one by --config-file')
 
 
 def test_approval_without_a_live_executor_warns(run, store):
