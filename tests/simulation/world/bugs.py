@@ -44,6 +44,7 @@ from kronos_nova.rebalancer import masks
 from kronos_nova.rebalancer.clients import api as clients_api
 from kronos_nova.rebalancer.clients import nova_api
 from kronos_nova.rebalancer.executors import base
+from kronos_nova.rebalancer.executors import cold
 from kronos_nova.rebalancer.executors import endings
 from kronos_nova.rebalancer.executors import faults as faults_of
 from kronos_nova.rebalancer.executors import fresh
@@ -609,6 +610,14 @@ def slot_for_ever(patch: Patch) -> None:
     patch.setattr(rows, 'has_lost_slots', lambda *args: False)
 
 
+@bug(faults.DRAIN, faults.STOPPED, standstills.LOST)
+def cold_for_ever(patch: Patch) -> None:
+    """A cold migration that Nova never recorded holds its slot for ever."""
+    real = cold.ColdMigration._absent
+    patch.setattr(cold.ColdMigration, '_absent', staticmethod(
+        lambda *args: dataclasses.replace(real(*args), version=None)))
+
+
 @bug(*(f'Nova leaves a migration in {status}' for status in faults.LEFT))
 def left_for_ever(patch: Patch) -> None:
     """A record that Nova left behind is watched for ever."""
@@ -719,6 +728,8 @@ CAUGHT: dict[str, tuple[int, str]] = {
     'An outage uses up retries': (10, 'ordered_work_is_not_lost'),
     'Each failure of a service is announced': (1, 'told_once'),
     'A record that does not change holds its slot for ever': (4, 'no_slot_is_held_for_ever'),
+    'A cold migration that Nova never recorded holds its slot for ever': (
+        0, 'no_slot_is_held_for_ever'),
     'A record that Nova left behind is watched for ever': (0, 'no_slot_is_held_for_ever'),
     'A request that came too late is not looked after': (1, 'late_requests_are_said'),
     'A request that came too late is forgotten when the database fails': (
