@@ -31,7 +31,7 @@ def open_store(conf: Any, *, reads_only: bool) -> Any:
 
     path = database.sqlite_file(conf.database.connection)
     empty = reads_only and path is not None and not os.path.exists(path)
-    if empty:
+    if empty and path is not None:
         _note_missing(conf, path)
         # Steps of the schema are no news for an operator.
         logging.getLogger('alembic').logger.setLevel(logging.WARNING)
