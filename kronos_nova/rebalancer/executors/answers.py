@@ -83,7 +83,7 @@ def was_aborted(nova: nova_api.NovaApi, uuid: str) -> bool:
     try:
         actions = nova.actions(uuid)
     except api.ApiError as exc:
-        if exc.status in (401, 403, 404):
+        if exc.status is not None and 400 <= exc.status < 500 and exc.status not in (408, 429):
             return False
         raise
     newest = (found.get('action') for found in actions)

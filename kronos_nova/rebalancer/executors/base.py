@@ -60,8 +60,8 @@ class Progress:
     when Nova has changed anything about the migration; None where that is not known.
 
     ``place``: the host of an instance that is ``broken``, and ``aborted``: an operator or we
-    aborted its migration. ``patience`` of ``CANCELLED``: so many seconds Nova may
-    still put the instance into ERROR.
+    aborted its migration. ``patience`` of ``CANCELLED``, and of ``FAILED`` where the migration
+    was ``aborted``: so many seconds Nova may still put the instance into ERROR.
 
     Of ``LEFT``: the task ends as ``ending`` when this lasts for ``patience`` seconds;
     ``held`` names what Placement still holds of it."""

@@ -100,7 +100,7 @@ def build_error(row: rows.TaskRow, progress: base.Progress) -> exception.Migrati
 
 
 def is_own_abort(row: rows.TaskRow, progress: base.Progress, accepted: bool) -> bool:
-    """Return whether Nova put the instance into ERROR because we aborted its migration.
+    """Return whether Nova puts the instance into ERROR because we aborted its migration.
 
     Nova raises libvirt's "job canceled" again after its rollback, and then writes ERROR,
     while the guest runs on its source (32.2.1, 33.0.2, 34.0.0).
@@ -108,19 +108,23 @@ def is_own_abort(row: rows.TaskRow, progress: base.Progress, accepted: bool) -> 
 
     :param accepted: this executor asked for the abort, and Nova accepted it.
     """
-    return (progress.broken and progress.place == row.task.from_host
+    return ((progress.broken or progress.patience > 0.0)
+            and progress.place == row.task.from_host
             and (accepted or progress.aborted
                  or _ABORTED.search(progress.detail) is not None))
 
 
 def is_foreign_abort(row: rows.TaskRow, progress: base.Progress) -> bool:
-    """Return whether Nova put the instance into ERROR because an operator aborted its
-    migration; what is not our own abort (:func:`is_own_abort`) is an operator's."""
-    return progress.broken and progress.aborted and progress.place == row.task.from_host
+    """Return whether Nova puts the instance into ERROR because an operator aborted its
+    migration; an abort that is not our own (:func:`is_own_abort`) is an operator's."""
+    return ((progress.broken or progress.patience > 0.0) and progress.aborted
+            and progress.place == row.task.from_host)
 
 
 def describe_foreign_abort(row: rows.TaskRow, progress: base.Progress) -> str:
     """Return why a task was cancelled whose migration an operator aborted, and the remedy."""
+    if not progress.broken:
+        return 'Its migration was aborted in Nova, by an operator.'
     return (f'Its migration was aborted in Nova, by an operator. Nova put the instance into '
             f'ERROR, and the guest runs on {progress.place}. {_find_remedy(row)}')
 

@@ -399,6 +399,10 @@ class NovaExecutor(base.Executor):
             held = 'Nova still calls the instance migrating'
         if held is not None:
             return base.Progress(base.Stage.SETTLING, held, migration.uuid)
+        if details is not None and answers.was_aborted(self._nova, task.instance_uuid):
+            # Nova ends the record before it puts the instance into ERROR.
+            return dataclasses.replace(found, place=server.host, aborted=True,
+                                       patience=self._find_patience(task))
         return answers.told(found, details)
 
     def measured(self, task: model.Task, reference: str) -> Mapping[str, float]:

@@ -518,8 +518,9 @@ class Worker:
                     row, progress, task.task_id in self._aborted):
                 self._end_aborted(row, progress)
             case base.Stage.FAILED if endings.is_foreign_abort(row, progress):
-                self._outcomes.end(row, TaskState.CANCELLED, outcomes.CANCELLED_TYPE,
-                                   endings.describe_foreign_abort(row, progress))
+                if self._has_abort_ended(row, progress):
+                    self._outcomes.end(row, TaskState.CANCELLED, outcomes.CANCELLED_TYPE,
+                                       endings.describe_foreign_abort(row, progress))
             case base.Stage.FAILED:
                 self._outcomes.failed(row, _why(row, progress))
             case base.Stage.CANCELLED if row.error == ABORTING:
@@ -648,13 +649,18 @@ class Worker:
             LOG.warning('Instance %s: task %s: its live migration is past its deadline and is '
                         'being aborted', task.instance_uuid, task.task_id)
 
-    def _end_aborted(self, row: rows.TaskRow, progress: base.Progress) -> None:
-        """Our own abort has ended it: once Nova no longer puts the instance into ERROR."""
+    def _has_abort_ended(self, row: rows.TaskRow, progress: base.Progress) -> bool:
+        """Return whether Nova no longer puts the instance of an aborted migration into ERROR."""
         now, since = self._clock(), doubts.since(row, base.Stage.CANCELLED)
         if progress.patience and since is None:
             self._mark(row, row.task.state, [row.task.state], doubt_since=now,
                        doubt=doubts.kept(base.Stage.CANCELLED, now), reference=row.reference)
-        elif since is None or now - since > progress.patience:
+            return False
+        return since is None or now - since > progress.patience
+
+    def _end_aborted(self, row: rows.TaskRow, progress: base.Progress) -> None:
+        """End a task whose migration we aborted, once Nova has done with the instance."""
+        if self._has_abort_ended(row, progress):
             reset = progress.broken and self._reset_state(row.task)
             self._outcomes.failed(row, endings.build_abort_error(row, progress, reset))
 
