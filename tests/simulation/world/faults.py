@@ -178,7 +178,7 @@ AT_REQUESTS: dict[str, tuple[str, ...]] = {
 AT_REQUESTS |= {
     'migration leaves its allocations': ('migration fails',),
     'migration leaves its allocations for a while': ('migration fails',)}
-AT_REQUESTS |= {name: (ABORTS, 'migration never ends')
+AT_REQUESTS |= {name: (ABORTS, 'migration is slow')
                 for name in FAULTS if name.startswith('abort ')}
 #: Faults of cold migrations: a run of stopped instances and a drain has two of them.
 OF_COLD = ('confirmation gets 409', 'confirmation is lost on its way back',
@@ -192,17 +192,17 @@ DRAIN = 'stopped instances are drained'
 COLD, REQUESTS, OFTEN = 0.2, 0.9, 0.6
 
 
-def _weigh(name: str) -> int:
-    """Return a larger number for what needs other faults, or what others leave no room for."""
-    if name in ('migration leaves its allocations', 'abort puts the instance into ERROR'):
-        return 9
-    if AT_REQUESTS[name] or name.startswith('Nova leaves '):
-        return 4
-    if name in ('executor crashes after a POST', 'POST arrives late', 'POST gets 409',
-                'migration ends in error after the instance had moved',
-                'migration ends with the instance in ERROR', 'POST is lost on its way back'):
-        return 3
-    return 1
+#: How often a fault of requests is chosen, as a multiple: it needs others, or others leave no
+#: room for it.
+WEIGHTS = {
+    'migration leaves its allocations': 5, 'migration leaves its allocations for a while': 3,
+    'abort puts the instance into ERROR': 4, 'abort has no effect': 3, 'abort gets 409': 3,
+    'POST gets 500 and had an effect': 4, 'POST arrives late': 3, 'POST gets 409': 3,
+    'migration is cancelled': 3, 'migration ends with the instance in ERROR': 3,
+    'migration ends in error after the instance had moved': 3,
+    'executor crashes after a POST': 3, 'executor freezes before its POST arrives': 1,
+    'executor freezes after its POST arrived': 1, 'migration is slow': 1,
+    'migration never ends': 1, 'Nova loses a request that it accepted': 1}
 
 
 class Faults:
@@ -237,7 +237,8 @@ class Faults:
             self.present = frozenset(name for name in self.present if not name.startswith(
                 ('user ', 'operator ', 'migration ', 'Nova leaves ', 'POST ')))
         elif rng.random() < REQUESTS:
-            weighed = [name for name in sorted(AT_REQUESTS) for _ in range(_weigh(name))]
+            weighed = [name for name in sorted(AT_REQUESTS) for _ in range(
+                WEIGHTS.get(name, 2))]
             chosen = sorted(set(rng.sample(weighed, 4)))
             chosen += [other for name in chosen for other in AT_REQUESTS[name]]
         else:

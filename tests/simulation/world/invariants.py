@@ -296,7 +296,7 @@ def settled_first(run: 'runs.Run') -> Found:
             continue
         if migration.held_until > run.now:
             return f'{task.instance} is asked for while {migration.uuid} holds allocations'
-        if migration.told == nova.NOT_MIGRATABLE:
+        if migration.told == nova.NOT_MIGRATABLE and task.instance not in run.untold:
             return f'{task.instance} is asked for again after Nova refused the instance'
     return None
 

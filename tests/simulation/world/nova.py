@@ -96,6 +96,8 @@ class Compute(_Proxy):
         if hit('Nova answers 503'):
             return error(503)
         if hit('Nova answers 403'):
+            if 'os-instance-actions' in path:
+                self.run.untold.add(path.split('/')[2])
             return error(403)
         if hit('Nova answers no JSON'):
             return Response(None)

@@ -153,6 +153,8 @@ class Run:
         self.requested_status = 'ACTIVE'
         self.looked: dict[str, int] = {}
         self.requests: collections.Counter[str] = collections.Counter()
+        #: Instances of whose actions Nova would not tell: 403 is an answer for good.
+        self.untold: set[str] = set()
         self.touched: dict[str, float] = {}
         self.balanced: dict[str, float] = {}
         self.moves: collections.Counter[str] = collections.Counter()
@@ -409,6 +411,7 @@ class Run:
         found = any(m.instance_uuid == task.instance and m.task_id != task.task_id
                     and m.changed_at >= self.made[task.task_id]
                     for m in self.cloud.migrations) or (
+            self.cloud.instances[task.instance].host not in (task.from_host, task.to_host)) or (
             self.cloud.instances[task.instance].status != (
                 'SHUTOFF' if any(m.task_id == task.task_id and m.type == cloud.COLD
                                  for m in self.cloud.migrations) else 'ACTIVE'))
