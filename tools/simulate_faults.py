@@ -17,8 +17,9 @@
 prints what went wrong how often, how often each invariant was looked at, and
 the seeds that broke one, if any (exit status 1). With ``--keep FILE`` what was
 counted is kept there after every fifty seeds: the same command goes on where
-it was ended, until the code is another one. ``--bugs`` looks for a seed that
-catches each seeded bug instead.
+it was ended, until the code is another one. ``--page`` writes what was counted into
+doc/source/contributor/invariants.rst. ``--bugs`` looks for a seed that catches each
+seeded bug instead.
 """
 
 import argparse
@@ -36,6 +37,10 @@ TOP = pathlib.Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(TOP))
 
 CHUNK = 50
+#: Where the counts are described, and the headings around them.
+PAGE = TOP / 'doc/source/contributor/invariants.rst'
+COUNTED, AFTER = 'What was counted\n================\n', 'Seeded bugs\n===========\n'
+IDLE = ' did not judge'
 #: How each line that is kept begins.
 BEGINNING = b'{"code": '
 #: What decides how a seed runs.
@@ -154,7 +159,53 @@ def many(args):
         print(f'\n{title}')
         for name in names:
             print(f'{(checks if title == "Invariants" else counts)[name]:12d}  {name}')
+    if args.page:
+        write_page(describe(args, counts, checks, cpu / done, broken, known))
     return int(bool(broken))
+
+
+def describe(args, counts, checks, seconds, broken, known):
+    """Return the section of the page that tells what was counted."""
+    total = sum(counts[name] for name in known)
+    rarest = min(known, key=lambda name: counts[name])
+    last = args.first + args.seeds - 1
+    lines = [
+        COUNTED,
+        f'``tools/simulate_faults.py --seeds {args.seeds} --first {args.first}`` (seeds '
+        f'{args.first} to {last})',
+        f'broke {len(broken) or "nothing"}. A seed took {seconds:.2f} s of one processor.',
+        f'The engines began {counts["cycles"]:,} cycles, of which came',
+        f'{counts["evacuate tasks"]:,} tasks of drains and {counts["spread tasks"]:,} of spread. '
+        f'Nova was asked {counts["requests"]:,} times,',
+        f'{counts["requests for cold migrations"]:,} of them for a cold migration. '
+        f'{counts["completed tasks"]:,} tasks completed,',
+        f'{counts["failed tasks"]:,} failed, {counts["cancelled tasks"]:,} were cancelled, and '
+        f'{counts["unknown tasks"]:,} times one was unknown for a while.',
+        f'{total:,} faults of {sum(counts[name] > 0 for name in known)} kinds struck, each '
+        f'at least {counts[rarest]:,} times.',
+        f'Invariants were checked {sum(checks.values()):,} times.',
+        '']
+    for title, names, found, form in (
+            ('Invariant, and how often it was checked', sorted(checks), checks, '``{}``'),
+            ('Invariant, and how often it could not judge after a change by others',
+             sorted(name for name in counts if name.endswith(IDLE)), counts, '``{}``'),
+            ('Fault', known, counts, '{}'),
+            ('What happened', sorted(name for name in set(counts).difference(known)
+                                     if not name.endswith(IDLE)), counts, '{}')):
+        lines += ['.. list-table::', '   :header-rows: 1', '   :widths: 70 30', '',
+                  f'   * - {title}', '     - Times']
+        for name in names:
+            lines += [f'   * - {form.format(name.removesuffix(IDLE))}',
+                      f'     - {found[name]:,}']
+        lines.append('')
+    return '\n'.join(lines) + '\n'
+
+
+def write_page(section):
+    """Put the section into the page, in place of the one before."""
+    text = PAGE.read_text(encoding='utf-8')
+    before, rest = text.split(COUNTED)
+    PAGE.write_text(before + section + AFTER + rest.split(AFTER, 1)[1], encoding='utf-8')
 
 
 def look_for_bugs(args):
@@ -187,6 +238,8 @@ def main():
     parser.add_argument('--processes', type=int, default=2)
     parser.add_argument('--keep', metavar='FILE', type=pathlib.Path,
                         help='keep what was counted there, and go on from it')
+    parser.add_argument('--page', action='store_true',
+                        help='write what was counted into the page of the invariants')
     parser.add_argument('--bugs', action='store_true',
                         help='find a seed for each seeded bug')
     args = parser.parse_args()

@@ -12,9 +12,11 @@
 
 """A run of many seeds may be ended and gone on with."""
 
+import collections
 import json
 import subprocess
 import sys
+import types
 
 import pytest
 
@@ -100,3 +102,22 @@ def test_what_cannot_be_gone_on_with_is_said_in_a_line(tmp_path):
     done = command('--seeds', '50', '--keep', str(path))
     assert done.returncode == 2 and 'other code' in done.stderr
     assert 'Traceback' not in done.stderr and not done.stdout
+
+
+def test_the_section_of_the_page_is_replaced_by_the_new_counts(tmp_path, monkeypatch):
+    path = tmp_path / 'page.rst'
+    path.write_text(f'Before\n\n{simulate_faults.COUNTED}\nold: 11,267\n\n'
+                    f'{simulate_faults.AFTER}\nlater\n')
+    monkeypatch.setattr(simulate_faults, 'PAGE', path)
+    args = types.SimpleNamespace(first=100, seeds=50)
+    counts = collections.Counter({'crash': 2, 'freeze': 1300, 'fenced did not judge': 4,
+                                  'moves': 7})
+    simulate_faults.write_page(simulate_faults.describe(
+        args, counts, collections.Counter(fenced=3), 0.25, [], ['crash', 'freeze']))
+    text = path.read_text()
+    assert text.startswith('Before\n') and text.endswith(f'{simulate_faults.AFTER}\nlater\n')
+    assert 'old' not in text and '(seeds 100 to 149)\nbroke nothing. A seed took 0.25 s' in text
+    assert '1,302 faults of 2 kinds struck, each at least 2 times' in text
+    for name, times in (('``fenced``', '3'), ('``fenced``', '4'), ('freeze', '1,300'),
+                        ('moves', '7')):
+        assert f'   * - {name}\n     - {times}\n' in text
