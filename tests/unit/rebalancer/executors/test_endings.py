@@ -261,3 +261,41 @@ def test_abort_by_an_operator_quarantines_nothing_where_the_guest_runs_on(bench,
     assert 'openstack server set --state active' in row.error and 'runs on h1' in row.error
     assert bench.store.quarantines(bench.now) == []
     assert [event for event, _ in bench.told] == ['migration.failed']
+
+
+def aborted_without_error_yet():
+    """A record that Nova has ended, before Nova puts the instance into ERROR."""
+    return base.Progress(base.Stage.FAILED, 'Nova: migration error', MIGRATION, place='h1',
+                         aborted=True, patience=30.0)
+
+
+@pytest.mark.parametrize('ours', [False, True])
+def test_abort_waits_for_the_error_that_follows_its_record(bench, ours):
+    if ours:
+        aborting(bench)
+    else:
+        bench.plan()
+    bench.driver.answers['look'] = [aborted_without_error_yet(),
+                                    dataclasses.replace(broken('h1'), aborted=True)]
+    bench.passes(1 if ours else 2)
+    assert not bench.row().task.state.terminal
+    bench.passes(1)
+    row = bench.row()
+    assert row.error_type == ('MigrationTimeout' if ours else 'MigrationCancelled')
+    assert 'openstack server set --state active' in row.error
+
+
+@pytest.mark.parametrize('ours', [False, True])
+def test_abort_without_an_error_ends_when_nova_had_its_time(bench, ours):
+    if ours:
+        aborting(bench)
+    else:
+        bench.plan()
+    bench.driver.answers['look'] = [aborted_without_error_yet()]
+    begun = bench.now
+    while not bench.row().task.state.terminal:
+        bench.passes(1)
+        assert bench.now - begun < PROMISE
+    row = bench.row()
+    assert bench.now - begun > 30.0 and '--state' not in row.error and 'was aborted' in row.error
+    assert row.error_type == ('MigrationTimeout' if ours else 'MigrationCancelled')

@@ -186,6 +186,9 @@ def test_abort_is_known_by_the_actions_of_the_instance(
     found = novas.look(cloud, [[answers.migration(6, status='error')]],
                        answers.server('vm', status='ERROR'))
     assert (found.broken, found.aborted) == (True, aborted)
+    found = novas.look(cloud, [[answers.migration(6, status='error')]], answers.server('vm'))
+    assert (found.broken, found.aborted) == (False, aborted)
+    assert found.patience == (30.0 if aborted else 0.0)
 
 
 def test_whether_it_was_aborted_is_asked_again_when_nova_does_not_answer(
