@@ -27,6 +27,7 @@ from kronos_nova.conf import engine as engine_conf
 from kronos_nova.rebalancer.clients import api
 from kronos_nova.rebalancer.clients import connection as connections
 from kronos_nova.rebalancer.clients import switching
+from kronos_nova.rebalancer.store import audits
 from kronos_nova.rebalancer.strategies import orders
 
 START = 'kronos drain start'
@@ -70,7 +71,7 @@ def _disable(args: argparse.Namespace, answer: _drain.Answer, options: model.Opt
             return False
         if not args.force:
             _refuse(args, answer, service, options)
-        record('drain started', args.reason)
+        record(audits.DRAIN_STARTED, args.reason)
         try:
             switching.disable(connection, uuid, args.host, args.reason)
         except api.ApiError as e:

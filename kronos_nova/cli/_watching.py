@@ -166,7 +166,8 @@ def look(conf: Any, scopes: list[str], store: store_api.Store, connection: Any, 
     holds = _holds(conf, store, host, cluster)
     if not holds and not busy and here and cluster is not None:
         holds = _planned_reasons(store, cluster.scope, host, here, since)
-    return Look(_rows(here, store.tasks_from(host, since)), len(here), busy, service.enabled,
+    tasks = store.tasks_from(host, store.find_drain_begin(host, since))
+    return Look(_rows(here, tasks), len(here), busy, service.enabled,
                 host in store.draining(), '; '.join(holds))
 
 

@@ -177,9 +177,9 @@ class WatchDrain(_command.Table):
                             help='Between two looks; 10 unless told.')
         parser.add_argument('--timeout', type=_seconds, default=float(86400), metavar='SECONDS',
                             help='Stop after so long; a day unless told.')
-        parser.add_argument('--since', type=_seconds, default=0.0, metavar='SECONDS',
-                            help='List also tasks that ended so many seconds before, as of an '
-                                 'earlier drain; none unless given.')
+        parser.add_argument('--since', type=_seconds, default=3600.0, metavar='SECONDS',
+                            help='List also tasks of this drain that ended so many seconds '
+                                 'before; 3600 unless given.')
         return parser
 
     def rows(self, args: argparse.Namespace) -> Iterable[_command.Row]:

@@ -342,7 +342,7 @@ class TestAgain(ToolsCase):
         done = self.ask('explain', 'move', row.task.task_id)
         self.assertEqual(0, done.returncode, done.stderr)
         found = self.verdicts(done.stdout)
-        self.assertIn('of the combined imbalance', found['improvement'][1])
+        self.assertIn('of the combined imbalance', found['gain'][1])
         self.assertEqual('passed', found['conclusion'][0], 'the task is no reason against itself')
         self.assertEqual('better', found['policy cpu'][0])
         self.work()

@@ -463,6 +463,22 @@ class Store:
                 sa.or_(task.c.completed_at.is_(None), task.c.completed_at >= since))
             .order_by(task.c.created_at, task.c.task_id)).mappings()])
 
+    def find_drain_begin(self, host: str, since: float) -> float:
+        """Return when the current drain of a host began at the earliest, ``since`` or later.
+
+        It began after the newest command that started a drain of the host, and after the last
+        move to the host: no drained host takes an instance.
+        """
+        task = tables.task
+
+        def read(connection: sa.Connection) -> float:
+            arrived = connection.scalar(sa.select(sa.func.max(task.c.completed_at)).where(
+                task.c.to_host == host, task.c.state == TaskState.COMPLETED.value,
+                task.c.completed_at > since))
+            started = audits.find_newest(connection, audits.DRAIN_STARTED, f'host {host}')
+            return max(since, arrived or since, started or since)
+        return self._read(read)
+
     def list_ended_tasks(self, limit: int) -> list[TaskRow]:
         """Return the tasks that ended last, newest first."""
         task = tables.task

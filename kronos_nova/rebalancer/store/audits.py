@@ -20,6 +20,8 @@ import sqlalchemy as sa
 from kronos_nova.rebalancer.store import tables
 
 _audit = tables.audit
+#: Command of the row that ``kronos drain start`` writes.
+DRAIN_STARTED = 'drain started'
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -46,6 +48,13 @@ def newest(connection: sa.Connection, limit: int) -> list[Entry]:
             for row in connection.execute(
                 sa.select(_audit).order_by(_audit.c.at.desc(), _audit.c.number.desc())
                 .limit(limit))]
+
+
+def find_newest(connection: sa.Connection, command: str, target: str) -> float | None:
+    """Return when the command was given for the target last."""
+    found: float | None = connection.scalar(sa.select(sa.func.max(_audit.c.at)).where(
+        _audit.c.command == command, _audit.c.target == target))
+    return found
 
 
 def column() -> sa.Column[Any]:

@@ -297,6 +297,30 @@ def test_newest_plan_says_why_instances_stay(conf, store, plan, said):
         said, f'{said}; no engine plans scope blue: is kronos-engine running?')
 
 
+def test_tasks_of_an_earlier_drain_are_not_listed(conf, store):
+    now = store.now()
+
+    def end(uuid, from_host, to_host, at):
+        _plan, (task,), _row = cases.save(store, [lambda p, s: cases.make_task(
+            p, s, instance_uuid=uuid, from_host=from_host, to_host=to_host)], now=at)
+        claimed = cases.claim(store, now=at + 1).task
+        store.finish(claimed, model.Result(
+            claimed.task_id, claimed.plan_id, 'blue', uuid, from_host, to_host, True,
+            completed_at=at + 2), model.TaskState.COMPLETED, at + 2, worker='w',
+            instance_cooldown=0)
+
+    first, back, second = (cases.new_id() for _ in range(3))
+    end(first, 'h1', 'h2', now - 500)
+    assert [row.instance_uuid for row in seen(conf, store, [DISABLED], left=()).rows] == [first]
+    end(back, 'h2', 'h1', now - 400)
+    end(second, 'h1', 'h2', now - 300)
+    assert [row.instance_uuid for row in seen(conf, store, [DISABLED], left=()).rows] == [second]
+    store.audit('me', 'drain started', 'host h10', 'why')
+    assert [row.instance_uuid for row in seen(conf, store, [DISABLED], left=()).rows] == [second]
+    store.audit('me', 'drain started', 'host h1', 'why')
+    assert seen(conf, store, [DISABLED], left=()).rows == []
+
+
 def test_hosts_of_an_earlier_scope_do_not_count_for_an_outage(conf, store):
     services = others(('disabled',), ('disabled',), ('enabled',), ('enabled',))
     of = [found['host'] for found in services]
