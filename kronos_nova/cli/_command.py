@@ -152,6 +152,11 @@ def counted(number: int, what: str) -> str:
     return f'{number} {what}{"s" * (number != 1)}'
 
 
+def counted_with_verb(number: int, what: str) -> str:
+    """Return ``1 instance is`` or ``2 instances are``."""
+    return f'{counted(number, what)} {"is" if number == 1 else "are"}'
+
+
 def add_snapshot(parser: argparse.ArgumentParser) -> None:
     parser.add_argument('--snapshot', metavar='DIR',
                         help='Of this one, not the cloud: as kronos-record or SIGUSR1 to '

@@ -23,6 +23,7 @@ from typing import Any
 from kronos_nova import exception
 from kronos_nova import model
 from kronos_nova.cli import _cloud
+from kronos_nova.cli import _command
 from kronos_nova.conf import engine as engine_conf
 from kronos_nova.rebalancer import collector
 from kronos_nova.rebalancer import configured
@@ -133,10 +134,10 @@ def until_over(args: argparse.Namespace, seen_since: Callable[[float], Look],
 
 
 def _over(now: Look, disabled: bool) -> str:
+    left = _command.counted_with_verb(now.left, 'instance')
     if disabled:
-        return f'is enabled again: the drain is over, {now.left} instances are left.'
-    return (f'is enabled, and no engine empties it: {now.left} instances are on it. kronos drain '
-            'start disables it.')
+        return f'is enabled again: the drain is over, {left} left.'
+    return f'is enabled, and no engine empties it: {left} on it. kronos drain start disables it.'
 
 
 def _unseen(host: str, problem: str) -> exception.ConfigError:

@@ -104,7 +104,7 @@ def _verdict(answer: Any, host: str) -> tuple[str, str]:
                            f'host {host}, {len(staying)} stay')
     if check.obstacles:
         return 'waits', 'all instances can leave, but ' + '; '.join(check.obstacles)
-    return 'possible', f'all {answer.here} instances can leave host {host}'
+    return 'possible', f'all {_command.counted(answer.here, "instance")} can leave host {host}'
 
 
 class StartDrain(_command.Command):
@@ -145,8 +145,9 @@ def _started(host: str, answer: Any, changed: bool) -> str:
             f' It takes about {answer.seconds:.0f} s at what was measured lately.')
     done = ('is disabled' if changed else
             'was disabled already for this reason, and nothing was written')
-    return (f'Host {host} {done}; {answer.here} instances are to leave it.{time} kronos drain '
-            'watch shows how far it is.')
+    leaving = _command.counted_with_verb(answer.here, 'instance')
+    return (f'Host {host} {done}; {leaving} to leave it.{time} kronos drain watch shows how far '
+            'it is.')
 
 
 def _reason(text: str) -> str:

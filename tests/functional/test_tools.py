@@ -351,7 +351,7 @@ class TestAgain(ToolsCase):
         done = self.ask('drain', 'check', 'host3')
         self.assertEqual(0, done.returncode, done.stderr)
         found = self.verdicts(done.stdout)
-        self.assertEqual(('possible', 'all 1 instances can leave host host3'),
+        self.assertEqual(('possible', 'all 1 instance can leave host host3'),
                          found['conclusion'])
         self.assertIn('by 1 migrations that were measured', found['time'][1])
         self.assertEqual('host3', self.host_of(self.server), 'nothing is moved')
@@ -429,7 +429,7 @@ class TestAgain(ToolsCase):
         self.assertEqual((0, 'empty'), (done.returncode, rows[-1][1]), 'nothing is to be held')
         done = self.drain('watch', 'host1')
         self.assertEqual((1, 1), (done.returncode, done.stderr.count('\n')))
-        self.assertIn('Host host1 is enabled, and no engine empties it: 1 instances', done.stderr)
+        self.assertIn('Host host1 is enabled, and no engine empties it: 1 instance is', done.stderr)
         with self.disabled('host1'):
             done = self.drain('watch', 'host1', '--timeout', '0.1')
         self.assertEqual(f'Nothing begins now: {pause}\nHost host1 is not empty yet.\n',
@@ -472,7 +472,7 @@ class TestAgain(ToolsCase):
         self.admin_api.post_server_action(self.server['id'], {'unlock': None})
         done = self.drain('start', 'host3', '--reason', 'change-7')
         self.assertEqual(0, done.returncode, done.stderr)
-        self.assertIn('1 instances are to leave it. It takes about', done.stdout)
+        self.assertIn('1 instance is to leave it. It takes about', done.stdout)
         self.assertEqual(('disabled', 'change-7'), self.status('host3'))
         self.assertEqual([('drain started', 'host host3', 'change-7')], [
             (row.command, row.target, row.reason) for row in self.store.audited(9)])
@@ -506,7 +506,7 @@ class TestAgain(ToolsCase):
         done = self.drain('start', 'host1', '--reason', 'disk broken, do not enable')
         self.assertEqual(0, done.returncode, done.stderr)
         self.assertIn('Host host1 was disabled already for this reason, and nothing was written; '
-                      '1 instances are to leave it.', done.stdout)
+                      '1 instance is to leave it.', done.stdout)
         self.assertEqual([], self.written(), 'a repeat has nothing to write')
         done = self.drain('start', 'host1', '--reason', 'change 7', '--force')
         self.assertEqual(0, done.returncode, done.stderr)

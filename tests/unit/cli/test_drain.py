@@ -166,7 +166,7 @@ def test_what_is_concluded(found, verdict):
     (answer(here=0, moves=(), coming=1), 'host a has no instances, but 1 is on its way to it'),
     (answer(here=0, moves=(), coming=2, obstacles=['an outage']),
      'host a has no instances, but an outage; 2 are on their way to it'),
-    (answer(coming=2), 'all 1 instances can leave host a; 2 are on their way to it'),
+    (answer(coming=2), 'all 1 instance can leave host a; 2 are on their way to it'),
     (answer(blocked=[STAYS], coming=1), '0 of 1 instances can leave host a, 1 stay; 1 is on its '
                                         'way to it')])
 def test_those_that_are_on_their_way_are_counted(found, said):

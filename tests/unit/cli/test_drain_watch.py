@@ -116,13 +116,13 @@ def test_a_host_that_is_not_there_ends_it_at_any_time():
 
 def test_a_host_that_is_enabled_again_ends_it_at_once():
     watch = Watch(HERE, look(enabled=True), EMPTY)
-    assert watch.run() == ('is enabled again: the drain is over, 1 instances are left.', [ROW])
+    assert watch.run() == ('is enabled again: the drain is over, 1 instance is left.', [ROW])
     assert len(watch.told) == 2
 
 
 def test_a_host_that_nobody_empties_ends_it_at_the_first_look():
     why, _rows = Watch(look(enabled=True, emptied=False), EMPTY).run()
-    assert why.startswith('is enabled, and no engine empties it: 1 instances')
+    assert why.startswith('is enabled, and no engine empties it: 1 instance is on it')
     assert Watch(look(rows=[], left=0, enabled=True, emptied=False)).run() == (None, [])
 
 
