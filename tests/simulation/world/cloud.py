@@ -93,6 +93,8 @@ class Migration:
     left: bool = False
     #: Nova has accepted an abort by us.
     aborted: bool = False
+    #: It has, and does nothing about it.
+    unheeded: bool = False
 
     @property
     def ended(self) -> bool:

@@ -195,8 +195,11 @@ COLD, REQUESTS, OFTEN = 0.2, 0.9, 0.6
 #: How often a fault of requests is chosen, as a multiple: it needs others, or others leave no
 #: room for it.
 WEIGHTS = {
-    'migration leaves its allocations': 5, 'migration leaves its allocations for a while': 3,
-    'abort puts the instance into ERROR': 4, 'abort has no effect': 3, 'abort gets 409': 3,
+    'migration leaves its allocations': 9, 'migration leaves its allocations for a while': 8,
+    'abort puts the instance into ERROR': 10, 'abort has no effect': 6, 'abort gets 409': 4,
+    'POST is lost on its way back': 3, 'Nova leaves a migration in post-migrating': 5,
+    'Nova leaves a migration in accepted': 3, 'Nova leaves a migration in queued': 3,
+    'Nova leaves a migration in preparing': 3, 'Nova leaves a migration in running': 3,
     'POST gets 500 and had an effect': 4, 'POST arrives late': 3, 'POST gets 409': 3,
     'migration is cancelled': 3, 'migration ends with the instance in ERROR': 3,
     'migration ends in error after the instance had moved': 3,

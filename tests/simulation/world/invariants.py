@@ -435,17 +435,22 @@ def table_tells_the_truth(run: 'runs.Run') -> Found:
         if (task.state == 'completed') != moved and task.instance in run.cloud.instances and (
                 task.state not in ('failed', 'cancelled') or not run.disturbed(
                     task, 'table_tells_the_truth')) and (
-                ENDED.get(task.state) not in run.mistakable(task)):
+                ENDED.get(task.state) not in run.mistakable(task)) and (
+                task.instance not in run.displaced):
             return f'task {task.task_id} {task.state} ({task.error}), but moved: {moved}'
     return None
 
 
 def error_is_left_alone(run: 'runs.Run') -> Found:
-    """An instance that our migration left in ERROR is quarantined for ever."""
+    """An instance that our migration left in ERROR is quarantined for ever.
+
+    Where Nova accepted an abort and did not heed it, this looks like our abort.
+    """
     for migration in run.cloud.migrations:
         instance = run.cloud.instances.get(migration.instance_uuid)
         if (instance is not None and instance.status == 'ERROR' and migration.end == 'ERROR'
-                and migration.task_id and not records.forever(run.raw, instance.uuid)):
+                and migration.task_id and not migration.unheeded
+                and not records.forever(run.raw, instance.uuid)):
             return f'instance {instance.uuid} is in ERROR and not quarantined for ever'
     return None
 
@@ -526,7 +531,7 @@ def ordered_work_is_kept(run: 'runs.Run') -> Found:
     for task_id, in run.raw.execute(
             "SELECT task_id FROM task WHERE error LIKE 'It was not begun in time%'"):
         waited = run.ended[task_id] - run.made[task_id]
-        if run.tasks[task_id].phase not in IMBALANCE or waited < tasks.MIN_WAIT - SKEW:
+        if run.tasks[task_id].phase not in IMBALANCE or waited < tasks.MIN_WAIT / 2:
             return f'task {task_id} was cancelled before its time, after {waited:.0f} s'
     return None
 

@@ -241,6 +241,7 @@ class People:
                 del self._ends[uuid]
                 instance.status, instance.task_state, instance.host = status, None, host
                 if host is None:
+                    self.run.displaced.add(uuid)
                     self._unshelve(instance)
                 self.cloud.changed()
 

@@ -155,6 +155,8 @@ class Run:
         self.requests: collections.Counter[str] = collections.Counter()
         #: Instances of whose actions Nova would not tell: 403 is an answer for good.
         self.untold: set[str] = set()
+        #: Instances that others took to another host without a migration between two hosts.
+        self.displaced: set[str] = set()
         self.touched: dict[str, float] = {}
         self.balanced: dict[str, float] = {}
         self.moves: collections.Counter[str] = collections.Counter()

@@ -154,6 +154,7 @@ class Standstills:
             return 409, 'it is not running'
         self.run.counts['aborts that Nova accepted'] += 1
         if migration.left or hit('abort has no effect'):
+            migration.unheeded = True
             return 202, ''
         migration.aborted, migration.endless = True, False
         migration.end, migration.told = 'cancelled', ABORTED
