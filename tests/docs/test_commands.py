@@ -31,7 +31,7 @@ REFERENCE = TOP / 'doc/source/reference/commands.rst'
 #: Of other projects and of the system.
 FOREIGN = {
     'ansible-playbook', 'cat', 'cd', 'cp', 'curl', 'docker', 'git', 'kolla-ansible',
-    'kolla-build', 'kolla-genpwd', 'less', 'ls', 'mkdir', 'mv', 'openssl', 'openstack', 'pip',
+    'kolla-build', 'kolla-genpwd', 'less', 'ln', 'ls', 'mkdir', 'mv', 'openssl', 'openstack', 'pip',
     'systemctl', 'systemd-sysusers', 'systemd-tmpfiles', 'tail'}
 
 sys.path.insert(0, str(TOP / 'doc/ext'))
