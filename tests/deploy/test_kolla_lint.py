@@ -26,8 +26,12 @@ SOURCE = kolla_env.TOP / 'deploy/kolla-ansible'
 def test_images_come_from_where_the_operators_others_do():
     defaults = yaml.safe_load((SOURCE / 'ansible/roles/kronos/defaults/main.yml').read_text())
     assert {name: defaults[name] for name in defaults if name.endswith('_image')} == {
-        f'kronos_{daemon}_image': '{{ docker_image_url }}kronos-' + daemon
+        f'kronos_{daemon}_image': '{{ kronos_image_url }}kronos-' + daemon
         for daemon in ('engine', 'executor', 'migfra')}
+    # As docker_image_url of kolla-ansible 22 and later, which 20 does not have.
+    assert defaults['kronos_image_url'] == (
+        "{{ docker_registry ~ '/' if docker_registry else '' }}"
+        '{{ docker_namespace }}/{{ docker_image_name_prefix }}')
 
 
 def test_no_password_has_a_default():
