@@ -87,6 +87,8 @@ class Migration:
     before: str = 'ACTIVE'
     #: The task whose executor stood still in its request, which came too late.
     late: str = ''
+    #: An executor that stood still in its request asked for a move that its successor watches.
+    repeated: bool = False
     #: Nova goes on with it, and will for ever.
     endless: bool = False
     #: Nova works on it no more, and does not say so.

@@ -467,9 +467,14 @@ def own_abort_is_forgiven(run: 'runs.Run') -> Found:
 
 
 def every_attempt_is_listed(run: 'runs.Run') -> Found:
-    """Each migration that Nova began for a task is an attempt of it."""
+    """Each migration that Nova began for a task is an attempt of it.
+
+    Where a predecessor that stood still has asked for the same move again, the attempt has the
+    newer of both migrations.
+    """
+    repeated = {migration.task_id for migration in run.cloud.migrations if migration.repeated}
     for migration in run.cloud.migrations:
-        task = run.tasks.get(migration.task_id)
+        task = None if migration.task_id in repeated else run.tasks.get(migration.task_id)
         if task is None or task.instance not in run.cloud.instances or run.disturbed(
                 task, 'every_attempt_is_listed'):
             continue

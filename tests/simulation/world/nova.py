@@ -378,6 +378,8 @@ class Nova:
         response = self._accept(uuid, host, ('', '', 0) if late else task, kind)
         if late and response.status_code == 202:
             self.run.standstills.note_late(task[0], process, self.cloud.migrations[-1])
+        elif response.status_code == 202:
+            self.run.standstills.note_repeated(task[0], process, self.cloud.migrations[-1])
         return response
 
     def _accept(self, uuid: str, host: str, task: tuple[str, str, int], kind: str) -> Response:

@@ -94,6 +94,14 @@ class Standstills:
         self.run.counts['requests that came too late'] += 1
         self.late.append(Late(task_id, migration.instance_uuid, process, process.name, migration))
 
+    def note_repeated(self, task_id: str, process: 'processes.Process',
+                      migration: cloud.Migration) -> None:
+        """Note a request for the move of a task that another executor holds by now."""
+        task = self.run.tasks.get(task_id)
+        if task is not None and task.worker not in (None, process.name):
+            migration.repeated = True
+            self.run.counts['requests that a successor repeated'] += 1
+
     # What Nova leaves.
 
     def loses(self, instance: cloud.Instance, task: tuple[str, str, int]) -> bool:
