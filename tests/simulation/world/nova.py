@@ -374,11 +374,11 @@ class Nova:
     def migrate(self, uuid: str, host: str, kind: str, task: tuple[str, str, int],
                 process: 'processes.Process') -> Response:
         """:param task: whose request it was when it was sent, see Run.task_of."""
-        late = self.run.standstills.is_late(task, host)
+        late, known = self.run.standstills.is_late(task, host), len(self.cloud.migrations)
         response = self._accept(uuid, host, ('', '', 0) if late else task, kind)
         if late and response.status_code == 202:
             self.run.standstills.note_late(task[0], process, self.cloud.migrations[-1])
-        elif response.status_code == 202:
+        elif len(self.cloud.migrations) > known:
             self.run.standstills.note_repeated(task[0], process, self.cloud.migrations[-1])
         return response
 
