@@ -521,14 +521,9 @@ def no_slot_is_held_for_ever(run: 'runs.Run') -> Found:
 
 def late_requests_are_said(run: 'runs.Run') -> Found:
     """An executor that stood still in its request says that the request came too late."""
-    for late in run.standstills.late:
-        if late.migration.from_host == late.migration.to_host:
-            continue  # a successor's request had moved it there, and Nova refuses this one
-        if (late.process.name, late.process.starts_at) == (late.name, None) and not (
-                run.was_said_late(late.task_id)):
-            return (f'the request of task {late.task_id} of {late.instance} came too late, and '
-                    f'{late.name} does not say so')
-    return None
+    late = run.standstills.find_unsaid()
+    return late and (f'the request of task {late.task_id} of {late.instance} came too late, and '
+                     f'{late.name} does not say so')
 
 
 def ordered_work_is_kept(run: 'runs.Run') -> Found:

@@ -222,6 +222,7 @@ class Run:
 
     def _over(self) -> bool:
         return not (self.nova.waits or self.standstills.waits or self.live
+                    or self.standstills.find_unsaid()
                     or any(not m.endless for m in self.cloud.active())
                     or records.owed(self.raw) or any(
                         state in swaps.OPEN for _, state, _ in records.swaps(self.raw)))

@@ -94,6 +94,16 @@ class Standstills:
         self.run.counts['requests that came too late'] += 1
         self.late.append(Late(task_id, migration.instance_uuid, process, process.name, migration))
 
+    def find_unsaid(self) -> Late | None:
+        """Return a request that came too late and whose executor, alive, has not said so."""
+        for late in self.late:
+            if late.migration.from_host == late.migration.to_host:
+                continue  # a successor's request had moved it there, and Nova refuses this one
+            if (late.process.name, late.process.starts_at) == (late.name, None) and not (
+                    self.run.was_said_late(late.task_id)):
+                return late
+        return None
+
     def note_repeated(self, task_id: str, process: 'processes.Process',
                       migration: cloud.Migration) -> None:
         """Note a request for the move of a task that another executor holds by now."""
