@@ -31,7 +31,7 @@ from tests.simulation.world import run as runs
 from tests.simulation.world import settings
 
 #: A seed takes about half a second of processor time.
-DEFAULT_SEEDS = 500
+DEFAULT_SEEDS = 2000
 SEEDS = int(os.environ.get('KRONOS_WORLD_SEEDS', DEFAULT_SEEDS))
 #: The first of them; the command tools/simulate_faults.py goes further.
 FIRST = int(os.environ.get('KRONOS_WORLD_FIRST', '0'))
