@@ -16,10 +16,11 @@ Nova then fails every list of hypervisors: it asks its cells one after the other
 hypervisor is does not change, so the last good answer serves meanwhile.
 """
 
+import threading
+
 from kronos_nova import model
 from kronos_nova.rebalancer.clients import api
 from kronos_nova.rebalancer.clients import nova_api
-from kronos_nova.rebalancer.clients import reading
 
 
 class HypervisorReader:
@@ -28,7 +29,8 @@ class HypervisorReader:
     def __init__(self, nova: nova_api.NovaApi) -> None:
         self._nova = nova
         self._by_host: dict[str, list[nova_api.Hypervisor]] = {}
-        self._primed = False
+        self._lock = threading.Lock()
+        self._has_all = False
 
     def read(self) -> list[nova_api.Hypervisor]:
         """:raises ApiError: also while a cell does not answer and none was read before."""
@@ -42,7 +44,11 @@ class HypervisorReader:
         return found
 
     def read_of(self, host: str) -> list[nova_api.Hypervisor]:
-        """:raises ApiError: also while a cell does not answer and none of the host was read."""
+        """Read those of a host; the first call reads all others as well.
+
+        :raises ApiError: also while a cell does not answer and none of the host was read.
+        """
+        self._read_all_once()
         try:
             found = self._nova.hypervisors_of(host)
         except api.ApiError as exc:
@@ -52,17 +58,16 @@ class HypervisorReader:
         self._by_host[host] = found
         return found
 
-    def prime(self, reads: reading.Reading) -> None:
-        """Begin to read all, once, so that none is missing later. Does not wait."""
-        if not self._primed:
-            reads.start(self._try_all)
-
-    def _try_all(self) -> None:
-        try:
-            self._remember(self._nova.hypervisors())
-        except api.ApiError:
-            return  # the next read tries it again
-        self._primed = True
+    def _read_all_once(self) -> None:
+        """Read all until that has worked once, so that none is missing while a cell is silent."""
+        with self._lock:  # Both ends of a move are read at once.
+            if self._has_all:
+                return
+            try:
+                self._remember(self._nova.hypervisors())
+            except api.ApiError:
+                return  # The read of the host says what is wrong; the next one tries all again.
+            self._has_all = True
 
     def _remember(self, found: list[nova_api.Hypervisor]) -> None:
         by_host: dict[str, list[nova_api.Hypervisor]] = {}

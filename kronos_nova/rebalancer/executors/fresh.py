@@ -69,10 +69,8 @@ class FreshReader:
             migrations = reads.one('Nova', 'migrations',
                                    lambda: self.nova.migrations(task.instance_uuid))
             server = reads.one('Nova', 'servers', lambda: self.nova.server(task.instance_uuid))
-            found = Fresh(self._cluster(reads, task, server, migrations, now),
-                          max((m.id for m in migrations), default=0))
-            self._hypervisors.prime(reads)
-            return found
+            return Fresh(self._cluster(reads, task, server, migrations, now),
+                         max((m.id for m in migrations), default=0))
 
     def _cluster(self, reads: reading.Reading, task: model.Task, server: nova_api.Server,
                  migrations: list[nova_api.Migration], now: float) -> model.Cluster:

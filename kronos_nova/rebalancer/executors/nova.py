@@ -402,7 +402,7 @@ class NovaExecutor(base.Executor):
         if details is not None and answers.was_aborted(self._nova, task.instance_uuid):
             # Nova ends the record before it puts the instance into ERROR.
             return dataclasses.replace(found, place=server.host, aborted=True,
-                                       patience=self._find_patience(task))
+                                       patience=endings.ERROR_PATIENCE)
         return answers.told(found, details)
 
     def measured(self, task: model.Task, reference: str) -> Mapping[str, float]:

@@ -84,10 +84,11 @@ class Cloud(answers.Answers):
                     'host': params['host'], 'binary': 'nova-compute', 'status': 'enabled',
                     'state': 'up', 'forced_down': False, 'disabled_reason': None, 'zone': 'az1'}]}
             case ['os-hypervisors', 'detail']:
-                name = params['hypervisor_hostname_pattern']
+                names = ([params['hypervisor_hostname_pattern']]
+                         if 'hypervisor_hostname_pattern' in params else ['host1', 'host2'])
                 return {'hypervisors': [{
                     'id': f'node{name[-1]}', 'hypervisor_hostname': f'{name}.example.org',
-                    'hypervisor_type': 'QEMU', 'service': {'host': name}}]}
+                    'hypervisor_type': 'QEMU', 'service': {'host': name}} for name in names]}
             case ['os-aggregates']:
                 return {'aggregates': [
                     {'id': 1, 'name': 'rack', 'hosts': ['host1', 'host2'],
@@ -177,6 +178,7 @@ def test_no_more_is_asked_for_than_that(cloud: Cloud) -> None:
         ('/os-migrations', ('instance_uuid', 'near')),
         ('/os-services', ('binary', 'nova-compute'), ('host', 'host1')),
         ('/os-services', ('binary', 'nova-compute'), ('host', 'host2')),
+        ('/os-hypervisors/detail',),  # all of them, once
         ('/os-hypervisors/detail', ('hypervisor_hostname_pattern', 'host1')),
         ('/os-hypervisors/detail', ('hypervisor_hostname_pattern', 'host2')),
         ('/os-aggregates',), ('/allocations/vm',)}
