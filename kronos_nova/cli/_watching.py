@@ -87,8 +87,10 @@ def watch(args: argparse.Namespace, tell: Callable[[list[Row]], None],
     try:
         store.check()
         connection = connections.connect(conf)
+        # Once for all looks: a host keeps its hypervisor.
+        hypervisors = functools.cache(nova_api.NovaApi(connection).hypervisors)
         return until_over(args, functools.partial(
-            look, conf, scopes, store, connection, args.host), tell, say)
+            look, conf, scopes, store, connection, args.host, hypervisors=hypervisors), tell, say)
     finally:
         store.close()
 
@@ -146,12 +148,13 @@ def _unseen(host: str, problem: str) -> exception.ConfigError:
 
 
 def look(conf: Any, scopes: list[str], store: store_api.Store, connection: Any, host: str,
-         since: float) -> Look:
+         since: float, *, hypervisors: Callable[[], list[nova_api.Hypervisor]]) -> Look:
     """Before and after the list of servers Nova is asked for its services: it leaves out the
     servers of a cell that is down, and of services it says so.
 
     :param scopes: that the configuration plans.
     :param since: tasks that ended before are left out.
+    :param hypervisors: reads the hypervisors of all hosts.
     :raises ApiError: Nova cannot be read.
     :raises StoreError: the database cannot be.
     :raises ConfigError: there is no such host.
@@ -163,7 +166,7 @@ def look(conf: Any, scopes: list[str], store: store_api.Store, connection: Any, 
     service = _of(services, host)
     # Nova-compute has its part until the last task from or to it is over.
     busy = any(host in (f.from_host, f.to_host, *f.alternates) for f in store.flights())
-    cluster = _cluster(conf, scopes, store, nova, services, host)
+    cluster = _cluster(conf, scopes, store, nova, services, host, hypervisors)
     holds = _holds(conf, store, host, cluster)
     if not holds and not busy and here and cluster is not None:
         holds = _planned_reasons(store, cluster.scope, host, here, since)
@@ -179,7 +182,8 @@ def _of(services: dict[str, model.Service], host: str) -> model.Service:
 
 
 def _cluster(conf: Any, scopes: list[str], store: store_api.Store, nova: nova_api.NovaApi,
-             services: dict[str, model.Service], host: str) -> model.Cluster | None:
+             services: dict[str, model.Service], host: str,
+             hypervisors: Callable[[], list[nova_api.Hypervisor]]) -> model.Cluster | None:
     """The host's scope, with services alone: of several aggregates the first that anybody plans,
     as an engine has it. None: nobody plans any that it is in."""
     aggregates = {name: tuple(found.hosts) for name, found in nova.aggregates().items()}
@@ -190,7 +194,7 @@ def _cluster(conf: Any, scopes: list[str], store: store_api.Store, nova: nova_ap
     if scope == model.UNASSIGNED and (of or scope not in planned):
         return None
     # Engines plan no host of another hypervisor type, and do not count it as disabled.
-    nodes, _notes = collector.planned(nova.hypervisors(), conf.engine.hypervisor_types, services)
+    nodes, _notes = collector.planned(hypervisors(), conf.engine.hypervisor_types, services)
     return model.Cluster({name: model.Host(name) for name in nodes}, {}, services,
                          aggregates=aggregates,
                          planned_zone=engine_conf.planned_zone(conf)).scoped(scope, named)

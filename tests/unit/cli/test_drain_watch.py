@@ -13,7 +13,6 @@
 """``kronos drain watch``: it bears with what passes, ends when it is over, and says what holds."""
 
 import argparse
-import functools
 
 from oslo_config import cfg
 import pytest
@@ -23,6 +22,7 @@ from kronos_nova import model
 from kronos_nova.cli import _watching
 from kronos_nova.conf import opts
 from kronos_nova.rebalancer.clients import api as client_api
+from kronos_nova.rebalancer.clients import nova_api
 from kronos_nova.rebalancer.store import api
 from tests.unit.rebalancer.clients import served
 from tests.unit.rebalancer.store import cases
@@ -182,8 +182,8 @@ def seen(conf, store, *services, left=('vm',), scopes=('blue', '_unassigned_'), 
             'GET /os-hypervisors/detail': [{'hypervisors': [
                 hypervisor(one['host'], ironic) for one in services[-1]]}],
             'GET /os-aggregates': aggregates(**(in_aggregates or {'blue': ['h1']}))}) as nova:
-        return functools.partial(_watching.look, conf, list(scopes), store, nova.connection)(
-            host, 0.0)
+        return _watching.look(conf, list(scopes), store, nova.connection, host, 0.0,
+                              hypervisors=nova_api.NovaApi(nova.connection).hypervisors)
 
 
 DISABLED = served.service('h1', 'disabled', 'change 7')
@@ -193,6 +193,27 @@ def test_a_look_has_who_is_there_and_nothing_holds(conf, store):
     found = seen(conf, store, [DISABLED])
     assert (found.left, found.busy, found.enabled, found.holds) == (1, False, False, '')
     assert [(row.instance_uuid, row.state) for row in found.rows] == [('vm', 'waits')]
+
+
+def test_a_watch_reads_hypervisors_once(conf, store, tmp_path, monkeypatch):
+    store.acquire_lease('blue', 'engine', 30, 'hash')
+    conf.set_override('connection', f'sqlite:///{tmp_path}/kronos.sqlite', 'database')
+    monkeypatch.setattr(_watching._cloud, 'configuration', lambda *args, **kw: (conf, None))
+    monkeypatch.setattr(_watching.configured, 'scopes', lambda conf, policies: ['blue'])
+    with served.serving({
+            'GET /os-services': [{'services': [DISABLED]}],
+            'GET /servers/detail': [{'servers': [{'id': 'vm'}]}, {'servers': [{'id': 'vm'}]},
+                                    {'servers': []}],
+            'GET /os-hypervisors/detail': [{'hypervisors': [hypervisor('h1', ())]}],
+            'GET /os-aggregates': aggregates(blue=['h1'])}) as nova:
+        monkeypatch.setattr(_watching.connections, 'connect', lambda conf: nova.connection)
+        looks = []
+        why, rows = _watching.watch(argparse.Namespace(
+            config_file=None, host='h1', since=3600.0, timeout=60.0, interval=0.01),
+            looks.append, lambda text: None)
+        paths = [path for _method, path, *_rest in nova.asked]
+    assert why is None and len(looks) == 3
+    assert paths.count('/os-hypervisors/detail') == 1
 
 
 def test_a_cell_that_is_down_is_no_empty_host(conf, store):
