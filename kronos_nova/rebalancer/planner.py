@@ -202,29 +202,22 @@ def describe_effects(simulation: sim.Simulation,
         # The last bits say nothing.
         gains.append(round(simulation.combined() - whole, 12))
         simulation.apply(move)
-    for move in reversed(moves):
-        simulation.undo(move)
+    # Each was applied again in the plan's order, and so are the changes of scores.
+    return tuple(dataclasses.replace(move, gain=gain, changes=_trace_changes(simulation, move))
+                 for move, gain in zip(moves, gains, strict=True))
+
+
+def _trace_changes(simulation: sim.Simulation, move: model.Move) -> tuple[model.ScoreChange, ...]:
+    """Return the scores of source and destination, before and after an applied move, by policy."""
+    ends = [(host, *simulation.trace_scores(move, host)) for host in (move.from_host, move.to_host)]
     found = []
-    for move, gain in zip(moves, gains, strict=True):
-        before = _ends(simulation, move)
-        simulation.apply(move)
-        after = _ends(simulation, move)
-        found.append(dataclasses.replace(move, gain=gain, changes=tuple(
-            model.ScoreChange(policy.name, first[0], last[0], first[1], last[1])
-            for policy, first, last in zip(simulation.policies, before, after, strict=True))))
+    for number, policy in enumerate(simulation.policies):
+        values: list[float | None] = []
+        for host, before, after in ends:
+            known = simulation.view.level(policy.name, host) is not None
+            values += [float(before[number]), float(after[number])] if known else [None, None]
+        found.append(model.ScoreChange(policy.name, *values))
     return tuple(found)
-
-
-def _ends(simulation: sim.Simulation,
-          move: model.Move) -> list[tuple[float | None, float | None]]:
-    """Return the scores of source and destination, by policy."""
-    def score(number: int, name: str, host: str) -> float | None:
-        if simulation.view.level(name, host) is None:
-            return None
-        return float(simulation.score[number, simulation.host_index[host]])
-
-    return [(score(n, policy.name, move.from_host), score(n, policy.name, move.to_host))
-            for n, policy in enumerate(simulation.policies)]
 
 
 def _alternate_gains(simulation: sim.Simulation, move: model.Move,

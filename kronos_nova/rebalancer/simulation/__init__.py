@@ -353,6 +353,17 @@ class Simulation:
         self._change_back(n, self.host_index[move.to_host])
         self._shift(n, move.to_host, move.from_host)
 
+    def trace_scores(self, move: model.Move, host: str) -> tuple[Floats, Floats]:
+        """Return the scores of a host, by policy, just before and just after an applied move.
+
+        :param host: either end of the move.
+        """
+        n, h = self.index[move.instance_uuid], self.host_index[host]
+        changes = self._changes[h]
+        at = max(i for i, (other, _, _) in enumerate(changes) if other == n)
+        after = changes[at + 1][2] if at + 1 < len(changes) else self.score[:, h]
+        return changes[at][2], after
+
     def _change(self, n: int, h: int, sign: int) -> None:
         self._changes[h].append((n, sign, self.score[:, h].copy()))
         self.score[:, h] += sign * self.usage[:, n] / self.capacity[:, h]
