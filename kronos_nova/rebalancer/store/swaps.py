@@ -34,6 +34,7 @@ from kronos_nova.rebalancer.store import tables
 
 _swap = tables.swap
 _task = tables.task
+_decision = tables.decision
 GOING, UNDOING = 'going', 'undoing'
 #: How it ends: both have moved; both are where they were, of which none or some had moved; or
 #: one is where it should not stay.
@@ -43,6 +44,8 @@ OPEN = plans.UNSETTLED
 LOGGED = (UNDOING, UNDONE, STUCK)
 #: What is kept with the plan as said by this, and told to listeners.
 BY = 'kronos'
+#: Seconds between two decisions of one pass: a Double tells them apart until the year 2242.
+DECISION_SPACING = 1e-6
 #: Before all that balances.
 PRIORITY = 0
 
@@ -214,9 +217,16 @@ def _set(connection: sa.Connection, swap: Swap, state: str, **values: Any) -> No
 
 
 def _say(connection: sa.Connection, swap: Swap, verb: str, now: float, reason: str) -> None:
-    """With the plan; engines tell listeners, as of what operators say."""
-    connection.execute(sa.insert(tables.decision).values(
-        decision_id=str(uuid.uuid4()), plan_id=swap.plan_id, decided_at=now, decided_by=BY,
+    """With the plan; engines tell listeners, as of what operators say.
+
+    A pass has one time, and a swap may change twice in a pass: the later decision gets a time
+    of its own, so that readers find them in their order.
+    """
+    last = connection.execute(sa.select(sa.func.max(_decision.c.decided_at)).where(
+        _decision.c.plan_id == swap.plan_id)).scalar()
+    decided_at = now if last is None else max(now, last + DECISION_SPACING)
+    connection.execute(sa.insert(_decision).values(
+        decision_id=str(uuid.uuid4()), plan_id=swap.plan_id, decided_at=decided_at, decided_by=BY,
         verb=verb, tasks=len(swap.members), reason=reason))
 
 

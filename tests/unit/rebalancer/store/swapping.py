@@ -136,6 +136,15 @@ def an_undo_that_fails_is_told_with_who_is_where(store):
     assert store.flights() == () and store.claim('w', None, NOW + 99, **CAPS) is None
 
 
+def decisions_of_one_pass_keep_their_order(store):
+    for _ in range(8):
+        plan_id, a, b = begun(store)
+        ended(store, a, now=NOW)
+        ended(store, b, TaskState.FAILED, NOW)
+        ended(store, follower(store, a), TaskState.FAILED, NOW)
+        assert [d.verb for d in store.decisions(plan_id)] == ['swapped', 'undoing', 'stuck']
+
+
 def nothing_is_undone_when_the_first_one_fails(store):
     plan_id, a, b = begun(store)
     cancelled = ended(store, a, TaskState.FAILED)
@@ -461,6 +470,7 @@ ALL = [what_is_called_off_is_the_other_half_alone,
        both_halves_end_it_and_nobody_is_told_of_what_went_well,
        the_first_one_goes_back_when_the_second_one_fails,
        an_undo_that_fails_is_told_with_who_is_where,
+       decisions_of_one_pass_keep_their_order,
        nothing_is_undone_when_the_first_one_fails,
        the_first_one_is_called_off_when_the_second_one_is_cancelled_before_it_begins,
        one_that_has_begun_is_waited_for_and_goes_back,
