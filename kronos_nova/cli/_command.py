@@ -24,6 +24,8 @@ from cliff import _argparse
 from cliff import command
 from cliff import lister
 
+from kronos_nova import plurals
+
 Row = tuple[Any, ...]
 _EXAMPLES = 'Example'
 #: What stands for the name of a file.
@@ -147,14 +149,9 @@ def nested(args: argparse.Namespace) -> bool:
     return args.formatter in ('json', 'yaml')
 
 
-def counted(number: int, what: str) -> str:
-    """``1 move``, ``2 moves``."""
-    return f'{number} {what}{"s" * (number != 1)}'
-
-
 def counted_with_verb(number: int, what: str) -> str:
     """Return ``1 instance is`` or ``2 instances are``."""
-    return f'{counted(number, what)} {"is" if number == 1 else "are"}'
+    return f'{plurals.count_noun(number, what)} {plurals.choose(number, "is", "are")}'
 
 
 def add_snapshot(parser: argparse.ArgumentParser) -> None:

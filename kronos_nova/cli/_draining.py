@@ -19,6 +19,7 @@ from typing import Any
 
 from kronos_nova import exception
 from kronos_nova import model
+from kronos_nova import plurals
 from kronos_nova.cli import _cloud
 from kronos_nova.cli import _database
 from kronos_nova.cli import _drain
@@ -120,7 +121,8 @@ def _refuse(args: argparse.Namespace, answer: _drain.Answer, service: model.Serv
         return
     raise exception.ConfigError(
         path='command line', field=args.host,
-        problem=(f'{len(staying)} instances would stay, the first {staying[0].instance_uuid}: '
+        problem=(f'{plurals.count_noun(len(staying), "instance")} would stay, the first '
+                 f'{staying[0].instance_uuid}: '
                  f'{staying[0].reason}' if staying else
                  '; '.join(answer.in_the_way)),
         remedy='kronos drain check has them all; --force disables the host all the same.')

@@ -33,7 +33,7 @@ def policies(reports: Sequence[model.PolicyReport], nested: bool) -> Any:
         f'{_tool.shown(p.name)}: ' + (
             _text(p.reason) or 'skipped' if p.skipped else
             f'{_tool.shown(p.measured)} to {_tool.shown(p.imbalance_after)} '
-            f'(threshold {p.threshold:g})')
+            f'(threshold {p.threshold:.4f})')
         + _age(p) for p in reports)
 
 
@@ -46,7 +46,7 @@ def measured(reports: Sequence[model.PolicyReport], nested: bool) -> Any:
     return '\n'.join(
         f'{_tool.shown(p.name)}: ' + (
             _text(p.reason) or 'skipped' if p.skipped else
-            f'measured {_tool.shown(p.measured)} (threshold {p.threshold:g})'
+            f'measured {_tool.shown(p.measured)} (threshold {p.threshold:.4f})'
             + ('' if p.imbalance_after == p.measured else
                f', planned {_tool.shown(p.imbalance_after)}'))
         + _age(p) for p in reports)

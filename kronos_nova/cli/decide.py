@@ -16,6 +16,7 @@ import argparse
 import sys
 from typing import Any
 
+from kronos_nova import plurals
 from kronos_nova.cli import _database
 
 
@@ -125,7 +126,7 @@ def _nothing(store: Any, plan: str, about: str) -> Exception:
     from kronos_nova.cli import _plans
 
     row = store.plan(plan)
-    waiting = '; '.join(f'{w.plan_id} ({w.moves} {"move" if w.moves == 1 else "moves"})'
+    waiting = '; '.join(f'{w.plan_id} ({plurals.count_noun(w.moves, "move")})'
                         for w in store.waiting(store.now()))
     remedy = f'For approval wait: {waiting or "none"}. kronos plan list shows the newest plans.'
     if row is None:

@@ -19,6 +19,7 @@ from collections.abc import Iterator
 import sys
 from typing import Any
 
+from kronos_nova import plurals
 from kronos_nova.cli import _command
 
 MODES = ('auto', 'compact', 'scatter')
@@ -72,7 +73,7 @@ def _rows(answer: Any, host: str) -> Iterator[tuple[str, str, str]]:
         if not report.skipped:
             yield f'policy {report.name}', 'imbalance', (
                 f'{report.imbalance_before:.4f} to {report.imbalance_after:.4f} (threshold '
-                f'{report.threshold:g})')
+                f'{report.threshold:.4f})')
     for uuid, risk in answer.risky.items():
         yield (f'instance {uuid}', 'may not converge',
                f'a risk of {risk:.0%}, by what it writes to its memory and by its past attempts')
@@ -104,7 +105,7 @@ def _verdict(answer: Any, host: str) -> tuple[str, str]:
                            f'host {host}, {len(staying)} stay')
     if check.obstacles:
         return 'waits', 'all instances can leave, but ' + '; '.join(check.obstacles)
-    return 'possible', f'all {_command.counted(answer.here, "instance")} can leave host {host}'
+    return 'possible', f'all {plurals.count_noun(answer.here, "instance")} can leave host {host}'
 
 
 class StartDrain(_command.Command):

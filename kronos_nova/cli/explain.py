@@ -57,7 +57,7 @@ def _planned(found: Any) -> Iterator[tuple[str, str, str]]:
     for report in plan.policies:
         yield f'policy {report.name}', 'then', report.reason or (
             f'imbalance {report.imbalance_before:.4f} to {report.imbalance_after:.4f} by the whole '
-            f'plan (threshold {report.threshold:g})')
+            f'plan (threshold {report.threshold:.4f})')
     yield from _effects(task, plan)
     for number, host in enumerate(task.alternates):
         known = task.alternate_improvements

@@ -19,6 +19,7 @@ from collections.abc import Iterator
 import math
 from typing import Any
 
+from kronos_nova import plurals
 from kronos_nova.cli import _command
 
 Row = tuple[str, ...]
@@ -124,20 +125,20 @@ def _reasons(scope: Any) -> Iterator[tuple[str, str]]:
     plan = scope.today.plan
     for report in plan.policies:
         yield f'policy {report.name}', report.reason or (
-            f'imbalance {report.measured:.4f}, threshold {report.threshold:g}: '
+            f'imbalance {report.measured:.4f}, threshold {report.threshold:.4f}: '
             + ('above it' if report.measured > report.threshold else 'not above it')
             + (f'; {report.imbalance_before:.4f} once the plan that waits is done'
                if scope.waits else
                f'; {report.imbalance_before:.4f} once the moves under way are done'
                if abs(report.imbalance_before - report.measured) > 5e-5 else ''))
     for rule, number in plan.rejections.items():
-        yield f'rule {rule}', f'refused {_command.counted(number, "move")}'
+        yield f'rule {rule}', f'refused {plurals.count_noun(number, "move")}'
     for kind, found in (('held', plan.held), ('undrained', plan.undrained)):
         for no in found:
             yield kind, no.detail
     for text in plan.warnings:
         yield 'warning', text
-    moves = _command.counted(len(plan.moves), 'move')
+    moves = plurals.count_noun(len(plan.moves), 'move')
     if scope.causes:
         names = ', '.join(text.partition(':')[0] for text in scope.causes)
         yield 'conclusion', f'nothing: {names}; ' + (

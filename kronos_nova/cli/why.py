@@ -68,7 +68,7 @@ def told(answer: Any) -> Iterator[tuple[str, str, str]]:
 
 def _effect(effect: Any) -> str:
     text = (f'imbalance {effect.before:.4f} to {effect.after:.4f} '
-            f'(threshold {effect.threshold:g})')
+            f'(threshold {effect.threshold:.4f})')
     if effect.fill_before is not None and effect.fill_after is not None:
         text += (f'; fill of the host {effect.fill_before:.4f} to {effect.fill_after:.4f} '
                  f'(ceiling {effect.ceiling:g})')

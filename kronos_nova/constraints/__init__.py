@@ -57,6 +57,7 @@ PAIRS: tuple[Rule, ...] = (
     prefilters.tenant_aggregates,
     prefilters.isolated_aggregates,
     required_traits.required_traits,
+    live.destination_devices,
 )
 
 #: Cheap and telling rules first: the first no is the one reported.

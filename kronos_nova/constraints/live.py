@@ -19,8 +19,11 @@ nova.conductor.tasks.live_migrate. What Nova does not show is not judged.
 
 from kronos_nova import model
 from kronos_nova.constraints import hypervisor
+from kronos_nova.constraints import reading
+from kronos_nova.constraints import requests
 from kronos_nova.constraints import statuses
 from kronos_nova.constraints import view as views
+from kronos_nova.constraints.reading import Fact
 
 #: Nova's power states in which a guest can be moved live.
 RUNNING, PAUSED = 1, 3
@@ -31,7 +34,7 @@ TRUE = frozenset({'1', 't', 'true', 'on', 'y', 'yes'})
 
 #: Without any of these nothing but its power state holds an instance.
 EXTRA_SPECS = frozenset({
-    'accel:device_profile', 'hw:mem_encryption', 'hw:tpm_version', 'pci_passthrough:alias'})
+    'accel:device_profile', 'hw:mem_encryption', 'hw:tpm_version', requests.PCI_ALIAS})
 IMAGE = frozenset({'hw_mem_encryption', 'hw_tpm_version'})
 #: What an instance claims without a device.
 PLAIN_CLAIMS = frozenset({'VCPU', 'PCPU', 'MEMORY_MB', 'DISK_GB'})
@@ -91,7 +94,7 @@ def devices(view: views.View, move: model.Move) -> model.Rejection | None:
         return model.Rejection('vtpm', f'instance {uuid} has a vTPM whose secret is not the '
                                        'host\'s (hw:tpm_secret_security)')
     aliases = {part.partition(':')[0].strip()
-               for part in extra_specs.get('pci_passthrough:alias', '').split(',')} - {''}
+               for part in extra_specs.get(requests.PCI_ALIAS, '').split(',')} - {''}
     if not aliases <= view.options.live_migratable_pci_aliases:
         return model.Rejection('pci-passthrough', f'instance {uuid} has a PCI device whose alias '
                                                   'is not in live_migratable_pci_aliases')
@@ -99,4 +102,33 @@ def devices(view: views.View, move: model.Move) -> model.Rejection | None:
             aliases or hypervisor.has_vgpu(instance)):
         return model.Rejection('post-copy', f'instance {uuid} has a VFIO device or a vGPU, which '
                                             'QEMU does not move live while post-copy is permitted')
+    return None
+
+
+def _has_live_device(host: model.Host, name: str) -> bool:
+    return any(requests.LIVE_MIGRATABLE in provider.traits
+               for provider in host.nested if name in provider.inventories)
+
+
+@reading.reads(Fact.EXTRA_SPECS, Fact.FLAVOR_TRAITS, Fact.STATUS)
+def destination_devices(view: views.View, move: model.Move) -> model.Rejection | None:
+    """Refuse a destination whose PCI devices of a class that the instance has are none to move
+    live, as Nova's PciPassthroughFilter does.
+
+    Source: nova.pci.stats, _filter_pools_for_live_migratable_devices. Where the source's devices
+    lack the trait, too, its nova-compute may be one that does not report the trait: Nova judges.
+    """
+    instance = view.instance(move.instance_uuid)
+    if (instance is None or requests.PCI_ALIAS not in (instance.extra_specs or {})
+            or statuses.method(instance.status) is model.Method.COLD):
+        return None
+    source, destination = view.host(move.from_host), view.host(move.to_host)
+    if source is None or destination is None:
+        return None
+    for name, amount in instance.claims.items():
+        if (amount and _has_live_device(source, name)
+                and any(name in provider.inventories for provider in destination.nested)
+                and not _has_live_device(destination, name)):
+            return model.Rejection('pci-destination', f'host {move.to_host} has {name}, but none '
+                                                      'that Nova moves live')
     return None

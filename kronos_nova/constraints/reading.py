@@ -31,8 +31,8 @@ class Fact(enum.Enum):
     AGGREGATES = 'aggregates'
     #: Type and version of either host's hypervisor.
     HYPERVISOR = 'hypervisor'
-    #: Of the traits in a host's tree those that a flavor names, its inventories by
-    #: class, and which classes an instance with extra specs claims.
+    #: Of the traits in a host's tree those by which a flavor tells hosts apart, its
+    #: inventories by class, and which classes an instance with extra specs claims.
     FLAVOR_TRAITS = 'flavor-traits'
     EXTRA_SPECS = 'extra-specs'
     IMAGE_PROPERTIES = 'image-properties'

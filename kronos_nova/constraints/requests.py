@@ -20,6 +20,11 @@ from collections.abc import Mapping
 import dataclasses
 import re
 
+#: Extra spec of the PCI devices that a flavor asks for.
+PCI_ALIAS = 'pci_passthrough:alias'
+#: Nova's trait of PCI devices that may be moved live.
+#: Source: nova.compute.pci_placement_translator.
+LIVE_MIGRATABLE = 'HW_PCI_LIVE_MIGRATABLE'
 _KEY = re.compile(r'(resources|trait)([a-zA-Z0-9_-]{1,64})?:(.*)')
 
 
@@ -57,6 +62,6 @@ def required(extra_specs: Mapping[str, str]) -> frozenset[str]:
 
 
 def traits(extra_specs: Mapping[str, str]) -> frozenset[str]:
-    """Every trait that is spoken of."""
-    return frozenset(t for group in groups(extra_specs).values()
-                     for t in group.required | group.forbidden)
+    """Return all traits by which the flavor tells hosts apart."""
+    named = {t for group in groups(extra_specs).values() for t in group.required | group.forbidden}
+    return frozenset(named | {LIVE_MIGRATABLE} if PCI_ALIAS in extra_specs else named)

@@ -39,6 +39,7 @@ from oslo_log import log as logging
 from kronos_nova import constraints
 from kronos_nova import exception
 from kronos_nova import model
+from kronos_nova import plurals
 from kronos_nova.constraints import cluster_view
 from kronos_nova.constraints import involved
 from kronos_nova.rebalancer import cycle
@@ -233,8 +234,9 @@ class Confirming:
                          for (uuid, host), error in found.unanswered.items()]
             if over > 0:
                 outcome = _warned(outcome, [
-                    f'{over} moves are not confirmed in Placement: {conf.confirm_max_asks} are '
-                    'asked for per cycle ([engine] confirm_max_asks)'])
+                    f'Placement does not confirm {plurals.count_noun(over, "move")}: '
+                    f'{conf.confirm_max_asks} are asked for per cycle ([engine] '
+                    'confirm_max_asks)'])
             if not dropped:
                 break
             if left:
@@ -242,7 +244,8 @@ class Confirming:
                 continue
             outcome = cycle.without(
                 outcome, [uuid for uuid, _ in dropped],
-                f'{len(dropped)} moves that Placement refuses are left out (planned again '
+                f'{plurals.count_noun(len(dropped), "move")} that Placement refuses '
+                f'{plurals.choose(len(dropped), "is", "are")} left out (planned again '
                 f'{conf.confirm_max_replans} times, [engine] confirm_max_replans); the next '
                 'cycle goes on')
         return _warned(outcome, warnings)

@@ -16,6 +16,7 @@ from collections.abc import Collection
 from collections.abc import Sequence
 
 from kronos_nova import model
+from kronos_nova import plurals
 from kronos_nova.constraints import settling
 
 
@@ -84,7 +85,8 @@ def cut_off(*, steps: int | None, unfinished: str, unbegun: Sequence[str], left:
         parts.append(f'still to be drained: {_few(hosts)}')
     if policies:
         parts.append(f'still above the threshold: {", ".join(policies)}')
-    parts.append(f'{left} moves of the budget are left; the next cycle goes on')
+    parts.append(f'{plurals.count_noun(left, "move")} of the budget '
+                 f'{plurals.choose(left, "is", "are")} left; the next cycle goes on')
     return '; '.join(parts)
 
 

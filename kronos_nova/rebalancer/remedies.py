@@ -60,6 +60,7 @@ REMEDIES: dict[str, str | None] = {
                         '(skip_hypervisor_version_check_on_lm)',
     'cpu-traits': 'the destination has the CPU features, or cpu_models of both hosts are levelled',
     'required-traits': 'the destination has, or loses, the trait; or the flavor asks for less',
+    'pci-destination': 'live_migratable is yes in [pci] device_spec of the destination',
     # Aggregates and hints.
     'aggregate-extra-specs': 'the host joins an aggregate with that metadata',
     'aggregate-tenant': 'filter_tenant_id of the aggregate names the project',

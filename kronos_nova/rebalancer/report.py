@@ -121,7 +121,7 @@ def line(row: Mapping[str, Any]) -> str:
     policies = ', '.join(
         f'{p["name"]} {p["reason"]}' if p['skipped'] else
         f'{p["name"]} {p["imbalance_before"]:.3f} -> {p["imbalance_after"]:.3f} '
-        f'(threshold {p["threshold"]:g})' for p in row['policies'])
+        f'(threshold {p["threshold"]:.4f})' for p in row['policies'])
     phases = Counter(m['phase'] for m in row['moves'])
     moves = ', '.join(f'{n} {phase}' for phase, n in sorted(phases.items())) or 'no moves'
     refused = ', '.join(f'{rule} {n}' for rule, n in sorted(row['rejections'].items()))

@@ -28,6 +28,7 @@ import yaml
 
 from kronos_nova import boot
 from kronos_nova import exception
+from kronos_nova import plurals
 from kronos_nova import policy as policies
 from kronos_nova.filters import capacity
 from kronos_nova.rebalancer.timetravel import journey
@@ -237,14 +238,15 @@ def _mean(trial: Trial) -> float:
 
 
 def _reason(best: Trial, stock: Trial, mode: str) -> str:
-    few = (f' Only {stock.count.booted} instances have booted in this time: try a longer one.'
+    few = (f' Only {plurals.count_noun(stock.count.booted, "instance")} booted in this time: '
+           'try a longer one.'
            if stock.count.booted < FEW else '')
     if best is stock:
         return f'no other multiplier does better than Nova\'s own weighers.{few}'
     found = [f'overload {best.overload:g} host-minutes instead of {stock.overload:g} with '
              'Nova\'s own weighers']
     if best.moves is not None:
-        found.append(f'{best.moves} moves later instead of {stock.moves}')
+        found.append(f'{plurals.count_noun(best.moves, "move")} later instead of {stock.moves}')
     if mode == 'pack':
         found.append(f'{best.empty_hosts:.2f} empty hosts instead of {stock.empty_hosts:.2f}')
     else:

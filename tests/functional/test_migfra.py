@@ -612,6 +612,24 @@ class TestRefused(MigfraCase):
                          [one['details'] for one in found['list']])
 
 
+class TestOtherZone(MigfraCase):
+    def test_servers_on_hosts_of_another_zone_are_refused(self) -> None:
+        self.aggregate('far', 'host1', availability_zone='elsewhere')
+        for group, name, value in (('engine', 'aggregates', ['far']),
+                                   ('engine', 'availability_zone', 'nova')):
+            self.conf.set_override(name, value, group)
+        self.service.ended()
+        self.new_service('two')
+        servers_of = {host: self.named(self.boot(host=host), f'vm-{host}')
+                      for host in ('host1', 'host2')}
+        answers = [self.asked(f'task: suspend vm\nid: {ID}{host[-1]}\n'
+                              f'list: [{{vm-name: vm-{host}}}]\n', host)['list'][0]
+                   for host in servers_of]
+        self.assertEqual([('error', 'host host1 is in no scope that is served here'),
+                          ('success', '')], [(a['status'], a['details']) for a in answers])
+        self.assertEqual(['ACTIVE', 'PAUSED'], [self.status(s) for s in servers_of.values()])
+
+
 class TestDelivery(MigfraCase):
     protocol = '5'
 

@@ -359,7 +359,7 @@ class TestAgain(ToolsCase):
         done = self.ask('why-nothing')
         self.assertEqual(0, done.returncode, done.stderr)
         found = {row['What']: row['Detail'] for row in json.loads(done.stdout)}
-        self.assertIn('imbalance 0.0500, threshold 0.15: not above it', found['policy cpu'])
+        self.assertIn('imbalance 0.0500, threshold 0.1500: not above it', found['policy cpu'])
         self.assertEqual('nothing: no live executor; no disabled host to drain; every policy is '
                          'at or below its threshold', found['conclusion'])
         done = self.ask('instance', 'show', self.server['id'])
@@ -466,7 +466,7 @@ class TestAgain(ToolsCase):
         self.admin_api.post_server_action(self.server['id'], {'lock': None})
         done = self.drain('start', 'host3', '--reason', 'change-7')
         self.assertEqual(1, done.returncode)
-        self.assertIn(f'1 instances would stay, the first {self.server["id"]}: locked',
+        self.assertIn(f'1 instance would stay, the first {self.server["id"]}: locked',
                       done.stderr)
         self.assertEqual(('enabled', None), self.status('host3'))
         self.admin_api.post_server_action(self.server['id'], {'unlock': None})

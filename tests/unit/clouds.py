@@ -57,7 +57,8 @@ def examples(count):
 @dataclasses.dataclass(frozen=True)
 class Knobs:
     """``clean``: no history, flights, odd services, outsiders or gaps.
-    ``trees``: hosts have nested and sharing providers."""
+    ``trees``: hosts have nested and sharing providers. ``devices``: hosts have PCI devices,
+    some of them live-migratable."""
 
     seed: int
     hosts: int = 4
@@ -72,7 +73,9 @@ class Knobs:
     clean: bool = True
     tight: bool = False
     objective: str = 'balanced'
-    trees: bool = dataclasses.field(default=False, repr=False)  # changes nothing else
+    # These change nothing else.
+    trees: bool = dataclasses.field(default=False, repr=False)
+    devices: bool = dataclasses.field(default=False, repr=False)
 
 
 def knobs(**fixed):
@@ -83,8 +86,8 @@ def knobs(**fixed):
         'budget': st.integers(1, 8), 'drains': st.booleans(),
         'hard_repairs': st.booleans(), 'soft_repairs': st.booleans(), 'clean': st.booleans(),
         'tight': st.booleans(), 'objective': st.sampled_from(['balanced', 'kronos'])}
-    if 'trees' in fixed:  # elsewhere the examples stay what they were
-        drawn['trees'] = st.just(fixed['trees'])
+    for name in fixed.keys() & {'trees', 'devices'}:  # elsewhere the examples stay as they were
+        drawn[name] = st.just(fixed[name])
     return st.builds(Knobs, **{name: st.just(fixed[name]) if name in fixed else strategy
                                for name, strategy in drawn.items()})
 
@@ -111,9 +114,12 @@ def request(k):
         cluster = trees.grown(cluster, random.Random(repr(k)), tight=k.tight)
     policies = _policies(k, rng)
     cluster = _pinned(k, cluster)
+    if k.devices:
+        cluster = _with_devices(k, cluster)
     options = model.Options(
         nova_enabled_filters=_some(k, 'filters', FILTERS),
         nova_prefilters=_some(k, 'prefilters', PREFILTERS),
+        live_migratable_pci_aliases=frozenset({'card'}),
         dry_run=False, evacuate_disabled_hosts=k.drains, enforce_hard_affinity=k.hard_repairs,
         enforce_soft_affinity=k.soft_repairs, objective=k.objective,
         restrict_to_az=not k.clean and rng.random() < 0.2,
@@ -155,6 +161,28 @@ def _pinned(k, cluster):
         cluster, instances=instances, hosts=hosts, aggregate_metadata=metadata,
         aggregates={**cluster.aggregates, **{
             name: tuple(h for h in hosts if rng.random() < 0.5) for name in metadata}})
+
+
+def _with_devices(k, cluster):
+    """Give hosts a device each; some of their instances have it."""
+    rng = random.Random(f'devices {k!r}')
+    hosts, instances = dict(cluster.hosts), dict(cluster.instances)
+    for name, h in cluster.hosts.items():
+        if h.provider is None or rng.random() < 0.2:
+            continue
+        device = uuid_of(f'device {name}')
+        users = [i for i in cluster.instances.values() if i.host == name and rng.random() < 0.4]
+        for i in users:
+            instances[i.uuid] = dataclasses.replace(
+                i, claims={**i.claims, 'CUSTOM_PCI': 1},
+                allocations={**(i.allocations or {h.provider.uuid: i.claims}),
+                             device: {'CUSTOM_PCI': 1}},
+                extra_specs={**(i.extra_specs or {}), 'pci_passthrough:alias': 'card:1'})
+        hosts[name] = dataclasses.replace(h, nested=(*h.nested, model.Provider(
+            device, inventories={'CUSTOM_PCI': model.Inventory(len(users) + 2)},
+            used={'CUSTOM_PCI': len(users)}, parent_uuid=h.provider.uuid,
+            traits=frozenset(['HW_PCI_LIVE_MIGRATABLE'] if rng.random() < 0.6 else []))))
+    return dataclasses.replace(cluster, instances=instances, hosts=hosts)
 
 
 FILTERS = frozenset({aggregates.EXTRA_SPECS, aggregates.TENANTS, aggregates.IMAGES,

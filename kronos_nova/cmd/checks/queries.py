@@ -221,6 +221,6 @@ def _imbalance(context: base.Context, policy: policies.Policy, cluster: model.Cl
         engine_conf.options(context.conf))
     counted = int((simulated.givers | simulated.takers).sum())
     hosts = len(cluster.scope_hosts)
-    return (f'imbalance {simulated.imbalances()[0]:.3f}'
+    return (f'imbalance {simulated.imbalances()[0]:.4f}'
             + (f' of {counted} of {hosts} hosts' if counted < hosts else '')
-            + f', threshold {policy.threshold:g}')
+            + f', threshold {policy.threshold:.4f}')

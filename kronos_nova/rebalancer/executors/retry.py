@@ -37,7 +37,7 @@ NOT_THE_INSTANCE = frozenset({
     'anti-affinity', 'affinity', 'cpu-traits', 'out-of-scope', 'hypervisor-type',
     'hypervisor-older', 'vgpu-hypervisor', 'aggregate-tenant', 'aggregate-extra-specs',
     'aggregate-image', 'tenant-aggregate', 'isolated-aggregate', 'required-traits',
-    'different-host', 'same-host-hint', 'tree-reshaped', 'placement-refused'})
+    'pci-destination', 'different-host', 'same-host-hint', 'tree-reshaped', 'placement-refused'})
 #: Nor are these its fault, and no destination differs: the task ends.
 FINAL = frozenset({
     'copies-disk', 'quarantined', 'locked', 'method-changed', 'opted-out', 'owner-opted-out',

@@ -18,13 +18,13 @@ from collections.abc import Sequence
 import math
 
 from kronos_nova import model
+from kronos_nova import plurals
 from kronos_nova import policy as policies
 from kronos_nova.rebalancer import cycle
 from kronos_nova.rebalancer import planner
 from kronos_nova.rebalancer import simulation as sim
 from kronos_nova.rebalancer.pages import unseen
 from kronos_nova.rebalancer.pages import values
-from kronos_nova.rebalancer.pages import words
 
 
 def section(outcome: cycle.Outcome, policy_set: policies.PolicySet, *, stagger: float,
@@ -59,12 +59,12 @@ def section(outcome: cycle.Outcome, policy_set: policies.PolicySet, *, stagger: 
 def _describe_no_moves(outcome: cycle.Outcome, waiting: Mapping[str, str]) -> str:
     """Say why no move is new while others wait or are under way."""
     if waiting:
-        number = words.count(len(waiting), 'move')
+        number = plurals.count_noun(len(waiting), 'move')
         return (f'None is new: {number} of plan {", ".join(sorted(set(waiting.values())))} '
-                f'{"waits" if len(waiting) == 1 else "wait"} for approval, see below.')
+                f'{plurals.choose(len(waiting), "waits", "wait")} for approval, see below.')
     under_way = len(outcome.cluster.flights)
     return 'None.' if not under_way else (
-        f'None is new: {words.count(under_way, "migration")} under way in the cloud.')
+        f'None is new: {plurals.count_noun(under_way, "migration")} under way in the cloud.')
 
 
 def moves(plan: model.Plan, names: Mapping[str, str],

@@ -76,6 +76,9 @@ MEANINGS = {
     'required-traits': (
         "The destination's providers, nested and sharing ones too, lack a trait that the "
         'flavor requires (trait:X=required), or have one that it forbids.'),
+    'pci-destination': (
+        "Its flavor has pci_passthrough:alias, and none of the destination's PCI devices of its "
+        'resource class has the trait HW_PCI_LIVE_MIGRATABLE: not moved live.'),
     'placement-refused': (
         'Placement itself was asked within the last 15 minutes and had no allocation '
         'candidate for the instance on the destination, or twice no answer (confirm_moves); '

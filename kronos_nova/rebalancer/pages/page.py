@@ -22,6 +22,7 @@ from typing import Any
 
 import jinja2
 
+from kronos_nova import plurals
 from kronos_nova.rebalancer.pages import arrows
 from kronos_nova.rebalancer.pages import curve
 from kronos_nova.rebalancer.pages import heat
@@ -99,7 +100,8 @@ def _environment() -> jinja2.Environment:
         loader=jinja2.FileSystemLoader(_HERE), autoescape=True, undefined=jinja2.StrictUndefined,
         finalize=words.shown, trim_blocks=True, lstrip_blocks=True)
     helpers: dict[str, Any] = {
-        'band': heat.band, 'bands': heat.BANDS, 'clipped': words.clipped, 'count': words.count,
+        'band': heat.band, 'bands': heat.BANDS, 'clipped': words.clipped,
+        'count': plurals.count_noun,
         'fine': words.fine, 'label': arrows.label, 'meaning': meanings.of, 'moment': words.moment,
         'most_arrows': arrows.MOST_DRAWN,
         'named': NAMED, 'number': words.number, 'offset': words.offset, 'stamp': words.stamp}

@@ -14,6 +14,7 @@
 
 from collections.abc import Iterator
 
+from kronos_nova import plurals
 from kronos_nova.rebalancer.pages import values
 from kronos_nova.rebalancer.pages import words
 
@@ -32,9 +33,10 @@ def _sentences(section: values.Section) -> Iterator[str]:
         waves = len({move.wave for move in section.moves})
         gives = len({move.from_host for move in section.moves})
         takes = len({move.to_host for move in section.moves})
-        yield (f'{words.count(len(section.moves), "instance")} of {words.count(gives, "host")} '
-               f'{"moves" if len(section.moves) == 1 else "move"} to '
-               f'{words.count(takes, "host")}, in {words.count(waves, "wave")}.')
+        yield (f'{plurals.count_noun(len(section.moves), "instance")} of '
+               f'{plurals.count_noun(gives, "host")} '
+               f'{plurals.choose(len(section.moves), "moves", "move")} to '
+               f'{plurals.count_noun(takes, "host")}, in {plurals.count_noun(waves, "wave")}.')
     if section.before is None:
         yield 'The combined imbalance is not known.'
     elif section.moves and section.after is not None:

@@ -18,10 +18,10 @@ from collections.abc import Mapping
 from collections.abc import Sequence
 
 from kronos_nova import model
+from kronos_nova import plurals
 from kronos_nova import policy as policies
 from kronos_nova.rebalancer import cycle
 from kronos_nova.rebalancer.pages import values
-from kronos_nova.rebalancer.pages import words
 
 
 def of_plan(plan: model.Plan, warnings: Sequence[str] = ()) -> tuple[values.Gap, ...]:
@@ -72,7 +72,7 @@ def _metrics(outcome: cycle.Outcome, policy_set: policies.PolicySet) -> Iterator
                                                'balance.'), tuple(sorted(known.missing)))
         without = sum(1 for uuid in here if uuid not in known.usages)
         if without:
-            lacking.append(f'{name}: {without:,} of {words.count(len(here), "instance")}')
+            lacking.append(f'{name}: {without:,} of {plurals.count_noun(len(here), "instance")}')
     if lacking:
         yield values.Gap('Instances whose use is not known: they count, and are not moved for '
                          'balance.', tuple(lacking))
@@ -87,18 +87,18 @@ def _cloud(outcome: cycle.Outcome, planned: Mapping[str, str],
         yield values.Gap('Hosts of the scope that take nothing.', tuple(idle))
     others = sum(1 for host, scope in planned.items() if scope != cluster.scope)
     if others:
-        yield values.Gap(f'{words.count(others, "host")} of other planned scopes.')
+        yield values.Gap(f'{plurals.count_noun(others, "host")} of other planned scopes.')
     outside = sorted(set(cluster.hosts) - set(planned))
     if outside:
         yield values.Gap('Hosts of no planned scope: nothing is moved from or to them.',
                          tuple(outside))
     under_way = sum(flight.instance_uuid not in waiting for flight in cluster.flights)
     if waiting:
-        yield values.Gap(f'{words.count(len(waiting), "move")} that '
-                         f'{"waits" if len(waiting) == 1 else "wait"} for approval: those '
+        yield values.Gap(f'{plurals.count_noun(len(waiting), "move")} that '
+                         f'{plurals.choose(len(waiting), "waits", "wait")} for approval: those '
                          'instances stay as they are.')
     if under_way:
-        yield values.Gap(f'{words.count(under_way, "migration")} under way in the '
+        yield values.Gap(f'{plurals.count_noun(under_way, "migration")} under way in the '
                          'cloud: those instances stay as they are.')
     if not cluster.placement_known:
         yield values.Gap('Placement was not recorded: claims are not judged.')

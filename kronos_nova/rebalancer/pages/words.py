@@ -43,10 +43,6 @@ def fine(value: float | None) -> str:
     return '\N{EN DASH}' if value is None else f'{value:.4f}'
 
 
-def count(number: int, one: str, more: str | None = None) -> str:
-    return f'{number:,} {one if number == 1 else more or one + "s"}'
-
-
 def moment(at: float) -> str:
     """Epoch seconds for people, UTC."""
     return f'{_time(at):%Y-%m-%d %H:%M:%S} UTC'

@@ -24,6 +24,7 @@ import sqlalchemy as sa
 
 from kronos_nova import exception
 from kronos_nova import model
+from kronos_nova import plurals
 from kronos_nova.constraints import settling
 from kronos_nova.model import TaskState
 from kronos_nova.rebalancer.store import audits
@@ -75,8 +76,8 @@ class Waiting:
 
     def __str__(self) -> str:
         lapses = datetime.datetime.fromtimestamp(self.until, datetime.UTC)
-        moves = f'{self.moves} move' if self.moves == 1 else f'{self.moves} moves'
-        return (f'plan {self.plan_id} waits for approval of {moves} (kronos plan approve, or '
+        return (f'plan {self.plan_id} waits for approval of '
+                f'{plurals.count_noun(self.moves, "move")} (kronos plan approve, or '
                 f'reject); it lapses at {lapses.isoformat(timespec="minutes")}')
 
 

@@ -19,6 +19,7 @@ from collections.abc import Mapping
 import numpy as np
 import numpy.typing as npt
 
+from kronos_nova import plurals
 from kronos_nova.rebalancer.timetravel import recorded
 
 Places = npt.NDArray[np.int32]
@@ -53,7 +54,8 @@ class Profile:
             elif not self._lay(n, answer.values, found, places):
                 twice.append(key)
         if twice:
-            warn(f'{len(twice)} instances have several series at one time and place; these '
+            warn(f'{plurals.count_noun(len(twice), "instance")} with several series at one time '
+                 'and place; these '
                  f'times are left out (first: {twice[0][:64]!r})')
 
     def _lay(self, n: int, values: recorded.Singles, found: list[int], places: Places) -> bool:

@@ -23,6 +23,7 @@ from tests.simulation.world import outages
 
 #: As a fault in ``only``, for runs whose executors abort at the deadline.
 ABORTS = 'executors abort at the deadline'
+SLOW, ENDLESS = 'migration is slow', 'migration never ends'
 #: The statuses in which Nova can leave a live migration when its nova-compute is killed, its
 #: host never returns or an administrator resets the state of its instance.
 LEFT = ('accepted', 'queued', 'preparing', 'running', 'post-migrating')
@@ -102,9 +103,9 @@ FAULTS = {
     'migration never ends': 0.25,
     **{f'Nova leaves a migration in {status}': 0.2 for status in LEFT},
     # The abort of a live migration. Drawn at each.
-    'abort puts the instance into ERROR': 0.5,
-    'abort has no effect': 0.3,
-    'abort gets 409': 0.2,
+    'abort puts the instance into ERROR': 0.7,
+    'abort has no effect': 0.4,
+    'abort gets 409': 0.3,
     # Prometheus. Drawn at each cycle's questions.
     'Prometheus is down': 0.3,
     'Prometheus gives stale samples': 0.3,
@@ -178,7 +179,7 @@ AT_REQUESTS: dict[str, tuple[str, ...]] = {
 AT_REQUESTS |= {
     'migration leaves its allocations': ('migration fails',),
     'migration leaves its allocations for a while': ('migration fails',)}
-AT_REQUESTS |= {name: (ABORTS, 'migration is slow')
+AT_REQUESTS |= {name: (ABORTS, SLOW)
                 for name in FAULTS if name.startswith('abort ')}
 #: Faults of cold migrations: a run of stopped instances and a drain has two of them.
 OF_COLD = ('confirmation gets 409', 'confirmation is lost on its way back',
@@ -190,6 +191,8 @@ DRAIN = 'stopped instances are drained'
 #: A run is one of stopped instances, or has more faults at its requests, with this chance; then
 #: these faults strike with the other.
 COLD, REQUESTS, OFTEN = 0.2, 0.9, 0.6
+#: A run of no stopped instances has executors that abort endless migrations, with this chance.
+ABORTING = 0.22
 
 
 #: How often a fault of requests is chosen, as a multiple: it needs others, or others leave no
@@ -228,10 +231,10 @@ class Faults:
             self.cold, self._often = True, {STOPPED: 0.9}
         if only is None:
             self.present |= outages.draw(random.Random(f'outages {seed}'))
-            self._crowd(random.Random(f'crowd {seed}'))
+            self._crowd(random.Random(f'crowd {seed}'), random.Random(f'aborting {seed}'))
         self.active = True
 
-    def _crowd(self, rng: random.Random) -> None:
+    def _crowd(self, rng: random.Random, aborting: random.Random) -> None:
         """Give the run more of what few runs can have."""
         self.cold = rng.random() < COLD
         if self.cold:
@@ -248,6 +251,9 @@ class Faults:
             chosen = []
         self.present |= set(chosen)
         self._often = {name: 0.15 if name.startswith('operator') else OFTEN for name in chosen}
+        if not self.cold and aborting.random() < ABORTING:
+            self.present |= {ABORTS, ENDLESS, *(n for n in FAULTS if n.startswith('abort '))}
+            self._often[ENDLESS] = OFTEN
         if self.cold:
             self._often[STOPPED] = 0.9
         self.crowded = bool(chosen)

@@ -329,7 +329,7 @@ def test_the_status_tells_of_each_scope_who_plans_it_and_what_holds_it(run, stor
         'red?[31m', '', 'nothing to gain', '')
     status, table, error = run('status')
     assert (status, '\x1b' in table) == (0, False), error
-    assert 'cpu: measured 0.4000 (threshold 0.15), planned 0.1000' in table
+    assert 'cpu: measured 0.4000 (threshold 0.1500), planned 0.1000' in table
     assert '1 claimed, 1 queued' in table
     assert '1 ctl1:executor, 0 idle' in table
 
@@ -438,7 +438,7 @@ def test_a_move_is_explained_by_what_its_plan_found_and_foresaw(run, store, tmp_
                                        f'plan {plan_id}')
     assert found['planned'][1] == 'to lower the imbalance of the scope'
     assert found['policy cpu'] == ('then', 'imbalance 0.4000 to 0.1000 by the whole plan '
-                                           '(threshold 0.15)')
+                                           '(threshold 0.1500)')
     assert found['alternate h3'][0] == '0.2000' and found['alternate h4'][0] == '0.1000'
     assert first in found['requires'][1] and found['state'] == ('queued', '')
     status, _, error = run('explain', 'move', 'nobody', '--stored')
@@ -449,7 +449,7 @@ def test_how_old_samples_were_is_told_where_it_is_known():
     reports = [model.PolicyReport('cpu', 0.4, 0.1, 0.15, age=42.4),
                model.PolicyReport('mem', None, None, 0.15, True, 'too old', age=900.0)]
     assert _plans.policies(reports, nested=False) == (
-        'cpu: 0.4000 to 0.1000 (threshold 0.15), samples 42 s old\n'
+        'cpu: 0.4000 to 0.1000 (threshold 0.1500), samples 42 s old\n'
         'mem: too old, samples 900 s old')
     assert [p['age_seconds'] for p in _plans.policies(reports, nested=True)] == [42.4, 900.0]
 

@@ -248,7 +248,7 @@ def test_a_host_that_somebody_has_disabled_is_refused_with_the_reason_and_what_e
 
 
 @pytest.mark.parametrize(('found', 'said'), [
-    (answer(blocked=[LATER, STAYS]), '1 instances would stay, the first i1: it is locked'),
+    (answer(blocked=[LATER, STAYS]), '1 instance would stay, the first i1: it is locked'),
     (answer(obstacles=['one', 'two']), 'h1: one; two'),
     (answer(moves=(), reason='an outage'), 'h1: an outage')])
 def test_what_check_finds_in_the_way_is_refused(found, said):

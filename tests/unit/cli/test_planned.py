@@ -260,7 +260,7 @@ def test_why_nothing_says_what_the_next_cycle_would_do_and_what_was_refused():
         assert {(f'rule {rule}', f'refused {n} move{"s" * (n != 1)}')
                 for rule, n in row['rejections'].items()} <= set(of)
         cpu = next(detail for what, detail in of if what == 'policy cpu')
-        assert cpu.endswith('threshold 0.15: above it')
+        assert cpu.endswith('threshold 0.1500: above it')
 
 
 def test_why_nothing_says_what_holds_a_scope(tmp_path):

@@ -39,7 +39,7 @@ def test_a_move_that_is_planned_is_refused_by_no_rule_and_improves():
     found = rows(MOVED, 'compute-04')
     assert {verdict for what, verdict, _ in found if not what.startswith('policy')} == {'passed'}
     cpu = next(row for row in found if row[0] == 'policy cpu')
-    assert cpu[1] == 'better' and '(threshold 0.15); fill of the host' in cpu[2]
+    assert cpu[1] == 'better' and '(threshold 0.1500); fill of the host' in cpu[2]
     assert found[-1][0] == 'conclusion' and 'it would lower the imbalance' in found[-1][2]
 
 

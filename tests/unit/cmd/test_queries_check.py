@@ -54,5 +54,5 @@ def test_a_host_of_two_aggregates_is_scored_where_there_are_policies_for_it(
         conf, policy_set=policies.load(str(path)), source=Source(), cluster=cluster)))
     assert [(item.name, item.status, item.text) for item in items
             if item.name.startswith('policy: ')] == [
-        (f'policy: cpu in {scope}', base.Status.OK, 'imbalance 0.500, threshold 0.15')
+        (f'policy: cpu in {scope}', base.Status.OK, 'imbalance 0.5000, threshold 0.1500')
         for scope in scopes]

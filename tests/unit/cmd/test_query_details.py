@@ -111,7 +111,7 @@ def test_when_all_is_well_every_check_says_what_it_found():
     assert text['age_query', 'sample age'] == 'the samples are 12 s old'
     assert text['vm_profile_query', 'coverage'] == (
         'instances explain 70.00% of their hosts\' load (70.00% on h1 to 70.00% on h1)')
-    assert text['', '_unassigned_'] == 'imbalance 0.400, threshold 0.15'
+    assert text['', '_unassigned_'] == 'imbalance 0.4000, threshold 0.1500'
 
 
 def changed(cluster, host, **fields):
@@ -127,7 +127,7 @@ UNEVEN = {'h1': 0.8, 'h2': 0.4, 'h3': 0.0, 'h4': 0.9, 'h5': 0.5}
 def test_a_host_that_gets_nothing_by_load_is_no_part_of_the_imbalance(fields):
     cluster = changed(changed(cloud(tuple(UNEVEN)), 'h3', **fields), 'h4', **fields)
     item = look(Source(UNEVEN), cluster)['', '_unassigned_']
-    assert item.text == 'imbalance 0.400 of 3 of 5 hosts, threshold 0.15'
+    assert item.text == 'imbalance 0.4000 of 3 of 5 hosts, threshold 0.1500'
     items = queries.check(context(Source(UNEVEN), cluster, policy()))
     assert [i.text for i in items if i.name.endswith('in _unassigned_')] == [item.text]
 
@@ -135,7 +135,7 @@ def test_a_host_that_gets_nothing_by_load_is_no_part_of_the_imbalance(fields):
 def test_a_host_without_a_score_is_no_part_of_the_imbalance():
     load = {h: v for h, v in UNEVEN.items() if h != 'h3'}
     item = look(Source(load), cloud(tuple(UNEVEN)))['', '_unassigned_']
-    assert item.text == 'imbalance 0.500 of 4 of 5 hosts, threshold 0.15'
+    assert item.text == 'imbalance 0.5000 of 4 of 5 hosts, threshold 0.1500'
 
 
 @pytest.mark.parametrize('fields', [{'status': 'disabled'}, {'state': 'down'}, {}])
@@ -157,7 +157,7 @@ def test_a_policy_that_is_disabled_is_judged_as_if_it_were_enabled():
     chosen = policy(enabled=True).model_copy(update={'enabled': False, 'weight': 0.25})
     there = context(Source(LOAD), cloud(), policy())
     found = [d.item.text for d in details.look(there, [chosen], False) if d.field == '']
-    assert found == ['imbalance 0.400, threshold 0.15']
+    assert found == ['imbalance 0.4000, threshold 0.1500']
 
 
 def test_the_mapping_of_labels_is_told():

@@ -18,12 +18,15 @@ of a flavor into a request of Placement, and the checks of its API. Random
 cases; what makes Nova raise counts as its no.
 """
 
+import dataclasses
 import itertools
 import random
 from unittest import mock
 
 from nova import objects
+from nova.compute import pci_placement_translator
 from nova.objects import fields
+from nova.pci import stats
 from nova.scheduler import host_manager
 from nova.scheduler import request_filter
 from nova.scheduler import utils as scheduler_utils
@@ -334,6 +337,49 @@ def test_a_flavor_asks_for_what_nova_makes_of_it():
             base = set() if suffix else {'VCPU', 'MEMORY_MB', 'DISK_GB'}
             assert mine.resources == set(group.resources) - base, (extra_specs, suffix)
         assert requests.required(extra_specs) == theirs.all_required_traits
+
+
+def device_host(name, tags):
+    """A host with a device for each of these tags, and the traits that Nova gives them."""
+    return model.Host(name, nested=tuple(model.Provider(
+        f'{name}{n}', inventories={'CUSTOM_PCI': model.Inventory(1)},
+        traits=frozenset(pci_placement_translator._get_traits_for_dev(tag)))
+        for n, tag in enumerate(tags)))
+
+
+def test_destinations_whose_devices_nova_does_not_move_live():
+    """By what PciPassthroughFilter asks :mod:`nova.pci.stats` for a live-migratable alias."""
+    rng, verdicts = random.Random(8), []
+    instance = model.Instance(UUID, 'a', claims={'CUSTOM_PCI': 1},
+                              extra_specs={'pci_passthrough:alias': 'card:1'})
+    asked = objects.InstancePCIRequest(count=1, spec=[{'live_migratable': 'true'}])
+    for _ in range(200):
+        tags = [rng.choice([{}, {'live_migratable': 'true'}, {'live_migratable': 'false'}])
+                for _ in range(rng.randint(1, 3))]
+        theirs = stats.PciDeviceStats._filter_pools_for_live_migratable_devices(
+            mock.Mock(), tags, asked)
+        hosts = {'a': device_host('a', [{'live_migratable': 'true'}]),
+                 'b': device_host('b', tags)}
+        found = live.destination_devices(cluster_view.ClusterView(
+            model.Cluster(hosts, {UUID: instance}, {}), model.Options()), MOVE)
+        assert (found is None) == bool(theirs), tags
+        verdicts.append(found is None)
+    assert 0.2 < sum(verdicts) / len(verdicts) < 0.9
+
+
+@pytest.mark.parametrize(('source', 'destination', 'change'), [
+    ([{}], [{}], {}),  # a Nova that does not report the trait
+    ([{'live_migratable': 'true'}], [], {}),  # no such device: a matter of room
+    ([{'live_migratable': 'true'}], [{}], {'status': 'SHUTOFF'}),  # moved cold
+    ([{'live_migratable': 'true'}], [{}], {'extra_specs': {}}),
+    ([{'live_migratable': 'true'}], [{}], {'claims': {'VCPU': 1}})])
+def test_devices_of_a_destination_that_are_left_to_nova(source, destination, change):
+    instance = dataclasses.replace(
+        model.Instance(UUID, 'a', claims={'CUSTOM_PCI': 1},
+                       extra_specs={'pci_passthrough:alias': 'card:1'}), **change)
+    hosts = {'a': device_host('a', source), 'b': device_host('b', destination)}
+    assert live.destination_devices(cluster_view.ClusterView(
+        model.Cluster(hosts, {UUID: instance}, {}), model.Options()), MOVE) is None
 
 
 BOOLS = (None, 'true', 'True', '1', 'no', 'false', 'maybe')

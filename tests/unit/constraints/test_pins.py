@@ -52,6 +52,11 @@ def judge(other=None, **case):
     return rejection.rule if rejection else None
 
 
+def pci_device(*traits):
+    return model.Provider('n', inventories={'CUSTOM_PCI_1': model.Inventory(total=1)},
+                          traits=frozenset({'COMPUTE_MANAGED_PCI_DEVICE', *traits}))
+
+
 CASES = {
     'owner-opted-out': {'instance': {'opted_out': 'tag stay'}, 'move': phase('affinity')},
     'project-opted-out': {'instance': {'project_id': 'p'}, 'move': phase('affinity'),
@@ -99,6 +104,12 @@ CASES = {
         'options': {'nova_prefilters': frozenset({prefilters.ISOLATED})}},
     'required-traits': {'instance': {'extra_specs': {'trait:CUSTOM_X': 'required'}},
                         'hosts': {'b': host('b', traits=frozenset({'CUSTOM_Y'}))}},
+    'pci-destination': {
+        'instance': {'claims': {'CUSTOM_PCI_1': 1},
+                     'extra_specs': {'pci_passthrough:alias': 'ok:1'}},
+        'options': {'live_migratable_pci_aliases': frozenset({'ok'})},
+        'hosts': {'a': host('a', nested=(pci_device('HW_PCI_LIVE_MIGRATABLE'),)),
+                  'b': host('b', nested=(pci_device(),))}},
     'different-host': {
         'instance': {'scheduler_hints': {'different_host': (OTHER,)}}, 'other': 'b',
         'options': {'nova_enabled_filters': frozenset({hints.DIFFERENT})}},

@@ -328,9 +328,13 @@ def test_a_plan_its_rejections_and_the_answers_of_why_not_stay(tmp_path_factory,
     scope = next(name for name in there.aggregates
                  if set(there.aggregates[name]) == set(map(renaming, was.aggregates['scope'])))
     before = dataclasses.replace(request, cluster=was.scoped('scope'))
+    # As the documentation says: aliases of the original no longer fit.
+    aliases = frozenset(naming.Names(SALT).identifier(a)
+                        for a in request.options.live_migratable_pci_aliases)
     after = dataclasses.replace(
         request, cluster=there.scoped(scope), scores=renaming(request.scores),
-        history=renaming(request.history))
+        history=renaming(request.history),
+        options=dataclasses.replace(request.options, live_migratable_pci_aliases=aliases))
     plan, other = planner.plan(before), planner.plan(after)
     assert [renaming(m) for m in plan.moves] == list(other.moves)
     assert plan.rejections == other.rejections

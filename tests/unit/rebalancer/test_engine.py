@@ -169,11 +169,11 @@ def test_waiting_plans_leave_the_measured_imbalance_as_it_is(world):
     assert metrics['kronos_planned_combined_imbalance'] == pytest.approx(0.0)
     assert report.measured == pytest.approx(0.8)
     assert _plans.measured([report], nested=False) == (
-        'cpu: measured 0.8000 (threshold 0.15), planned 0.0000')
+        'cpu: measured 0.8000 (threshold 0.1500), planned 0.0000')
     world.store.reject(waiting.plan_id, world.clock(), decisions.Said('me'), 900)
     metrics, report = shown()
     assert metrics['kronos_planned_imbalance_ratio'] == pytest.approx(0.8)
-    assert _plans.measured([report], nested=False) == 'cpu: measured 0.8000 (threshold 0.15)'
+    assert _plans.measured([report], nested=False) == 'cpu: measured 0.8000 (threshold 0.1500)'
     plans = world.store.plans(9, model.UNASSIGNED)
     gone = stored.dropped(world.store.tasks_of([row.plan_id for row in plans]))
     assert gone == {waiting.plan_id}

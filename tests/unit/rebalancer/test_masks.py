@@ -48,7 +48,7 @@ def all_of(simulation):
 
 @pytest.mark.parametrize('mask', masks.FILLING, ids=lambda m: m.__name__)
 @clouds.examples(60)
-@hypothesis.given(knobs=clouds.knobs())
+@hypothesis.given(knobs=clouds.knobs(devices=True))
 def test_a_mask_permits_every_move_that_the_rules_permit(mask, knobs):
     simulation = simulate(knobs)
     rows, columns = all_of(simulation)
@@ -78,7 +78,7 @@ BEHIND = {
 
 @pytest.mark.parametrize('mask', masks.FILLING, ids=lambda m: m.__name__)
 @clouds.examples(60)
-@hypothesis.given(knobs=clouds.knobs())
+@hypothesis.given(knobs=clouds.knobs(devices=True))
 def test_a_mask_refuses_only_what_its_rules_refuse(mask, knobs):
     simulation = simulate(knobs)
     rows, columns = all_of(simulation)

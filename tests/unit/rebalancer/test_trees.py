@@ -46,7 +46,7 @@ def simulate(knobs):
 
 
 @clouds.examples(80)
-@hypothesis.given(knobs=clouds.knobs(trees=True))
+@hypothesis.given(knobs=clouds.knobs(trees=True, devices=True))
 def test_the_mask_permits_what_the_rule_permits_and_knows_what_a_tree_holds(knobs):
     simulation = simulate(knobs)
     rng = random.Random(knobs.seed)
@@ -68,7 +68,7 @@ def test_the_mask_permits_what_the_rule_permits_and_knows_what_a_tree_holds(knob
 
 
 @clouds.examples(60)
-@hypothesis.given(knobs=clouds.knobs(trees=True, hosts=5, instances=20))
+@hypothesis.given(knobs=clouds.knobs(trees=True, devices=True, hosts=5, instances=20))
 def test_plans_on_trees_are_legal_move_by_move_and_in_any_order(knobs):
     """The checker replays them with every move under way at once."""
     r = clouds.request(knobs)
