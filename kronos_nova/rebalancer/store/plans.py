@@ -17,7 +17,6 @@ from collections.abc import Collection
 from collections.abc import Iterable
 from collections.abc import Sequence
 import dataclasses
-import json
 import re
 from typing import Any, NamedTuple
 
@@ -258,7 +257,10 @@ def history(connection: sa.Connection, scope: str, now: float,
         scope_cooling=max((row.until - now for row in cooling
                            if row.kind == SCOPE and row.name == scope), default=0.0),
         draining=frozenset(hosts),
-        completed=tuple((_move(row), row.completed_at) for row in completed),
+        # A day may have thousands: no more of each is read than planning and snapshots need.
+        completed=tuple((model.Move(row.instance_uuid, row.from_host, row.to_host,
+                                    model.Phase(row.phase)), row.completed_at)
+                        for row in completed),
         measured=measured.newest(connection))
 
 
@@ -279,8 +281,7 @@ def _completed(since: float) -> sa.Select[Any]:
     # them, and find all that have ever completed.
     task = tables.task
     return sa.select(
-        task.c.instance_uuid, task.c.from_host, task.c.to_host, task.c.phase, task.c.attempt,
-        task.c.improvement, task.c.improvements, task.c.wave, task.c.requires, task.c.state,
+        task.c.instance_uuid, task.c.from_host, task.c.to_host, task.c.phase, task.c.state,
         task.c.completed_at,
         ).where(task.c.completed_at > since).order_by(task.c.completed_at, task.c.task_id)
 
@@ -288,15 +289,6 @@ def _completed(since: float) -> sa.Select[Any]:
 def _pair(name: str) -> tuple[str, str]:
     one, _space, other = name.partition(' ')
     return one, other
-
-
-def _move(row: Any) -> model.Move:
-    return model.Move(
-        row.instance_uuid, row.from_host, row.to_host, model.Phase(row.phase),
-        improvement=rows.improvement(row.improvement, row.improvements, row.attempt),
-        wave=row.wave,
-        # Hardly any requires another: spare the parser thousands of calls.
-        requires=() if row.requires == '[]' else tuple(json.loads(row.requires)))
 
 
 class Position(NamedTuple):
